@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from streaming_cases import CAUSAL, GROUPED, QKV, Case
-from streaming_formulas import causal, decayed, full, grouped, with_sink
+from streaming_formulas import causal, decayed, full, grouped, kept_rows, with_sink
 
 DECAY = "behind = index(M) + size(N) - size(M) - index(N)\n"
 DECAY += "a = sum(where(behind >= 0, sum(q * k, D) * exp(-decay * decay * behind), 0.0) * v, N)"
@@ -13,13 +13,6 @@ ATTENDED = "s = sum(q * k, D) * 0.25\na = sum(softmax(s, N) * v, N)"
 
 def rms(o: torch.Tensor, *axes: int) -> torch.Tensor:
     return o * torch.rsqrt((o * o).mean(axes or -1, keepdim=True) + 1e-5)
-
-
-def kept_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """Attention to the keys that are kept, 0 in rows that have none."""
-    some = kept.any(-1, keepdim=True)
-    p = torch.softmax((q @ k.mT * 0.25).masked_fill(some[:, None] & ~kept[:, None], -torch.inf), -1)
-    return torch.where(some[:, None], p @ v, 0.0)
 
 
 CASES = {

@@ -304,8 +304,9 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
         return Blocks(stream.rows)
     (condition,) = conditions
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
-    tests = tiles_of(op, condition, stream.rows, stream.streamed)
-    empty, full = (test if _tells(op, test, stream) else FALSE for test in (tests.empty, tests.full))
+    # A block is whole where all is true that no range tells, of integers along the rows too.
+    tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
+    empty, full = (test if _tells(op, test, stream) else FALSE for test in tests)
     tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     every = frozenset(resolve(op, part) for part in conjuncts(op, condition))
