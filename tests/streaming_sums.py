@@ -58,6 +58,12 @@ CASES = {
         _exponentials,
         steps=3,
     ),
+    "probabilities_that_are_cast": Case(QKV, f"{CAUSAL}\np = cast(softmax(s, N), q)\no = sum(p * v, N)", causal),
+    "probabilities_that_are_cast_and_chosen": Case(
+        f"{QKV}; keep:bool[B, H, M, N]",
+        f"{CAUSAL}\no = sum(where(keep, cast(softmax(s, N), v), 0.0) * v, N)",
+        lambda q, k, v, keep: torch.softmax(masked(scores(q, k), behind(q, k) >= 0), -1).masked_fill(~keep, 0.0) @ v,
+    ),
     "linear_and_softmax": Case(
         f"{QKV}; w:T[B, H, N, E]",
         f"{S}{MEAN} + sum(s * w, N)",
