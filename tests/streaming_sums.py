@@ -52,6 +52,19 @@ CASES = {
         lambda q, k, v, *integers: kept_rows(q, k, v, in_order(*integers)),
         steps=3,
     ),
+    "rows_without_a_largest": Case(
+        DOCUMENTS,
+        f"{IN_ORDER}s = where(kept, sum(q * k, D) * 0.25, -inf)\no = where(max(s, N) == -inf, 0.0, {MEAN[4:]})",
+        lambda q, k, v, *integers: kept_rows(q, k, v, in_order(*integers)),
+        steps=3,
+    ),
+    "rows_without_a_largest_by_hand": Case(
+        DOCUMENTS,
+        f"{IN_ORDER}s = where(kept, sum(q * k, D) * 0.25, -inf)\nm = max(s, N)\nsome = m > -inf\n"
+        "e = exp(s - where(some, m, 0.0))\no = where(some, sum(e * v, N) / sum(e, N), 0.0)",
+        lambda q, k, v, *integers: kept_rows(q, k, v, in_order(*integers)),
+        steps=3,
+    ),
     "exponentials_of_a_mask": Case(
         DOCUMENTS,
         f"{IN_ORDER}e = where(kept, exp(sum(q * k, D) * 0.25), 0.0)\no = sum(e * v, N) / (sum(e, N) + 0.1)",
