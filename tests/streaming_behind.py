@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from streaming_cases import CAUSAL, GROUPED, QKV, Case
-from streaming_formulas import causal, decayed, full, grouped, with_sink
+from streaming_formulas import causal, decayed, full, grouped, kept_rows, with_sink
 
 DECAY = "behind = index(M) + size(N) - size(M) - index(N)\n"
 DECAY += "a = sum(where(behind >= 0, sum(q * k, D) * exp(-decay * decay * behind), 0.0) * v, N)"
@@ -105,6 +105,13 @@ CASES = {
         outputs="o:q[B, H, M, E]",
         by="k v",
         passes=1,
+    ),
+    "rows_of_any_key": Case(
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        "kept = (of_q == of_k) & (of_q > 1)\ns = where(kept, sum(q * k, D) * 0.25, -inf)\n"
+        "o = where(any(kept, N), sum(softmax(s, N) * v, N), 0.0)",
+        lambda q, k, v, of_q, of_k: kept_rows(q, k, v, (of_q[:, :, None] == of_k[:, None]) & (of_q[:, :, None] > 1)),
+        steps=4,
     ),
     "projection": Case(
         f"{QKV}; w:T[H, E, K]",

@@ -117,6 +117,14 @@ CASES = {
         ),
         params="window = 20",
     ),
+    "window_and_first": Case(
+        QKV,
+        f"{BEHIND}s = where((behind >= 0) & ((behind < window) | (index(N) < 3)), sum(q * k, D) * 0.25, -inf){MEAN}",
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=(behind(q, k) >= 0) & ((behind(q, k) < 9) | (torch.arange(SIZES["N"]) < 3)), scale=0.25
+        ),
+        params="window = 9",
+    ),
     "softcap": Case(
         QKV,
         "x = 2.0 * tanh(sum(q * k, D) * 0.25 / 2.0)\ns = where(index(N) - size(N) <= index(M) - size(M), x, -inf)"

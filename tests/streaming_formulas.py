@@ -122,3 +122,16 @@ def relative_factors(
 def zero_of_the_first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     o = full(q[1:], k[1:, :, :27], v[1:, :, :27])
     return F.pad(o, (0, 0, 0, 0, 0, 0, 1, 0))
+
+
+def kept_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """Attention to the keys that are kept, 0 in rows that have none."""
+    some = kept.any(-1, keepdim=True)
+    p = torch.softmax(masked(scores(q, k), ~some[:, None] | kept[:, None]), -1)
+    return torch.where(some[:, None], p @ v, 0.0)
+
+
+def in_order(of_q: torch.Tensor, of_k: torch.Tensor, limit: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    """Which keys are kept where documents meet those before, up to a limit of each row, from a start of each key on."""
+    m, n = torch.arange(SIZES["M"])[:, None], torch.arange(SIZES["N"])
+    return (of_q[..., None] >= of_k[:, None]) & (n // 9 <= limit[..., None]) & (m // 9 >= start[:, None])

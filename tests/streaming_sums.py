@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from streaming_cases import CAUSAL, QKV, Case
-from streaming_formulas import SIZES, behind, causal, full, masked, scores, with_sink
+from streaming_formulas import SIZES, behind, causal, full, in_order, kept_rows, masked, scores, with_sink
 
 S = "s = sum(q * k, D) * 0.25\n"
 MEAN = "o = sum(softmax(s, N) * v, N)"
@@ -36,7 +36,47 @@ def _cosine(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tenso
     return torch.softmax(s + 4 * torch.sigmoid(bias), -1) @ v
 
 
+def _exponentials(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *integers: torch.Tensor) -> torch.Tensor:
+    e = scores(q, k).exp().masked_fill(~in_order(*integers)[:, None], 0.0)
+    return e @ v / (e.sum(-1, keepdim=True) + 0.1)
+
+
+# Numbers of documents tell which blocks are whole, and so do the other integers.
+DOCUMENTS = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]; limit:int32[B, M]; start:int32[B, N]"
+IN_ORDER = "kept = (of_q >= of_k) & (index(N) // 9 <= limit) & (index(M) // 9 >= start)\n"
+
 CASES = {
+    "documents_limits_and_starts": Case(
+        DOCUMENTS,
+        f"{IN_ORDER}s = where(kept, sum(q * k, D) * 0.25, -inf)\no = where(logsumexp(s, N) == -inf, 0.0, {MEAN[4:]})",
+        lambda q, k, v, *integers: kept_rows(q, k, v, in_order(*integers)),
+        steps=3,
+    ),
+    "rows_without_a_largest": Case(
+        DOCUMENTS,
+        f"{IN_ORDER}s = where(kept, sum(q * k, D) * 0.25, -inf)\no = where(max(s, N) == -inf, 0.0, {MEAN[4:]})",
+        lambda q, k, v, *integers: kept_rows(q, k, v, in_order(*integers)),
+        steps=3,
+    ),
+    "rows_without_a_largest_by_hand": Case(
+        DOCUMENTS,
+        f"{IN_ORDER}s = where(kept, sum(q * k, D) * 0.25, -inf)\nm = max(s, N)\nsome = m > -inf\n"
+        "e = exp(s - where(some, m, 0.0))\no = where(some, sum(e * v, N) / sum(e, N), 0.0)",
+        lambda q, k, v, *integers: kept_rows(q, k, v, in_order(*integers)),
+        steps=3,
+    ),
+    "exponentials_of_a_mask": Case(
+        DOCUMENTS,
+        f"{IN_ORDER}e = where(kept, exp(sum(q * k, D) * 0.25), 0.0)\no = sum(e * v, N) / (sum(e, N) + 0.1)",
+        _exponentials,
+        steps=3,
+    ),
+    "probabilities_that_are_cast": Case(QKV, f"{CAUSAL}\np = cast(softmax(s, N), q)\no = sum(p * v, N)", causal),
+    "probabilities_that_are_cast_and_chosen": Case(
+        f"{QKV}; keep:bool[B, H, M, N]",
+        f"{CAUSAL}\no = sum(where(keep, cast(softmax(s, N), v), 0.0) * v, N)",
+        lambda q, k, v, keep: torch.softmax(masked(scores(q, k), behind(q, k) >= 0), -1).masked_fill(~keep, 0.0) @ v,
+    ),
     "linear_and_softmax": Case(
         f"{QKV}; w:T[B, H, N, E]",
         f"{S}{MEAN} + sum(s * w, N)",

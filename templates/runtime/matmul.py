@@ -315,6 +315,16 @@ def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
+    """The bounds of three runs of blocks, with a second run of blocks within `first` to `last`, which are skipped."""
+    start, whole, rest, end = bounds
+    skip = tl.cdiv(tl.maximum(first, 0), BLOCK) * BLOCK
+    skip = tl.minimum(tl.maximum(skip, start), end)
+    back = tl.minimum(tl.maximum(last // BLOCK * BLOCK, skip), end)
+    return start, skip, back, tl.maximum(whole, back), tl.maximum(rest, back), end
+
+
+@triton.jit
 def split_blocks(bounds, BLOCK: tl.constexpr):
     """The bounds of runs of blocks, as far as they are the program's: programs split all blocks evenly, in order."""
     first_block = bounds[0] // BLOCK

@@ -53,6 +53,9 @@ class Checked:
         assert max(some[1], every[1]) <= length
         assert not rows[:, : some[0]].any()
         assert not rows[:, max(some[1], 0) :].any()
+        if self.tiles.gap is not None:
+            gap = [self.tile(block).compute(end) for end in (self.tiles.gap.first, self.tiles.gap.last)]
+            assert not rows[:, max(gap[0], 0) : max(gap[1], 0)].any()
         inside = slice(every[0], max(every[1], 0))
         assert (rows[:, inside] == self.rest[block[0] : block[1] + 1, inside]).all()
         for first, last in blocks_of(length, width):
@@ -256,6 +259,26 @@ def test_tiles_are_told_apart(text: str, side: tuple[str, str]) -> None:
 def test_holes_of_a_range_are_told() -> None:
     empty, told_empty, _, _ = count_tiles("(index(N) < 2) | col_ok", SIDES[0])
     assert told_empty == empty > 0
+
+
+@pytest.mark.parametrize("first", ["index(N) < 2", "index(N) < length"])
+def test_a_gap_is_told(first: str) -> None:
+    """Attention sinks before a window: kernels skip what lies between, and apply no mask where the window has none."""
+    text = f"({first}) | ((behind >= 0) & (behind < 3))"
+    op, rng, gaps = op_of([text]), random.Random(0), 0
+    tiles = tiles_of(op, op.value("c0").node, "M", "N", extremes=False)
+    assert tiles.gap is not None
+    for _ in range(60):
+        case = Case.drawn(rng)
+        checked = Checked(op, tiles, case, case.truth(text), SIDES[0])
+        for block in blocks_of(case.sizes["M"], rng.randint(1, 3), ragged=False):
+            some = checked.truth[block[0] : block[1] + 1].any(axis=0)
+            begin, end = (checked.tile(block).compute(one) for one in (tiles.gap.first, tiles.gap.last))
+            first_of_all, last = runs(some)
+            holes = [n for n in range(first_of_all, last) if not some[n]]
+            assert [n for n in range(max(begin, 0), end) if first_of_all <= n < last] == holes
+            gaps += bool(holes)
+    assert gaps > 10
 
 
 def test_documents_are_told_by_their_least_and_greatest() -> None:

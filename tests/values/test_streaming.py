@@ -76,6 +76,24 @@ def test_an_optional_table_of_relative_positions(given: bool, tmp_path: Path, sm
     torch.testing.assert_close(found, case.torch(*qkv, table) if given else full(*qkv), rtol=1e-9, atol=1e-9)
 
 
+def test_blocks_between_those_that_are_needed_are_skipped(tmp_path: Path, small: Callable[..., None]) -> None:
+    """A NaN in one of them has no effect on rows that need the first positions and a window far behind these."""
+    case = CASES["window_and_first"]
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v = (one.requires_grad_() for one in case.tensors(torch.float64))
+    seed = torch.randn(q.shape[:-1] + v.shape[-1:], dtype=torch.float64)
+    seed[:, :, :32] = 0
+    wanted = case.torch(q, k, v)
+    gradient = torch.autograd.grad(wanted, q, seed)[0]
+    with torch.no_grad():
+        k[:, :, 16:32], v[:, :, 16:32] = torch.nan, torch.nan
+    found = operator.attend(q, k, v)
+    torch.testing.assert_close(found[:, :, 32:], wanted[:, :, 32:], rtol=1e-9, atol=1e-9)
+    found = torch.autograd.grad(found, q, seed)[0]
+    torch.testing.assert_close(found[:, :, 32:], gradient[:, :, 32:], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_no_scores_are_stored(name: str) -> None:
     """By the forward, nor by its gradient but where that says so: no tensor has both rows and what streams."""

@@ -13,11 +13,13 @@ from dataclasses import replace
 from ..lang.ir import Call, Node, Op, Reduce, Ref, Value
 from ..lang.names import fresh
 from .contractions import applied, dot_of, is_product, product_of
+from .rounded_weights import weights_before_casts
 from .structure import is_extremum, reached, references
 
 
 def sums_by_maximum(op: Op) -> Op:
     """The operator, whose reductions have names, with such sums apart."""
+    op = weights_before_casts(op)
     values: list[Value] = []
     taken = op.names
     for value in op.values:

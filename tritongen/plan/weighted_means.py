@@ -9,12 +9,14 @@ the logarithm of a product is a sum of terms, and so is lse.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ..autodiff.sharing import in_order
 from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
-from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
@@ -159,7 +161,10 @@ class _Finder:
         names = {name: self.named[name, divisor] for name in sums}
         lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
         called = {name: self.fresh("mean") for name in names.values() if name not in lines}
-        op = renamed_values(replace(self.op, values=tuple(self.values)), called)
+        # What asks whether the largest is -inf asks lse, and may have come before the sums of that.
+        values = {value.name: value for value in self.values}
+        order = in_order({name: value.node for name, value in values.items()})
+        op = renamed_values(replace(self.op, values=tuple(values[name] for name, _ in order)), called)
         means = [Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items()]
         means += [Mean(name, matrix, is_sum=True) for name, matrix in self.sums.items() if name in reached]
         return Means(op, tuple(means), score, lse, divisor.sinks)
@@ -192,8 +197,11 @@ class _Finder:
         kind = self.kind_of(node)
         if kind is not None:
             return self.named_as(kind, node)
-        if isinstance(node, Ref):
-            return node if node.name in self.fit else None
+        match node:
+            case Ref(name=name):
+                return node if name in self.fit else None
+            case Call(args=(self.largest, Constant(value=value) as low)) if value == -math.inf and node.dtype == BOOL:
+                return rebuild(node, (self.lse_of_scores(), low))  # The largest is -inf where lse is.
         return self.product(node, self.fit) or self.made_of_parts(node) or self.product(node, ())
 
     def made_of_parts(self, node: Node) -> Node | None:
@@ -275,6 +283,13 @@ class _Finder:
         less = self.sum_of(_plus({}, more, -1))
         assert less is not None
         return self.value("lse", applied("add", less, log) if more else log)
+
+    def lse_of_scores(self) -> Node:
+        plain = _Lse()
+        if ("", plain) not in self.named:
+            self.log(Ref(self.total, self.largest.axes, self.largest.dtype))
+            self.named["", plain] = self.lse_named(plain)
+        return self.named_as(("", plain), self.largest)
 
     # What nodes are worth
 

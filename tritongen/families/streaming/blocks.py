@@ -52,11 +52,20 @@ class Blocks:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The runs of blocks in their order, each masked or whole."""
+        """The runs of blocks in their order, each masked or whole, or skipped."""
         if self.tiles is None:
             return ("whole", "masked")
+        if self.gap is not None:
+            return ("masked", "skipped", "masked", "whole", "masked")
         from_start = self.tiles.some.first == self.tiles.every.first == ZERO and not self.compared
         return ("whole", "masked") if from_start else ("masked", "whole", "masked")
+
+    @property
+    def gap(self) -> Range | None:
+        """Positions that no row of the tile needs, though it may need some before and behind them."""
+        if self.tiles is None or self.compared or self.is_paged:
+            return None
+        return self.tiles.gap
 
     def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
         """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
@@ -71,8 +80,8 @@ class Blocks:
         """The values of the math of which the ranges are made."""
         if self.tiles is None:
             return []
-        ends = (self.tiles.some.first, self.tiles.some.last, self.tiles.every.first, self.tiles.every.last)
-        every = (*ends, self.tiles.empty, self.tiles.full)
+        ranges = (self.tiles.some, self.tiles.every, *([self.gap] if self.gap else []))
+        every = (*(end for one in ranges for end in (one.first, one.last)), self.tiles.empty, self.tiles.full)
         return [part.node for end in every for part in parts_of(end) if isinstance(part, Value)]
 
     @property
@@ -169,7 +178,11 @@ class Blocks:
         texts = texts if len(self.parts) > 2 else texts[2:]
         function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
         says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
-        return [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
+        lines = [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
+        if self.gap is not None:
+            first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))
+            lines.append(Line(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
+        return lines
 
     def meets(self, spelled: Callable[[Node], str]) -> str:
         """Whether the tile needs a block from `first_col` on: where there are masks."""
@@ -304,8 +317,9 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
         return Blocks(stream.rows)
     (condition,) = conditions
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
-    tests = tiles_of(op, condition, stream.rows, stream.streamed)
-    empty, full = (test if _tells(op, test, stream) else FALSE for test in (tests.empty, tests.full))
+    # A block is whole where all is true that no range tells, of integers along the rows too.
+    tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
+    empty, full = (test if _tells(op, test, stream) else FALSE for test in tests)
     tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     every = frozenset(resolve(op, part) for part in conjuncts(op, condition))

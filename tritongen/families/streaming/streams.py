@@ -333,8 +333,7 @@ class Finder(Factors):
         if any(sizes.get(axis, 0) > WIDEST_HEAD for axis in stream.widths):
             return False
         narrow = all(sizes.get(axis, WIDEST + 1) <= WIDEST for axis in stream.widths)
-        totals = [resolve(self.op, one.factor) for one in stream.sums if one.matrix is None]
-        if any(isinstance(total, Call) and total.function == "exp" for total in totals):
+        if any(is_exponential(self.op, one.factor) for one in stream.sums if one.matrix is None):
             return True
         return self.is_narrow or narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
 
@@ -358,6 +357,16 @@ def is_row_sum(value: Value, stream: Stream) -> bool:
     loads = [part for part in walk(node.arg) if isinstance(part, Load)]
     plain = not references(node) and all(not load.at and set(load.axes) <= inside for load in loads)
     return plain and node.over[0] in stream.widths and all({stream.rows, *node.over} <= set(one.axes) for one in loads)
+
+
+def is_exponential(op: Op, node: Node) -> bool:
+    """Whether a node is an exponential, or one that a mask chooses or something multiplies."""
+    match resolve(op, node):
+        case Call(function="exp"):
+            return True
+        case Call(function="where", args=(_, *parts)) | Call(function="mul", args=parts):
+            return any(is_exponential(op, part) for part in parts)
+    return False
 
 
 def is_below(node: Node) -> bool:

@@ -148,7 +148,8 @@ class Ranges:
     # Unions
 
     def union(self, one: Interval, other: Interval) -> Interval:
-        """The hull, in which there may be holes, or with `every` nothing where it may have them.
+        """The hull, in which there may be holes. With `every` nothing where it may have them; but for ranges alone, the
+        one that does not begin with the axis, if the other does, as attention sinks before a window do.
 
         Then the diagonal is left, too, which no tile is all of: it would stand for what is not solved beside it.
         """
@@ -162,10 +163,20 @@ class Ranges:
         one, other = self.without_test(one), self.without_test(other)
         exact = one.first == other.first or one.last == other.last
         if self.every and not exact:
-            return NOTHING
+            late = [interval for interval in (one, other) if interval.first is not None]
+            return NOTHING if self.spans.extremes or len(late) != 1 else late[0]
         first = None if one.first is None or other.first is None else least(one.first, other.first)
         last = None if one.last is None or other.last is None else greatest(one.last, other.last)
         return Interval(first, last, exact=exact and one.exact and other.exact)
+
+    def gap(self, condition: Condition) -> tuple[Expression, Expression] | None:
+        """From where to where neither of two conditions may be true, one of which is for the start of the axis."""
+        parts = [self.of(part) for part in condition.parts] if isinstance(condition, Any) else []
+        early = [part for part in parts if part.first is None and part.test == TRUE]
+        late = [part for part in parts if part.first is not None and part.test == TRUE]
+        if len(early) != 1 or len(late) != 1 or len(parts) > 2 or early[0].last is None or late[0].first is None:
+            return None
+        return early[0].last, late[0].first
 
     def is_diagonal(self, interval: Interval) -> bool:
         """Whether an interval runs from the last position of the block to the one after the first."""

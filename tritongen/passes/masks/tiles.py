@@ -6,6 +6,7 @@ time, of the first and last position of the block, of lengths, params and loads.
 
     tiles = tiles_of(op, condition, block="M", streamed="N")
     tiles.some   outside of this range the condition is false, for the whole block
+    tiles.gap    inside of this range it is false for the whole block, too; None where no range is known
     tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
     tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
     tiles.full   tells of one tile in `every` that `rest` is true in all of it
@@ -43,13 +44,14 @@ class Range:
 class Tiles:
     """What a condition is in the tiles that a block meets.
 
-    Outside of `some` it is false for the whole block; inside of `every` it is what `rest` is, or true where that is
-    None. `empty` and `full` are tests of one tile: that the condition is false in all of it, and, of a tile inside of
-    `every`, that `rest` is true in all of it. They are false where they cannot tell.
+    Outside of `some`, and in `gap`, it is false for the whole block; inside of `every` it is what `rest` is, or true
+    where that is None. `empty` and `full` are tests of one tile: that the condition is false in all of it, and, of a
+    tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
     """
 
     some: Range
     every: Range
+    gap: Range | None = None
     rest: Node | None = None
     empty: Expression = FALSE
     full: Expression = FALSE
@@ -68,10 +70,12 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
     ranged = [part for part in parts if part.every != NOTHING]
     rest = [part for part in parts if part.every == NOTHING]
+    gaps = (some.gap(part.read) for part in parts)
     holes = [part.read for part in parts if part.every == NOTHING or not part.some.exact]
     return Tiles(
         some=Range(*some.ends(intersection(part.some for part in parts))),
         every=Range(*every.ends(intersection(part.every for part in ranged))),
+        gap=next((Range(*gap) for gap in gaps if gap is not None), None),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,

@@ -1,0 +1,71 @@
+"""Probabilities cast to the dtype of the matrix that they multiply, as `softmax(s, dtype=float32).to(v.dtype)` does.
+
+A kernel that streams rounds what multiplies a matrix to its dtype anyway: exponentials, whose divisor comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, Value
+from ..lang.rewrite import rebuild
+from ..lowering.tile import needed
+from ..spec.types import are_alike
+from .structure import is_extremum, reached, references
+
+
+def weights_before_casts(op: Op) -> Op:
+    """The operator, whose reductions have names, with sums of such products without these casts."""
+    values: list[Value] = []
+    for value in op.values:
+        node = value.node
+        if isinstance(node, Reduce) and node.kind == "sum" and node.dtype.kind == "float":
+            loads = [part for part in _factors(node.arg) if isinstance(part, Load)]
+            value = replace(value, node=replace(node, arg=_without_casts(op, node.arg, node, loads)))
+        values.append(value)
+    if tuple(values) == op.values:
+        return op
+    return replace(op, values=tuple(needed(tuple(values), [one.output.name for one in op.results])))
+
+
+def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node:
+    """A product without casts of probabilities to the dtype of a matrix among its factors."""
+
+    def without(part: Node) -> Node:
+        return _without_casts(op, part, total, loads)
+
+    match node:
+        case Ref(name=name):
+            line = op.value(name).node
+            found = without(line)
+            return node if found == line else found
+        case Call(function="mul", args=args):
+            return rebuild(node, tuple(map(without, args)))
+        case Call(function="div", args=(above, below)):
+            return rebuild(node, (without(above), below))
+        case Call(function="where", args=(test, *args)):
+            return rebuild(node, (test, *map(without, args)))
+        case Cast(arg=arg) if any(_is_of(op, node, load) for load in loads):
+            made_of = reached(op.refs, references(arg), ())
+            extrema = (value.node for value in op.values if value.name in made_of and is_extremum(value.node))
+            return arg if any({*largest.over} & {*total.over} for largest in extrema) else node
+    return node
+
+
+def _is_of(op: Op, cast: Cast, load: Load) -> bool:
+    """Whether a cast is sure to be to the dtype of an input, which is a matrix that it multiplies."""
+    if not {*load.axes} - {*cast.axes}:
+        return False
+    types = {tensor.name: tensor.type for tensor in op.inputs}
+    own = types[load.name]
+    named = (types[name] for name in cast.dtype.of if name in types)
+    return own.dtypes == cast.dtype.of or any(are_alike((own, other)) for other in named)
+
+
+def _factors(node: Node) -> Iterator[Node]:
+    if isinstance(node, Call) and node.function == "mul":
+        for arg in node.args:
+            yield from _factors(arg)
+    else:
+        yield node
