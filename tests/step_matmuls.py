@@ -230,7 +230,7 @@ CASES = {
     ),
     "bilinear": Case("x:B, M; w:P, M, N; z:B, N", "y = sum(x * w * z, M, N)", lambda x, w, z: F.bilinear(x, z, w).T),
     "bilinear_in_groups": Case(
-        "x:B, Q, K=16; w:P, K=16, E=8; z:B, Q, E=8",
+        "x:B, Q, K=32; w:P, K=32, E=8; z:B, Q, E=8",
         "y = sum(x * w * z, K, E)",
         lambda x, w, z: torch.einsum("bqk,pke,bqe->bqp", x, w, z),
     ),
