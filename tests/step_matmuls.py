@@ -229,6 +229,40 @@ CASES = {
         "x:K, M; w:K, N; u:K, P", "y = sum(x * w * u, K)", lambda x, w, u: torch.einsum("km,kn,kp->mnp", x, w, u)
     ),
     "bilinear": Case("x:B, M; w:P, M, N; z:B, N", "y = sum(x * w * z, M, N)", lambda x, w, z: F.bilinear(x, z, w).T),
+    "bilinear_in_groups": Case(
+        "x:B, Q, K=32; w:P, K=32, E=8; z:B, Q, E=8",
+        "y = sum(x * w * z, K, E)",
+        lambda x, w, z: torch.einsum("bqk,pke,bqe->bqp", x, w, z),
+    ),
+    "bilinear_with_an_epilogue": Case(
+        "x:Q, K; w:P, K, N; z:Q, N; b:P; s:Q",
+        "y = gelu(sum(x * w * s * z, K, N) / 32 + b)",
+        lambda x, w, z, b, s: F.gelu(F.bilinear(x, z, w) * s[:, None] / 32 + b).T,
+    ),
+    "chain_from_its_end": Case("a:M, K; b:K, N; c:N, E=8", "y = sum(a * b * c, K, N)", lambda a, b, c: a @ b @ c),
+    "chain_of_four_with_scales": Case(
+        "a:M, K; b:K, N; s:N; c:N, P; d:P, E=8",
+        "y = sum(a * b * s * c * d, K, N, P) / 64",
+        lambda a, b, s, c, d: (a @ b * s) @ c @ d / 64,
+    ),
+    "mean_of_a_chain": Case(
+        "a:M, K; b:K, N; c:N, E=8", "y = mean(a * b * c, K, N)", lambda a, b, c: a @ b @ c / a[0].numel() / len(c)
+    ),
+    "keys_by_values": Case(
+        "q:B, S, E=8; k:B, T, E=8; v:B, T, C=6",
+        "y = sum(q * k * v, E, T)",
+        lambda q, k, v: torch.einsum("bse,bte,btc->bsc", q, k, v),
+    ),
+    "factors_of_an_unfolded_tensor": Case(
+        "x:M, K, N; b:K, E=8; c:N, E=8",
+        "y = sum(x * b * c, K, N)",
+        lambda x, b, c: torch.einsum("mkn,ke,ne->me", x, b, c),
+    ),
+    "core_with_three_factors": Case(
+        "g:G=4, C=6, E=8; a:M, G=4; b:N, C=6; c:P, E=8",
+        "y = sum(g * a * b * c, G, C, E)",
+        lambda g, a, b, c: torch.einsum("uvw,mu,nv,pw->mnp", g, a, b, c),
+    ),
     "three_factors_over_two_axes": Case(
         "x:B, M, K; w:B, N, K; u:B, N, P",
         "y = sum(x * w * u, N, K)",

@@ -11,6 +11,7 @@ from ..diagnostics.report import Mistakes
 from ..lang.ir import Op
 from ..passes.means import means_as_sums
 from ..passes.one_sided import one_sided_sums_first
+from ..passes.orders import CLEARLY
 from ..passes.structure import name_reductions, refusals
 from ..passes.taken_products import products_before_takes
 from ..resources import add_templates
@@ -23,7 +24,7 @@ from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
 from .scan.family import SCANS
 from .scatter.family import SCATTER
-from .several.cost import leaves_idle, time_of
+from .several.cost import leaves_idle, multiplies_outer, time_of
 from .several.family import Several
 from .several.parts import APART, Part
 from .several.stored import always_stored
@@ -84,8 +85,8 @@ def _part_taken(op: Op, candidates: Families) -> Part:
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
     """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
-    one that leaves SMs idle, or if lines are to be kept apart. The steps are of the families `of_steps`, by default the
-    candidates.
+    one that leaves SMs idle or multiplies factors for each tile anew, or if lines are to be kept apart. The steps are
+    of the families `of_steps`, by default the candidates.
     """
     op = products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op))))
     try:
@@ -95,10 +96,12 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
         if several is None:
             raise
         return several
-    if not leaves_idle(single):
+    idle = leaves_idle(single)
+    if not idle and not multiplies_outer(single):
         return single
     several = _several(op, candidates, of_steps)
-    return several if several is not None and time_of(several) < time_of(single) else single
+    slower = 1.0 if idle else CLEARLY
+    return several if several is not None and slower * time_of(several) < time_of(single) else single
 
 
 def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:

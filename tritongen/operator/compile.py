@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
 from ..families.registry import families_of_steps, step_of
+from ..families.several.cost import multiplies_outer
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Op
@@ -69,9 +71,14 @@ def _planned(spec: Spec, forward: Step) -> Backward:
         return plan_ahead(gradient, forward, spec.grad, families, spec.register)
     if contraction := forward.family.matmuls(forward.program):
         try:
-            return plan_contraction_backward(op, contraction, spec.grad, families)
+            backward = plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
             return _plan_whole(spec.grad, forward, families, refused)
+        if not any(map(multiplies_outer, backward.plan.steps)):
+            return backward
+        with suppress(Mistakes):
+            return min(backward, plan_whole(op, spec.grad, forward, families), key=lambda one: one.time)
+        return backward
     streams = streams_in(forward)
     if not streams:
         return plan_whole(op, spec.grad, forward, families)

@@ -13,6 +13,7 @@ from .empty_sums import outside
 from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
 from .factors import factors_of, scales_by_group, without_casts
 from .picked import Picked
+from .sides import free_axes, two_sides
 from .structure import of_strips, reached
 
 
@@ -263,11 +264,7 @@ class _Sides:
 
     @property
     def free(self) -> tuple[frozenset[str], frozenset[str]]:
-        return _free(self.left, self.over), _free(self.right, self.over)
-
-
-def _free(factors: tuple[Node, ...], over: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(axis for factor in factors for axis in factor.axes) - set(over)
+        return free_axes(self.left, self.over), free_axes(self.right, self.over)
 
 
 def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
@@ -289,23 +286,10 @@ def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     if len(factors) < 2:
         return None
     outside = tuple(factor for factor in factors if not set(factor.axes) & set(node.over))
-    inside = sorted((factor for factor in factors if factor not in outside), key=lambda factor: -len(factor.axes))
-    left: tuple[Node, ...] = tuple(inside[:1])
-    right: tuple[Node, ...] = ()
-    for factor in inside[1:]:
-        own, ours, theirs = (_free(side, node.over) for side in ((factor,), left, right))
-        if own <= ours:
-            left = (*left, factor)
-        elif not right or own <= theirs:
-            right = (*right, factor)
-        elif node.dtype.kind != "float":  # Integers would wrap around before they are widened.
-            return None
-        elif len(ours) < len(theirs):  # Neither side has its axes: it is multiplied by that with fewer.
-            left = (*left, factor)
-        else:
-            right = (*right, factor)
-    ours, theirs = _free(left, node.over), _free(right, node.over)
-    return _Sides(left, right, outside, node.over) if ours - theirs and theirs - ours else None
+    inside = [factor for factor in factors if factor not in outside]
+    # Integers would wrap around before they are widened.
+    sides = two_sides(inside, node.over, node.dtype.kind == "float") if inside else None
+    return _Sides(*sides, outside, node.over) if sides else None
 
 
 def product_of(factors: tuple[Node, ...]) -> Node:

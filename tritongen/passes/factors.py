@@ -39,6 +39,12 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
     return flat(node)
 
 
+def is_outer(op: Op, node: Node) -> bool:
+    """Whether a node is a product of factors that all lack some of its axes."""
+    found = factors_of(op, node, node.axes, False)
+    return len(found) > 1 and not any(set(factor.axes) == set(node.axes) for factor in found)
+
+
 def unless_empty(factor: Node, *over: str) -> Call:
     """A factor of the terms of a sum over some axes, and 1 where they are empty: whatever it is, such a sum is 0."""
     some = Call("ne", (Size(over), Constant(0, INT64)), (), BOOL)

@@ -3,12 +3,13 @@
 `sum(x * w, K, N)` is `sum(x * sum(w, N), K)` where x has no N, `sum(x * w * u, K, N)`, where u has no K, is
 `sum(sum(x * w, K) * u, N)`, and `sum(x * w, K)`, where w has no K and an axis that x lacks, is `sum(x, K) * w`. Where
 the result of a matmul is only summed again, `sum(sum(x * w, K), N)`, both are one such sum, if that needs no matmul.
+Three factors or more are summed in the order that takes the least time.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeGuard
 
@@ -17,7 +18,9 @@ from ..lang.names import fresh
 from ..lang.unparse import spelled
 from .contractions import is_product, times
 from .empty_sums import outside, undefined_over
+from .epilogues import below
 from .factors import factors_of
+from .orders import Term, are_many, in_order, term_of
 from .structure import name_reductions, reached, read_lines, references
 
 
@@ -85,7 +88,40 @@ def _with_sums_first(op: Op, total: Reduce) -> Op | None:
 def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Value]:
     """The sums of a sum's or mean's factors that come first, and what is left of it."""
     factors = factors_of(op, node.arg, node.over, False)
+    found = _first_named_first(op, value, node, factors, {*taken})
+    places = enumerate(factors)
+    terms = [Term(factor.axes, place=place) for place, factor in places if {*factor.axes} & {*node.over}]
+    if are_many(terms) and all(_may_be_moved(op, factor) for factor in factors):
+        term = in_order(found.term, terms, dict(op.sizes))
+        found = _built(value, term, factors, {*taken}) if term != found.term else found
+    sums, left, over = [*found.values], reduce(times, found.factors), found.over
+    taken |= {one.name for one in sums}
+    if not sums:
+        return [value]
+    if over:
+        left = replace(node, kind="sum", arg=left, over=over)
+    if node.kind == "mean":
+        if over:
+            sums.append(Value(fresh(f"{value.name}_sum", taken), left, ""))
+            left = Ref(sums[-1].name, node.axes, node.dtype)
+        left = Call("div", (left, Size(node.over)), node.axes, node.dtype)
+    return [*sums, replace(value, node=left)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """Values that come before a sum, what is left to be multiplied and summed over some axes, and the term of it."""
+
+    values: tuple[Value, ...]
+    factors: tuple[Node, ...]
+    over: tuple[str, ...]
+    term: Term
+
+
+def _first_named_first(op: Op, value: Value, node: Reduce, factors: list[Node], taken: set[str]) -> _Ordered:
+    """The sums that are needed, those over the axes named first before others."""
     sums: list[Value] = []
+    terms = [Term(factor.axes, place=place) for place, factor in enumerate(factors)]
     over = node.over
     # One factor comes before a product of several, whose sum may need no matmul then, and matmuls come last.
     for (several, by_matmul), axis in itertools.product(((False, False), (True, False), (True, True)), node.over):
@@ -107,19 +143,41 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
             sums.append(Value(name, first, ""))
             over = tuple(axis for axis in over if axis not in alone)
             place = factors.index(inside[0])
+            joint = term_of((one for one in terms if axis in one.axes), alone)
             others = [outside(so_far, value.name, other, alone, over) for other in others]
+            left = [one for one in terms if axis not in one.axes]
             factors = [*others[:place], Ref(name, first.axes, product.dtype), *others[place:]]
-    if not sums:
-        return [value]
-    left = reduce(times, factors)
-    if over:
-        left = replace(node, kind="sum", arg=left, over=over)
-    if node.kind == "mean":
-        if over:
-            sums.append(Value(fresh(f"{value.name}_sum", taken), left, ""))
-            left = Ref(sums[-1].name, node.axes, node.dtype)
-        left = Call("div", (left, Size(node.over)), node.axes, node.dtype)
-    return [*sums, replace(value, node=left)]
+            terms = [*left[:place], joint, *left[place:]]
+    within = [one for one in terms if one.parts or {*one.axes} & {*over}]
+    return _Ordered(tuple(sums), tuple(factors), over, term_of(within, over))
+
+
+def _built(value: Value, term: Term, factors: list[Node], taken: set[str]) -> _Ordered:
+    """The sums and stored products that a term is made of; factors that are none of its parts multiply it."""
+    values: list[Value] = []
+
+    def made(part: Term) -> Node:
+        if not part.parts:
+            return factors[part.place]
+        node = reduce(times, map(made, part.parts))
+        name = fresh(f"{value.name}_{'sum' if part.over else 'factor'}", taken)
+        node = Reduce("sum", node, part.over, part.axes, node.dtype) if part.over else node
+        values.append(Value(name, node, ""))
+        return Ref(name, node.axes, node.dtype)
+
+    parts = tuple(map(made, term.parts))
+    others = [factor for place, factor in enumerate(factors) if place not in term.places]
+    return _Ordered(tuple(values), (*parts, *others), term.over, term)
+
+
+def _may_be_moved(op: Op, factor: Node) -> bool:
+    """Whether a factor may meet others in any order: it is defined where sums are empty, is no softmax, say, whose
+    kernels multiply it as they compute it, and its products with others have a dtype of floats that they can be
+    stored in, as those of integers and of float8 do not.
+    """
+    if factor.dtype.kind != "float" or not factor.dtype.of or undefined_over(op, factor):
+        return False
+    return all(is_product(op, node) for node in below(op, factor) if isinstance(node, Reduce))
 
 
 def _called(factor: Node, line: str) -> str:

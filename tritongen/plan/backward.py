@@ -9,7 +9,7 @@ from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.several.cost import is_strided, leaves_idle, time_of
+from ..families.several.cost import is_strided, leaves_idle, multiplies_outer, time_of
 from ..families.several.stored import as_input, axes_in_order, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
@@ -218,6 +218,8 @@ class Planner:
             return []
         whole = self.restricted(results, 0)
         single = self.found(single_step_of, whole)
+        if single is not None and multiplies_outer(single):
+            return [self.found(step_of, in_own_dtypes(self.gradient, whole)) or single]
         fills = single is not None and not leaves_idle(single)
         if single is not None and fills and not is_strided(single):
             return [single]
