@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ..lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, Value
 from ..lang.rewrite import rebuild
-from ..lowering.tile import needed
 from ..spec.types import are_alike
 from .structure import is_extremum, reached, references
 
@@ -26,7 +25,9 @@ def weights_before_casts(op: Op) -> Op:
         values.append(value)
     if tuple(values) == op.values:
         return op
-    return replace(op, values=tuple(needed(tuple(values), [one.output.name for one in op.results])))
+    op = replace(op, values=tuple(values))
+    needed = reached(op.refs, [one.output.name for one in op.results], ())
+    return replace(op, values=tuple(value for value in op.values if value.name in needed))
 
 
 def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node:
@@ -37,9 +38,8 @@ def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node
 
     match node:
         case Ref(name=name):
-            line = op.value(name).node
-            found = without(line)
-            return node if found == line else found
+            found = without(op.value(name).node)
+            return node if found == op.value(name).node else found
         case Call(function="mul", args=args):
             return rebuild(node, tuple(map(without, args)))
         case Call(function="div", args=(above, below)):
