@@ -40,7 +40,7 @@ class Traffic:
     sums: int = 0  # over the rows, beside what is computed for each
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
-    windows: bool = False  # whether results vary along windows
+    windows: str = ""  # "of" where windows are reduced, "along" where results vary along them too
     streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
@@ -52,13 +52,29 @@ TILE = (
     Config(4, block_m=64, block_n=64),
     Config(8, block_m=4, block_n=1024),
     Config(4, block_m=4, block_n=512),
-    Config(4, block_m=8, block_n=128),
-    Config(4, block_m=16, block_n=64),
+    Config(1, block_m=4, block_n=128),
+    Config(1, block_m=8, block_n=64),
     Config(4, block_m=64, block_n=16),
     Config(4, block_m=128, block_n=8),
 )
+# Windows are unrolled, with much to compute for each row, which lanes along few columns do for several of them at once.
+TILE_OF_WINDOWS = (
+    *TILE[:3],
+    Config(4, block_m=8, block_n=128),
+    Config(1, block_m=4, block_n=64),
+    Config(1, block_m=8, block_n=32),
+    *TILE[5:],
+)
 # Where results vary along windows, a lane has several of them, and what it needs to know of its window.
-TILE_OF_WINDOWS = tuple(replace(config, block_m=config.block_m // 2) for config in TILE)
+TILE_ALONG_WINDOWS = (
+    Config(4, block_m=32, block_n=64),
+    Config(8, block_m=2, block_n=1024),
+    Config(4, block_m=2, block_n=512),
+    Config(4, block_m=4, block_n=128),
+    Config(4, block_m=8, block_n=64),
+    Config(4, block_m=32, block_n=16),
+    Config(4, block_m=64, block_n=8),
+)
 REGISTERS = (
     Config(4, block_n=4096, block=4096),
     Config(8, block_n=8192, block=8192),
@@ -164,7 +180,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
-        windows=any(one.windows for one in traffic),
+        windows=min((one.windows for one in traffic if one.windows), default=""),
     )
 
 
@@ -172,7 +188,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     """The tables of kernels that are no matmuls."""
     known = {
         "flat": FLAT,
-        "tile": TILE_OF_WINDOWS if traffic.windows else TILE,
+        "tile": {"": TILE, "of": TILE_OF_WINDOWS, "along": TILE_ALONG_WINDOWS}[traffic.windows],
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,

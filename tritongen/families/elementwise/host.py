@@ -40,7 +40,8 @@ class MapModule(Common):
             "retry": self.host.retry() if self.may_be_left() else "",
             **self.known(first),
         }
-        return Module(self.view(extra), Traffic(frozenset(kinds), windows=self.program.maps_back))
+        windows = "along" if self.program.maps_back else "of" if self.program.over else ""
+        return Module(self.view(extra), Traffic(frozenset(kinds), windows=windows))
 
     def single(self, kernel: Kernel) -> dict[str, Any]:
         """What the templates see of a kernel of a single element, which no table has tiles for."""
