@@ -9,7 +9,7 @@ from ..families.family import Step
 from ..lang.ir import Op
 from ..plan.backward import Backward, Plan
 from ..testing.samples import Shapes, dtype_columns
-from ..testing.tests import GradientTests, declared_together
+from ..testing.tests import GradientTests, declared_together, rounds_to_float32
 
 _BASES = {"backward": "GradientTests", "forward": "GradientInForwardTests", "in_place": "GradientInPlaceTests"}
 
@@ -42,7 +42,8 @@ def _has_finite_differences(op: Op, wrt: Collection[str]) -> bool:
     columns = dtype_columns(op).values()
     kept = all(set(r.dtype.of) <= inputs for r in op.results if r.dtype.kind == "float")
     subtracts = all(r.dtype.kind != "bool" for r in op.results)
-    return bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved)) and kept and subtracts
+    kept = kept and subtracts and not rounds_to_float32(op)
+    return bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved)) and kept
 
 
 def _rounds_between(step: Step) -> bool:

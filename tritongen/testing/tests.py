@@ -87,6 +87,7 @@ def tests_view(
         **params_view(op),
         "own_range": "True" if in_own_dtype(spec) else "",
         "rounds_between": "True" if rounds_between(op) else "",
+        "rounds_to_float32": "True" if rounds_to_float32(op) else "",
         **declared_together(family.declared, gradient.declared),
         **{name: f"staticmethod({name})" for name in oracles},
         **(registered_view(spec, op, autocast) if registered else {}),
@@ -252,6 +253,18 @@ def rounds_between(op: Op) -> bool:
     """Whether something is cast to the dtype of an input, which in the oracle is float64."""
     casts = [node for value in op.values for node in walk(value.node) if isinstance(node, Cast)]
     return any(set(cast.dtype.of) & {tensor.name for tensor in op.inputs} for cast in casts)
+
+
+def rounds_to_float32(op: Op) -> bool:
+    """Whether something is cast to float32 on the way, in which torch goes on, whatever the inputs are."""
+    results = {result.output.name for result in op.results}
+    casts = (
+        node
+        for value in op.values
+        for node in walk(value.node)
+        if isinstance(node, Cast) and not (node is value.node and value.name in results)
+    )
+    return any(cast.dtype.of == ("float32",) and cast.arg.dtype.kind == "float" for cast in casts)
 
 
 def compares_values(spec: Spec) -> bool:

@@ -139,6 +139,7 @@ class Harness:
     shifts: ClassVar[Sequence[float]] = ()  # of values whose exp overflows
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
     rounds_between: ClassVar[bool] = False  # to the dtype of an input, on the way
+    rounds_to_float32: ClassVar[bool] = False  # on the way, in which torch goes on
 
     # How tests are made
 
@@ -147,6 +148,9 @@ class Harness:
         super().__init_subclass__(**options)
         if "op" not in vars(cls):
             return
+        if cls.rounds_to_float32:
+            single = {torch.float64: cls.tolerances[torch.float32]}
+            cls.tolerances = {**cls.tolerances, **single}
         for name in dir(cls):
             test = getattr(cls, name)
             cases = getattr(test, "cases", ())
