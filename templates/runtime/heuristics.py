@@ -66,8 +66,8 @@ class Flat(Table):
         return self.configs[-1]
 
 
-class Tile(Table):
-    """For any strides: rows and columns of a program, and warps if not 4; first the square tile, then the widest."""
+class Tiles(Table):
+    """Rows and columns of a program, and warps if not 4."""
 
     def __init__(self, *tiles: tuple[int, int] | tuple[int, int, int]) -> None:
         super().__init__(
@@ -76,6 +76,10 @@ class Tile(Table):
                 for rows, cols, warps in ((*tile, 4)[:3] for tile in tiles)
             )
         )
+
+
+class Tile(Tiles):
+    """For any strides: first the square tile, then the widest."""
 
     @memoized
     def choose(self, n_rows: int, n_cols: int, close: bool) -> triton.Config:
@@ -137,7 +141,7 @@ class Registers:
         return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
 
 
-class Loop(Table):
+class Loop(Tiles):
     """For a loop over the row: rows by columns per iteration, the last tile for columns that are not contiguous."""
 
     @memoized
@@ -296,7 +300,7 @@ def choose_whole_programs(
     return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), programs)
 
 
-class Sums(Table):
+class Sums(Tiles):
     """For tiles with sums over the rows: rows by columns per iteration, the widest first."""
 
     def choose(self, n_cols: int) -> triton.Config:

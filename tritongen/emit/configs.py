@@ -235,15 +235,15 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
         earlier = first.setdefault(replace(table, name=""), table.name)
         # What is searched is known by its table.
         told.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
-    # Tables of matmuls have a constructor of their own, and those of elements and whole rows are numbers.
-    names_configs = any(table.kind in (*LOOPS, "sums", "warps") for table in told if not table.same_as)
+    # Other tables are of numbers, or of matmuls, which have a constructor of their own.
+    names_configs = any(table.kind == "warps" for table in told if not table.same_as)
     modules = sorted({_MODULES.get(table.kind, "heuristics") for table in told})
     return {
         "name": name,
         "tables": told,
         "search": schedule.autotune,
         "names_configs": names_configs,
-        "loops": LOOPS,
+        "tiles": {"tile": "Tile", "sums": "Sums", **dict.fromkeys(LOOPS, "Loop")},
         "modules": modules,
     }
 
