@@ -91,7 +91,7 @@ def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.Mon
     """Two at a time, whichever of them there are."""
     x = torch.randn(37, 70, device=DEVICE)
     sums = [torch.full((70,), float("nan"), device=DEVICE) if n in asked else None for n in (1, 2, 3)]
-    table = HEURISTICS.Sums(triton.Config({"BLOCK_M": 4, "BLOCK_N": 16}))
+    table = HEURISTICS.Sums((4, 16))
     monkeypatch.setattr(HEURISTICS, "choose_programs", lambda *_: 3)
     launched: list[Any] = []
     run = LAUNCH.run
@@ -134,8 +134,8 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> None:
     """As many elements as ever, and columns that a row has, or four strided ones; fewer where programs would be few."""
-    first, last = (triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=4) for m, n in ((32, 256), (64, 64)))
-    loop, own = HEURISTICS.Loop(first, first, last), (first if contiguous else last).kwargs
+    loop = HEURISTICS.Loop((32, 256), (32, 256), (64, 64))
+    own = loop.configs[0 if contiguous else -1].kwargs
     found = loop.choose(1 << 22, n_cols, contiguous).kwargs
     assert found["BLOCK_M"] * found["BLOCK_N"] == own["BLOCK_M"] * own["BLOCK_N"]
     assert found["BLOCK_N"] == min(triton.next_power_of_2(n_cols), own["BLOCK_N"] if contiguous else 4)
@@ -158,11 +158,8 @@ def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> No
 )
 def test_tiles_of_strided_columns_in_a_loop(n_rows: int, n_cols: int, simple: bool, tile: tuple[int, int, int]) -> None:
     """Wide and short ones where columns are few and rows are many, and fewer states of several numbers."""
-    configs = [
-        triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=w)
-        for m, n, w in ((32, 256, 4), (1, 2048, 8), (64, 64, 8))
-    ]
-    found = HEURISTICS.Loop(*configs).choose(n_rows, n_cols, False, 32, simple)
+    table = HEURISTICS.Loop((32, 256), (1, 2048, 8), (64, 64, 8))
+    found = table.choose(n_rows, n_cols, False, 32, simple)
     assert (*found.kwargs.values(), found.num_warps) == tile
 
 
