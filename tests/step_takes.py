@@ -33,6 +33,10 @@ def _of_a_softmax_of_takes(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return (h - h[:1]).softmax(2).logsumexp(2)
 
 
+def _scaled(g: torch.Tensor, z: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.tanh((g * z.square().mean(1, keepdim=True) + g.amax(1, keepdim=True)) @ w)
+
+
 CASES = {
     "take_of_a_sum": Case(
         "x:M, N; at:int64[T]", "s = sum(x, N)\ny = take(s, at, M)", lambda x, at: x.sum(1)[at], wrt="-"
@@ -92,6 +96,11 @@ CASES = {
         "x:P, N; at:int64[]",
         "h = take(x, at, P)\ny = take(h, argmax(h, N), N)",
         lambda x, at: x[at].amax(),
+    ),
+    "largest_of_rows_that_a_matmul_reads_as_stored": Case(
+        "x:T, N; at:int64[M]; z:M, K; w:N, L",
+        "h = take(x, at, T)\ng = h - take(h, 0, N)\na = g * mean(z * z, K) + max(g, N)\ny = tanh(sum(a * w, N))",
+        lambda x, at, z, w: _scaled(x[at] - x[at][:, :1], z, w),
     ),
     "convolution_along_one_axis": Case(
         "x:B, C, S; w:C, R; b:C",
