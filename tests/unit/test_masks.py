@@ -306,6 +306,7 @@ CYCLES = {
     "behind // 2 // step % 3 < 2": "MN",
     "(index(M) - index(N)) % small < 1": "MN",
     "(index(N) - start) % 4 == 0": "",  # It would be held.
+    "(index(N) + 844424930131968) // step % 2 == 0": "",  # By 2**48, where a step is held, it would be 3.
     "(index(N) * 2) % 4 == 0": "",
     "index(N) % (2 * p + 1) == 0": "",
     "(index(N) // 2 % 2 == 0) | (index(N) <= index(M))": "",

@@ -135,9 +135,9 @@ def test_heads_of_a_group(tmp_path: Path, small: Callable[..., None]) -> None:
             torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("block", [1, 5, 16, 32, 2**31 - 16, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("block", [1, 5, 16, 28, 32, 2**31 - 16, 2**40, 2**63 - 1])
 def test_blocks_of_any_length(block: int, tmp_path: Path, small: Callable[..., None]) -> None:
-    """That a call tells: shorter than a tile, and longer than any axis."""
+    """That a call tells: shorter than a tile, of two that tiles do not divide, and longer than any axis."""
     form = Form(DILATED, dilated, block, of_params(16))
     operator = built(form.case().spec(), tmp_path)
     small(operator)
