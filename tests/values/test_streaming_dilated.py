@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from importing import built, runtime_of
+from paged_forms import QKV as IN_PAGES
+from paged_forms import Form as InPages
 from streaming_cases import GROUPED, MEAN, QKV, Case
 from streaming_formulas import full
 
@@ -161,3 +163,15 @@ def test_names_of_a_spec_stand(tmp_path: Path) -> None:
     mask = FORMS["block_16"].mask(40, 40)
     wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
     torch.testing.assert_close(operator.attend(q, k, v, one, one), wanted)
+
+
+def test_where_blocks_are_not_counted() -> None:
+    """Plain kernels alone count blocks, and those in pages do not."""
+    files = generate(FORMS["block_64"].case().spec())
+    assert "count_blocks(" in files["kernels.py"]
+    assert "gluon_kernels.py" not in files
+    scores = "where(index(J, S) // 16 % 2 == 0, sum(q * take(k, page, P), D) * 0.25, -inf)"
+    compute = f"s = {scores}\no = sum(softmax(s, J, S) * take(v, page, P), J, S)"
+    text = generate(InPages(IN_PAGES, compute, full).spec())["kernels.py"]
+    assert "page_at" in text
+    assert "count_blocks(" not in text
