@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 
 from .dtypes import dot_precision
+from .math import remainder_int
 
 # How float32 is multiplied that is split into two or three bfloat16s.
 BF16X3: tl.constexpr = tl.constexpr(dot_precision("bf16x3"))
@@ -322,6 +323,39 @@ def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
     skip = tl.minimum(tl.maximum(skip, start), end)
     back = tl.minimum(tl.maximum(last // BLOCK * BLOCK, skip), end)
     return start, skip, back, tl.maximum(whole, back), tl.maximum(rest, back), end
+
+
+@triton.jit
+def blocks_of_cycle(first, last, period, BLOCK: tl.constexpr):
+    """Which blocks have positions from `first` to `last`, or some periods before or
+    after these: how many of a cycle are ahead of the axis, how many it needs, from its
+    start on, and how many it has. All are needed where blocks do not divide a period.
+    """
+    first, length = remainder_int(first, period), last - first
+    start, blocks = first // BLOCK, period // BLOCK
+    needed = tl.cdiv(first + length, BLOCK) - start
+    is_part = (period % BLOCK == 0) & (needed > 0) & (needed < blocks)
+    ahead, needed = tl.where(is_part, blocks - start, 0), tl.where(is_part, needed, 1)
+    return ahead, needed, tl.where(is_part, blocks, 1)
+
+
+@triton.jit
+def count_blocks(bounds, cycle, BLOCK: tl.constexpr):
+    """The bounds of runs of blocks, with those left out that cycles do not need."""
+    ahead, needed, blocks = cycle
+    found = bounds[:0]
+    for run in tl.static_range(len(bounds)):
+        at = bounds[run] // BLOCK + ahead
+        found += ((at // blocks * needed + tl.minimum(at % blocks, needed)) * BLOCK,)
+    return found
+
+
+@triton.jit
+def counted_block(count, cycle, BLOCK: tl.constexpr):
+    """Where the block starts that would start at `count` if those were left out."""
+    ahead, needed, blocks = cycle
+    at = count // BLOCK
+    return (at // needed * blocks + at % needed - ahead) * BLOCK
 
 
 @triton.jit

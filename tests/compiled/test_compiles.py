@@ -48,6 +48,7 @@ OTHERS = (
     " registered_scans registered_take reverse row_constants scaled_softmax scan_of_choice scans"
     " spelled_dtypes standard_scores steps_sinkhorn take_optional"
     " take_optional_map variances vector_reductions whole_statistics wide_positions wide_reductions"
+    " attention_dilated"
 ).split()
 
 

@@ -11,6 +11,7 @@ from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
 from ...lowering.lines import Line, mentions
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
+from ...passes.masks.cycles import Cycle
 from ...passes.masks.expressions import (
     FALSE,
     ZERO,
@@ -67,6 +68,17 @@ class Blocks:
             return None
         return self.tiles.gap
 
+    @property
+    def cycle(self) -> Cycle | None:
+        """Positions outside of which no row of the tile needs any, which come back after each period.
+
+        A period that 16 does not divide is none of whole blocks.
+        """
+        if self.tiles is None or self.tiles.cycle is None or self.is_paged:
+            return None
+        period = self.tiles.cycle.period
+        return None if isinstance(period, Number) and period.value % 16 else self.tiles.cycle
+
     def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
         """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
         parts = [*conjuncts(op, test)]
@@ -81,7 +93,9 @@ class Blocks:
         if self.tiles is None:
             return []
         ranges = (self.tiles.some, self.tiles.every, *([self.gap] if self.gap else []))
-        every = (*(end for one in ranges for end in (one.first, one.last)), self.tiles.empty, self.tiles.full)
+        ends = [end for one in ranges for end in (one.first, one.last)]
+        ends += self.cycle.ends if self.cycle is not None else ()
+        every = (*ends, self.tiles.empty, self.tiles.full)
         return [part.node for end in every for part in parts_of(end) if isinstance(part, Value)]
 
     @property
@@ -182,6 +196,11 @@ class Blocks:
         if self.gap is not None:
             first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))
             lines.append(Line(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
+        if self.cycle is not None:
+            first, last, period = (self.spelled(end, spelled) for end in self.cycle.ends)
+            says = "Of each period the same blocks are needed, which alone are counted."
+            lines.append(Line(f"cycle = blocks_of_cycle({first}, {last}, {period}, BLOCK_N)", says))
+            lines.append(Line("bounds = count_blocks(bounds, cycle, BLOCK_N)"))
         return lines
 
     def meets(self, spelled: Callable[[Node], str]) -> str:

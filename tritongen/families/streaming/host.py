@@ -54,7 +54,7 @@ class StreamingModule(Common):
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
         # Plain kernels alone skip what lies between blocks that they need.
-        is_known = is_known and not program.blocks.gap
+        is_known = is_known and not program.blocks.gap and not program.blocks.cycle
         some = program.not_empty
         self.gluon = (gluon_view(some) or gradient_view(some)) if by_tma and is_known else None
 
@@ -79,6 +79,7 @@ class StreamingModule(Common):
             "partial_length": operand(partial_sums.length(stream, partial_sums.in_kernel)),
             "n_parts": len(parts),
             "skipped": parts.index("skipped") if "skipped" in parts else None,
+            "cycle": blocks.cycle is not None,
             "n_turns": self.n_turns,
             "first_row": "first_row" if mentions(kernel.setup, "first_row") else "_",
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),

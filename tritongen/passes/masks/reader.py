@@ -243,6 +243,10 @@ class Reader:
 
     def equal(self, left: Node, right: Node) -> Condition:
         difference = self.linear(left) - self.linear(right)
+        match difference:
+            case Linear(terms=((Remainder(one, by), n), (Remainder(other, same), minus_n)), constant=0):
+                if by == same and n == -minus_n:
+                    difference = Linear(((Remainder(one - other, by), 1),))
         return All((self.at_least(difference), self.at_least(difference * -1)))
 
     def at_least(self, linear: Linear) -> Condition:

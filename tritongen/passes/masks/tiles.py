@@ -7,6 +7,7 @@ time, of the first and last position of the block, of lengths, params and loads.
     tiles = tiles_of(op, condition, block="M", streamed="N")
     tiles.some   outside of this range the condition is false, for the whole block
     tiles.gap    inside of this range it is false for the whole block, too; None where no range is known
+    tiles.cycle  outside of these it is false for the whole block, too: positions that come back after each period
     tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
     tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
     tiles.full   tells of one tile in `every` that `rest` is true in all of it
@@ -23,6 +24,7 @@ from functools import reduce
 from ...lang.ir import BOOL, Call, Node, Op
 from ..exponentials import resolve
 from .conditions import All, Condition, opposite
+from .cycles import Cycle, Cycles
 from .expressions import FALSE, Expression
 from .ranges import NOTHING, Ranges, intersection
 from .reader import Reader
@@ -44,14 +46,15 @@ class Range:
 class Tiles:
     """What a condition is in the tiles that a block meets.
 
-    Outside of `some`, and in `gap`, it is false for the whole block; inside of `every` it is what `rest` is, or true
-    where that is None. `empty` and `full` are tests of one tile: that the condition is false in all of it, and, of a
-    tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
+    Outside of `some` and of `cycle`, and in `gap`, it is false for the whole block; inside of `every` it is what `rest`
+    is, or true where that is None. `empty` and `full` are tests of one tile: that the condition is false in all of it,
+    and, of a tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
     """
 
     some: Range
     every: Range
     gap: Range | None = None
+    cycle: Cycle | None = None
     rest: Node | None = None
     empty: Expression = FALSE
     full: Expression = FALSE
@@ -76,6 +79,7 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
         some=Range(*some.ends(intersection(part.some for part in parts))),
         every=Range(*every.ends(intersection(part.every for part in ranged))),
         gap=next((Range(*gap) for gap in gaps if gap is not None), None),
+        cycle=Cycles(of_ends).of(part.read for part in parts),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
