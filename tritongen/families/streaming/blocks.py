@@ -262,11 +262,14 @@ class Blocks:
 
     def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:
         """The least and the greatest of the integers along an axis: of the tile, or of each block."""
+        assert self.tiles is not None
         over = 0 if axis == self.rows else 1
+        tests = (self.tiles.empty, *([self.tiles.full] if self.finds_full else []))
+        named = {(part.node, part.kind) for test in tests for part in parts_of(test) if isinstance(part, Extreme)}
         lines: list[Line] = []
         for load in (load for load, along in self.compared if along == axis):
             lines.append(Line(f"{load.name}_met = {integers(load, axis)}"))
-            for kind in ("min", "max"):
+            for kind in (kind for kind in ("min", "max") if (load, kind) in named):
                 lines.append(Line(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
         return lines
 
