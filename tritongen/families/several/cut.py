@@ -78,6 +78,9 @@ def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
     reduced = {name for name in names if isinstance(plain.value(name).node, Reduce | Scan)}
     rows = [name for name in names if name in made | reduced | set(always)]
     first = search.steps(rows) or search.steps(names) or search.steps(search.without_rounded_ties(names))
+    if first is None:
+        search = _Search(plain, take, exact_ties=True)
+        first = search.steps(names)
     return search.merged(search.improved(first, others)) if first else None
 
 
@@ -127,8 +130,8 @@ def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
 class _Search(Parts):
     """Tries cuts of an operator. Lines in `apart` are each computed by steps of their own."""
 
-    def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset()) -> None:
-        super().__init__(op, take)
+    def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset(), exact_ties: bool = False) -> None:
+        super().__init__(op, take, exact_ties)
         self.apart = apart
         self.scores = _scores(op)
         self.known: dict[_Key, list[_Group] | None] = {}

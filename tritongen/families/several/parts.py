@@ -15,7 +15,7 @@ from ...passes.structure import is_extremum, reached, reads, references, taken_f
 from ...spec.types import COMPUTED
 from ..family import Step
 from .operators import part_of, same_op, same_result, same_value
-from .stored import always_stored, stored_result
+from .stored import always_stored, may_be_stored, stored_result
 from .strips import made_for, reduced_by_strips, spreads
 
 
@@ -62,10 +62,14 @@ class Stored(dict[str, Result]):
 
 
 class Parts:
-    """The parts of an operator, each with its step and its time, cached since several cuts share them."""
+    """The parts of an operator, each with its step and its time, cached since several cuts share them.
 
-    def __init__(self, op: Op, take: TakeAlone) -> None:
-        self.op, self.take = op.of(map(same_value, op.values)), take
+    With `exact_ties`, steps of a largest or smallest that a gradient looks for compute it of numbers that are not
+    rounded, even where others have stored these.
+    """
+
+    def __init__(self, op: Op, take: TakeAlone, exact_ties: bool = False) -> None:
+        self.op, self.take, self.exact_ties = op.of(map(same_value, op.values)), take, exact_ties
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = op.refs
@@ -138,7 +142,20 @@ class Parts:
         """What some results may read where other steps have stored it."""
         own = {self.value_of(target) for target in targets}
         unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
-        return reached(self.refs, self.roots(targets), ()) - own - unread
+        found = reached(self.refs, self.roots(targets), ()) - own - unread
+        if self.exact_ties and not own.isdisjoint(self.ties):
+            return {name for name in found if not self.is_rounded_elsewhere(name)}
+        return found
+
+    def is_rounded_elsewhere(self, name: str) -> bool:
+        """Whether other steps may store a value rounded where a step that computes it itself does not round it."""
+        is_stored = name not in self.alike and may_be_stored(self.op, self.op.value(name))
+        return is_stored and is_rounded(self.stored(name))
+
+    @cached_property
+    def ties(self) -> set[str]:
+        """The largest and smallest that a gradient looks for, or values that look for their elements."""
+        return {name for name in self.saved if is_extremum(self.op.value(name).node)} | {*self.compared}
 
     def roots(self, targets: Iterable[Result]) -> set[str]:
         return {name for target in targets for name in (target.output.name, *references(target.node))}
