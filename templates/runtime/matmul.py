@@ -298,7 +298,7 @@ def blocks_between(first, whole_first, whole_last, last, BLOCK: tl.constexpr):
     They are int64: in int32, ptxas 12.8 (that of Triton 3.6) has one matmul of a loop wait for the other.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
-    start = tl.minimum(first // BLOCK, end)
+    start = tl.minimum(tl.maximum(first, 0) // BLOCK, end)
     whole = tl.minimum(tl.maximum(tl.cdiv(whole_first, BLOCK), start), end)
     rest = tl.minimum(tl.maximum(whole_last // BLOCK, whole), end)
     return start * BLOCK, whole * BLOCK, rest * BLOCK, end * BLOCK

@@ -244,11 +244,15 @@ class Blocks:
     def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:
         """The least and the greatest of the integers along an axis: of the tile, or of each block."""
         over = 0 if axis == self.rows else 1
+        tests = (self.tiles.empty, self.tiles.full) if self.tiles is not None else ()
+        parts = (part for test in tests for part in parts_of(test) if isinstance(part, Extreme))
+        tested = {(part.node, part.kind) for part in parts}
         lines: list[Line] = []
         for load in (load for load, along in self.compared if along == axis):
             lines.append(Line(f"{load.name}_met = {integers(load, axis)}"))
             for kind in ("min", "max"):
-                lines.append(Line(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
+                if (load, kind) in tested:
+                    lines.append(Line(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
         return lines
 
     def spelled(self, expression: Expression, value: Callable[[Node], str]) -> str:
