@@ -42,6 +42,16 @@ MASKS = {
     "take(chosen, index(N) // 16, L)": 1,
     "(k_of >= 0) & (k_of <= q_of)": 1,
 }
+TAKEN = 5000  # the first seed whose documents may be taken from a table, or joined with a limit, too
+DOCUMENTS = {
+    "(qd == kd) & (index(N) <= index(M))": 4,
+    "qd == kd": 2,
+    "(qd == kd) & (index(N) <= limit)": 2,
+    "(take(docs, index(M), L) >= take(docs, index(N), L)) & (index(N) - size(N) <= index(M) - size(M))": 2,
+    "(q_of == take(docs, index(N), L)) | (index(N) == index(M))": 2,
+    "(q_of == k_of) & (index(N) <= limit)": 4,
+    "(q_of == k_of) & (first <= index(N)) & (index(N) < last)": 2,
+}
 PARAMS = {"window": "window = 9", "causal": "causal = true", "scale": 'scale = { type = "float" }', "cap": "cap = 5.0"}
 
 
@@ -207,7 +217,11 @@ class DrawnAttention:
     def keyed(self, s: str) -> str:
         return f"{s} + {self.given('of_key', self.random.choice((self.own, self.of_keys, '')), 'N')}"
 
-    def mask(self, of: Mapping[str, int] = MASKS) -> str:
+    @property
+    def masks(self) -> Mapping[str, int]:
+        return MASKS if self.seed < TAKEN else {**MASKS, **DOCUMENTS}
+
+    def mask(self, of: Mapping[str, int]) -> str:
         found = self.random.choices([*of], [*of.values()])[0]
         if "mask" in found:
             rows = "M" if self.chance(0.6) else ""
@@ -219,11 +233,18 @@ class DrawnAttention:
                 dtype="bool",
                 default=" = false" if found[0] == "~" and self.chance(0.3) else "",
             )
-        if "q_of" in found:
-            lead = "B" if "B" in self.lead and self.chance(0.6) else ""
-            for name, axis in (("q_of", "M"), ("k_of", "N")):
+        lead = "B" if re.search(r"q_of|docs|qd", found) and "B" in self.lead and self.chance(0.6) else ""
+        for name, axis in (("q_of", "M"), ("k_of", "N")):
+            if name in found:
                 self.given(name, lead, axis, dtype="int32")
                 self.high[name] = 3 if "==" in found else 30
+        if "docs" in found or "qd" in found:
+            self.given("docs", lead, "L", dtype=self.random.choice(("int32", "int64")))
+            self.high["docs"] = 3
+        if "qd" in found:
+            rows = self.random.choice(("index(M)", "index(M)", "index(M) + size(N) - size(M)", "index(M) // 2"))
+            self.line("qd", f"take(docs, {rows}, L)")
+            self.line("kd", "take(docs, index(N), L)")
         if "prefix" in found:
             self.given("prefix", "B" if "B" in self.lead else "", dtype="int32")
             self.high["prefix"] = "N"
@@ -247,7 +268,7 @@ class DrawnAttention:
         s = f"cap * tanh(({s}) / cap)" if kind == "by_sum" else s  # Else they might overflow.
         if kind == "none":
             return self.unnormalised(s, v)
-        mask = self.mask()
+        mask = self.mask(self.masks)
         low = self.random.choice(("-inf",) * 6 + ("-1e9", "-3e38") * (kind not in ("by_lse", "by_line", "by_sum")))
         self.line("s", f"where({mask}, {s}, {low})" if mask else s)
         if self.chance(0.2):
@@ -277,7 +298,7 @@ class DrawnAttention:
 
     def unnormalised(self, s: str, v: str) -> str:
         """Weights without a softmax: whatever the lengths of heads are, they use positions."""
-        mask = self.mask({text: weight for text, weight in MASKS.items() if "index" in text})
+        mask = self.mask({text: weight for text, weight in self.masks.items() if "index" in text})
         if self.chance(0.3) and self.own:
             decay = self.given("decay", self.own)
             s = f"({s}) * exp(-abs({decay}) * abs(index(M) - index(N)))"

@@ -16,6 +16,7 @@ from oracles import DEVICE
 
 from tritongen.families.contraction.family import CONTRACTION
 from tritongen.families.contraction.gemm import GEMM
+from tritongen.families.streaming.family import STREAMING
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import BATCH, Input, Param, Spec
@@ -48,10 +49,10 @@ def spec_of(path: Path) -> Spec:
 
 @cache
 def multiplies(spec: Spec) -> bool:
-    """Whether it is or has a contraction, whose operands are rounded to the dtype of the matmul."""
+    """Whether it has a step that multiplies matrices, whose operands are rounded to the dtype of the matmul."""
     forward = forward_of(spec)
     steps = forward.family.steps(forward.program) or (forward,)
-    return any(step.family in (CONTRACTION, GEMM) for step in steps)
+    return any(step.family in (CONTRACTION, GEMM, STREAMING) for step in steps)
 
 
 @cache

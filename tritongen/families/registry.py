@@ -30,6 +30,7 @@ from .several.parts import APART, Part
 from .several.stored import always_stored
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
+from .streaming.taken import integers_named
 
 ALIKE = 2**13  # parts of operators whose steps are kept
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
@@ -88,7 +89,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     one that leaves SMs idle or multiplies factors for each tile anew, or if lines are to be kept apart. The steps are
     of the families `of_steps`, by default the candidates.
     """
-    op = products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op))))
+    op = integers_named(products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op)))))
     try:
         single = single_step_of(op, candidates)
     except Mistakes:

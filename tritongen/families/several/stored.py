@@ -11,16 +11,20 @@ from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
 from ...passes.structure import SAVES, is_extremum, reached, reads, references
 from ...spec.types import BATCH, BOOLS, COMPUTED, FLOATS, INTS, Input, Output, TensorType, plain_shape
+from ..streaming.taken import integers_taken
 from .naming import is_perhaps_absent, is_whole
 
 
 def always_stored(op: Op) -> list[str]:
-    """The values that must be stored: those that `take` reads, terms and indices of scatter-adds, and their results."""
+    """The values that must be stored: those that `take` reads, terms and indices of scatter-adds, and their results,
+    and integers that are taken for the mask of an attention.
+    """
+    integers = integers_taken(op)
     if all(value.node.kinds.isdisjoint((ScatterSum, Take)) for value in op.values):
-        return []
+        return integers
     nodes = [node for value in op.values for node in walk(value.node)]
     scattered = {value.name for value in op.values if isinstance(value.node, ScatterSum)}
-    found: dict[str, None] = {}
+    found = dict.fromkeys(integers)
     for node in nodes:
         read = children(node) if isinstance(node, ScatterSum) else (node.arg,) if isinstance(node, Take) else ()
         found |= {part.name: None for part in read if isinstance(part, Ref)}
@@ -52,7 +56,13 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
         return told if told.of and set(told.of) <= floats else None
-    return dtype if len(dtype.of) == 1 and dtype.of[0] in {*INTS, *BOOLS} and not dtype.rule else None
+    own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_whole_number(op, name)]
+    return dtype if len(dtype.of) == 1 and own and not dtype.rule else None
+
+
+def _is_whole_number(op: Op, name: str) -> bool:
+    """Whether a leaf of dtypes is an input of integers or booleans."""
+    return any(tensor.name == name and {*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in op.inputs)
 
 
 def _is_of_rows(op: Op, value: Value) -> bool:
@@ -163,7 +173,8 @@ def as_input(op: Op, stored: Result) -> Input:
     dtype = stored.dtype
     if dtype.rule == "compute":
         return Input(stored.output.name, TensorType(COMPUTED, stored.output.shape or ()))
-    dtypes = FLOATS if dtype.kind == "float" else dtype.of
+    own = next((tensor.type.dtypes for tensor in op.inputs if dtype.of == (tensor.name,)), dtype.of)
+    dtypes = FLOATS if dtype.kind == "float" else own
     variables = {tensor.type.variable for tensor in op.inputs if tensor.name in dtype.of}
     variable = next(iter(variables)) if len(variables) == 1 and len(dtype.of) == 1 else ""
     if variable:

@@ -1,0 +1,89 @@
+"""Integers that the mask of an attention compares and that are taken by position, as documents of one table are.
+
+`take(doc, index(M), L) == take(doc, index(N), L)` tells which blocks are empty as inputs for rows and columns do. So a
+step before stores what is taken, few bytes for each position, and what streams reads that: blocks are skipped, forward
+and backward, and no table is read in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from ...lang.ir import Index, Load, Node, Op, Reduce, Ref, Scan, Take, Value, children, walk
+from ...lang.names import fresh
+from ...lang.rewrite import rebuild
+from ...passes.exponentials import resolve
+from ...passes.masks.expressions import Extreme, parts_of
+from ...passes.masks.scores import mask_of
+from ...passes.masks.tiles import tiles_of
+from ...passes.structure import reached, references
+from ...spec.types import INTS
+from .stored import Attention, attentions
+
+OPERATORS = 2**8  # that are remembered
+
+
+def integers_named(op: Op) -> Op:
+    """The operator with a name for each of these integers."""
+    found = _taken(op)
+    if not found:
+        return op
+    taken = op.names
+    values: list[Value] = []
+    names: dict[Node, str] = {value.node: value.name for value in op.values if isinstance(value.node, Load)}
+
+    def named(node: Node) -> Node:
+        if not isinstance(node, Load) or _inlined(op, node) not in found:
+            return rebuild(node, tuple(map(named, children(node))))
+        if node not in names:
+            names[node] = fresh(f"{node.name}_of_{node.axes[-1]}", taken)
+            values.append(Value(names[node], node, ""))
+        return Ref(names[node], node.axes, node.dtype)
+
+    for value in op.values:
+        values.append(value if names.get(value.node) == value.name else value.of(named(value.node)))
+    return op.of(values)
+
+
+def integers_taken(op: Op) -> list[str]:
+    """The values that are such integers, which are to be stored."""
+    found = _taken(op)
+    return [value.name for value in op.values if isinstance(value.node, Load) and _inlined(op, value.node) in found]
+
+
+@lru_cache(maxsize=OPERATORS)
+def _taken(op: Op) -> frozenset[Load]:
+    """Such integers, without references to lines."""
+    if not any(_is_taken(op, part) for value in op.values for part in walk(value.node)):
+        return frozenset()
+    return frozenset(load for one in attentions(op) for load in _of_attention(op, one))
+
+
+def _of_attention(op: Op, found: Attention) -> Iterator[Load]:
+    refs = op.refs
+    axes = {found.rows, found.streamed}
+    made_of = reached(refs, references(found.total.node), ())
+    nodes = [value.node for value in op.values if value.name in made_of and axes <= {*value.node.axes}]
+    masks = [mask_of(op, node, neutral) for node in nodes for neutral in (float("-inf"), 0.0)]
+    for condition in dict.fromkeys(mask.condition for mask in masks if mask is not None and mask.exact):
+        empty = tiles_of(op, condition, found.rows, found.streamed).empty
+        compared = {part.node: part.axis for part in parts_of(empty) if isinstance(part, Extreme)}
+        is_told = found.streamed in compared.values()
+        if is_told and all(isinstance(node, Load) and (not node.at or _is_taken(op, node)) for node in compared):
+            yield from (node for node in compared if isinstance(node, Load) and node.at)
+
+
+def _is_taken(op: Op, node: Node) -> bool:
+    """Whether a node is an integer of an input, at a position along one axis that is computed of positions alone."""
+    if not isinstance(node, Load) or not node.at or op.input(node.name).default is not None:
+        return False
+    parts = [part for _, index in node.at for part in walk(_inlined(op, index))]
+    along = {part.axis for part in parts if isinstance(part, Index)}
+    is_position = not any(isinstance(part, Load | Reduce | Scan | Take) for part in parts)
+    return is_position and len(along) == 1 and {*op.input(node.name).type.dtypes} <= {*INTS}
+
+
+def _inlined(op: Op, node: Node) -> Node:
+    node = resolve(op, node)
+    return rebuild(node, tuple(_inlined(op, part) for part in children(node)))
