@@ -103,9 +103,10 @@ y = "sum(sum(x * (cast(w, s) - zero), K), M, N)"
 y = "x"
 """
     function = built(read_spec("steps.toml", text), tmp_path).steps
-    given = [torch.randn(17, 24), torch.randint(-8, 8, (24, 33), dtype=torch.int8), torch.randn(33), torch.randn(33)]
-    compare(function, lambda x, w, s, zero: (x @ (w - zero)).sum(), given, (), 1e-5)
-    compare(function, lambda x, w, s: (x @ w.to(x)).sum(), given[:3], (), 1e-5)
+    w = torch.randint(-8, 8, (24, 33), dtype=torch.int8)
+    x, s, zero = (torch.randn(shape, dtype=torch.float64) for shape in ((17, 24), (33,), (33,)))
+    compare(function, lambda x, w, s, zero: (x @ (w - zero)).sum(), [x, w, s, zero], (), 1e-9)
+    compare(function, lambda x, w, s: (x @ w.to(x)).sum(), [x, w, s], (), 1e-9)
 
 
 @pytest.mark.parametrize("to", ["x", "s"])
