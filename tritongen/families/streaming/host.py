@@ -231,11 +231,12 @@ class StreamingModule(Common):
         if not self.is_plain():
             return self.host.fold("heads", self.space.rows)
         lines = []
+        sizes = self.sizes_of(self.plan.kernel)
         for name, axes in self.all_axes().items():
-            if dims := moved(axes, in_kernels(self.stream, axes)):
+            is_seen = self.gluon or self.described or self.seen(name, axes) in sizes
+            if is_seen and (dims := moved(axes, in_kernels(self.stream, axes))):
                 lines.append(f"{name}_by_head = tensors.with_last({', '.join([name, *map(str, dims)])})")
-        found = self.host.folded("sizes", self.sizes_of(self.plan.kernel), self.stream.batch, len(self.space.rows))
-        return [*lines, *found]
+        return [*lines, *self.host.folded("sizes", sizes, self.stream.batch, len(self.space.rows))]
 
     def all_axes(self) -> dict[str, tuple[str, ...]]:
         """The axes of all tensors, by their names."""
