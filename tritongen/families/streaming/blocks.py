@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -15,13 +14,11 @@ from ...passes.masks.cycles import Cycle
 from ...passes.masks.expressions import (
     FALSE,
     ZERO,
-    Apply,
     Expression,
     Extreme,
     First,
     Last,
     Number,
-    Sum,
     Value,
     parts_of,
     replaced,
@@ -30,6 +27,7 @@ from ...passes.masks.scores import mask_of
 from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
 from ...spec.types import INTS
 from ..stream import Stream
+from .spelling import Spelling, operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class Blocks:
     @property
     def compared(self) -> tuple[tuple[Load, str], ...]:
         """The integers by which blocks are told to have nothing in common with the tile, each with its axis."""
-        return _extremes(self.tiles.empty, self.tiles.full) if self.tiles is not None else ()
+        return _compared(self.tiles.empty, self.tiles.full) if self.tiles is not None else ()
 
     @property
     def finds_full(self) -> bool:
@@ -265,7 +263,7 @@ class Blocks:
         assert self.tiles is not None
         over = 0 if axis == self.rows else 1
         tests = (self.tiles.empty, *([self.tiles.full] if self.finds_full else []))
-        named = {(part.node, part.kind) for test in tests for part in parts_of(test) if isinstance(part, Extreme)}
+        named = {(part.node, part.kind) for part in _extremes(*tests)}
         lines: list[Line] = []
         for load in (load for load, along in self.compared if along == axis):
             lines.append(Line(f"{load.name}_met = {integers(load, axis)}"))
@@ -274,62 +272,7 @@ class Blocks:
         return lines
 
     def spelled(self, expression: Expression, value: Callable[[Node], str]) -> str:
-        """An expression, in int64: that of a sum begins with positions of the tile, which are."""
-
-        def text_of(part: Expression) -> str:
-            return self.spelled(part, value)
-
-        match expression:
-            case Number(value=number):
-                return str(number)
-            case First(axis=self.rows):
-                return self.first_row
-            case Last(axis=self.rows) if self.is_paged:
-                return "last_row"
-            case Last(axis=self.rows):
-                return "first_row + (BLOCK_M - 1)"
-            case First():
-                return "starts"
-            case Last():
-                return "starts + (BLOCK_N - 1)"
-            case Extreme(kind=kind, node=Load(name=name)):
-                return f"{name}_{kind}"
-            case Value(node=node):
-                return value(node)
-            case Sum(terms=terms, constant=constant):
-                texts = {term: text_of(term) for term, _ in terms}
-                last = Last(self.rows)
-                if constant > 0 and dict(terms).get(last) == 1 and not self.is_paged:
-                    # One beyond the last is a block on.
-                    texts[last], constant = "first_row + BLOCK_M", constant - 1
-                found = ""
-                for term, factor in terms:
-                    times = f"{abs(factor)} * " if abs(factor) != 1 else ""
-                    sign = ("- " if factor < 0 else "+ ") if found else "-" if factor < 0 else ""
-                    inner = texts[term] if isinstance(term, Last) and factor == 1 else operand(texts[term])
-                    found += f"{' ' if found else ''}{sign}{times}{inner}"
-                return f"{found} {'-' if constant < 0 else '+'} {abs(constant)}" if constant else found
-            case Apply(function="held", args=(arg,)):
-                return f"hold({text_of(arg)})"
-            case Apply(function="floor_divide", args=(above, by)):
-                return f"floor_divide_int({text_of(above)}, {text_of(by)})"
-            case Apply(function="mul", args=args):
-                return " * ".join(operand(text_of(arg)) for arg in args)
-            case Apply(function="minimum" | "maximum" as function, args=args):
-                found, *others = map(text_of, args)
-                for other in others:
-                    found = f"tl.{function}({found}, {other})"
-                return found
-            case Apply(function="where", args=args):
-                return f"tl.where({', '.join(map(text_of, args))})"
-            case Apply(function="ge" | "gt" as function, args=args):
-                sign = {"ge": ">=", "gt": ">"}[function]
-                return f" {sign} ".join(map(text_of, args))
-            case Apply(function="and" | "or" as function, args=args):
-                return {"and": " & ", "or": " | "}[function].join(f"({text_of(arg)})" for arg in args)
-            case Apply(function="not", args=(arg,)):
-                return f"~({text_of(arg)})"
-        raise AssertionError(f"nothing spells {expression}")
+        return Spelling(self.rows, self.first_row, self.is_paged, value).text(expression)
 
 
 def blocks_of(op: Op, stream: Stream) -> Blocks:
@@ -359,7 +302,7 @@ def _all_of(conditions: list[Node]) -> Node:
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
     """Whether integers of the blocks tell which are empty, all of which are inputs along the rows or what streams."""
-    found = [part for part in parts_of(empty) if isinstance(part, Extreme)]
+    found = _extremes(empty)
     if not any(part.axis == stream.streamed for part in found):
         return False
     return all(isinstance(part.node, Load) and _is_along(op, part.node, part.axis, stream) for part in found)
@@ -373,9 +316,14 @@ def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
     return plain and set(tensor.type.dtypes) <= set(INTS)
 
 
-def _extremes(*tests: Expression) -> tuple[tuple[Load, str], ...]:
-    found = [part for test in tests for part in parts_of(test) if isinstance(part, Extreme)]
+def _compared(*tests: Expression) -> tuple[tuple[Load, str], ...]:
+    """The integers whose extremes are tested, each with the axis along which these are."""
+    found = _extremes(*tests)
     return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
+
+
+def _extremes(*tests: Expression) -> list[Extreme]:
+    return [part for test in tests for part in parts_of(test) if isinstance(part, Extreme)]
 
 
 def masked(op: Op, stream: Stream) -> list[tuple[Node, float]]:
@@ -421,8 +369,3 @@ def is_finite_past_the_end(op: Op, node: Node, stream: Stream) -> bool:
         case Call(function="exp", args=(Call(function="sub", args=(_, Ref(name=shift))),)):
             return shift == stream.largest
     return isinstance(node, Reduce) or stream.streamed not in node.axes
-
-
-def operand(text: str) -> str:
-    """A text as one operand of others."""
-    return text if isinstance(ast.parse(text, mode="eval").body, ast.Name | ast.Call | ast.Constant) else f"({text})"

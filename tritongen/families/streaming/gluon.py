@@ -19,7 +19,6 @@ from ...spec.types import Input
 from ..stream import Scores, Stream
 from . import partial_sums
 from .below import Below
-from .blocks import operand
 from .gluon_shared import (
     HALF,
     SHARED,
@@ -38,6 +37,7 @@ from .places import Places
 from .program import StreamingProgram
 from .scales import scale_of
 from .slopes import sloped
+from .spelling import operand
 from .streams import is_row_sum
 
 

@@ -19,7 +19,6 @@ from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
-from .blocks import operand
 from .gluon_shared import (
     HALF,
     SHARED,
@@ -40,6 +39,7 @@ from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
 from .scales import in_base_2
+from .spelling import operand
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, multiplied_as, of_bytes, promoted
 from . import partial_sums
-from .blocks import operand
 from .gluon import gluon_view
 from .gluon_gradient import gradient_view, tiled_of
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
@@ -25,6 +24,7 @@ from .orders import in_kernels, moved
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
 from .reduction import plan_reduction
+from .spelling import operand
 
 
 class StreamingModule(Common):

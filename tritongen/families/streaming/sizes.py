@@ -9,8 +9,8 @@ from typing import Any
 from ...passes.paged import Pages
 from ...spec.types import BATCH, Spec
 from ...testing.benchmarks import lengths_of, local, sizes_of
-from .blocks import operand
 from .program import StreamingProgram
+from .spelling import operand
 from .visible import visible_range
 
 BATCHES, HEADS, GROUP, WIDTH, PAGE = 4, 32, 4, 128, 64

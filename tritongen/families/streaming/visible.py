@@ -19,8 +19,8 @@ from ...passes.masks.expressions import (
     unheld,
 )
 from ...testing.samples import required_values
-from .blocks import operand
 from .program import StreamingProgram
+from .spelling import operand
 
 SYMBOLS = {"floor_divide": "//", "mul": "*"}
 EXTREMES = {"minimum": "min", "maximum": "max"}
