@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..lang.ir import BOOL, INT64, Call, Cast, Constant, Dtype, Load, Node, Op, Ref, Size, children, walk
 from ..spec.grammar import READ_DTYPES
 from ..spec.types import FLOAT8S, FLOATS
+from .sides import are_outer
 
 SHORTEST = 32  # terms of a group that has a sum of its own: as many bytes as tensor cores multiply at once
 
@@ -39,10 +40,18 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
     return flat(node)
 
 
+def flat_product(node: Node) -> Iterator[Node]:
+    """What a product multiplies; a node that is none alone."""
+    if isinstance(node, Call) and node.function == "mul":
+        for arg in node.args:
+            yield from flat_product(arg)
+    else:
+        yield node
+
+
 def is_outer(op: Op, node: Node) -> bool:
     """Whether a node is a product of factors that all lack some of its axes."""
-    found = factors_of(op, node, node.axes, False)
-    return len(found) > 1 and not any(set(factor.axes) == set(node.axes) for factor in found)
+    return are_outer(factors_of(op, node, node.axes, False))
 
 
 def unless_empty(factor: Node, *over: str) -> Call:

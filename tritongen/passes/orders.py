@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .epilogues import STRIP_COLS, WIDEST_GROUP
-from .sides import free_axes, two_sides
+from .sides import are_outer, free_axes, two_sides
 from .times import BANDWIDTH, LAUNCH, PROLOGUE, SCALAR_RATE, SMS, count, kernel, multiplied, outer, stored
 
 MOST = 6  # factors of which all orders are tried
@@ -145,7 +145,7 @@ class _Times:
         plain = sum(map(self.of, whole)) + kernel(self.moving(*whole) + 2 * copied + written, working)
         if not any(one.parts and not one.over for one in whole):
             return plain, math.inf
-        slower = outer(*roles) if any(map(_is_outer, sides)) else PROLOGUE
+        slower = outer(*roles) if any(map(are_outer, sides)) else PROLOGUE
         factors = [one for side in sides for one in side]
         return plain, sum(map(self.of, factors)) + kernel(self.moving(*factors) + written, working * slower)
 
@@ -176,18 +176,13 @@ class _Times:
         term = replace(term, parts=tuple(map(self.settled, term.parts)))
         sides = term.sides
         flat = replace(term, parts=term.inside)
-        if not sides or not any(map(_is_outer, sides)):
+        if not sides or not any(map(are_outer, sides)):
             return flat
         plain, multiplying = self.both(term, sides, self.moving(term))
         if multiplying <= CLEARLY * plain:
             return flat
-        parts = [(term_of(side),) if _is_outer(side) else side for side in sides]
+        parts = [(term_of(side),) if are_outer(side) else side for side in sides]
         return replace(term, parts=tuple(part for side in parts for part in side))
-
-
-def _is_outer(side: Sequence[Term]) -> bool:
-    """Whether each factor of a side lacks some of its axes."""
-    return all({*one.axes} < {axis for other in side for axis in other.axes} for one in side)
 
 
 def _is_parted(term: Term, over: tuple[str, ...], batch: frozenset[str]) -> bool:

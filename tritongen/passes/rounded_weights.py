@@ -5,12 +5,12 @@ A kernel that streams rounds what multiplies a matrix to its dtype anyway: expon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ..lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, Value
 from ..lang.rewrite import rebuild
 from ..spec.types import are_alike
+from .factors import flat_product
 from .structure import is_extremum, reached, references
 
 
@@ -20,7 +20,7 @@ def weights_before_casts(op: Op) -> Op:
     for value in op.values:
         node = value.node
         if isinstance(node, Reduce) and node.kind == "sum" and node.dtype.kind == "float":
-            loads = [part for part in _factors(node.arg) if isinstance(part, Load)]
+            loads = [part for part in flat_product(node.arg) if isinstance(part, Load)]
             value = replace(value, node=replace(node, arg=_without_casts(op, node.arg, node, loads)))
         values.append(value)
     if tuple(values) == op.values:
@@ -61,11 +61,3 @@ def _is_of(op: Op, cast: Cast, load: Load) -> bool:
     own = types[load.name]
     named = (types[name] for name in cast.dtype.of if name in types)
     return own.dtypes == cast.dtype.of or any(are_alike((own, other)) for other in named)
-
-
-def _factors(node: Node) -> Iterator[Node]:
-    if isinstance(node, Call) and node.function == "mul":
-        for arg in node.args:
-            yield from _factors(arg)
-    else:
-        yield node

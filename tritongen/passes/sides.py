@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
 
@@ -40,6 +40,12 @@ def two_sides(
             right = (*right, factor)
     ours, theirs = free_axes(left, over), free_axes(right, over)
     return (left, right) if ours - theirs and theirs - ours else None
+
+
+def are_outer(factors: Collection[HasAxes]) -> bool:
+    """Whether each of some factors lacks axes of their product."""
+    axes = {axis for factor in factors for axis in factor.axes}
+    return all({*factor.axes} < axes for factor in factors)
 
 
 def free_axes(factors: Iterable[HasAxes], over: tuple[str, ...]) -> frozenset[str]:

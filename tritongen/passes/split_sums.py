@@ -13,6 +13,7 @@ from dataclasses import replace
 from ..lang.ir import Call, Node, Op, Reduce, Ref, Value
 from ..lang.names import fresh
 from .contractions import applied, dot_of, is_product, product_of
+from .factors import flat_product
 from .rounded_weights import weights_before_casts
 from .structure import is_extremum, reached, references
 
@@ -51,7 +52,7 @@ class _Split:
             node = terms[0][1]
             for other_is_less, term in terms[1:]:
                 node = applied("sub" if other_is_less != is_less else "add", node, term)
-            factors = list(_factors(node))
+            factors = list(flat_product(node))
             inside = tuple(factor for factor in factors if set(factor.axes) & set(self.node.over))
             outside = tuple(factor for factor in factors if factor not in inside)
             dot = dot_of(self.node, inside)
@@ -89,11 +90,3 @@ class _Split:
     def maxima(self, node: Node) -> frozenset[str]:
         """The maxima along what is summed that a node is made of."""
         return frozenset(reached(self.refs, references(node), ()) & self.largest)
-
-
-def _factors(node: Node) -> Iterator[Node]:
-    if isinstance(node, Call) and node.function == "mul":
-        for arg in node.args:
-            yield from _factors(arg)
-    else:
-        yield node
