@@ -11,7 +11,7 @@ from ..lowering.choices import condition
 from ..lowering.lines import condition_operand, condition_text
 from ..lowering.space import Dim
 from ..lowering.views import Field
-from ..passes.structure import reads
+from ..passes.structure import without_strides
 from ..spec.types import BATCH, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
@@ -127,13 +127,11 @@ class Host(Checks):
         return regrouped(shape) + dict(self.parted).get(name, "")
 
     def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
-        """The tensors that move along some dimensions: name, axes, whether optional. Not those that are passed for their
-        dtype alone.
-        """
-        read = set[str]().union(*(reads(value.node) for value in self.op.values))
-        found = [(t.name, t.type.axes, t.default is not None) for t in self.op.inputs if t.name in read]
+        """The tensors that move along some dimensions: name, axes, whether optional."""
+        found = [(t.name, t.type.axes, t.default is not None) for t in self.op.inputs]
         found += [(r.output.name, r.axes, bool(r.when)) for r in self.op.results]
-        return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in self.op.by_row]
+        still = without_strides(self.op)
+        return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in still]
 
     def stride(self, name: str, axes: tuple[str, ...], axis: str) -> str:
         """The stride along a named axis, counted from the end since leading axes may be any number."""

@@ -263,5 +263,11 @@ def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Cont
     return found
 
 
+def without_strides(op: Op) -> set[str]:
+    """The inputs that have one number a row, and those that are passed for their dtype alone."""
+    read = set().union(*(reads(value.node) for value in op.values))
+    return {tensor.name for tensor in op.inputs if tensor.name not in read} | op.by_row
+
+
 def reads(node: Node) -> frozenset[str]:
     return node.reads

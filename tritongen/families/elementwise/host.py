@@ -10,9 +10,9 @@ from ...emit.module import Around, Common, Module, kernel_view
 from ...lowering.lines import mentions
 from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
-from ...passes.structure import Program
+from ...passes.structure import Program, without_strides
 from ...spec.types import BATCH
-from .kernels import Blocks, MapKernels, plan_map, without_strides
+from .kernels import Blocks, MapKernels, plan_map
 
 
 class MapModule(Common):

@@ -13,7 +13,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
-from ...passes.structure import Program, reads
+from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
 
 FLAT = "Contiguous data, as one run of elements."
@@ -110,12 +110,6 @@ def _strides(tile: Tile, tensors: list[Tensor]) -> list[str]:
     space, others = tile.space, without_strides(tile.op)
     moving = [tensor for tensor in tensors if tensor.name not in others]
     return [tensor.stride(dim) for tensor in moving for dim in space.steps(tensor.axes, space.dims)]
-
-
-def without_strides(op: Op) -> set[str]:
-    """The inputs that have one number a row, and those that are passed for their dtype alone."""
-    read = set().union(*(reads(value.node) for value in op.values))
-    return {tensor.name for tensor in op.inputs if tensor.name not in read} | op.by_row
 
 
 def _offset(tensor: Tensor, dims: tuple[Dim, ...]) -> str:
