@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from ..lang.functions import FUNCTIONS
-from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, children, walk
+from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, Value, children, walk
 from ..lang.names import shown
 from ..lang.rewrite import rebuild
 from ..lang.unparse import spelled
@@ -83,6 +83,11 @@ def _name(part: Node, first: str) -> str:
         case Reduce(kind=kind):
             return f"{first}_{kind}"
     return "_".join(names) if 1 < len(names) < 4 else f"{first}_shared"
+
+
+def values_in_order(values: Mapping[str, Value]) -> tuple[Value, ...]:
+    """Values by their names, each after what it uses."""
+    return tuple(values[name] for name, _ in in_order({name: value.node for name, value in values.items()}))
 
 
 def in_order(nodes: Mapping[str, Node]) -> list[tuple[str, Node]]:

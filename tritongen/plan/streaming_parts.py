@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..autodiff.sharing import in_order
+from ..autodiff.sharing import values_in_order
 from ..families.family import Step
 from ..families.several.naming import factors_named, rows_named, sums_parted
 from ..families.several.stored import as_input
@@ -94,8 +94,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     alone = {value.name: value for value in outside if value.name not in inside}
     found = {name: value for name, value in alone.items() if name in first} | inside | alone
     # What comes first may be made of what is inside, as `any(kept, N)` is of the mask of the scores.
-    order = in_order({name: value.node for name, value in found.items()})
-    return Streamed(replace(op, values=tuple(found[name] for name, _ in order)), stream, before)
+    return Streamed(replace(op, values=values_in_order(found)), stream, before)
 
 
 def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:

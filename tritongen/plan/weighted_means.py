@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..autodiff.sharing import in_order
+from ..autodiff.sharing import values_in_order
 from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
 from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
@@ -162,9 +162,8 @@ class _Finder:
         lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
         called = {name: self.fresh("mean") for name in names.values() if name not in lines}
         # What asks whether the largest is -inf asks lse, and may have come before the sums of that.
-        values = {value.name: value for value in self.values}
-        order = in_order({name: value.node for name, value in values.items()})
-        op = renamed_values(replace(self.op, values=tuple(values[name] for name, _ in order)), called)
+        values = values_in_order({value.name: value for value in self.values})
+        op = renamed_values(replace(self.op, values=values), called)
         means = [Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items()]
         means += [Mean(name, matrix, is_sum=True) for name, matrix in self.sums.items() if name in reached]
         return Means(op, tuple(means), score, lse, divisor.sinks)
