@@ -44,37 +44,22 @@ class Traffic:
     streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
+def tiles(*sizes: tuple[int, int] | tuple[int, int, int]) -> tuple[Config, ...]:
+    """Rows and columns of programs, and warps if not 4, as configs.py has them."""
+    every = ((*one, 4)[:3] for one in sizes)
+    return tuple(Config(warps, block_m=rows, block_n=cols) for rows, cols, warps in every)
+
+
 LOOPS = ("loop", "pairs", "lookup", "scan")  # kinds of tables of loops along rows
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
 FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=512), Config(4, block=256))
-TILE = (
-    Config(4, block_m=64, block_n=64),
-    Config(8, block_m=4, block_n=1024),
-    Config(4, block_m=4, block_n=512),
-    Config(1, block_m=4, block_n=128),
-    Config(1, block_m=8, block_n=64),
-    Config(4, block_m=64, block_n=16),
-    Config(4, block_m=128, block_n=8),
-)
+TILE = tiles((64, 64), (4, 1024, 8), (4, 512), (4, 128, 1), (8, 64, 1), (64, 16), (128, 8))
 # Windows are unrolled, with much to compute for each row, which lanes along few columns do for several of them at once.
-TILE_OF_WINDOWS = (
-    *TILE[:3],
-    Config(4, block_m=8, block_n=128),
-    Config(1, block_m=4, block_n=64),
-    Config(1, block_m=8, block_n=32),
-    *TILE[5:],
-)
+TILE_OF_WINDOWS = (*TILE[:3], *tiles((8, 128), (4, 64, 1), (8, 32, 1)), *TILE[5:])
 # Where results vary along windows, a lane has several of them, and what it needs to know of its window.
-TILE_ALONG_WINDOWS = (
-    Config(4, block_m=32, block_n=64),
-    Config(8, block_m=2, block_n=1024),
-    Config(4, block_m=2, block_n=512),
-    Config(4, block_m=4, block_n=128),
-    Config(4, block_m=8, block_n=64),
-    Config(4, block_m=32, block_n=16),
-    Config(4, block_m=64, block_n=8),
-)
+TILE_ALONG_WINDOWS = tiles((32, 64), (2, 1024, 8), (2, 512), (4, 128), (8, 64), (32, 16), (64, 8))
+TILES = {"": TILE, "of": TILE_OF_WINDOWS, "along": TILE_ALONG_WINDOWS}  # by what an operator does with windows
 REGISTERS = (
     Config(4, block_n=4096, block=4096),
     Config(8, block_n=8192, block=8192),
@@ -105,24 +90,10 @@ WHOLE = (
 )
 # Two sums of so long a row take half of all registers.
 WHOLE_SEVERAL = WHOLE[:-1]
-SUMS = (
-    Config(8, block_m=4, block_n=1024),
-    Config(4, block_m=16, block_n=128),
-    Config(4, block_m=64, block_n=16),
-)
-LOOP = (
-    Config(4, block_m=32, block_n=256),
-    Config(8, block_m=1, block_n=2048),
-    Config(16, block_m=1, block_n=8192),
-    Config(8, block_m=64, block_n=64),
-)
+SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
+LOOP = tiles((32, 256), (1, 2048, 8), (1, 8192, 16), (64, 64, 8))
 # Two or more streams are in flight at once, so that each needs less.
-LOOP_STREAMS = (
-    Config(4, block_m=16, block_n=256),
-    Config(4, block_m=1, block_n=1024),
-    Config(16, block_m=1, block_n=8192),
-    Config(8, block_m=64, block_n=64),
-)
+LOOP_STREAMS = tiles((16, 256), (1, 1024), (1, 8192, 16), (64, 64, 8))
 # Running exponentials are fastest in short steps, however long the row.
 LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
 # Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
@@ -130,11 +101,11 @@ LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
 # Where they are read and written at once, half as many columns a step are faster: 0.94 instead of 1.11 ms.
 LOOP_IN_PLACE = Config(32, block_m=1, block_n=8192)
 # Each element is of a pair of rows that many rows read: what is computed counts, and registers.
-PAIRS = (Config(2, block_m=64, block_n=32), LOOP[-1])
+PAIRS = (*tiles((64, 32, 2)), LOOP[-1])
 # Each column looks a row of a table up: lanes are along that, one row after another.
-LOOKUP = (LOOP[0], Config(4, block_m=256, block_n=1))
+LOOKUP = (LOOP[0], *tiles((256, 1)))
 # Few warps, which scan a block together.
-SCAN = (Config(2, block_m=1, block_n=2048), Config(8, block_m=1, block_n=8192), Config(2, block_m=64, block_n=32))
+SCAN = tiles((1, 2048, 2), (1, 8192, 8), (64, 32, 2))
 # Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
 
@@ -180,7 +151,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
-        windows=min((one.windows for one in traffic if one.windows), default=""),
+        windows=max((one.windows for one in traffic), key=[*TILES].index),
     )
 
 
@@ -188,7 +159,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     """The tables of kernels that are no matmuls."""
     known = {
         "flat": FLAT,
-        "tile": {"": TILE, "of": TILE_OF_WINDOWS, "along": TILE_ALONG_WINDOWS}[traffic.windows],
+        "tile": TILES[traffic.windows],
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
         "sums": SUMS,
