@@ -40,7 +40,7 @@ from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .guards import Guard, guard_of
 from .lines import Line, condition_tree, is_condition, under
-from .number_types import NumberTypes
+from .number_types import NumberTypes, compares
 
 LONGEST = 100  # characters of a comment
 
@@ -367,16 +367,6 @@ class Lowering:
     def new_name(self, name: str) -> str:
         done = {line.assigned for line in self.pending}
         return numbered(f"{self.target}_{name}", self.op.names | done)
-
-
-def compares(template: ast.expr, name: str) -> bool:
-    """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
-    for node in ast.walk(template):
-        used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
-        selects = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.where"
-        if used and (selects or isinstance(node, ast.Compare)):
-            return True
-    return False
 
 
 def _name(tensor: Input) -> str:

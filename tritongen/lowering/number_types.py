@@ -95,3 +95,13 @@ def _float32(value: float) -> float:
 
 def _parse(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
+
+
+def compares(template: ast.expr, name: str) -> bool:
+    """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
+    for node in ast.walk(template):
+        used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
+        selects = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.where"
+        if used and (selects or isinstance(node, ast.Compare)):
+            return True
+    return False

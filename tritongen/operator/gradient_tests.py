@@ -42,8 +42,8 @@ def _has_finite_differences(op: Op, wrt: Collection[str]) -> bool:
     columns = dtype_columns(op).values()
     kept = all(set(r.dtype.of) <= inputs for r in op.results if r.dtype.kind == "float")
     subtracts = all(r.dtype.kind != "bool" for r in op.results)
-    kept = kept and subtracts and not rounds_to_float32(op)
-    return bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved)) and kept
+    doubles = bool(columns) and all("float64" in dtypes for dtypes in (*columns, *moved))
+    return doubles and kept and subtracts and not rounds_to_float32(op)
 
 
 def _rounds_between(step: Step) -> bool:
