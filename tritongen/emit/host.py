@@ -21,10 +21,12 @@ from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 class Host(Checks):
     """Writes the lines of the wrapper of one operator over one space.
 
-    `parted` are tensors that callers see along more axes, each with the calls that part its own.
+    `parted` are tensors that callers see along more axes, each with the calls that part its own. `tables` are inputs by
+    which kernels look others up, of which the math does not tell.
     """
 
     parted: tuple[tuple[str, str], ...] = ()
+    tables: frozenset[str] = frozenset()
 
     def dtype(self, dtype: Dtype) -> str:
         if dtype.rule == "compute":
@@ -130,7 +132,7 @@ class Host(Checks):
         """The tensors that move along some dimensions: name, axes, whether optional."""
         found = [(t.name, t.type.axes, t.default is not None) for t in self.op.inputs]
         found += [(r.output.name, r.axes, bool(r.when)) for r in self.op.results]
-        still = without_strides(self.op)
+        still = without_strides(self.op) - self.tables
         return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in still]
 
     def stride(self, name: str, axes: tuple[str, ...], axis: str) -> str:

@@ -51,6 +51,8 @@ class StreamingModule(Common):
             self.op = program.in_kernels
             host = around.host(self.op, self.space, self.compute, around.function, around.extra)
             self.host = replace(host, parted=tuple(parted_tensors(program.op, self.merged)))
+        if self.pages:
+            self.host = replace(self.host, tables=frozenset(one.table for one in self.pages.inputs))
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
         # Plain kernels alone skip what lies between blocks that they need.
