@@ -235,6 +235,10 @@ def _by_tma(
         partial = _partial_sums(sums, n_parts, block_m, block_n, device)
         args = (*descs, *partial, *terms, first_tile, *split, *loop, *both, *flags)
         own = {"INDEX": index} if "INDEX" in stream_k.arg_names else {}
+        if not loop:  # Whatever else it reads takes shared memory too.
+            stage = sum(map(tma.block_bytes, descs)) * n_halves // n_turns
+            stages = matmul_heuristics.stages_alone(config, stage, device)
+            own["num_stages"] = stages
         launches.append(launch.Stage(stream_k, (n_parts,), args, options | own))
         args = (*results, *partial, n_rows, n_cols, first_tile, *split)
         args = (*args, *both, *epilogue)

@@ -253,6 +253,13 @@ def choose_stages(
     return max(stages, min(8, room))
 
 
+def stages_alone(config: triton.Config, stage_bytes: int, device: torch.device) -> int:
+    """The number of pipeline stages of a TMA kernel without an epilogue: one more, if shared memory has room for it."""
+    stages: int = config.num_stages + 1
+    fits = stages * stage_bytes <= heuristics.shared_memory(device) - 16384
+    return stages if fits else config.num_stages
+
+
 def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -> int:
     """How many programs an SM needs: one, but for float32 without tensor cores as many as fit in registers and shared
     memory, since the warps of a single one cannot hide latency.

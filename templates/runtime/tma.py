@@ -1,6 +1,7 @@
 """TMA descriptors of matrices, or of aligned copies where TMA does not support their strides."""
 
 import functools
+import math
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -78,6 +79,12 @@ def descriptors(
     others = [tensor if inner_last else tensor.mT for tensor in tensors[1:]]
     described = [describe(tensor, first.block_shape) for tensor in others]
     return [first, *described], inner_last
+
+
+def block_bytes(desc: TensorDescriptor) -> int:
+    """The bytes of shared memory that a block takes."""
+    taken: int = math.prod(desc.block_shape) * desc.base.itemsize
+    return taken
 
 
 def joined_descriptor(

@@ -178,6 +178,15 @@ def test_further_stages_fit_into_shared_memory(
         assert matmul_heuristics.choose_stages(config, 133, stage, CPU) == config.num_stages
 
 
+@pytest.mark.parametrize(("memory", "more"), [(99 * 1024, 0), (163 * 1024, 0), (227 * 1024, 1)])
+def test_kernels_without_an_epilogue_have_a_further_stage_where_it_fits(
+    configs: ModuleType, matmul_heuristics: ModuleType, memory: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matmul_heuristics.heuristics, "shared_memory", lambda _: memory)
+    config = next(iter(configs.TMA))
+    assert matmul_heuristics.stages_alone(config, (128 + 256) * 64 * 2, CPU) == config.num_stages + more
+
+
 def test_sums_are_split_among_three_programs_or_more(matmul_heuristics: ModuleType) -> None:
     counts = {1: 32, 16: 8, 44: 3, 45: 1, 66: 1, 132: 1, 0: 32}
     assert {tiles: matmul_heuristics.choose_split_k(tiles, 8192, CPU) for tiles in counts} == counts
