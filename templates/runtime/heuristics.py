@@ -338,28 +338,40 @@ def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
     return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
 
 
-def use_shared_rows(n_cols: int, element_size: int, device: torch.device) -> bool:
-    """Whether CTAs share rows that are mapped back, each with a part in registers: if the loop would read most of a row
-    from memory twice.
+def use_shared_rows(
+    n_cols: int, element_size: int, n_held: int, device: torch.device
+) -> bool:
+    """Whether CTAs share rows that are mapped back, each with a part of `n_held` tensors in registers: if the loop
+    would read most of a row from memory twice.
     """
     return (
         is_nvidia(device)
         and n_cols % 16 == 0  # Other rows are read one element at a time.
         and element_size == 2
-        and 65_536 <= n_cols <= SHORTEST_PART * sm_count(device)
+        and 65_536 <= n_cols <= SHORTEST_PART // n_held * sm_count(device)
         and not is_traced()  # It has no cooperative launches.
         and not triton.knobs.runtime.interpret
     )
 
 
-def choose_shared_rows(n_cols: int, merges_pairs: bool) -> triton.Config:
-    """For rows that CTAs share and map back: 16 warps per SM, with three rows in their registers. Up to 32 CTAs of 8
-    warps share a row whose pairs are merged, so that one continues while another waits.
+def choose_shared_rows(
+    n_cols: int, n_held: int, merges_pairs: bool, merges_moments: bool
+) -> triton.Config:
+    """For rows that CTAs share and map back: 16 warps per SM, with three rows in their registers. Up to 32 CTAs of at
+    least 4 warps share a row whose pairs are merged, so that one continues while another waits. Moments take few
+    instructions: half the warps with twice the registers merge them faster.
     """
-    halves = merges_pairs and n_cols <= 16 * SHORTEST_PART
-    block_n = SHORTEST_PART // 2 if halves else SHORTEST_PART
-    tile = {"CTAS_PER_ROW": cdiv(n_cols, block_n), "BLOCK_M": 1, "BLOCK_N": block_n}
-    return triton.Config(tile, num_warps=block_n // 1024, maxnreg=128)
+    held = SHORTEST_PART
+    if merges_pairs:
+        held = min(held, max(4096, power_of_two(cdiv(n_cols, 32)) * n_held))
+    halves = merges_moments and held > 4096
+    tile = {"CTAS_PER_ROW": cdiv(n_cols, held // n_held), "BLOCK_M": 1}
+    tile["BLOCK_N"] = held // n_held
+    return triton.Config(
+        tile,
+        num_warps=held // (2048 if halves else 1024),
+        maxnreg=255 if halves else 128,
+    )
 
 
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:

@@ -47,15 +47,16 @@ class Map(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """For long rows: a kernel whose CTAs share a row, the tensor of which each holds a part, and the number of words
-    that they exchange per row, and of values in these. After the mailbox, its arguments are among those of the loop, by
-    name.
+    """For long rows: a kernel whose CTAs share a row, the tensors of which each holds a part, the number of words that
+    they exchange per row, and of values in these, and whether these are means and squared distances from them. After
+    the mailbox, its arguments are among those of the loop, by name.
     """
 
     kernel: Any
-    tensor: torch.Tensor
+    held: tuple[torch.Tensor, ...]
     n_words: int
     n_numbers: int
+    merges_moments: bool = False
 
 
 class Split(NamedTuple):
@@ -152,8 +153,12 @@ def run(
     if shared is not None and key is not None and contiguous:
         sizes = _shared_sizes(shared.kernel, loop[1], args, constants)
         is_single = constants.get("COMPUTE", tl.float32) == tl.float32
-        itemsize = shared.tensor.element_size()
-        if sizes and is_single and heuristics.use_shared_rows(n_cols, itemsize, device):
+        itemsize = max(held.element_size() for held in shared.held)
+        if (
+            sizes
+            and is_single
+            and heuristics.use_shared_rows(n_cols, itemsize, len(shared.held), device)
+        ):
             _run_shared(key, shared, shape, (args[0], sizes, args[2]), constants)
             return
     config = loop[0].choose(n_rows, n_cols, contiguous, 32, registers is None)
@@ -210,7 +215,9 @@ def _run_shared(
     n_rows, n_cols = shape
     device = launch.device_of(args[0])
     pairs = shared.n_numbers > shared.n_words
-    config = heuristics.choose_shared_rows(n_cols, pairs)
+    config = heuristics.choose_shared_rows(
+        n_cols, len(shared.held), pairs, shared.merges_moments
+    )
     ctas: int = config.kwargs["CTAS_PER_ROW"]
     grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
     options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True, **constants}

@@ -17,12 +17,15 @@ from importing import built, runtime_module, runtime_of
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
+PLACE = 'w = "float[N]"'
 INPUTS = '[op]\nname = "mapped"\n[inputs]\nx = "float[..., N]"\nw = "float[N]"\n[outputs]\ny = "x"\n[compute]\n'
 SPECS = {
     "softmax": 'y = "softmax(2 * x, N) * w"',
     "norm": 'm = "mean(x, N)"\ny = "(x - m) * rsqrt(var(x, N) + 0.5) * w"',
     # A word for each: of rows that are negative, what stands for no CTA would be seen.
     "several": 'z = "x - 9"\ny = "z * w / (sum(z * z, N) + max(z, N)) + min(z, N) * mean(z * w, N)"',
+    # Parts of two tensors are held.
+    "added": 'z = "x + w"\ny = "z * rsqrt(mean(z * z, N) + 0.5)"',
 }
 
 
@@ -51,10 +54,12 @@ def run_twice(function: Any, given: tuple[torch.Tensor, ...], monkeypatch: pytes
 @pytest.mark.parametrize("name", SPECS)
 def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among as many CTAs as there are blocks in a row, the last of which may be short, two rows at a time."""
-    module = built(read_spec("mapped.toml", INPUTS + SPECS[name]), tmp_path)
+    is_long = name == "added"
+    inputs = INPUTS.replace(PLACE, 'w = "float[..., N]"') if is_long else INPUTS
+    module = built(read_spec("mapped.toml", inputs + SPECS[name]), tmp_path)
     heuristics, reduce = (runtime_of(module, name) for name in ("heuristics", "reduce"))
 
-    def choose(n_cols: int, _: bool) -> triton.Config:
+    def choose(n_cols: int, *_: object) -> triton.Config:
         tile = {"CTAS_PER_ROW": -(-n_cols // 16), "BLOCK_M": 1, "BLOCK_N": 16}
         return triton.Config(tile, num_warps=4, maxnreg=128)
 
@@ -64,12 +69,14 @@ def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(heuristics, "choose_groups", lambda n_rows, *_: min(n_rows, 2))
     monkeypatch.setattr(heuristics.Registers, "fits", lambda *_: False)
     for n_rows, n_cols in ((5, 40), (2, 96)):
-        x, w = torch.randn(n_rows, n_cols), torch.randn(n_cols)
+        x, w = torch.randn(n_rows, n_cols), torch.randn(n_rows if is_long else 1, n_cols)
+        w = w if is_long else w[0]
         d, v = x.double(), w.double()
-        z = d - 9
+        z, both = d - 9, d + v
         wanted = {
             "softmax": torch.softmax(2 * d, -1) * v,
             "norm": (d - d.mean(-1, True)) * (d.var(-1, keepdim=True) + 0.5).rsqrt() * v,
+            "added": both * ((both * both).mean(-1, True) + 0.5).rsqrt(),
             "several": z * v / ((z * z).sum(-1, True) + z.amax(-1, True)) + z.amin(-1, True) * (z * v).mean(-1, True),
         }
         found = run_twice(module.mapped, (x, w), monkeypatch)
@@ -99,8 +106,24 @@ def test_lengths_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heuristics, "sm_count", lambda _: 132)
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
     use = heuristics.use_shared_rows
-    assert use(65_536, 2, device)
-    assert not use(65_520, 2, device)
-    assert not use(131_072, 4, device)
-    assert not use(100_003, 2, device)
-    assert not use(132 * 16_384 + 16, 2, device)
+    assert use(65_536, 2, 1, device)
+    assert not use(65_520, 2, 1, device)
+    assert not use(131_072, 4, 1, device)
+    assert not use(100_003, 2, 1, device)
+    assert use(132 * 16_384, 2, 1, device)
+    assert not use(132 * 16_384 + 16, 2, 1, device)
+    assert use(132 * 8_192, 2, 2, device)
+    assert not use(132 * 8_192 + 16, 2, 2, device)
+
+    # As many CTAs as share the longest row run at once.
+    for n_held, pairs, moments in (
+        (1, False, False),
+        (1, True, False),
+        (1, True, True),
+        (2, False, False),
+        (2, True, True),
+    ):
+        for n_cols in (65_536, 100_000, 131_072, 262_144, 524_288, 132 * 16_384 // n_held):
+            config = heuristics.choose_shared_rows(n_cols, n_held, pairs, moments)
+            assert heuristics.choose_groups(8, config, device) >= 1
+            assert config.kwargs["BLOCK_N"] * config.kwargs["CTAS_PER_ROW"] >= n_cols

@@ -140,7 +140,7 @@ class RowwiseTests(MapTests):
     def test_shared_rows(self, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """CTAs that wait for one another need a GPU: in the interpreter, each row has one CTA."""
 
-        def choose(n_cols: int, _: bool) -> triton.Config:
+        def choose(n_cols: int, *_: Any) -> triton.Config:
             block_n = triton.next_power_of_2(-(-n_cols // members))
             tile = {"BLOCK_M": 1, "BLOCK_N": block_n}
             return triton.Config({"CTAS_PER_ROW": -(-n_cols // block_n), **tile})

@@ -85,7 +85,7 @@ class RowsModule(RowSizes):
             }
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            names = ("before", "ahead", "next", "inside", "after", "tensor", "words", "numbers")
+            names = ("before", "ahead", "next", "inside", "after", "tensors", "words", "numbers", "moments")
             parts = {name: getattr(self.shared, name) for name in names}
             extra["shared"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
         kinds = {table}

@@ -24,12 +24,15 @@ from ...spec.types import Input
 from .kernels import RowBuilder, pointers_of
 from .rows import located
 
+HALF = frozenset(("float16", "bfloat16"))
+
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
     """The kernel, and what stands in its loop over rows: see `shared_kernel` of templates/kernels.jinja.
 
-    CTAs hold parts of a `tensor`, and exchange so many `words` for each row, with so many `numbers` in them.
+    CTAs hold parts of the `tensors`, and exchange so many `words` for each row, with so many `numbers` in them. These
+    may be `moments`: means, and squared distances from them.
     """
 
     kernel: Kernel
@@ -37,17 +40,19 @@ class SharedRows:
     ahead: tuple[Line, ...]
     next: tuple[Line, ...]
     inside: tuple[Line, ...]
-    tensor: str = ""
+    tensors: tuple[str, ...] = ()
     words: int = 0
     numbers: int = 0
+    moments: bool = False
     after: tuple[Line, ...] = ()
 
 
 def share_rows(program: Program) -> SharedRows | None:
     """The kernel for rows that are mapped back and may be long; None where they are not, and where it is no use.
 
-    One input is as large as the results, and may be of half precision, so that registers have room for three rows of
-    it. A single stride tells where rows are, reductions do not depend on one another, and they are of floats.
+    The inputs that are as large as the results are one or two, and may be of half precision, so that registers have
+    room for three rows of them. A single stride tells where rows are, reductions do not depend on one another, and they
+    are of floats.
     """
     if not program.maps_back or not program.over:
         return None
@@ -91,10 +96,9 @@ class _Sharing(RowBuilder):
             and self.compute.text in ("COMPUTE", "tl.float32")
             and not any(self.choices.of(value.name) for value in passes[0])
             and not any(isinstance(node, Load) and node.at for node in nodes)
-            and len(self.streamed()) == 1
-            and self.streamed()[0].default is None
-            and bool({"float16", "bfloat16"} & set(self.streamed()[0].type.dtypes))
-            and self.streamed()[0].name in {load.name for load in loads(value.node for value in self.reduced())}
+            and 1 <= len(self.streamed()) <= 2
+            and all(tensor.default is None and HALF & set(tensor.type.dtypes) for tensor in self.streamed())
+            and {load.name for load in loads(v.node for v in self.reduced())} >= {one.name for one in self.streamed()}
         )
 
     def is_plain(self) -> bool:
@@ -114,24 +118,26 @@ class _Sharing(RowBuilder):
         return needed(self.op.values, [value.name for value in self.program.reductions])
 
     def shared(self) -> SharedRows:
-        lowering = self.lowering(_Lowering)
-        (tensor,) = self.streamed()
+        lowering, tensors = self.lowering(_Lowering), self.streamed()
         (reductions,) = self.passes()
         states = self.running(reductions)
-        x, pointer = tensor.name, self.tile.tensor(tensor).pointer
-        empty = f"tl.zeros([BLOCK_M, BLOCK_N], {pointer}.dtype.element_ty)"
-        before = [*self.reads(self.values, False, False), Line(f"{x}_now = {empty}"), Line(f"{x}_next = {empty}")]
-        at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
-        ahead = [Line(f"{x}_ahead = read_once({at}, tile_mask, {fill})")]
+        before, ahead = self.reads(self.values, False, False), []
+        for tensor in tensors:
+            x, pointer = tensor.name, self.tile.tensor(tensor).pointer
+            empty = f"tl.zeros([BLOCK_M, BLOCK_N], {pointer}.dtype.element_ty)"
+            before += [Line(f"{x}_now = {empty}"), Line(f"{x}_next = {empty}")]
+            at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
+            ahead.append(Line(f"{x}_ahead = read_once({at}, tile_mask, {fill})"))
 
         wanted = [v for v in self.arguments(reductions) if v not in reductions and not self.replaced(v, reductions)]
         following = [*self.reads([*wanted, *reductions], True, False), *self.reads([*wanted, *reductions], False, True)]
-        following.append(Line(f"{x} = {x}_next{self.tile.widen(tensor)}"))
+        following += self.held(tensors, "next")
         for value in wanted:
             following += lowering.line(value, comment=False)
         known = {value.name for value in reductions}
         rest = [value for value in self.values if value.name not in known]
-        inside: list[Line] = []
+        # They arrive while the numbers of other programs are waited for.
+        inside = self.reads(rest, False, True)
         for word, (value, run) in enumerate(states):
             following += self.part(value, run, lowering)
             row = "rows" if len(states) == 1 else f"(rows * {len(states)} + {word})"
@@ -145,14 +151,20 @@ class _Sharing(RowBuilder):
                 inside.append(Line(f"{value.name}_count = {count}.to({run.states[0].dtype})"))
             inside += [*run.merge, *run.finish]
         inside += self.shared_means(reductions)
-        inside += [*self.reads(rest, True, False), *self.reads(rest, False, True)]
-        inside.append(Line(f"{x} = {x}_now{self.tile.widen(tensor)}"))
+        inside += [*self.reads(rest, True, False), *self.held(tensors, "now")]
         for value in rest:
             inside += lowering.line(value)
         inside += self.assembler.stores(self.op.results)
-        inside += [Line(f"{x}_now = {x}_next"), Line(f"{x}_next = {x}_ahead")]
+        for x in (tensor.name for tensor in tensors):
+            inside += [Line(f"{x}_now = {x}_next"), Line(f"{x}_next = {x}_ahead")]
         kernel = self.assembled(before, ahead, following, inside, lowering)
-        return replace(kernel, tensor=x, words=len(states), numbers=sum(len(run.states) for _, run in states))
+        held, numbers = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
+        moments = any(run.counts for _, run in states)
+        return replace(kernel, tensors=held, words=len(states), numbers=numbers, moments=moments)
+
+    def held(self, tensors: list[Input], when: str) -> list[Line]:
+        """The parts of a row in registers, in the dtype of the computation."""
+        return [Line(f"{tensor.name} = {tensor.name}_{when}{self.tile.widen(tensor)}") for tensor in tensors]
 
     def reads(self, values: list[Value], rows: bool, cols: bool) -> list[Line]:
         """The loads that some values need and that vary along rows or do not, and along columns or not."""
