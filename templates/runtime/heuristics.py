@@ -138,6 +138,8 @@ class Registers:
                 (row for row in self.rows if block_n <= row[0]), self.rows[-1]
             )
             rows = _filling(n_rows, elements // block_n)
+            if block_n <= 128 and n_cols % 16 == 0:  # Read in vectors, few by a thread.
+                num_warps = max(2, num_warps)
         return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
 
 

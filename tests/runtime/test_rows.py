@@ -188,6 +188,12 @@ def test_strided_rows_in_registers(rule: str, n_rows: int, n_cols: int, tile: tu
         assert (*found.kwargs.values(), found.num_warps) == tile
 
 
+@pytest.mark.parametrize(("n_cols", "warps"), [(64, 2), (128, 2), (100, 1), (256, 1), (4096, 4)])
+def test_short_rows_in_registers_that_are_read_in_vectors_have_two_warps(n_cols: int, warps: int) -> None:
+    table = HEURISTICS.Registers((1024, 1024, 1), (4096, 4096, 4))
+    assert table.choose(1 << 18, n_cols, True).num_warps == warps
+
+
 def test_short_rows_fill_the_tiles_of_maps() -> None:
     tile = HEURISTICS.Tile((64, 64), (4, 512), (128, 8))
     assert tile.choose(1 << 22, 2, True).kwargs == {"BLOCK_M": 512, "BLOCK_N": 2}
