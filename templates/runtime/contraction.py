@@ -277,7 +277,10 @@ def _by_pointers(
     lefts, rights = _given(left), _given(right)
     cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
     if config is None:
-        config = table.choose(n_batch * n_rows, n_cols, dtype, cols_last, device)
+        alone = dtype == torch.float32 and precision == "ieee"
+        n_terms = n_summed * n_inner if alone else 0
+        sizes = n_batch * n_rows, n_cols, dtype, cols_last, device, n_terms
+        config = table.choose(*sizes)
     block_m, block_n, block_k = blocks_of(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
@@ -356,7 +359,7 @@ def _arranged(
     lies = matrix.mT if axis == "rows" else matrix
     is_traced = launch.is_traced()
     lies_so = lies.stride(-1) == 1 if is_traced else tma.is_aligned(lies)
-    if lies_so or not matmul_heuristics.use_copies(n_others, n_terms):
+    if lies_so or not matmul_heuristics.use_copies(n_others, n_terms, axis):
         return matrix
     if is_traced:
         copy = lies.contiguous()

@@ -39,9 +39,10 @@ STRIDED = matmul_heuristics.Strided(
     ),
     single=(
         tile(128, 128, 16, num_warps=4, num_stages=3),
+        tile(64, 128, 16, num_warps=4, num_stages=3),
         tile(64, 64, 32, num_warps=4, num_stages=3),
+        tile(32, 64, 32, num_warps=2, num_stages=3),
         tile(16, 64, 32, num_warps=2, num_stages=3),
-        tile(16, 32, 64, num_warps=4, num_stages=3),
     ),
     double=(
         tile(128, 64, 16, num_warps=8, num_stages=3),

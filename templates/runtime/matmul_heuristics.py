@@ -83,11 +83,12 @@ def full_block(n_inner: int, block_k: int) -> int:
     return block_k
 
 
-def use_copies(n_others: int, n_terms: int) -> bool:
-    """Whether copying a matrix costs less than a matmul gains by it: if there are many terms, and many rows or columns
-    of the other matrix.
+def use_copies(n_others: int, n_terms: int, axis: str) -> bool:
+    """Whether copying a matrix to have an axis contiguous costs less than a matmul gains by it: if there are many
+    terms, and many rows or columns of the other matrix. Contiguous "rows" gain more.
     """
-    return n_others >= 256 and n_terms >= 2**28
+    least = 64 if axis == "rows" else 256
+    return n_others >= least and n_terms >= least * 2**20
 
 
 @memoized
@@ -204,6 +205,28 @@ def tile(
     )
 
 
+def _alone(
+    config: triton.Config,
+    n_rows: int,
+    n_cols: int,
+    n_terms: int,
+    device: torch.device,
+) -> float:
+    """The time without tensor cores, in multiply-adds of an SM: a term of a tile also costs 6 for each of its rows and
+    columns, and each partial sum of a result 0.7 (8 bytes, written and read) besides a second kernel.
+    """
+    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
+    per_sm = programs_per_sm(config, torch.float32, "ieee")
+    n_parts = choose_split_k(tiles, n_terms, device, per_sm)
+    waves = cdiv(tiles * n_parts, heuristics.sm_count(device))
+    term = block_m * block_n + 6 * (block_m + block_n)
+    taken: float = waves * cdiv(n_terms, n_parts) * term
+    if n_parts > 1:
+        taken += 0.7 * n_parts * n_rows * n_cols + 400_000
+    return taken
+
+
 class Strided:
     """For tiles that are read through pointers: for half precision and bytes, for float32, and for float64."""
 
@@ -226,9 +249,16 @@ class Strided:
         dtype: torch.dtype,
         cols_last: bool,
         device: torch.device,
+        n_terms: int = 0,
     ) -> triton.Config:
-        """The tile for a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous."""
+        """The tile for a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous;
+        `n_terms`: the terms of each sum, if float32 is multiplied without tensor cores.
+        """
         configs = self.of(dtype)
+        if n_terms:
+            return min(
+                configs, key=lambda one: _alone(one, n_rows, n_cols, n_terms, device)
+            )
         if dtype.itemsize <= 2:
             configs = _suited(configs, n_rows, n_cols, cols_last)
         # float32 is so compute-bound that reads hardly show.
@@ -267,7 +297,7 @@ def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -
     if dtype != torch.float32 or precision != "ieee":
         return 1
     elements: int = config.kwargs["BLOCK_M"] * config.kwargs["BLOCK_N"]
-    return min(4, 2 * 128 * 128 // elements)
+    return 2 if elements >= 64 * 128 else 4
 
 
 def choose_split_k(

@@ -278,10 +278,40 @@ def test_few_rows_are_one_tile(configs: ModuleType) -> None:
                 assert tile(n_rows, n_cols, torch.bfloat16, cols_last)[0] >= n_rows
             assert n_cols < 4096 or tile(n_rows, n_cols, torch.bfloat16, True)[1] >= 64
     assert tile(64, 4096, torch.bfloat16, False) == tile(64, 1024, torch.bfloat16, True) == (64, 32)
-    assert tile(16, 4096, torch.float32, True) in ((16, 64), (16, 32))
+    assert tile(16, 4096, torch.float32, True) == (16, 64)
     # Half of the inner axis at once, and twice the stages, where its columns are what is contiguous.
     assert tile(16, 4096, torch.bfloat16, True, "MNK") == (16, 64, 128)
     assert tile(16, 4096, torch.bfloat16, False, "MNK") == (32, 32, 256)
+
+
+@pytest.mark.parametrize(
+    ("shape", "chosen"),
+    [
+        ((16, 4096, 4096), (16, 64)),
+        ((32, 4096, 4096), (32, 64)),
+        ((64, 4096, 4096), (64, 128)),
+        ((64, 11_008, 4096), (64, 128)),
+        ((512, 512, 4096), (64, 128)),
+        ((1024, 1024, 1024), (64, 64)),
+        ((4096, 4096, 4096), (128, 128)),
+    ],
+)
+def test_tiles_without_tensor_cores_are_large_where_sums_can_be_split(
+    shape: tuple[int, int, int], chosen: tuple[int, int], configs: ModuleType
+) -> None:
+    """As measured; a matrix of few rows has fewer tiles than there are SMs."""
+    n_rows, n_cols, n_inner = shape
+    config = configs.STRIDED.choose(n_rows, n_cols, torch.float32, True, CPU, n_inner)
+    assert (config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]) == chosen
+
+
+def test_matrices_are_copied_where_many_others_read_them(matmul_heuristics: ModuleType) -> None:
+    use = matmul_heuristics.use_copies
+    assert use(64, 2**26, "rows")
+    assert not use(63, 2**26, "rows")
+    assert not use(64, 2**26 - 1, "rows")
+    assert use(256, 2**28, "inner")
+    assert not use(255, 2**28, "inner")
 
 
 def images(side: int, count: int = 4) -> torch.Tensor:

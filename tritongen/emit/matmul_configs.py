@@ -42,9 +42,10 @@ POINTERS = (
 # Of float32 as it is, without tensor cores.
 POINTERS_FMA = (
     Tiles(4, 128, 128, 16, 3),
+    Tiles(4, 64, 128, 16, 3),
     Tiles(4, 64, 64, 32, 3),
+    Tiles(2, 32, 64, 32, 3),
     Tiles(2, 16, 64, 32, 3),
-    Tiles(4, 16, 32, 64, 3),
 )
 # Of float32 that tensor cores multiply, rounded or in parts.
 POINTERS_SINGLE = (
