@@ -242,6 +242,15 @@ def choose_splits(
     return min(cdiv(4 * sms, programs), blocks // 4)
 
 
+def choose_parts(
+    n_rows: int, n_cols: int, n_outer: int, config: triton.Config, device: torch.device
+) -> tuple[int, int]:
+    """Among how many programs columns and an outer axis are divided: columns first, for up to 32 programs per SM."""
+    programs = cdiv(32 * sm_count(device), cdiv(n_rows, config.kwargs["BLOCK_M"]))
+    n_splits = max(1, min(programs, cdiv(n_cols, config.kwargs["BLOCK_N"])))
+    return n_splits, max(1, min(n_outer, programs // n_splits))
+
+
 def choose_mapped_splits(
     n_rows: int, n_cols: int, config: triton.Config, device: torch.device
 ) -> int:

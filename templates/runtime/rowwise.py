@@ -242,6 +242,49 @@ def run_parts(
     launch.run(None, tiles[1], grid, config, given, sizes, params, **constants)
 
 
+def run_taps(
+    key: launch.Key | None,
+    shape: tuple[int, int, int],
+    contiguous: bool,
+    args: launch.Args,
+    constants: dict[str, Any],
+    tiles: tuple[heuristics.Loop, Any],
+    result: tuple[torch.Tensor, torch.dtype],
+    merge_kernel: Any = merge_sums_kernel,
+) -> None:
+    """Launch a kernel that sums parts of rows for several taps, and one that adds up the parts, which have a dtype.
+
+    The `shape` is that of rows, columns and an outer axis. The kernel takes parts and their columns before its sizes.
+    """
+    (given, sizes, params), (total, dtype) = args, result
+    device = launch.device_of(given)
+    config = tiles[0].choose(*shape[:2], contiguous)
+    n_splits, n_outer = heuristics.choose_parts(*shape, config, device)
+    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    n_splits, split_cols = _parts(max(1, shape[1]), n_splits, block_n)
+    grid = (tensors.cdiv(shape[0], block_m), n_splits, n_outer)
+    n_parts = n_splits * n_outer
+    part = torch.empty((total.numel(), n_parts), dtype=dtype, device=device)
+    by_name: dict[str, Any] = {}
+    merged: list[str] = []
+    if key is not None:
+        # The kernel has parts where calls have their sum.
+        called = launch.named(tiles[1], ((*given, total), (0, *sizes), params))
+        merged = [[*called][len(given)], "sum of parts"]
+        by_name = {merged[1] if n == merged[0] else n: t for n, t in called.items()}
+    tile = {**config.kwargs, "num_warps": config.num_warps, **constants}
+    tile["INDEX"] = tensors.index_dtype(*given)
+    one = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4, "IS_MEAN": False}
+    one["IS_OTHER_MEAN"] = False
+    first = (*given, part, split_cols, *sizes, *params)
+    second = (part, total, None, None, n_parts, 0)
+    stages = (
+        launch.Stage(tiles[1], grid, first, tile),
+        launch.Stage(merge_kernel, (total.numel(),), second, one, merged),
+    )
+    launch.run_stages(key, by_name, stages, tuple(by_name))
+
+
 def _parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
     """The number of parts of a row, in whole blocks, and the columns of each; fewer if blocks do not divide evenly."""
     split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n
