@@ -249,22 +249,20 @@ def run_taps(
     args: launch.Args,
     constants: dict[str, Any],
     tiles: tuple[heuristics.Loop, Any],
-    result: tuple[torch.Tensor, torch.dtype],
-    merge_kernel: Any = merge_sums_kernel,
+    dtype: torch.dtype,
+    merge: Sums,
 ) -> None:
-    """Launch a kernel that sums parts of rows for several taps, and one that adds up the parts, which have a dtype.
+    """Launch a kernel that sums parts of rows for several taps, in a dtype, and the one that merges the parts.
 
     The `shape` is that of rows, columns and an outer axis. The kernel takes parts and their columns before its sizes.
     """
-    (given, sizes, params), (total, dtype) = args, result
-    device = launch.device_of(given)
-    config = tiles[0].choose(*shape[:2], contiguous)
-    n_splits, n_outer = heuristics.choose_parts(*shape, config, device)
-    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    n_splits, split_cols = _parts(max(1, shape[1]), n_splits, block_n)
-    grid = (tensors.cdiv(shape[0], block_m), n_splits, n_outer)
-    n_parts = n_splits * n_outer
-    part = torch.empty((total.numel(), n_parts), dtype=dtype, device=device)
+    given, sizes, params = args
+    n_rows, n_cols, n_outer = shape
+    (total,), device = merge.results, launch.device_of(given)
+    config = tiles[0].choose(n_rows, n_cols, contiguous)
+    splits, outer = heuristics.choose_parts(n_rows, n_cols, n_outer, config, device)
+    splits, split_cols = _parts(max(1, n_cols), splits, config.kwargs["BLOCK_N"])
+    part = torch.empty((total.numel(), splits * outer), dtype=dtype, device=device)
     by_name: dict[str, Any] = {}
     merged: list[str] = []
     if key is not None:
@@ -274,13 +272,13 @@ def run_taps(
         by_name = {merged[1] if n == merged[0] else n: t for n, t in called.items()}
     tile = {**config.kwargs, "num_warps": config.num_warps, **constants}
     tile["INDEX"] = tensors.index_dtype(*given)
-    one = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4, "IS_MEAN": False}
-    one["IS_OTHER_MEAN"] = False
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), splits, outer)
     first = (*given, part, split_cols, *sizes, *params)
-    second = (part, total, None, None, n_parts, 0)
+    of_parts = (splits * outer, split_cols, (n_rows, n_cols), tile["INDEX"])
+    kernel, second, options = _merging(merge, (part,), *of_parts)
     stages = (
         launch.Stage(tiles[1], grid, first, tile),
-        launch.Stage(merge_kernel, (total.numel(),), second, one, merged),
+        launch.Stage(kernel, (total.numel(),), second, options, merged),
     )
     launch.run_stages(key, by_name, stages, tuple(by_name))
 
