@@ -162,7 +162,7 @@ class Loop(Tiles):
             wide = [c for c in self.configs[:-1] if c.num_warps <= most_warps]
             found = next(
                 (c for c in wide if n_cols <= c.kwargs["BLOCK_N"] * 4),
-                wide[-1] if wide else self.configs[-2],
+                wide[-1] if wide else self.configs[-2:][0],
             )
             return _narrowed(found, n_rows, n_cols)
         found = self.configs[-1]

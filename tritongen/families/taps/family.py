@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from ...emit.module import Around, Module
 from ...lang.ir import Op
-from ...spec.types import Spec
-from ...testing.samples import Shapes
-from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..family import Step
 from ..maps import Maps
 from .host import TapsModule
@@ -14,10 +11,9 @@ from .program import TapsProgram, recognise_taps
 
 
 class Taps(Maps[TapsProgram]):
-    """Sums for taps, as the gradient of a convolution's weights is: each element is read once, at all of them."""
+    """Sums for taps, as the gradient of a convolution's weights is: inputs are gone through once for all of them."""
 
     title = "sums for taps"
-    autocast = "float32"
 
     def take(self, op: Op) -> TapsProgram | None:
         return recognise_taps(op)
@@ -27,13 +23,6 @@ class Taps(Maps[TapsProgram]):
 
     def module(self, program: TapsProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return TapsModule(program, around).module()
-
-    def tests(self, spec: Spec, program: TapsProgram, module: Module) -> FamilyTests:
-        declared = {
-            "shifts": SHIFTS if compares_values(spec) else "",
-            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
-        }
-        return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
 
 TAPS = Taps()
