@@ -53,7 +53,7 @@ TARGETS = {
 # tile, and what cross entropy and its gradient have of exponentials is 14,300. Bytes in pages of five positions, read
 # element by element, are 15,000 where each thread has 64 rows of a block, as Triton 3.9 distributes them.
 SHARED, LONGEST = 100, 15_500
-LOOPS = ("LOOP", "PAIRS", "LOOKUP", "SCAN")  # tables of loops along rows
+LOOPS = ("LOOP", "PAIRS", "LOOKUP", "SCAN", "TAPS")  # tables of loops along rows
 NARROW = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "bool")
 OLD = (*NARROW, "float8_e5m2")  # Triton has no other float8 for GPUs before NVIDIA's Ada.
 # Bytes of shared memory that a program can have: on sm_80 as little as later GPUs of its kind, with 89, have.

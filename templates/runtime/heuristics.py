@@ -164,7 +164,7 @@ class Loop(Tiles):
             wide = [c for c in self.configs[:-1] if c.num_warps <= most_warps]
             found = next(
                 (c for c in wide if n_cols <= c.kwargs["BLOCK_N"] * 4),
-                wide[-1] if wide else self.configs[-2],
+                wide[-1] if wide else self.configs[-2:][0],
             )
             return _narrowed(found, n_rows, n_cols)
         found = self.configs[-1]
@@ -242,6 +242,15 @@ def choose_splits(
     if programs >= 2 * sms or blocks < 8:
         return 1
     return min(cdiv(4 * sms, programs), blocks // 4)
+
+
+def choose_parts(
+    n_rows: int, n_cols: int, n_outer: int, config: triton.Config, device: torch.device
+) -> tuple[int, int]:
+    """Among how many programs columns and an outer axis are divided: columns first, for up to 32 programs per SM."""
+    programs = cdiv(32 * sm_count(device), cdiv(n_rows, config.kwargs["BLOCK_M"]))
+    n_splits = max(1, min(programs, cdiv(n_cols, config.kwargs["BLOCK_N"])))
+    return n_splits, max(1, min(n_outer, programs // n_splits))
 
 
 def choose_mapped_splits(

@@ -39,6 +39,12 @@ def add(total, lost, x):
 
 
 @triton.jit
+def add_at(sums, place: tl.constexpr, x):
+    """Some sums, with `x` added to one of them."""
+    return sums[:place] + (sums[place] + x,) + sums[place + 1 :]  # noqa: RUF005
+
+
+@triton.jit
 def sum_pair(a, b):
     """The sums of two tiles along their columns, [BLOCK_M, 1] each, in one reduction."""
     return tl.split(tl.sum(tl.join(a, b), axis=1, keep_dims=True))

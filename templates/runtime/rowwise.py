@@ -249,6 +249,47 @@ def run_parts(
     launch.run(None, tiles[1], grid, config, given, sizes, params, **constants)
 
 
+def run_taps(
+    key: launch.Key | None,
+    shape: tuple[int, int, int],
+    contiguous: bool,
+    args: launch.Args,
+    constants: dict[str, Any],
+    tiles: tuple[heuristics.Loop, Any],
+    dtype: torch.dtype,
+    merge: Sums,
+) -> None:
+    """Launch a kernel that sums parts of rows for several taps, in a dtype, and the one that merges the parts.
+
+    The `shape` is that of rows, columns and an outer axis. The kernel takes parts and their columns before its sizes.
+    """
+    given, sizes, params = args
+    n_rows, n_cols, n_outer = shape
+    (total,), device = merge.results, launch.device_of(given)
+    config = tiles[0].choose(n_rows, n_cols, contiguous)
+    splits, outer = heuristics.choose_parts(n_rows, n_cols, n_outer, config, device)
+    splits, split_cols = _parts(max(1, n_cols), splits, config.kwargs["BLOCK_N"])
+    part = torch.empty((total.numel(), splits * outer), dtype=dtype, device=device)
+    by_name: dict[str, Any] = {}
+    merged: list[str] = []
+    if key is not None:
+        # The kernel has parts where calls have their sum.
+        called = launch.named(tiles[1], ((*given, total), (0, *sizes), params))
+        merged = [[*called][len(given)], "sum of parts"]
+        by_name = {merged[1] if n == merged[0] else n: t for n, t in called.items()}
+    tile = {**config.kwargs, "num_warps": config.num_warps, **constants}
+    tile["INDEX"] = tensors.index_dtype(*given)
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), splits, outer)
+    first = (*given, part, split_cols, *sizes, *params)
+    of_parts = (splits * outer, split_cols, (n_rows, n_cols), tile["INDEX"])
+    kernel, second, options = _merging(merge, (part,), *of_parts)
+    stages = (
+        launch.Stage(tiles[1], grid, first, tile),
+        launch.Stage(kernel, (total.numel(),), second, options, merged),
+    )
+    launch.run_stages(key, by_name, stages, tuple(by_name))
+
+
 def _parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
     """The number of parts of a row, in whole blocks, and the columns of each; fewer if blocks do not divide evenly."""
     split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n

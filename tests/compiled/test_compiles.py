@@ -38,8 +38,8 @@ GALLERY, EXAMPLES = (
 OTHERS = (
     "attention_decode attention_documents attention_gate attention_halves attention_sink arg_two_axes"
     " bool_and_numbers casts choice_of_matmul choice_of_steps embedding float8 float8_outputs gradient_in_place_kl_div"
-    " gradient_product_prologue gradient_product_sums gradient_registered gradient_take_axes gradient_whole_max"
-    " gradient_whole_norm gradient_whole_softmax group_pair heads integer_math integer_reductions"
+    " gradient_product_prologue gradient_product_sums gradient_registered gradient_take_axes gradient_taps"
+    " gradient_whole_max gradient_whole_norm gradient_whole_softmax group_pair heads integer_math integer_reductions"
     " integers_beside_floats many_reductions mixed_dtypes norm_of_choice numbers_first numbers_in_float64"
     " optional_in_functions optional_in_rows optional_inputs permute_six pixel_shuffle powers product_float64_mixed"
     " product_float8_batched product_float8_result gradient_options product_int32_of_int8 product_masked"

@@ -145,6 +145,12 @@ def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> No
     assert loop.choose(512, 0, contiguous).kwargs == own
 
 
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_single_tile_of_a_loop_is_for_all_columns(contiguous: bool) -> None:
+    """As a schedule may have it."""
+    assert HEURISTICS.Loop((1, 128)).choose(1000, 1000, contiguous).kwargs == {"BLOCK_M": 1, "BLOCK_N": 128}
+
+
 @pytest.mark.parametrize(
     ("n_rows", "n_cols", "simple", "tile"),
     [

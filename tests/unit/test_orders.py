@@ -11,9 +11,9 @@ from tritongen.passes.orders import Term, in_order, term_of
 from tritongen.spec.read import read_spec
 
 
-def _read(inputs: str, line: str, wrt: str = "-") -> list[list[str]]:
-    """What each step of the forward reads, or of the backward by some inputs."""
-    spec = Case(inputs, f"y = {line}", lambda: None, wrt=wrt).spec()
+def _read(inputs: str, line: str, wrt: str = "-", more: str = "") -> list[list[str]]:
+    """What each step of the forward reads, or of the backward by some inputs, with `more` in the spec."""
+    spec = read_spec("steps.toml", Case(inputs, f"y = {line}", lambda: None, wrt=wrt).text() + more)
     forward = forward_of(spec)
     backward = backward_of(spec, forward)
     steps: tuple[Step, ...] = (forward,) if backward is None else backward.plan.steps
@@ -35,6 +35,19 @@ def _read(inputs: str, line: str, wrt: str = "-") -> list[list[str]]:
 )
 def test_order_is_that_of_the_least_time(inputs: str, line: str, first: list[str]) -> None:
     assert _read(inputs, line)[0] == first
+
+
+@pytest.mark.parametrize(("lengths", "first"), [("P = 64", ["b", "c"]), ("P = [64, 4096]", ["a", "b"])])
+def test_lengths_of_a_benchmark_are_typical(lengths: str, first: list[str]) -> None:
+    """Of several the largest counts."""
+    assert _read("a:M, K; b:K, N; c:N, P", "sum(a * b * c, K, N)", more=f"[bench]\n{lengths}\n")[0] == first
+
+
+def test_lengths_of_a_benchmark_fix_nothing() -> None:
+    """Groups of columns have a width that kernels know."""
+    more = "[bench]\nB = 4096\nI = 64\nJ = 64\nO = 64\n"
+    line = "sum(x * w * z, I, J)"
+    assert _read("x:B, I; w:O, I, J; z:B, J", line, more=more) == [["x", "z"], ["w", "y_factor"]]
 
 
 def test_order_as_written_stays_where_none_is_clearly_faster() -> None:
@@ -89,4 +102,4 @@ def test_chain_of_matmuls_is_that_of_the_fewest_operations() -> None:
     def places(term: Term) -> object:
         return [places(part) for part in term.parts] if term.parts else term.place
 
-    assert places(in_order(from_left, factors, lengths)) == [[0, [1, 2]], [[3, 4], 5]]
+    assert places(in_order(from_left, factors, lengths, {})) == [[0, [1, 2]], [[3, 4], 5]]

@@ -116,6 +116,7 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
         precision=reverse.op.precision,
         deterministic=reverse.op.deterministic,
         fuse=reverse.op.fuse,
+        typical=reverse.op.typical,
     )
     saved = tuple((own, name) for name, own in stand_ins.items())
     return Gradient(

@@ -38,6 +38,7 @@ class Traffic:
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
+    taps: int = 0  # of a window, for each of which rows are summed
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
     windows: str = ""  # "of" where windows are reduced, "along" where results vary along them too
@@ -50,7 +51,7 @@ def tiles(*sizes: tuple[int, int] | tuple[int, int, int]) -> tuple[Config, ...]:
     return tuple(Config(warps, block_m=rows, block_n=cols) for rows, cols, warps in every)
 
 
-LOOPS = ("loop", "pairs", "lookup", "scan")  # kinds of tables of loops along rows
+LOOPS = ("loop", "pairs", "lookup", "scan", "taps")  # kinds of tables of loops along rows
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
 FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=512), Config(4, block=256))
@@ -106,6 +107,9 @@ PAIRS = (*tiles((64, 32, 2)), LOOP[-1])
 LOOKUP = (LOOP[0], *tiles((256, 1)))
 # Few warps, which scan a block together.
 SCAN = tiles((1, 2048, 2), (1, 8192, 8), (64, 32, 2))
+# Every lane keeps a sum for each tap of a window.
+TAPS = tiles((1, 256), (64, 16))
+TAPS_MANY = (TAPS[0], *tiles((64, 8)))
 # Flags come as bytes, and their instructions count: shorter steps.
 LOOP_FLAGS = (LOOP[0], *LOOP_STREAMS[1:])
 
@@ -150,6 +154,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.online for one in rows),
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
+        max(one.taps for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
         windows=max((one.windows for one in traffic), key=[*TILES].index),
     )
@@ -167,6 +172,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "pairs": PAIRS,
         "lookup": LOOKUP,
         "scan": SCAN,
+        "taps": TAPS if traffic.taps <= 16 else TAPS_MANY,
     }
     rules = {"registers": strided(traffic)}
     found = [

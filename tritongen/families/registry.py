@@ -31,12 +31,13 @@ from .several.stored import always_stored
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 from .streaming.taken import integers_named
+from .taps.family import TAPS
 
 ALIKE = 2**13  # parts of operators whose steps are kept
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
-_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, ROWWISE, ELEMENTWISE, SCANS]
+_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, TAPS, ROWWISE, ELEMENTWISE, SCANS]
 
 
 def register(family: Family[Any], templates: str) -> None:

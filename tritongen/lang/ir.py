@@ -296,7 +296,8 @@ class Strips:
 class Op(Hashed):
     """An operator: typed inputs, params, the math in order, and the results.
 
-    `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size.
+    `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size, and `typical` what
+    others are taken to be where times are compared.
     `precision` is that of matmuls in float32. If not `deterministic`, what is scattered may be added up in any order.
     `by_row` are tensors of ours that have one number a row, in the order of the rows. `chosen` are optional inputs
     that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one. `strips` are
@@ -317,6 +318,12 @@ class Op(Hashed):
     chosen: frozenset[str] = frozenset()
     fuse: bool = True
     strips: tuple[Strips, ...] = ()
+    typical: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How long axes are or are taken to be, of which anything is told."""
+        return dict(self.typical) | dict(self.sizes)
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ class _Typer(Expressions):
             precision=spec.precision,
             deterministic=spec.deterministic,
             fuse=spec.schedule.fuse,
+            typical=tuple((axis, max(several)) for axis, several in spec.lengths if axis not in self.sizes),
         )
 
     def statement(self, name: str, text: str) -> None:

@@ -256,10 +256,13 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     )
 
 
-def lane(op: Op, node: Node, cols: tuple[str, ...], other: str) -> str:
+def lane(
+    op: Op, node: Node, cols: tuple[str, ...], other: str, is_masked: Callable[[Call], bool] = lambda _: False
+) -> str:
     """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
 
-    "row" is a number that is the same for the whole row, of which nothing is known.
+    "row" is a number that is the same for the whole row, of which nothing is known. `is_masked` tells whether a `where`
+    is a masked load, which gives the other number there.
     """
     if not set(node.axes) & set(cols):
         return "0" if isinstance(node, Constant) and node.value == 0 else "row"
@@ -271,9 +274,11 @@ def lane(op: Op, node: Node, cols: tuple[str, ...], other: str) -> str:
                 return "0" if tensor.default == 0 and other == "0.0" else "?"
             return "-inf" if floating and other != "0.0" else "0"
         case Ref():
-            return lane(op, op.value(node.name).node, cols, other)
+            return lane(op, op.value(node.name).node, cols, other, is_masked)
+        case Call(function="where", args=(_, _, Constant(0))) if is_masked(node):
+            return "0"
         case Call(args=args):
-            return _lane_of(op, node, [lane(op, arg, cols, other) for arg in args])
+            return _lane_of(op, node, [lane(op, arg, cols, other, is_masked) for arg in args])
     return "?"
 
 

@@ -92,7 +92,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
     places = enumerate(factors)
     terms = [Term(factor.axes, place=place) for place, factor in places if {*factor.axes} & {*node.over}]
     if are_many(terms) and all(_may_be_moved(op, factor) for factor in factors):
-        term = in_order(found.term, terms, dict(op.sizes))
+        term = in_order(found.term, terms, op.lengths, dict(op.sizes))
         found = _built(value, term, factors, {*taken}) if term != found.term else found
     sums, left, over = [*found.values], reduce(times, found.factors), found.over
     taken |= {one.name for one in sums}

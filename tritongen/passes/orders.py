@@ -70,12 +70,13 @@ def are_many(terms: Sequence[Term]) -> bool:
     return sum(not any(one < other for other in sets) for one in sets) > 2 and len(terms) <= MOST
 
 
-def in_order(found: Term, terms: Sequence[Term], lengths: Mapping[str, int]) -> Term:
+def in_order(found: Term, terms: Sequence[Term], lengths: Mapping[str, int], fixed: Mapping[str, int]) -> Term:
     """The sum of a product of some terms in the order of the least time, unless that found is not clearly slower.
 
     Products of factors have a term of their own where storing them is clearly faster than to multiply in a prologue.
+    Of some `lengths`, those that are `fixed` also tell which kernels there are.
     """
-    times = _Times(lengths)
+    times = _Times(lengths, fixed)
     best = _cheapest(terms, found.axes, times)
     return times.settled(best if times.of(found) > CLEARLY * times.of(best) else found)
 
@@ -100,8 +101,8 @@ def _summed(parts: tuple[Term, ...], needed: set[str]) -> Term:
 class _Times:
     """The times that terms take until they are in memory, where axes have some lengths."""
 
-    def __init__(self, lengths: Mapping[str, int]) -> None:
-        self.lengths = lengths
+    def __init__(self, lengths: Mapping[str, int], fixed: Mapping[str, int]) -> None:
+        self.lengths, self.fixed = lengths, fixed
         self.known: dict[Term, float] = {}
 
     def of(self, term: Term) -> float:
@@ -166,7 +167,7 @@ class _Times:
 
     def are_groups(self, sides: _Sides, over: tuple[str, ...], summed: tuple[str, ...]) -> bool:
         """Whether axes of a matmul's result are groups of adjacent columns that a tile has whole."""
-        width = math.prod(self.lengths.get(axis, 0) for axis in summed)
+        width = math.prod(self.fixed.get(axis, 0) for axis in summed)
         side = next((side for side in sides if {*summed} < free_axes(side, over)), ())
         lasts = [[axis for axis in one.axes if axis not in over][-len(summed) :] for one in side]
         return 1 < width <= WIDEST_GROUP and width & (width - 1) == 0 and all({*one} == {*summed} for one in lasts)

@@ -1,8 +1,8 @@
 """How long kernels take on an H100, as far as steps and orders of sums are compared by it.
 
 A roofline: the bytes that a kernel moves over the bandwidth, or the operations of its matmuls over the peak of the
-tensor cores, whichever takes longer, plus a part of the other, plus a launch. Times are in nanoseconds. Lengths that a
-spec does not fix are `LENGTH`.
+tensor cores, whichever takes longer, plus a part of the other, plus a launch. Times are in nanoseconds. Lengths of
+which a spec tells nothing are `LENGTH`.
 """
 
 from __future__ import annotations

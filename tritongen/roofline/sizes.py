@@ -48,7 +48,8 @@ def require_axes(lengths: Iterable[Mapping[str, int]], given: Mapping[str, int])
 
 def lengths_of(op: Op, given: Mapping[str, int]) -> dict[str, int]:
     """The length of each axis, as given or as the cost model of steps has it."""
-    return {axis: given.get(axis, LENGTH) for axis in op.axes} | dict(op.sizes)
+    typical = dict(op.typical)
+    return {axis: given.get(axis, typical.get(axis, LENGTH)) for axis in op.axes} | dict(op.sizes)
 
 
 def dtypes_of(op: Op) -> dict[str, str]:

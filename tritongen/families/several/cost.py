@@ -43,8 +43,8 @@ def least_time(op: Op, inputs: Iterable[str], tensors: Iterable[tuple[str, ...]]
 
 
 def _lengths(op: Op) -> dict[str, int]:
-    """The lengths that a spec fixes, and the number of strips, twice, since their values are float32."""
-    sizes = dict(op.sizes)
+    """The lengths that a spec tells, and the number of strips, twice, since their values are float32."""
+    sizes = op.lengths
     return sizes | {one.axis: 2 * count(one.over, sizes) // one.width for one in op.strips}
 
 
