@@ -43,7 +43,7 @@ def run(
         rows: the function that only reduces rows, and its arguments; the kernel for tiles takes its results before its
             own tensors.
         tiles_args: the arguments of the kernel for tiles, if they are not `args`.
-        contiguous: whether columns are contiguous.
+        contiguous: whether columns are contiguous, in all tensors.
         add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
     """
     n_rows, n_cols = shape
@@ -73,7 +73,7 @@ def run(
             found = rows[0](*rows[1])
             first = found if isinstance(found, tuple) else (found,)
         kernel, args = tiles[1], tiles_args or args
-        config = tiles[0].choose(n_cols)
+        config = tiles[0].choose(n_rows, n_cols, contiguous)
         n_tiles = tensors.cdiv(n_cols, config.kwargs["BLOCK_N"])
         n_programs = heuristics.choose_programs(n_rows, n_tiles, config, device)
         grid = (n_programs, n_tiles)

@@ -301,10 +301,14 @@ def choose_whole_programs(
 
 
 class Sums(Tiles):
-    """For tiles with sums over the rows: rows by columns per iteration, the widest first."""
+    """For tiles with sums over the rows: rows by columns per iteration, the widest first, the last one for columns that
+    are not contiguous.
+    """
 
-    def choose(self, n_cols: int) -> triton.Config:
-        """The widest tile that the columns fill."""
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """The widest tile that the columns fill, if they are contiguous."""
+        if not contiguous:
+            return _narrowed(self.configs[-1], n_rows, n_cols)
         return next(
             (c for c in self.configs if c.kwargs["BLOCK_N"] < 2 * n_cols),
             self.configs[-1],

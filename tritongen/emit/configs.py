@@ -38,6 +38,7 @@ class Traffic:
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
+    strided: bool = False  # whether columns of these lie apart in some tensors
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
     windows: str = ""  # "of" where windows are reduced, "along" where results vary along them too
@@ -91,6 +92,8 @@ WHOLE = (
 # Two sums of so long a row take half of all registers.
 WHOLE_SEVERAL = WHOLE[:-1]
 SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
+# Of tensors that are not laid out alike, each is read or written in lines of 128 bytes.
+SUMS_STRIDED = (*SUMS, *tiles((64, 64)))
 LOOP = tiles((32, 256), (1, 2048, 8), (1, 8192, 16), (64, 64, 8))
 # Two or more streams are in flight at once, so that each needs less.
 LOOP_STREAMS = tiles((16, 256), (1, 1024), (1, 8192, 16), (64, 64, 8))
@@ -150,6 +153,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.online for one in rows),
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
+        any(one.strided for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
         windows=max((one.windows for one in traffic), key=[*TILES].index),
     )
@@ -162,7 +166,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "tile": TILES[traffic.windows],
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
-        "sums": SUMS,
+        "sums": SUMS_STRIDED if traffic.strided else SUMS,
         "loop": loop(traffic),
         "pairs": PAIRS,
         "lookup": LOOKUP,

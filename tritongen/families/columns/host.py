@@ -42,7 +42,7 @@ class SumsModule(RowSizes):
             "whole": plan.whole and self.one(plan.whole),
             "shared": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles),
-            "contiguous": self.contiguous_cols() if plan.whole and not self.is_laid_out_by_rows() else "",
+            "contiguous": self.contiguous,
             "args": self.args((plan.whole or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(plan.tiles.kernel),
@@ -54,7 +54,17 @@ class SumsModule(RowSizes):
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         extra |= self.known((plan.whole or plan.tiles).kernel)
-        return Module(self.view(extra), Traffic(kinds, sums=len(self.sums)))
+        return Module(self.view(extra), Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous)))
+
+    @property
+    def contiguous(self) -> str:
+        """Whether columns are next to each other in memory in all tensors; "" where the axes of all tell that."""
+        cols = {*self.space.col_axes}
+        moving = self.host.moving(self.space.cols)
+        laid_out = {axes[-1] in cols for _, axes, _ in moving if self.space.steps(axes, self.space.rows)}
+        if laid_out == {False, True}:
+            return "False"
+        return self.contiguous_cols() if False in laid_out else ""
 
     def known(self, kernel: Kernel) -> dict[str, str]:
         """Calls alike are given the sums, too, of which the kernel has parts."""
