@@ -50,13 +50,14 @@ def run(
     device = launch.device_of(args[0])
     first: tuple[torch.Tensor, ...] = ()  # of the tensors of the kernel
     options: dict[str, Any] = {}
-    if whole is not None and whole[0].fits(n_cols):
+    if whole is not None and whole[0].fits(n_cols, contiguous):
         table, kernel, reads = whole
         config = table.choose(n_cols, _column_bytes(reads), device, contiguous)
         n_programs = heuristics.choose_whole_programs(n_rows, config, device)
         grid: tuple[int, ...] = (n_programs,)
     elif (
         shared is not None
+        and contiguous
         and compute == tl.float32
         and heuristics.use_shared(n_cols, device)
     ):

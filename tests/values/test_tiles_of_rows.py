@@ -110,6 +110,28 @@ def test_sums_beside_a_transpose(given: str, axes: str, contiguous: str, tmp_pat
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize(("channels", "is_whole"), [(5, True), (130, False)])
+def test_norms_of_channels(channels: int, is_whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels lie apart: more of them than a few are read in tiles, after their sums."""
+    text = f'{HEAD}[inputs]\nx = "T[B, C, S]"\nw = "T[C]"\n[compute]\ny = "x * rsqrt(mean(x * x, C) + 0.1) * w"\n'
+    text += '[outputs]\ny = "T[B, C, S]"\n[grad]\nwrt = ["x", "w"]\n'
+    module = built(read_spec("rows.toml", text), tmp_path)
+    table = importlib.import_module(f"{module.__name__}.configs").WHOLE_BACKWARD
+    chosen: list[triton.Config] = []
+    choose = table.choose
+    monkeypatch.setattr(table, "choose", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    x = torch.randn(2, channels, 40, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(channels, dtype=torch.float64, requires_grad=True)
+    wanted = x * (x.square().mean(1, keepdim=True) + 0.1).rsqrt() * w[:, None]
+    found = module.rows(x, w)
+    torch.testing.assert_close(found, wanted)
+    seed = torch.randn_like(wanted)
+    pairs = zip(*(torch.autograd.grad(one, (x, w), seed) for one in (found, wanted)), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+    assert [config.kwargs["STAGES"] for config in chosen] == [1] * is_whole
+
+
 def test_pairs_take_as_long_as_their_operations() -> None:
     """An instruction for each difference, its size and the sum, of which an H100 starts 33.5e12 a second."""
     (step,) = account_of(spec_of(*PAIRS), {"M": 4096, "N": 4096, "D": 1024}, DEVICES["h100"]).forward

@@ -13,7 +13,7 @@ from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
 from ...passes.structure import Program
-from ...spec.types import COMPUTED, Input, TensorType, plain_shape
+from ...spec.types import BOOLS, COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
 
@@ -29,6 +29,9 @@ class SumsModule(RowSizes):
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
+        if self.plan.shared and self.contiguous == "False":  # CTAs share rows of contiguous columns alone.
+            self.kernels.remove(self.plan.shared.kernel)
+            self.plan = replace(self.plan, shared=None)
 
     def module(self) -> Module:
         plan, space = self.plan, self.space
@@ -97,7 +100,8 @@ def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
     op = program.op
     made = {result.output.name for result in rows.results}
-    inputs = [Input(r.output.name, TensorType(COMPUTED, plain_shape(r.axes))) for r in rows.results]
+    types = {r.output.name: BOOLS if r.dtype.kind == "bool" else COMPUTED for r in rows.results}
+    inputs = [Input(r.output.name, TensorType(types[r.output.name], plain_shape(r.axes))) for r in rows.results]
     names = {name: name for name in made}
     kept = [value for value in op.values if value.name not in made]
     values = tuple(replace(value, node=as_loads(value.node, names, of_their_own=True)) for value in kept)
