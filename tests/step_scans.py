@@ -11,6 +11,10 @@ def _kept(x: torch.Tensor, top: float = 0.7) -> torch.Tensor:
     return torch.where(p.cumsum(1) - p < top, p, torch.zeros_like(p))
 
 
+def _nucleus(p: torch.Tensor) -> torch.Tensor:
+    return torch.where(p.cumsum(1) - p < 0.9, p, torch.zeros_like(p))
+
+
 def _between(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     sums = F.pad(x.cumsum(0), (0, 0, 1, 0))
     return (sums[ends + 2] - sums[ends]).T
@@ -56,6 +60,16 @@ CASES = {
         "y = x * cumsum(w, N)\nz = cumprod(w * v, N)",
         lambda x, w, v: (x * w.cumsum(0), (w * v[:, None]).cumprod(1)),
         "y z",
+    ),
+    "condition_on_sums": Case("x:M, N", "c = cumsum(x, N)\ny = where(c - x < 0.9, x, 0)", _nucleus),
+    "condition_of_a_name": Case("x:M, N", "c = cumsum(x, N)\nkept = c - x < 0.9\ny = where(kept, x, 0)", _nucleus),
+    "sums_within_limits": Case(
+        "x:M, N; w:M, N", "y = w * clamp(cumsum(x, N), -1, 1)", lambda x, w: w * x.cumsum(1).clamp(-1, 1)
+    ),
+    "conditions_on_sums_and_others": Case(
+        "x:M, N; w:M, N",
+        "c = cumsum(x, N)\ny = where((c < 1) & (w > 0), x, 0) + where(c > -1, w, x)",
+        lambda x, w: torch.where((x.cumsum(1) < 1) & (w > 0), x, 0.0) + torch.where(x.cumsum(1) > -1, w, x),
     ),
     "several_in_one_kernel": Case(
         "x:M, N; w:M, N",

@@ -43,20 +43,21 @@ def run(
         rows: the function that only reduces rows, and its arguments; the kernel for tiles takes its results before its
             own tensors.
         tiles_args: the arguments of the kernel for tiles, if they are not `args`.
-        contiguous: whether columns are contiguous.
+        contiguous: whether columns are contiguous, in all tensors.
         add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
     """
     n_rows, n_cols = shape
     device = launch.device_of(args[0])
     first: tuple[torch.Tensor, ...] = ()  # of the tensors of the kernel
     options: dict[str, Any] = {}
-    if whole is not None and whole[0].fits(n_cols):
+    if whole is not None and whole[0].fits(n_cols, contiguous):
         table, kernel, reads = whole
         config = table.choose(n_cols, _column_bytes(reads), device, contiguous)
         n_programs = heuristics.choose_whole_programs(n_rows, config, device)
         grid: tuple[int, ...] = (n_programs,)
     elif (
         shared is not None
+        and contiguous
         and compute == tl.float32
         and heuristics.use_shared(n_cols, device)
     ):
@@ -73,7 +74,7 @@ def run(
             found = rows[0](*rows[1])
             first = found if isinstance(found, tuple) else (found,)
         kernel, args = tiles[1], tiles_args or args
-        config = tiles[0].choose(n_cols)
+        config = tiles[0].choose(n_rows, n_cols, contiguous)
         n_tiles = tensors.cdiv(n_cols, config.kwargs["BLOCK_N"])
         n_programs = heuristics.choose_programs(n_rows, n_tiles, config, device)
         grid = (n_programs, n_tiles)

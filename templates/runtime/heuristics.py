@@ -13,6 +13,7 @@ from .launch import is_nvidia, is_traced, memoized
 from .tensors import cdiv, power_of_two
 
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
+STRIDED_WHOLE = 128  # columns of whole rows with sums over them, if not contiguous
 SHORTEST_PART = 16_384  # columns of a row that programs share and map back
 
 
@@ -274,9 +275,9 @@ class Whole:
     def __init__(self, *rows: tuple[int, int, int, int]) -> None:
         self.rows = rows
 
-    def fits(self, n_cols: int) -> bool:
+    def fits(self, n_cols: int, contiguous: bool) -> bool:
         """Whether a row fits in registers together with the sums over the rows."""
-        return n_cols <= self.rows[-1][0]
+        return n_cols <= (self.rows[-1][0] if contiguous else STRIDED_WHOLE)
 
     @memoized
     def choose(
@@ -287,7 +288,8 @@ class Whole:
         contiguous: bool = True,
     ) -> triton.Config:
         """Several short rows per iteration, and as many pipeline stages as fit in shared memory at that many bytes per
-        column. More rows where neighbours in memory are in neighbouring ones.
+        column. Where neighbours in memory are in neighbouring rows, more of these, and no pipeline: what comes out of
+        its buffers is computed once for sums and once for rows, in a layout for each.
         """
         block_n = power_of_two(n_cols)
         _, elements, num_warps, stages = next(
@@ -297,6 +299,7 @@ class Whole:
         if not contiguous:
             rows = max(rows, min(32, 16_384 // block_n))
             num_warps = max(num_warps, rows * block_n // 1024)
+            stages = 1
         prefetched = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
         stages = min(stages, 1 + prefetched)
         tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
@@ -312,10 +315,14 @@ def choose_whole_programs(
 
 
 class Sums(Tiles):
-    """For tiles with sums over the rows: rows by columns per iteration, the widest first."""
+    """For tiles with sums over the rows: rows by columns per iteration, the widest first, the last one for columns that
+    are not contiguous.
+    """
 
-    def choose(self, n_cols: int) -> triton.Config:
-        """The widest tile that the columns fill."""
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """The widest tile that the columns fill, if they are contiguous."""
+        if not contiguous:
+            return _narrowed(self.configs[-1], n_rows, n_cols)
         return next(
             (c for c in self.configs if c.kwargs["BLOCK_N"] < 2 * n_cols),
             self.configs[-1],

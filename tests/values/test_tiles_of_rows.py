@@ -80,6 +80,58 @@ def test_rows_whose_position_the_math_uses(tmp_path: Path) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize(
+    ("given", "axes", "contiguous"),
+    [("M, N", "N, M", "False"), ("N, M, P", "N, M, P", r"\w+\.stride\(-2\) == 1"), ("M, N", "M, N", "")],
+)
+def test_sums_beside_a_transpose(given: str, axes: str, contiguous: str, tmp_path: Path) -> None:
+    """Each element is read once, in tiles that are as high as wide where neighbours in memory are of several rows."""
+    order = given.split(", ")
+    text = f'{HEAD}[inputs]\nx = "T[{given}]"\nb = "T[M]"\n[compute]\ny = "relu(x + b)"\n'
+    text += f'[outputs]\ny = "T[{axes}]"\n[grad]\nwrt = ["x", "b"]\n'
+    module = built(read_spec("rows.toml", text), tmp_path)
+    written = Path(str(module.__file__)).with_name("op.py").read_text(encoding="utf-8")
+    if contiguous:
+        assert re.search(rf"columns\.run\([^#]*\bcontiguous={contiguous}", written)
+        choose = importlib.import_module(f"{module.__name__}.configs").SUMS_BACKWARD.choose
+        assert choose(4096, 4096, False).kwargs == {"BLOCK_M": 64, "BLOCK_N": 64}
+        assert choose(2**20, 4, False).kwargs == {"BLOCK_M": 1024, "BLOCK_N": 4}
+    else:
+        assert "rowwise.run(" in written
+    x = torch.randn([{"M": 5, "N": 70, "P": 3}[axis] for axis in order], dtype=torch.float64, requires_grad=True)
+    b = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    turned = x.permute([order.index(axis) for axis in axes.split(", ")])
+    wanted = (turned + b.reshape([-1 if axis == "M" else 1 for axis in axes.split(", ")])).relu()
+    found = module.rows(x, b)
+    torch.testing.assert_close(found, wanted)
+    seed = torch.randn_like(wanted)
+    pairs = zip(*(torch.autograd.grad(one, (x, b), seed) for one in (found, wanted)), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("channels", "is_whole"), [(5, True), (130, False)])
+def test_norms_of_channels(channels: int, is_whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels lie apart: more of them than a few are read in tiles, after their sums."""
+    text = f'{HEAD}[inputs]\nx = "T[B, C, S]"\nw = "T[C]"\n[compute]\ny = "x * rsqrt(mean(x * x, C) + 0.1) * w"\n'
+    text += '[outputs]\ny = "T[B, C, S]"\n[grad]\nwrt = ["x", "w"]\n'
+    module = built(read_spec("rows.toml", text), tmp_path)
+    table = importlib.import_module(f"{module.__name__}.configs").WHOLE_BACKWARD
+    chosen: list[triton.Config] = []
+    choose = table.choose
+    monkeypatch.setattr(table, "choose", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    x = torch.randn(2, channels, 40, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(channels, dtype=torch.float64, requires_grad=True)
+    wanted = x * (x.square().mean(1, keepdim=True) + 0.1).rsqrt() * w[:, None]
+    found = module.rows(x, w)
+    torch.testing.assert_close(found, wanted)
+    seed = torch.randn_like(wanted)
+    pairs = zip(*(torch.autograd.grad(one, (x, w), seed) for one in (found, wanted)), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other)
+    assert [config.kwargs["STAGES"] for config in chosen] == [1] * is_whole
+
+
 def test_pairs_take_as_long_as_their_operations() -> None:
     """An instruction for each difference, its size and the sum, of which an H100 starts 33.5e12 a second."""
     (step,) = account_of(spec_of(*PAIRS), {"M": 4096, "N": 4096, "D": 1024}, DEVICES["h100"]).forward

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Value, walk
@@ -11,8 +11,9 @@ from ..lang.names import shown
 from ..lang.rewrite import as_loads
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import BATCH, BOOLS, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .compared import rounded
+from .conditions import with_conditions, with_names
 from .read_once import read_once
 from .reverse import Reverse
 from .save_policy import Kept
@@ -61,6 +62,12 @@ def derive(
     return _assembled(reverse, reverse.found(), saves, stored)
 
 
+def conditions_named(op: Op, grad: Grad, but: Container[str] = ()) -> tuple[Op, tuple[str, ...]]:
+    """The operator with the conditions of its gradient as values, and their names, `but` for some."""
+    reverse = _reverse(op, grad, None)
+    return with_conditions(reverse.op, reverse.found().values(), reverse.fresh, but)
+
+
 def changes_smoothly(op: Op, name: str) -> bool:
     """Whether any result changes smoothly with an input, which conditions alone may read."""
     op = name_reductions(op)
@@ -87,6 +94,8 @@ def _reverse(op: Op, grad: Grad, given: Mapping[str, Node] | None) -> Reverse:
 def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tuple[str, ...]) -> Gradient:
     """The gradients by name of the input, as the results of an operator of their own."""
     names = {name: reverse.fresh(f"d{name}") for name in found}
+    conditions = {reverse.values[name].node: name for name in stored if reverse.values[name].node.dtype.kind == "bool"}
+    found = {name: with_names(node, conditions) for name, node in found.items()}
     choice = Kept(reverse.op, reverse.grad.save, stored)
     kept, outputs = choice.of(found.values()) if saves else ([], set[str]())
     stand_ins = {name: _saved_name(reverse, name) for name in kept}
@@ -158,7 +167,9 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
         if r.output.name in outputs
     ]
     for name, own in saved.items():
-        found.append(Input(own, TensorType(COMPUTED, plain_shape(reverse.values[name].node.axes))))
+        node = reverse.values[name].node
+        dtypes = BOOLS if node.dtype.kind == "bool" else COMPUTED
+        found.append(Input(own, TensorType(dtypes, plain_shape(node.axes))))
     return found
 
 

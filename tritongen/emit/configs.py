@@ -39,6 +39,7 @@ class Traffic:
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
     taps: int = 0  # of a window, for each of which rows are summed
+    strided: bool = False  # whether columns of these lie apart in some tensors
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
     windows: str = ""  # "of" where windows are reduced, "along" where results vary along them too
@@ -92,6 +93,8 @@ WHOLE = (
 # Two sums of so long a row take half of all registers.
 WHOLE_SEVERAL = WHOLE[:-1]
 SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
+# Of tensors that are not laid out alike, each is read or written in lines of 128 bytes.
+SUMS_STRIDED = (*SUMS, *tiles((64, 64)))
 LOOP = tiles((32, 256), (1, 2048, 8), (1, 8192, 16), (64, 64, 8))
 # Two or more streams are in flight at once, so that each needs less.
 LOOP_STREAMS = tiles((16, 256), (1, 1024), (1, 8192, 16), (64, 64, 8))
@@ -155,6 +158,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
         max(one.taps for one in traffic),
+        any(one.strided for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
         windows=max((one.windows for one in traffic), key=[*TILES].index),
     )
@@ -167,7 +171,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "tile": TILES[traffic.windows],
         "registers": registers(traffic),
         "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
-        "sums": SUMS,
+        "sums": SUMS_STRIDED if traffic.strided else SUMS,
         "loop": loop(traffic),
         "pairs": PAIRS,
         "lookup": LOOKUP,

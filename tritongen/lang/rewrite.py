@@ -42,12 +42,12 @@ def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
 
 
 def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -> Node:
-    """The node with lines read as inputs, of `names` by line: as floats of a dtype of their own, or of the lines'."""
+    """The node with lines read as inputs, of `names` by line: of the lines' dtypes, or as floats of their own."""
     line = node.arg if isinstance(node, Take) else node
     if not isinstance(line, Ref) or line.name not in names:
         return rebuild(node, tuple(as_loads(part, names, of_their_own) for part in children(node)))
     name = names[line.name]
-    dtype = Dtype("float", (name,)) if of_their_own else node.dtype
+    dtype = Dtype("float", (name,)) if of_their_own and node.dtype.kind != "bool" else node.dtype
     indices = node.at if isinstance(node, Take) else ()
     at = tuple((axis, as_loads(index, names, of_their_own)) for axis, index in indices)
     return Load(name, node.axes, dtype, at)

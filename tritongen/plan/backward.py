@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ..autodiff.gradient import Gradient, derive
+from ..autodiff.gradient import Gradient, conditions_named, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.several.cost import is_strided, leaves_idle, multiplies_outer, time_of
+from ..families.several.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, time_of
 from ..families.several.stored import as_input, axes_in_order, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
 from ..families.stream import StoredScores
-from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
+from ..lang.ir import ALWAYS, BOOL, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
 from ..lowering.space import row_space
@@ -22,7 +23,8 @@ from ..lowering.tile import needed
 from ..passes.contractions import is_product
 from ..passes.shared_sums import shared_sums_first
 from ..passes.structure import SAVES, line_of, name_reductions, reached
-from ..spec.types import BATCH, Grad, Input, Output, TensorType, plain_shape
+from ..passes.times import ITEMSIZE
+from ..spec.types import BATCH, BOOLS, Grad, Input, Output, TensorType, plain_shape
 from .rounding import rounded_as_stored
 
 APART = "reduces along axes that do not go together"
@@ -65,10 +67,11 @@ def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backwa
     """The plan of a gradient, `first` being the forward that saves nothing. Raises `Mistakes` for a gradient that no
     family plans.
     """
-    program = first.program
-    rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
+    program, rows = first.program, tuple[str, ...]()
     if first.family.steps(program):
-        rows, gradient = (), _laid_out_as_stored(gradient)
+        gradient = _laid_out_as_stored(gradient)
+    elif program.over:  # Elements by themselves are no rows.
+        rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
     best = Backward(gradient, forward, Plan(*Planner(gradient, rows, families).plan()))
@@ -103,7 +106,35 @@ def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backwar
             continue
         if other.time < best.time:
             best, kept = other, (*kept, name)
+    return best if grad.save else _with_conditions(best, op, grad, kept, forward, families)
+
+
+def _with_conditions(
+    best: Backward, op: Op, grad: Grad, kept: tuple[str, ...], forward: Step, families: Families
+) -> Backward:
+    """The backward, or one that reads conditions that the forward saves in place of what these compare, where that is
+    faster and moves fewer bytes; as few as make it so.
+    """
+    left_out = list[str]()
+    for name in ("", *conditions_named(op, grad)[1]):
+        named, saved = conditions_named(op, grad, (*left_out, name))
+        if not saved:
+            break
+        with suppress(Mistakes):
+            other = plan_backward(derive(named, grad, stored=(*kept, *saved)), forward, families)
+            moves_less = _moved_for(other.gradient) < _moved_for(best.gradient)
+            if moves_less and other.time < ROUNDED * best.time:
+                best = other
+                left_out.append(name)
     return best
+
+
+def _moved_for(gradient: Gradient) -> int:
+    """The bytes per element of what is read for a gradient, and written if it is saved."""
+    saved, most = dict(gradient.saved), max(len(tensor.type.axes) for tensor in gradient.op.inputs)
+    large = [tensor for tensor in gradient.op.inputs if len(tensor.type.axes) == most]
+    sizes = [(1 if one.type.dtypes == BOOLS else ITEMSIZE) * (1 + (one.name in saved)) for one in large]
+    return sum(sizes)
 
 
 def _laid_out_as_stored(gradient: Gradient) -> Gradient:
@@ -329,7 +360,8 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            dtype, paths = dtypes.get(own, Dtype("float", (), "compute")), self.paths.get(own, ALWAYS)
+            default = BOOL if node.dtype.kind == "bool" else Dtype("float", (), "compute")
+            dtype, paths = dtypes.get(own, default), self.paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
                 by_row.add(own)

@@ -13,7 +13,7 @@ from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
 from ...passes.structure import Program
-from ...spec.types import COMPUTED, Input, TensorType, plain_shape
+from ...spec.types import BOOLS, COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
 
@@ -29,6 +29,9 @@ class SumsModule(RowSizes):
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
+        if self.plan.shared and self.contiguous == "False":  # CTAs share rows of contiguous columns alone.
+            self.kernels.remove(self.plan.shared.kernel)
+            self.plan = replace(self.plan, shared=None)
 
     def module(self) -> Module:
         plan, space = self.plan, self.space
@@ -42,7 +45,7 @@ class SumsModule(RowSizes):
             "whole": plan.whole and self.one(plan.whole),
             "shared": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles),
-            "contiguous": self.contiguous_cols() if plan.whole and not self.is_laid_out_by_rows() else "",
+            "contiguous": self.contiguous,
             "args": self.args((plan.whole or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(plan.tiles.kernel),
@@ -54,7 +57,17 @@ class SumsModule(RowSizes):
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         extra |= self.known((plan.whole or plan.tiles).kernel)
-        return Module(self.view(extra), Traffic(kinds, sums=len(self.sums)))
+        return Module(self.view(extra), Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous)))
+
+    @property
+    def contiguous(self) -> str:
+        """Whether columns are next to each other in memory in all tensors; "" where the axes of all tell that."""
+        cols = {*self.space.col_axes}
+        moving = self.host.moving(self.space.cols)
+        laid_out = {axes[-1] in cols for _, axes, _ in moving if self.space.steps(axes, self.space.rows)}
+        if laid_out == {False, True}:
+            return "False"
+        return self.contiguous_cols() if False in laid_out else ""
 
     def known(self, kernel: Kernel) -> dict[str, str]:
         """Calls alike are given the sums, too, of which the kernel has parts."""
@@ -87,7 +100,8 @@ def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
     op = program.op
     made = {result.output.name for result in rows.results}
-    inputs = [Input(r.output.name, TensorType(COMPUTED, plain_shape(r.axes))) for r in rows.results]
+    types = {r.output.name: BOOLS if r.dtype.kind == "bool" else COMPUTED for r in rows.results}
+    inputs = [Input(r.output.name, TensorType(types[r.output.name], plain_shape(r.axes))) for r in rows.results]
     names = {name: name for name in made}
     kept = [value for value in op.values if value.name not in made]
     values = tuple(replace(value, node=as_loads(value.node, names, of_their_own=True)) for value in kept)

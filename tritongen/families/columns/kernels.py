@@ -97,8 +97,9 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     fits &= all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
     fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))
     fits &= not any(isinstance(node, Load) and node.at for node in nodes)
-    # Sums of rows, and nothing of columns: those are of the row-wise family.
-    fits &= bool(rows) or mapped[0].axes[: len(cols)] != cols
+    # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
+    lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
+    fits &= bool(rows) or lies_across or mapped[0].axes[: len(cols)] != cols
     return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
 
 

@@ -12,11 +12,23 @@ from ...passes.contractions import Contraction
 from ...passes.exponentials import walks
 from ...passes.factors import is_outer
 from ...passes.structure import computed, gathered
-from ...passes.times import BANDWIDTH, LAUNCH, PROLOGUE, SCALAR_RATE, SMS, count, kernel, multiplied, outer, stored
-from ...spec.types import Input
+from ...passes.times import (
+    BANDWIDTH,
+    ITEMSIZE,
+    LAUNCH,
+    PROLOGUE,
+    SCALAR_RATE,
+    SMS,
+    count,
+    kernel,
+    multiplied,
+    outer,
+    stored,
+)
+from ...spec.types import BOOLS, Input
 from ..family import Step
 
-ROUNDED = 1 - 1e-9  # tolerance of a lower bound, against sums in another order
+ROUNDED = 1 - 1e-9  # tolerance of times, against sums in another order
 LONGEST = 65_536  # elements of the longest row that one program holds in registers
 APART = 1_024  # the same along an axis that is not the last, where a program holds several adjacent rows
 
@@ -53,7 +65,7 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     op = step.op
     taken = gathered(op)
     reads = sum(_read(tensor, taken.get(tensor.name, ()), lengths) for tensor in op.inputs)
-    writes = sum(stored(result.axes, lengths) for result in op.results)
+    writes = sum(stored(r.axes, lengths) // (ITEMSIZE if r.dtype.kind == "bool" else 1) for r in op.results)
     rows = _whole_rows(step)
     if rows is None:
         return reads + writes
@@ -63,7 +75,7 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
 
 def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
     """The bytes read of an input, of which `take` reads at most one element per index."""
-    whole = stored(tensor.type.axes, lengths)
+    whole = stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
     return min(whole, sum(stored(load.axes, lengths) for load in loads)) if loads else whole
 
 

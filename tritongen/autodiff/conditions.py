@@ -1,0 +1,64 @@
+"""Conditions of a gradient as values of the forward, which may save them: a byte an element.
+
+`where(cumsum(p, N) < limit, g, 0)` would read the sums again, of four bytes each, and all else that it compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ..lang.ir import Call, Load, Node, Op, Ref, Take, Value, children, walk
+from ..lang.rewrite import replaced
+from ..passes.contractions import is_product
+from ..passes.structure import is_extremum, reached, references
+from .sharing import values_in_order
+
+
+def with_conditions(
+    op: Op, nodes: Iterable[Node], fresh: Callable[[str], str], but: Container[str]
+) -> tuple[Op, tuple[str, ...]]:
+    """The operator with the conditions of some nodes of its gradient as values, and their names, `but` for some.
+
+    What is compared with the largest or smallest has rules of its own, and so has what matmuls give. A bool a row costs
+    next to nothing.
+    """
+    if any(is_product(op, node) for value in op.values for node in walk(value.node)):
+        return op, ()
+    most = max(len(value.node.axes) for value in op.values)
+    every = (part for node in nodes for part in _conditions(node) if len(part.axes) == most)
+    conditions = dict.fromkeys(part for part in every if _is_known(op, part))
+    names = {one: one.name if isinstance(one, Ref) else fresh(f"{_first(one)}_mask") for one in conditions}
+    names = {node: name for node, name in names.items() if name not in but}
+    own: dict[Node, str] = {node: name for node, name in names.items() if not isinstance(node, Ref)}
+    values = [replace(value, node=with_names(value.node, own)) for value in op.values]
+    found = {value.name: value for value in (*values, *(Value(name, node, "") for node, name in own.items()))}
+    return replace(op, values=values_in_order(found)) if own else op, tuple(names.values())
+
+
+def with_names(node: Node, names: Mapping[Node, str]) -> Node:
+    """The node with values by their names in place of what they are."""
+    return replaced(node, lambda part: Ref(names[part], part.axes, part.dtype) if part in names else part)
+
+
+def _conditions(node: Node) -> Iterator[Node]:
+    """The largest parts that are true or false and made of others."""
+    if isinstance(node, Call | Ref) and node.dtype.kind == "bool" and node.axes:
+        yield node
+    else:
+        for child in children(node):
+            yield from _conditions(child)
+
+
+def _is_known(op: Op, condition: Node) -> bool:
+    """Whether a condition is made of inputs and values of the forward, and reads any, each element where it is."""
+    own = {tensor.name for tensor in op.inputs}
+    below = [op.value(name).node for name in reached(op.refs, references(condition), ())]
+    parts = [*walk(condition), *(part for node in below for part in walk(node))]
+    read = [part for part in parts if isinstance(part, Load)]
+    moved = any(isinstance(part, Take) or (isinstance(part, Load) and part.at) for part in parts)
+    return bool(read) and {load.name for load in read} <= own and not moved and not any(map(is_extremum, parts))
+
+
+def _first(condition: Node) -> str:
+    return next(part.name for part in walk(condition) if isinstance(part, Ref | Load))
