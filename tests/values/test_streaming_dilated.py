@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
+from importing import built, module_at, runtime_of, written
 from paged_forms import QKV as IN_PAGES
 from paged_forms import Form as InPages
 from streaming_cases import GROUPED, MEAN, QKV, Case
@@ -117,6 +117,25 @@ def test_other_blocks_are_skipped(name: str, n_splits: int, tmp_path: Path, smal
         found = o, *torch.autograd.grad(o, leaves, seed.masked_fill(others, torch.nan))
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one[:, :, of_block == rest], other[:, :, of_block == rest], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["block_16", "param_16", "block_64", "rests", "at_the_end", "several"])
+def test_blocks_that_are_needed_as_a_whole_compare_nothing(
+    name: str, tmp_path: Path, small: Callable[..., None]
+) -> None:
+    """Of blocks of the mask that kernels' blocks divide that is each which is needed: comparisons are put wrong."""
+    form = FORMS[name]
+    home = written(form.case().spec(), tmp_path)
+    lines = (home / "kernels.py").read_text(encoding="utf-8").splitlines()
+    masks = [place for place, line in enumerate(lines) if "tl.where(" in line and "remainder_int(" in line]
+    assert len(masks) >= 5
+    for place in masks:
+        assert lines[place].startswith(" " * 16)  # under an `if`
+        lines[place] = f"{lines[place].split(' = ')[0]} = float('nan')"
+    (home / "kernels.py").write_text("\n".join(lines), encoding="utf-8")
+    operator = module_at(home)
+    small(operator)
+    compare(operator, form, (6 * form.block, 6 * form.block))
 
 
 def test_heads_of_a_group(tmp_path: Path, small: Callable[..., None]) -> None:
