@@ -326,9 +326,7 @@ def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def blocks_of_cycle(
-    first, last, whole_first, whole_last, period, BLOCK: tl.constexpr
-):
+def blocks_of_cycle(first, last, whole_first, whole_last, period, BLOCK: tl.constexpr):
     """Which blocks have positions from `first` to `last`, or some periods before or
     after these: how many of a cycle are ahead of the axis, how many it needs, from its
     start on, and how many it has. All are needed where blocks do not divide a period.
@@ -338,10 +336,9 @@ def blocks_of_cycle(
     first, length = remainder_int(first, period), last - first
     start, blocks = first // BLOCK, period // BLOCK
     needed = tl.cdiv(first + length, BLOCK) - start
-    begin, end = start * BLOCK - first, (start + needed) * BLOCK - first
-    fits = (period % BLOCK == 0) & (needed > 0)
-    is_whole = fits & (begin >= whole_first) & (end <= whole_last)
-    is_part = fits & (needed < blocks)
+    begin, is_some = start * BLOCK - first, (period % BLOCK == 0) & (needed > 0)
+    is_whole = (begin >= whole_first) & (begin + needed * BLOCK <= whole_last) & is_some
+    is_part = is_some & (needed < blocks)
     ahead, needed = tl.where(is_part, blocks - start, 0), tl.where(is_part, needed, 1)
     return ahead, needed, tl.where(is_part, blocks, 1), is_whole
 
