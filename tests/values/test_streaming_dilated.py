@@ -185,8 +185,17 @@ def test_names_of_a_spec_stand(tmp_path: Path) -> None:
 
 
 def test_where_blocks_are_not_counted() -> None:
-    """Plain kernels alone count blocks, and those in pages do not."""
-    files = generate(FORMS["block_64"].case().spec())
+    """In pages; nor in Gluon where numbers of documents tell the bounds, which a kernel finds before."""
+    case = FORMS["block_64"].case()
+    files = generate(case.spec())
+    assert "count_blocks(" in files["kernels.py"]
+    assert "count_blocks(" in files["gluon_kernels.py"]
+    inputs, compute = (
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        case.compute.replace("where(", "where((of_q == of_k) & "),
+    )
+    files = generate(replace(case, inputs=inputs, compute=compute).spec())
+    assert "first_met" in files["kernels.py"]
     assert "count_blocks(" in files["kernels.py"]
     assert "gluon_kernels.py" not in files
     scores = "where(index(J, S) // 16 % 2 == 0, sum(q * take(k, page, P), D) * 0.25, -inf)"
