@@ -326,26 +326,35 @@ def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def blocks_of_cycle(first, last, period, BLOCK: tl.constexpr):
+def blocks_of_cycle(first, last, whole_first, whole_last, period, BLOCK: tl.constexpr):
     """Which blocks have positions from `first` to `last`, or some periods before or
     after these: how many of a cycle are ahead of the axis, how many it needs, from its
     start on, and how many it has. All are needed where blocks do not divide a period.
+    And whether those that are needed have none outside of `whole_first` to `whole_last`.
     """
+    whole_first, whole_last = whole_first - first, whole_last - first
     first, length = remainder_int(first, period), last - first
     start, blocks = first // BLOCK, period // BLOCK
     needed = tl.cdiv(first + length, BLOCK) - start
-    is_part = (period % BLOCK == 0) & (needed > 0) & (needed < blocks)
+    begin, is_some = start * BLOCK - first, (period % BLOCK == 0) & (needed > 0)
+    is_whole = (begin >= whole_first) & (begin + needed * BLOCK <= whole_last) & is_some
+    is_part = is_some & (needed < blocks)
     ahead, needed = tl.where(is_part, blocks - start, 0), tl.where(is_part, needed, 1)
-    return ahead, needed, tl.where(is_part, blocks, 1)
+    return ahead, needed, tl.where(is_part, blocks, 1), is_whole
 
 
 @triton.jit
 def count_blocks(bounds, cycle, BLOCK: tl.constexpr):
-    """The bounds of runs of blocks, with those left out that cycles do not need."""
-    ahead, needed, blocks = cycle
+    """The bounds of runs of blocks, with those left out that cycles do not need. The run
+    before the last, of whole blocks, has none unless all that are needed are whole.
+    """
+    ahead, needed, blocks, is_whole = cycle
     found = bounds[:0]
     for run in tl.static_range(len(bounds)):
-        at = bounds[run] // BLOCK + ahead
+        bound = bounds[run]
+        if run == len(bounds) - 2:
+            bound = tl.where(is_whole, bound, bounds[run - 1])
+        at = bound // BLOCK + ahead
         found += ((at // blocks * needed + tl.minimum(at % blocks, needed)) * BLOCK,)
     return found
 
@@ -353,7 +362,7 @@ def count_blocks(bounds, cycle, BLOCK: tl.constexpr):
 @triton.jit
 def counted_block(count, cycle, BLOCK: tl.constexpr):
     """Where the block starts that would start at `count` if those were left out."""
-    ahead, needed, blocks = cycle
+    ahead, needed, blocks, _ = cycle
     at = count // BLOCK
     return (at // needed * blocks + at % needed - ahead) * BLOCK
 

@@ -231,6 +231,7 @@ def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: P
             "index(N) < length", "bias < 9"
         )
         paths[-1].write_text(text.partition("[test]")[0], encoding="utf-8")
+        paths.append(ROOT / "tests" / "specs" / "attention_dilated.toml")
     pairs = [(path, written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)) for path in paths]
     told = compile_all(pairs, "--target", "sm_90", "--tma")
     assert {f"{path.stem}_gluon_kernel multiplies bf16.bf16" for path in paths} <= set(told)

@@ -28,7 +28,7 @@ class Checked:
 
     def __init__(self, op: Op, tiles: Tiles, case: Case, truth: np.ndarray, side: tuple[str, str]) -> None:
         self.op, self.tiles, self.case, self.side = op, tiles, case, side
-        self.truth = truth if side == ("M", "N") else truth.T
+        self.shape, self.truth = truth.shape, truth if side == ("M", "N") else truth.T
         rest = True if tiles.rest is None else np.asarray(case.node(op, tiles.rest), dtype=bool)
         rest = np.broadcast_to(rest, truth.shape)
         self.rest = rest if side == ("M", "N") else rest.T
@@ -44,11 +44,21 @@ class Checked:
         ends = [tile.compute(end) for end in (some.first, some.last, every.first, every.last)]
         return (ends[0], ends[1]), (ends[2], ends[3])
 
-    def cycle(self, block: tuple[int, int], length: int) -> np.ndarray:
-        """Whether each position comes back."""
-        tile, cycle = self.tile(block), self.tiles.cycle
-        first, last, period = map(tile.compute, (cycle.first, cycle.last, cycle.period))
-        return np.array([(n - first) % period < last - first for n in range(length)])
+    def cycle(self, block: tuple[int, int], length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each position comes back, and whether the cycle's condition is true there for the whole block."""
+        cycle = self.tiles.cycle
+        assert cycle is not None
+        first, last, whole_first, whole_last, period = map(self.tile(block).compute, cycle.ends)
+        at = np.arange(length).astype(object)
+        return (at - first) % period < last - first, (at - whole_first) % period < whole_last - whole_first
+
+    def cyclic(self, block: tuple[int, int]) -> np.ndarray:
+        """The conditions that the cycle is of, for a block."""
+        found = np.ones(self.truth.shape, dtype=bool)
+        for condition in self.tiles.cyclic:
+            part = np.broadcast_to(np.asarray(self.case.node(self.op, condition), dtype=bool), self.shape)
+            found &= part if self.side == ("M", "N") else part.T
+        return found[block[0] : block[1] + 1]
 
     def check(self, block: tuple[int, int], width: int) -> None:
         """Nothing is claimed of a block that is not so."""
@@ -63,7 +73,9 @@ class Checked:
             gap = [self.tile(block).compute(end) for end in (self.tiles.gap.first, self.tiles.gap.last)]
             assert not rows[:, max(gap[0], 0) : max(gap[1], 0)].any()
         if self.tiles.cycle is not None:
-            assert not rows[:, ~self.cycle(block, length)].any()
+            told, whole = self.cycle(block, length)
+            assert not rows[:, ~told.astype(bool)].any()
+            assert self.cyclic(block)[:, whole.astype(bool)].all()
         inside = slice(every[0], max(every[1], 0))
         assert (rows[:, inside] == self.rest[block[0] : block[1] + 1, inside]).all()
         for first, last in blocks_of(length, width):
@@ -325,7 +337,8 @@ def test_cycles_are_tight(text: str) -> None:
             checked = Checked(op, tiles, case, case.truth(text), side)
             for block in blocks_of(case.sizes[side[0]], rng.randint(1, case.sizes[side[0]]), ragged=False):
                 some, (first, last) = checked.truth[block[0] : block[1] + 1].any(axis=0), checked.ranges(block)[0]
-                told = checked.cycle(block, len(some))
+                told, whole = checked.cycle(block, len(some))
+                assert case.names["small"] == 1 or (whole == checked.cyclic(block).all(axis=0)).all(), (case, block)
                 told[:first], told[max(last, 0) :] = False, False
                 assert (told == some).all(), (case, block)
 

@@ -286,3 +286,25 @@ def documents(runs: list[tuple[int, int]]) -> torch.Tensor:
     """Numbers of runs of so many positions each, for two heads of two sequences, the second the other way round."""
     numbers = torch.cat([torch.full((length,), number, dtype=torch.int32) for number, length in runs]).to(DEVICE)
     return torch.stack([numbers, numbers.flip(0)])[:, None].expand(-1, 2, -1)
+
+
+@pytest.mark.parametrize("block", some([128, 256, 64, 40], 0, 1, 3))
+def test_dilated_masks(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose blocks kernels count, forward and backward; also where tiles cross them, or none divides them."""
+    behind = "index(M) // block - index(N) // block"
+    compute = CAUSAL.replace("index(N) <= index(M)", f"({behind} >= 0) & (({behind}) % 2 == 0)")
+    params = 'scale = { type = "float" }\nblock = { default = 128, min = 1 }'
+    operator, names = launching(spec_of(compute, params=params, more=GRADIENT), tmp_path, monkeypatch)
+    q, k, v, do = drawn((500, 80), (450, 80), (450, 80), (500, 80))
+    given, exact = ([one.to(dtype).clone().requires_grad_() for one in (q, k, v)] for dtype in (HALF, torch.float64))
+    rows, cols = (torch.arange(n, device=DEVICE) // block for n in (500, 450))
+    apart = rows[:, None] - cols
+    kept = (apart >= 0) & (apart % 2 == 0)
+    some_rows = kept.any(-1)
+    s = (exact[0] @ exact[1].mT * 0.1).masked_fill(~kept, -torch.inf)[..., some_rows, :]
+    o = torch.softmax(s, -1) @ exact[2]
+    wanted = torch.autograd.grad(o, exact, do[..., some_rows, :].double())
+    found = operator.attend(*given, scale=0.1, block=block)
+    torch.testing.assert_close(found[..., some_rows, :].double(), o, rtol=2e-2, atol=2e-2)
+    check_errors(torch.autograd.grad(found, given, do), wanted)
+    assert names[:3] == [FORWARD, DQ, DK_DV]

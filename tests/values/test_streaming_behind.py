@@ -21,6 +21,7 @@ from streaming_cases import QKV, Case
 from streaming_formulas import SIZES, behind, masked
 from streaming_heads import ROTARY
 from streaming_several import CASES as SEVERAL
+from streaming_softmaxes import CASES as SOFTMAXES
 
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
@@ -30,7 +31,7 @@ from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.plan.backward import Backward
 from tritongen.spec.types import Spec
 
-CASES = {**BEFORE, **BEHIND, **ROTARY, **SEVERAL}
+CASES = {**BEFORE, **BEHIND, **ROTARY, **SEVERAL, **SOFTMAXES}
 SCORES = [{"M", "N"}, {"M", "L"}]
 
 
@@ -59,7 +60,7 @@ def test_values_of_no_stored_scores(
     assert len(steps) == case.steps
     assert sum(isinstance(step.program, StreamingProgram) for step in steps) == case.passes
     for step in each((forward, backward.forward, *steps)):
-        along = [{*map(shown, one.axes)} for one in step.op.results]
+        along = [{*map(shown, one.axes)} for one in step.op.results if shown(one.output.name) != case.tiles]
         assert not [axes for axes in along if any(scores <= axes for scores in SCORES)]
     assert (forward.stored, backward.stored) == (None, None)
     small(operator)
@@ -214,6 +215,44 @@ def test_norms_of_stored_queries_are_cast_to_the_dtype_of_queries(tmp_path: Path
     operator = built(case.spec(), tmp_path)
     small(operator)
     compare(operator.attend, formula, case.tensors(torch.float32), [], 2e-4)
+
+
+@pytest.mark.parametrize("name", ["cast_before_a_projection", "cast_of_a_line_before_a_projection"])
+def test_means_that_are_cast_are_stored_once(name: str) -> None:
+    """As a matmul reads them, and the gradient with it."""
+    spec = SOFTMAXES[name].spec()
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    (streaming,) = (step for step in each([backward.forward]) if isinstance(step.program, StreamingProgram))
+    assert [len(result.axes) for result in streaming.op.results] == [4, 3]  # The mean, and lse.
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_factors_of_either_sign(sign: int, tmp_path: Path, small: Callable[..., None]) -> None:
+    """Of exponentials that are divided by their sum, which may be negative, and 0 where nothing is kept. Such rows, and
+    those without keys, give nothing to gradients.
+    """
+    compute = "s = where(index(N) + 9 <= index(M), sum(q * k, D) * 0.25, -inf)\n"
+    compute += "p = exp(s - max(s, N)) * keep\no = sum(p * v, N) / sum(p, N)"
+    case = Case(f"{QKV}; keep:T[B, H, M, N]", compute, lambda *_: None, by="q k v keep")
+    operator = built(case.spec(), tmp_path)
+    small(operator)
+    q, k, v, keep = case.tensors(torch.float64)
+    keep = sign * (keep.abs() * (keep > -0.5) + 0.1)
+    keep[:, :, 20] = 0
+    near = torch.arange(SIZES["N"]) + 9 <= torch.arange(SIZES["M"])[:, None]
+    some = near.any(-1)
+    some[20] = False
+    leaves = [one.requires_grad_() for one in (q, k, v, keep)]
+    p = masked(q @ k.mT * 0.25, near)[:, :, some].exp() * keep[:, :, some]
+    wanted = p @ v / p.sum(-1, keepdim=True)
+    found = operator.attend(*leaves)
+    assert found[:, :, ~some].isnan().all()
+    seed = torch.randn(found.shape, dtype=torch.float64)
+    found_by = torch.autograd.grad(found, leaves, seed)
+    wanted_by = torch.autograd.grad(wanted, leaves, seed[:, :, some])
+    for one, other in zip((found[:, :, some], *found_by), (wanted, *wanted_by), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])

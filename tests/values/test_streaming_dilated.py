@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
+from importing import built, module_at, runtime_of, written
 from paged_forms import QKV as IN_PAGES
 from paged_forms import Form as InPages
 from streaming_cases import GROUPED, MEAN, QKV, Case
@@ -119,6 +119,25 @@ def test_other_blocks_are_skipped(name: str, n_splits: int, tmp_path: Path, smal
             torch.testing.assert_close(one[:, :, of_block == rest], other[:, :, of_block == rest], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["block_16", "param_16", "block_64", "rests", "at_the_end", "several"])
+def test_blocks_that_are_needed_as_a_whole_compare_nothing(
+    name: str, tmp_path: Path, small: Callable[..., None]
+) -> None:
+    """Of blocks of the mask that kernels' blocks divide that is each which is needed: comparisons are put wrong."""
+    form = FORMS[name]
+    home = written(form.case().spec(), tmp_path)
+    lines = (home / "kernels.py").read_text(encoding="utf-8").splitlines()
+    masks = [place for place, line in enumerate(lines) if "tl.where(" in line and "remainder_int(" in line]
+    assert len(masks) >= 5
+    for place in masks:
+        assert lines[place].startswith(" " * 16)  # under an `if`
+        lines[place] = f"{lines[place].split(' = ')[0]} = float('nan')"
+    (home / "kernels.py").write_text("\n".join(lines), encoding="utf-8")
+    operator = module_at(home)
+    small(operator)
+    compare(operator, form, (6 * form.block, 6 * form.block))
+
+
 def test_heads_of_a_group(tmp_path: Path, small: Callable[..., None]) -> None:
     """Which dk and dv sum in turn, and whose rows fill a tile together where they are few."""
     form = FORMS["block_16"]
@@ -166,8 +185,17 @@ def test_names_of_a_spec_stand(tmp_path: Path) -> None:
 
 
 def test_where_blocks_are_not_counted() -> None:
-    """Plain kernels alone count blocks, and those in pages do not."""
-    files = generate(FORMS["block_64"].case().spec())
+    """In pages; nor in Gluon where numbers of documents tell the bounds, which a kernel finds before."""
+    case = FORMS["block_64"].case()
+    files = generate(case.spec())
+    assert "count_blocks(" in files["kernels.py"]
+    assert "count_blocks(" in files["gluon_kernels.py"]
+    inputs, compute = (
+        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
+        case.compute.replace("where(", "where((of_q == of_k) & "),
+    )
+    files = generate(replace(case, inputs=inputs, compute=compute).spec())
+    assert "first_met" in files["kernels.py"]
     assert "count_blocks(" in files["kernels.py"]
     assert "gluon_kernels.py" not in files
     scores = "where(index(J, S) // 16 % 2 == 0, sum(q * take(k, page, P), D) * 0.25, -inf)"

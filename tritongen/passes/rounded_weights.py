@@ -46,17 +46,15 @@ def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node
             return rebuild(node, (without(above), below))
         case Call(function="where", args=(test, *args)):
             return rebuild(node, (test, *map(without, args)))
-        case Cast(arg=arg) if any(_is_of(op, node, load) for load in loads):
+        case Cast(arg=arg) if any({*load.axes} - {*node.axes} and is_of(op, node, load) for load in loads):
             made_of = reached(op.refs, references(arg), ())
             extrema = (value.node for value in op.values if value.name in made_of and is_extremum(value.node))
             return arg if any({*largest.over} & {*total.over} for largest in extrema) else node
     return node
 
 
-def _is_of(op: Op, cast: Cast, load: Load) -> bool:
-    """Whether a cast is sure to be to the dtype of an input, which is a matrix that it multiplies."""
-    if not {*load.axes} - {*cast.axes}:
-        return False
+def is_of(op: Op, cast: Cast, load: Load) -> bool:
+    """Whether a cast is sure to be to the dtype of an input, as it is to that of a matrix that it multiplies."""
     types = {tensor.name: tensor.type for tensor in op.inputs}
     own = types[load.name]
     named = (types[name] for name in cast.dtype.of if name in types)

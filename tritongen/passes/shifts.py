@@ -72,6 +72,8 @@ def _moved(node: Node, moves: _Moves, over: Sequence[str]) -> _Move | None:
             function="where", args=(Call(function="ne", args=(Size(over=of), Constant(0))), other, Constant())
         ) if of == tuple(over):
             return _moved(other, moves, over)  # Over no elements there is no extremum.
+        case Call(function="where", args=(test, then, other)) if _moved(test, moves, over) == _STILL:
+            return _of_choice([_moved(arg, moves, over) for arg in (then, other) if not _is_zero(arg)])
         case Call(function=function, args=args):
             return _of_call(function, [_moved(arg, moves, over) for arg in args])
         case Reduce(kind=kind, arg=arg, over=summed):
@@ -79,6 +81,16 @@ def _moved(node: Node, moves: _Moves, over: Sequence[str]) -> _Move | None:
             fits = {"sum": "multiplies", "mean": "multiplies", "max": "adds", "min": "adds"}
             return move if move and move.kind == fits.get(kind) and not move.rows & set(summed) else None
     return None
+
+
+def _is_zero(node: Node) -> bool:
+    return isinstance(node, Constant) and node.value == 0
+
+
+def _of_choice(args: Sequence[_Move | None]) -> _Move | None:
+    """What is multiplied however it is chosen, as 0 is by any number."""
+    first = args[0] if args else None
+    return first if first and first.kind == "multiplies" and all(arg == first for arg in args) else None
 
 
 def _of_call(function: str, args: Sequence[_Move | None]) -> _Move | None:

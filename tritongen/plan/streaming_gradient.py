@@ -87,7 +87,7 @@ class _Planner(MeansOfRows):
         found = derive(scores, Grad(wrt), given, saves=False)
         op = replace(_plain(found.op), name=self.outgoing.name)
         outputs = tuple(mean.tensor.name for mean in means)
-        saved = ((self.shift, self.shift),) if self.lse else ()
+        saved = tuple((name, name) for name in (self.shift, self.factor) if name)
         return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs)
 
     def of_sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
@@ -102,7 +102,7 @@ class _Planner(MeansOfRows):
         """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
         score = self.score
         assert score is not None
-        weights = (weight for weight in self.weights.values() if weight is not None)
+        weights = (weight for weight in (*self.weights.values(), self.weight) if weight is not None)
         sums = [mean for mean in means if mean.is_sum]
         roots = {score.name, *(mean.name for mean in sums)}
         values = needed(self.op.values, roots.union(*map(references, (*self.sinks, *weights))))
@@ -112,7 +112,7 @@ class _Planner(MeansOfRows):
         inputs = by_name(
             *(mean.gradient for mean in means),
             *self.op.inputs,
-            *map(self.of_rows, (self.shift, self.delta)),
+            *map(self.of_rows, filter(None, (self.shift, self.factor, self.delta))),
             *self.known,
         )
         means = tuple(mean for mean in means if not mean.is_sum)
@@ -127,24 +127,36 @@ class _Planner(MeansOfRows):
             given[ref.name] = gradient
 
         lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
-        p = named("p", Call("exp", (applied("sub", score, lse),), score.axes, score.dtype))
+        power: Node = Call("exp", (applied("sub", score, lse),), score.axes, score.dtype)
+        p = named("p", applied("mul", power, load(self.factor, self.rows)) if self.factor else power)
         weighted: dict[str, Node] = {}
         dp: Node | None = None
+        less: Node | None = delta
+
+        def by_weight(name: str, weight: Node, gradient: Node) -> tuple[Ref, Node]:
+            """What exponentials are multiplied by, and what that makes of a gradient."""
+            w = named(f"{name}_weight", weight, says=False)
+            dw = applied("mul", p, gradient)
+            over = tuple(axis for axis in dw.axes if axis not in w.axes)
+            result(w, Reduce("sum", dw, over, w.axes, dw.dtype) if over else dw)
+            return w, applied("mul", gradient, w)
+
         for mean in means:
             assert mean.matrix is not None
             product = applied("mul", mean.seed, mean.matrix)
             axes = tuple(axis for axis in score.axes if axis not in mean.own)
             term: Node = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
             if weight := self.weights[mean.name]:
-                w = named(f"{mean.name}_weight", weight, says=False)
-                dw = applied("mul", p, term)
-                over = tuple(axis for axis in dw.axes if axis not in w.axes)
-                result(w, Reduce("sum", dw, over, w.axes, dw.dtype) if over else dw)
+                if less is not None and weight == self.weight:
+                    term, less = applied("sub", term, less), None
+                w, term = by_weight(mean.name, weight, term)
                 weighted[mean.name] = applied("mul", p, w)
-                term = applied("mul", term, w)
             dp = term if dp is None else applied("add", dp, term)
         assert dp is not None
-        ds = named("ds", applied("mul", p, applied("sub", dp, delta)))
+        if less is not None and self.weight is not None:
+            term, less = by_weight("total", self.weight, Call("neg", (less,), less.axes, less.dtype))[1], None
+            dp = applied("add", dp, term)
+        ds = named("ds", applied("mul", p, dp if less is None else applied("sub", dp, less)))
         result(score, Ref(ds.name, score.axes, score.dtype))
         for mean in means:
             assert mean.matrix is not None

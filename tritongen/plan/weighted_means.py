@@ -3,27 +3,30 @@
 With scores s and their largest m, sums S = sum(exp(s - m) * v, N) and L = sum(exp(s - m), N) are divided by
 U = L + exp(x - m) + ..., where each x is a score that leads to no value: a sink. Then lse = m + log(U), and the mean
 S / U is sum(exp(s - lse) * v, N). The matrix v may have a weight w in the sum, which is as exponentials are: S is then
-sum(exp(s - m) * w * v, N). Which nodes these are is found by what they are worth, not by how they are written:
+sum(exp(s - m) * w * v, N). So may L, whose logarithm tells no signs: without sinks, its reciprocal and m stand for lse
+then. Which nodes these are is found by what they are worth, not by how they are written:
 the logarithm of a product is a sum of terms, and so is lse.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ..autodiff.sharing import values_in_order
-from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
-from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
+from ..families.stream import Stream, is_exponent, unless_zero
+from ..lang.ir import BOOL, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import rebuild, replaced
-from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
 from ..passes.exponentials import resolve
+from ..passes.rounded_weights import is_of
 from ..passes.structure import references
+from .logarithms import Kind, Logarithms, Lse, Terms, plus
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Means:
     """The operator, in which means and lse are values; `sinks` are what lse is of besides.
 
     All results are made of these values and of what does not stream. Plain sums are among the means, as all are without
-    a softmax, where there is no lse; those of rows have no matrix.
+    a softmax, where there is no lse; those of rows have no matrix. Where what divides the means is a sum of
+    exponentials that have a `weight`, it is the value `total`.
     """
 
     op: Op
@@ -52,6 +56,8 @@ class Means:
     score: Ref | None = None
     lse: str = ""
     sinks: tuple[Node, ...] = ()
+    total: str = ""
+    weight: Node | None = None
 
 
 def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
@@ -78,9 +84,13 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
             return None
         weights[one.name] = product_of(tuple(others)) if others else None
     totals = [one.name for one in stream.sums if one.matrix is None and one.name in weights]
-    if len(totals) != 1 or weights[totals[0]] is not None:
+    if len(totals) != 1:
         return None
-    return _Finder(op, stream, totals[0], weights, taken).found(score)
+    found = _Finder(op, stream, totals[0], weights, taken).found(score)
+    weight = weights[totals[0]]
+    if found is None or weight is None:
+        return found
+    return None if found.sinks else replace(found, total=totals[0], weight=weight)
 
 
 def _multiplied(op: Op, node: Node) -> Iterator[Node]:
@@ -93,25 +103,7 @@ def _multiplied(op: Op, node: Node) -> Iterator[Node]:
             yield node
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    """The logarithm of a sum times a matrix, of exponentials of the scores as they are."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Lse:
-    """The logarithm of the sum of the exponentials of the scores as they are, and of sinks."""
-
-    sinks: tuple[Node, ...] = ()
-
-
-_Terms = dict[Node | _Sum | _Lse, int]  # what is added up, and how often
-_Kind = tuple[str, _Lse]  # a mean, by the name of its sum; lse, by none
-
-
-class _Finder:
+class _Finder(Logarithms):
     """Looks for the means and lse that results are made of; if `is_plain`, for those without sinks alone, of which it
     makes others.
     """
@@ -133,14 +125,16 @@ class _Finder:
         self.sums = {one.name: one.matrix for one in stream.sums if one.name not in weights}
         self.raw = {total, stream.largest, *self.matrices}
         self.taken = op.names.union(taken)
+        nodes = (*(value.node for value in op.values), *(result.node for result in op.results))
+        self.users = Counter(name for node in nodes for name in references(node))
         self.of_sums = set(self.raw)  # the values that are made of sums
         for value in op.values:
             if references(value.node) & self.of_sums and not {*stream.positions} & {*value.node.axes}:
                 self.of_sums.add(value.name)
         self.values: list[Value] = []
         self.fit: set[str] = set()  # values that are means or lse, or made of such alone
-        self.named: dict[_Kind, str] = {}  # the values that are means and lse
-        self.logs: dict[_Lse, tuple[Node, _Terms]] = {}  # nodes that are lse and some terms, and those
+        self.named: dict[Kind, str] = {}  # the values that are means and lse
+        self.logs: dict[Lse, tuple[Node, Terms]] = {}  # nodes that are lse and some terms, and those
 
     def found(self, score: Ref) -> Means | None:
         for value in self.op.values:
@@ -178,7 +172,9 @@ class _Finder:
 
     def seen(self, value: Value) -> Value:
         """A value, made of means and lse if it can be."""
-        kind = self.kind_of(value.node)
+        if self.is_only_rounded(value):
+            return value
+        kind = self.kind_of(value.node) or self.rounded(value.node)
         if kind is not None and kind not in self.named and self.is_known(kind):
             self.named[kind] = value.name
             self.fit.add(value.name)
@@ -188,6 +184,22 @@ class _Finder:
             return value
         self.fit.add(value.name)
         return replace(value, node=node)
+
+    def rounded(self, node: Node) -> Kind | None:
+        """The mean that a node casts to the dtype of its matrix, in which a mean is saved, if nothing else reads it."""
+        inner = resolve(self.op, node.arg) if isinstance(node, Cast) else node
+        kind = self.kind_of(inner) if isinstance(node, Cast) else None
+        matrix = self.matrices.get(kind[0]) if kind else None
+        if kind is None or matrix is None or not isinstance(node, Cast) or not is_of(self.op, node, matrix):
+            return None
+        return kind if self.users[kind[0]] == 1 else None
+
+    def is_only_rounded(self, value: Value) -> bool:
+        """Whether all that is read of a mean is that in the dtype of its matrix."""
+        if self.users[value.name] != 1:
+            return False
+        user = next((one.node for one in self.op.values if value.name in references(one.node)), value.node)
+        return isinstance(user, Cast) and isinstance(user.arg, Ref) and self.rounded(user) is not None
 
     def made(self, node: Node) -> Node | None:
         """A node, made of means and lse, or without a gradient; None where it is made of sums otherwise."""
@@ -200,8 +212,19 @@ class _Finder:
             case Ref(name=name):
                 return node if name in self.fit else None
             case Call(args=(self.largest, Constant(value=value) as low)) if value == -math.inf and node.dtype == BOOL:
+                if self.weights[self.total] is not None:
+                    return None
                 return rebuild(node, (self.lse_of_scores(), low))  # The largest is -inf where lse is.
-        return self.product(node, self.fit) or self.made_of_parts(node) or self.product(node, ())
+        made = self.product(node, self.fit) or self.made_of_parts(node) or self.product(node, ())
+        return made or self.multiple(node)
+
+    def multiple(self, node: Node) -> Node | None:
+        """Some number of times lse, as one to base 2 is; None for another node."""
+        match tuple(self.terms(node).items()):
+            case ((Lse() as divisor, times),):
+                number, part = (Constant(one, Dtype("float")) for one in (times, 1 / times))
+                return applied("mul", self.named_as(("", divisor), applied("mul", node, part)), number)
+        return None
 
     def made_of_parts(self, node: Node) -> Node | None:
         parts = [made for part in children(node) if (made := self.made(part)) is not None]
@@ -225,9 +248,9 @@ class _Finder:
         """A mean times and divided by other factors; None where those that are made of sums are no mean."""
         factors = list(self.factors(node, 1, known))
         inner = [(factor, times) for factor, times in factors if references(factor) & self.of_sums - self.fit]
-        terms: _Terms = {}
+        terms: Terms = {}
         for factor, times in inner:
-            terms = _plus(terms, self.log(factor), times)
+            terms = plus(terms, self.log(factor), times)
         kind = self.mean_of(terms)
         if kind is None:
             return None
@@ -239,7 +262,7 @@ class _Finder:
                 found = applied("mul" if times > 0 else "div", found, factor)
         return found
 
-    def named_as(self, kind: _Kind, node: Node) -> Node:
+    def named_as(self, kind: Kind, node: Node) -> Node:
         if not self.is_known(kind):
             return self.with_sinks(kind)
         if kind not in self.named:
@@ -247,14 +270,14 @@ class _Finder:
         self.fit.add(self.named[kind])
         return Ref(self.named[kind], node.axes, node.dtype)
 
-    def is_known(self, kind: _Kind) -> bool:
+    def is_known(self, kind: Kind) -> bool:
         """Whether a mean or lse is one of those that are looked for."""
         return not (self.is_plain and kind[1].sinks)
 
-    def with_sinks(self, kind: _Kind) -> Node:
+    def with_sinks(self, kind: Kind) -> Node:
         """A mean or lse with sinks, made of those without: rows that are masked as a whole have a mean of 0."""
         name, divisor = kind
-        plain = _Lse()
+        plain = Lse()
         if ("", plain) not in self.named:
             self.named["", plain] = self.lse_named(plain)
         own = self.named_as(("", plain), self.largest)
@@ -277,105 +300,18 @@ class _Finder:
         self.values.append(Value(name, node, ""))
         return name
 
-    def lse_named(self, divisor: _Lse) -> str:
+    def lse_named(self, divisor: Lse) -> str:
         log, more = self.logs[divisor]
-        less = self.sum_of(_plus({}, more, -1))
+        less = self.sum_of(plus({}, more, -1))
         assert less is not None
         return self.value("lse", applied("add", less, log) if more else log)
 
     def lse_of_scores(self) -> Node:
-        plain = _Lse()
+        plain = Lse()
         if ("", plain) not in self.named:
             self.log(Ref(self.total, self.largest.axes, self.largest.dtype))
             self.named["", plain] = self.lse_named(plain)
         return self.named_as(("", plain), self.largest)
-
-    # What nodes are worth
-
-    def kind_of(self, node: Node) -> _Kind | None:
-        match tuple(self.terms(node).items()):
-            case ((_Lse() as divisor, 1),):
-                return "", divisor
-        return self.mean_of(self.log(node))
-
-    def mean_of(self, terms: _Terms) -> _Kind | None:
-        match sorted(terms.items(), key=lambda item: item[1]):
-            case [(_Lse() as divisor, -1), (_Sum(name=name), 1)]:
-                return name, divisor
-        return None
-
-    def terms(self, node: Node) -> _Terms:
-        """What a node is the sum of."""
-        match node:
-            case Constant(value=0):
-                return {}
-            case Ref(name=self.largest.name):
-                return {self.largest: 1}
-            case Ref(name=name) if name in self.of_sums - self.raw:
-                inner = self.op.value(name).node
-                found = self.terms(inner)
-                return {node: 1} if found == {inner: 1} and not isinstance(inner, Ref) else found
-            case Call(function="add" | "sub" as function, args=(left, right)):
-                return _plus(self.terms(left), self.terms(right), 1 if function == "add" else -1)
-            case Call(function="neg", args=(arg,)):
-                return _plus({}, self.terms(arg), -1)
-            case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
-                return self.terms(other) if test == other else {node: 1}
-            case Call(function="log", args=(arg,)):
-                return self.log(arg)
-            case Call(function="logaddexp", args=(left, right)):
-                return self.both(self.terms(left), self.terms(right), node) or {node: 1}
-        return {node: 1}
-
-    def log(self, node: Node) -> _Terms:
-        """What the logarithm of a node is the sum of."""
-        node = where_not_zero(where_not_empty(node))
-        log = Call("log", (node,), node.axes, node.dtype)
-        match node:
-            case Constant(value=1):
-                return {}
-            case Ref(name=name) if name in self.matrices:
-                return {_Sum(name): 1, self.largest: -1}
-            case Ref(name=self.total):
-                return self.divisor(_Lse(), {self.largest: -1}, log)
-            case Ref(name=name) if name in self.of_sums - self.raw:
-                return self.log(self.op.value(name).node)
-            case Call(function="exp", args=(arg,)):
-                return self.terms(arg)
-            case Call(function="mul" | "div" as function, args=(left, right)):
-                return _plus(self.log(left), self.log(right), 1 if function == "mul" else -1)
-            case Call(function="add", args=(left, right)):
-                return self.both(self.log(left), self.log(right), log) or {log: 1}
-        return {log: 1}
-
-    def both(self, left: _Terms, right: _Terms, log: Node) -> _Terms | None:
-        """The logarithm of the sum of two exponentials: of the scores, and of a sink; None where it is another."""
-        for one, other in ((left, right), (right, left)):
-            for part, times in one.items():
-                if not isinstance(part, _Lse) or times != 1:
-                    continue
-                more = _plus(one, {part: 1}, -1)
-                sink = self.sum_of(_plus(other, more, -1))
-                if sink is not None and self.is_of_rows(sink):
-                    return self.divisor(_Lse(tuple(sorted((*part.sinks, sink), key=spelled))), more, log)
-        return None
-
-    def is_of_rows(self, sink: Node) -> bool:
-        return set(sink.axes) <= set(self.largest.axes) and not references(sink) & self.of_sums
-
-    def divisor(self, lse: _Lse, more: _Terms, log: Node) -> _Terms:
-        """lse and more, which a logarithm is."""
-        self.logs.setdefault(lse, (log, more))
-        return _plus({lse: 1}, more)
-
-    def sum_of(self, terms: _Terms) -> Node | None:
-        """The node that terms add up to; None where they are not all nodes."""
-        found: Node | None = None
-        for term, times in sorted(terms.items(), key=lambda item: -item[1]):
-            if isinstance(term, _Sum | _Lse) or abs(times) > 1 or (found is None and times < 0):
-                return None
-            found = term if found is None else applied("add" if times > 0 else "sub", found, term)
-        return Constant(0.0, Dtype("float")) if found is None else found
 
 
 def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
@@ -392,10 +328,3 @@ def renamed_value(value: Value, names: Mapping[str, str]) -> Value:
         return node
 
     return Value(names.get(value.name, value.name), replaced(value.node, renamed), value.source)
-
-
-def _plus(left: _Terms, right: _Terms, times: int = 1) -> _Terms:
-    found = dict(left)
-    for term, count in right.items():
-        found[term] = found.get(term, 0) + times * count
-    return {term: count for term, count in found.items() if count}

@@ -10,7 +10,9 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce, Scan
 from ...lowering.tile import needed
 from ...passes.contractions import is_product
+from ...passes.divided_powers import with_divided_powers
 from ...passes.exponentials import VALUELESS, is_hidden
+from ...passes.softmaxes import with_plain_softmaxes
 from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
 from ...spec.types import Input, Spec
@@ -23,7 +25,7 @@ from ..maps import Maps
 from ..rowwise.family import ROWWISE, SPLITS
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
-from ..streaming.stored import stored_scores
+from ..streaming.stored import attentions, stored_scores
 from ..tensor_cores import allowed_errors
 from .cut import cut
 from .host import SeveralModule
@@ -91,6 +93,12 @@ class StreamStepShapes(StepShapes, StreamShapes):
         return super().summed(tensor)
 
 
+def with_streamed_softmaxes(op: Op) -> Op:
+    """The operator in the form of which steps stream most, if there are attentions in it."""
+    plain = with_plain_softmaxes(op)
+    return sums_by_maximum(with_divided_powers(plain) if any(attentions(plain)) else op)
+
+
 def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
     return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
 
@@ -105,7 +113,7 @@ class Several(Maps[SeveralProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> SeveralProgram | None:
-        apart = sums_by_maximum(op) if op.fuse else op
+        apart = with_streamed_softmaxes(op) if op.fuse else op
         found = cut(apart, self.take_alone) if apart != op else None
         if found is not None and stored_scores(apart, found.steps) is None:
             op = apart

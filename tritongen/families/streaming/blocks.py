@@ -35,16 +35,18 @@ class Blocks:
     """What masks tell of the blocks that a tile of rows meets.
 
     `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks, those in
-    `ranged` for their ranges alone. Where integers along the rows and along what streams are compared, as numbers of
-    documents are, these tell the first and the last block that the tile may meet, and a run of blocks in which they
-    leave nothing to mask; which of the blocks between are empty is not told. Where what streams `is_paged`, kernels
-    know between which positions rows of the tile need any, and rows past the last need none.
+    `ranged` for their ranges alone, and those in `cyclic` where blocks are counted by a cycle. Where integers along the
+    rows and along what streams are compared, as numbers of documents are, these tell the first and the last block that
+    the tile may meet, and a run of blocks in which they leave nothing to mask; which of the blocks between are empty is
+    not told. Where what streams `is_paged`, kernels know between which positions rows of the tile need any, and rows
+    past the last need none.
     """
 
     rows: str
     tiles: Tiles | None = None
     ranged: frozenset[Node] = frozenset()
     decided: frozenset[Node] = frozenset()
+    cyclic: frozenset[Node] = frozenset()
     streamed: str = ""
     is_paged: bool = False
     first_row: str = "first_row"
@@ -80,7 +82,8 @@ class Blocks:
     def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
         """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
         parts = [*conjuncts(op, test)]
-        implied = [part for part in parts if resolve(op, part) in self.decided]
+        decided = self.decided | self.cyclic if self.cycle is not None else self.decided
+        implied = [part for part in parts if resolve(op, part) in decided]
         if len(implied) in (0, len(parts)):
             return (test, None) if implied else (None, test)
         return _all_of(implied), _all_of([part for part in parts if part not in implied])
@@ -195,9 +198,9 @@ class Blocks:
             first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))
             lines.append(Line(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
         if self.cycle is not None:
-            first, last, period = (self.spelled(end, spelled) for end in self.cycle.ends)
+            of_cycle = ", ".join(self.spelled(end, spelled) for end in self.cycle.ends)
             says = "Of each period the same blocks are needed, which alone are counted."
-            lines.append(Line(f"cycle = blocks_of_cycle({first}, {last}, {period}, BLOCK_N)", says))
+            lines.append(Line(f"cycle = blocks_of_cycle({of_cycle}, BLOCK_N)", says))
             lines.append(Line("bounds = count_blocks(bounds, cycle, BLOCK_N)"))
         return lines
 
@@ -289,7 +292,8 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     every = frozenset(resolve(op, part) for part in conjuncts(op, condition))
     decided = every if tiles.full != FALSE else every - rest
-    found = Blocks(stream.rows, tiles, every - rest, decided, stream.streamed)
+    cyclic = frozenset(resolve(op, part) for part in tiles.cyclic)
+    found = Blocks(stream.rows, tiles, every - rest, decided, cyclic, stream.streamed)
     bounds = [*found.values, *(load for load, _ in found.compared)]
     # Bounds are told once for all turns.
     is_known = not any({*stream.turns} & {*node.axes} for node in bounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...diagnostics.report import Mistake
@@ -10,6 +11,7 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
+from ...passes.softmaxes import with_plain_softmaxes
 from ...passes.split_sums import sums_by_maximum
 from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, text_of
@@ -38,10 +40,11 @@ class Streaming(Maps[StreamingProgram]):
     def take(self, op: Op) -> StreamingProgram | None:
         given, pages = op, pages_of(op)
         op = op if pages is None else pages.joined(with_picks_inside(op))
-        found = stream_of(op, self.is_narrow)
-        if found is None and (apart := sums_by_maximum(op)) != op:
-            op, found = apart, stream_of(apart, self.is_narrow)
-        if found is None:
+        for form in streamed_forms(op):
+            if (found := stream_of(form, self.is_narrow)) is not None:
+                op = form
+                break
+        else:
             return None
         seen, stream, merged = found
         blocks = blocks_of(seen, stream)
@@ -83,6 +86,12 @@ class Streaming(Maps[StreamingProgram]):
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
         return StreamingSizes(program, spec)
+
+
+def streamed_forms(op: Op) -> Iterable[Op]:
+    """An operator in forms that kernels may stream, that in which they stream most first."""
+    plain = with_plain_softmaxes(op)
+    return dict.fromkeys((plain, sums_by_maximum(plain), op, sums_by_maximum(op)))
 
 
 def sums_scores(spec: Spec, stream: Stream) -> bool:

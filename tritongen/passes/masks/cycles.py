@@ -29,23 +29,36 @@ from .spans import Span, Spans, TileSpans
 class Cycle:
     """Positions from `first` up to, and without, `last`, and those that are whole periods before or after them.
 
-    Both ends may be outside of the axis, and more than a period apart.
+    Both ends may be outside of the axis, and more than a period apart. From `whole_first` to `whole_last`, and whole
+    periods before or after these, what the cycle is of is true for the whole block: sums that are no less than 0.
     """
 
     first: Expression
     last: Expression
+    whole_first: Expression
+    whole_last: Expression
     period: Expression
+    sums: frozenset[Linear]
 
     @property
-    def ends(self) -> tuple[Expression, Expression, Expression]:
-        return self.first, self.last, self.period
+    def ends(self) -> tuple[Expression, ...]:
+        return self.first, self.last, self.whole_first, self.whole_last, self.period
+
+    def decides(self, condition: Condition) -> bool:
+        """Whether a condition is true for the whole block where what the cycle is of is."""
+        match condition:
+            case AtLeast(linear=linear):
+                return linear in self.sums
+            case All(parts=parts):
+                return all(map(self.decides, parts))
+        return False
 
 
 class Cycles:
     """Finds what a block of the other axis needs of each cycle."""
 
     def __init__(self, spans: TileSpans) -> None:
-        self.spans, self.ranges = spans, Ranges(spans, every=False)
+        self.spans, self.some, self.every = spans, Ranges(spans, every=False), Ranges(spans, every=True)
 
     def of(self, conditions: Iterable[Condition]) -> Cycle | None:
         """The cycle outside of which some condition is false, of those that must hold all together."""
@@ -69,30 +82,36 @@ class Cycles:
         """The cycle of a remainder, from sums with it that are no less than 0.
 
         It is what is divided, less a multiple of the divisor: positions are solved for where that is 0. Elsewhere they
-        are periods away.
+        are periods away. Some may be none of the remainder's, where sums with it are never 0 or more.
         """
         arg, by = remainder.arg, remainder.by
         factors = [dict(linear.terms)[remainder] for linear in linears]
         at_least = [
             linear + (arg - Linear(((remainder, 1),))) * factor for linear, factor in zip(linears, factors, strict=True)
         ]
-        if 1 not in factors:
-            at_least.append(arg)
-        if -1 not in factors:
-            most = Linear(constant=by) if isinstance(by, int) else Linear(((by, 1),))
-            at_least.append(most - arg + Linear(constant=-1))
+        most = Linear(constant=by) if isinstance(by, int) else Linear(((by, 1),))
+        most += Linear(constant=-1)
+        least = [*at_least, *([] if _implied(arg, at_least) else [arg])]
+        least += [] if _implied(most - arg, at_least) or _implied(arg * -1, at_least) else [most - arg]
+        at_least += [arg] if 1 not in factors else []
+        at_least += [most - arg] if -1 not in factors else []
         period = self.period(arg, self.divisor(by))
         is_large = isinstance(by, Leaf) and self.spans.reader.is_unbounded(by.node)
         if period is None or is_large or not all(map(self.is_exact, at_least)):
             return None
-        return self.cycle(intersection(self.ranges.solved(linear, ZERO) for linear in at_least), period)
-
-    def cycle(self, once: Interval, period: Expression) -> Cycle | None:
-        if once.first is None or once.last is None or once.test != TRUE:
+        ends = self.ends(intersection(self.some.solved(linear, ZERO) for linear in at_least))
+        if ends is None or not self.spans.fits(period):
             return None
-        length = total((once.last, 1), (once.first, -1))
-        is_told = all(map(self.spans.fits, (once.first, once.last, length, period)))
-        return Cycle(once.first, once.last, period) if is_told else None
+        whole = self.ends(intersection(self.every.solved(linear, ZERO) for linear in least))
+        return Cycle(*ends, *(whole or (ends[0], ends[0])), period, frozenset(linears if whole else ()))
+
+    def ends(self, interval: Interval) -> tuple[Expression, Expression] | None:
+        """Both ends of an interval; None where it has not both, or they overflow."""
+        first, last = interval.first, interval.last
+        if first is None or last is None or interval.test != TRUE:
+            return None
+        is_told = all(map(self.spans.fits, (first, last, total((last, 1), (first, -1)))))
+        return (first, last) if is_told else None
 
     def moving(self, linear: Linear) -> list[tuple[Atom, int]]:
         """The terms that vary along the streamed axis."""
@@ -138,6 +157,11 @@ class Cycles:
         along: Span = ZERO, Number(LONGEST)
         low, high = Spans(dict.fromkeys(reader.axes, along), known).of(linear)
         return not all(isinstance(end, Number) and -HELD < end.value < HELD for end in (low, high))
+
+
+def _implied(linear: Linear, others: Iterable[Linear]) -> bool:
+    """Whether a sum is 0 or more where others are: one that is no more."""
+    return any((rest := linear - other).constant >= 0 and not rest.terms for other in others)
 
 
 def _linears(condition: Condition) -> Iterator[Linear]:

@@ -7,7 +7,8 @@ time, of the first and last position of the block, of lengths, params and loads.
     tiles = tiles_of(op, condition, block="M", streamed="N")
     tiles.some   outside of this range the condition is false, for the whole block
     tiles.gap    inside of this range it is false for the whole block, too; None where no range is known
-    tiles.cycle  outside of these it is false for the whole block, too: positions that come back after each period
+    tiles.cycle  outside of these it is false for the whole block, too: positions that come back after each period, with
+                 those of them for which the conditions in `tiles.cyclic` are true
     tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
     tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
     tiles.full   tells of one tile in `every` that `rest` is true in all of it
@@ -55,6 +56,7 @@ class Tiles:
     every: Range
     gap: Range | None = None
     cycle: Cycle | None = None
+    cyclic: tuple[Node, ...] = ()
     rest: Node | None = None
     empty: Expression = FALSE
     full: Expression = FALSE
@@ -75,11 +77,13 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     rest = [part for part in parts if part.every == NOTHING]
     gaps = (some.gap(part.read) for part in parts)
     holes = [part.read for part in parts if part.every == NOTHING or not part.some.exact]
+    cycle = Cycles(of_ends).of(part.read for part in parts)
     return Tiles(
         some=Range(*some.ends(intersection(part.some for part in parts))),
         every=Range(*every.ends(intersection(part.every for part in ranged))),
         gap=next((Range(*gap) for gap in gaps if gap is not None), None),
-        cycle=Cycles(of_ends).of(part.read for part in parts),
+        cycle=cycle,
+        cyclic=tuple(part.node for part in parts if cycle is not None and cycle.decides(part.read)),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
