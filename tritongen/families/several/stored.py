@@ -135,7 +135,7 @@ def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
 
     A matmul that has the axes of neither has those of activations and then those of weights, if it can be told which
     side is which. What is made of such a value has its axes in the same order. What is made of inputs that each lack
-    some has those of each in its order, so that neighbours stay neighbours.
+    some, element by element, has those of each in its order, so that neighbours stay neighbours.
     """
     axes = {*node.axes}
     orders = [*(tensor.type.axes for tensor in _made_of(op, node)), *(result.axes for result in op.results)]
@@ -148,7 +148,10 @@ def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
     else:
         read = (op.value(name).node for name in sorted(references(node)))
         inner = next((other for other in read if {*other.axes} == axes), None)
-        found = _as_in(_made_of(op, node), found) if inner is None else axes_in_order(op, inner)
+        if inner is not None:
+            found = axes_in_order(op, inner)
+        elif not isinstance(node, Reduce):
+            found = _as_in(_made_of(op, node), found)
     return tuple(sorted((axis for axis in dict.fromkeys(found) if axis in axes), key=lambda axis: axis != BATCH))
 
 
