@@ -133,6 +133,10 @@ CASES: dict[str, tuple[Callable[[], list[torch.Tensor]], Call]] = {
     "max_pool": (partial(draw, (32, 256, 114, 114)), lambda x: F.max_pool2d(x, 3)),
     "cumsum": (partial(draw, (16384, 16384)), lambda x: x.cumsum(1)),
     "causal_conv": (partial(draw, (8, 4096, 2048), (2048, 4)), causal_conv),
+    "depthwise": (
+        partial(draw, (32, 256, 56, 56), (256, 3, 3)),
+        lambda x, w: F.conv2d(x, w[:, None], padding=1, groups=w.shape[0]),
+    ),
     "embedding_bag": (bags, lambda w, i: F.embedding_bag(i, w, mode="sum")),
     "distances": (partial(draw, (2048, 256), (2048, 256)), lambda x, z: (x[:, None] - z).abs().sum(-1)),
     "temperature": (partial(draw, (8192, 8192), ()), lambda x, t: (x * t).softmax(-1)),

@@ -62,6 +62,21 @@ def test_products_with_more_axes_than_their_factors_are_stored_for_matmuls() -> 
     assert _read("a:I, R=16; b:J, R=16; c:K, R=16", "sum(a * b * c, R)") == [["a", "b", "c"]]
 
 
+@pytest.mark.parametrize(
+    ("inputs", "line", "axes"),
+    [
+        ("x:B, I; w:O, I, J; z:B, J", "sum(x * w * z, I, J)", ("B", "I", "J")),
+        ("x:I, B; w:O, I, J; z:J, B", "sum(x * w * z, I, J)", ("I", "J", "B")),
+    ],
+)
+def test_products_are_stored_with_the_axes_of_each_factor_in_its_order(
+    inputs: str, line: str, axes: tuple[str, ...]
+) -> None:
+    """Else factors would be read across their rows."""
+    forward = forward_of(Case(inputs, f"y = {line}", lambda: None, wrt="-").spec())
+    assert forward.family.steps(forward.program)[0].op.results[0].axes == axes
+
+
 def test_groups_of_columns_are_summed_where_they_are_computed() -> None:
     """Fixed lengths make one kernel of a matmul and the sum of its result, which is stored for the backward alone."""
     inputs = "x:A, B, I=64; w:O=64, I=64, J=64; z:A, B, J=64"

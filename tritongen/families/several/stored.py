@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from ...lang.ir import ALWAYS, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
 from ...lang.names import numbered
@@ -132,7 +134,8 @@ def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
     alike.
 
     A matmul that has the axes of neither has those of activations and then those of weights, if it can be told which
-    side is which. What is made of such a value has its axes in the same order.
+    side is which. What is made of such a value has its axes in the same order. What is made of inputs that each lack
+    some, element by element, has those of each in its order, so that neighbours stay neighbours.
     """
     axes = {*node.axes}
     orders = [*(tensor.type.axes for tensor in _made_of(op, node)), *(result.axes for result in op.results)]
@@ -145,8 +148,21 @@ def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
     else:
         read = (op.value(name).node for name in sorted(references(node)))
         inner = next((other for other in read if {*other.axes} == axes), None)
-        found = found if inner is None else axes_in_order(op, inner)
+        if inner is not None:
+            found = axes_in_order(op, inner)
+        elif not isinstance(node, Reduce):
+            found = _as_in(_made_of(op, node), found)
     return tuple(sorted((axis for axis in dict.fromkeys(found) if axis in axes), key=lambda axis: axis != BATCH))
+
+
+def _as_in(inputs: Sequence[Input], axes: Sequence[str]) -> tuple[str, ...]:
+    """Axes in an order in which each input has its own, as they are given where that leaves it open."""
+    left, found = [*axes], []
+    while left:
+        behind = {b for one in inputs for a, b in combinations(one.type.axes, 2) if a in left}
+        found.append(next((axis for axis in left if axis not in behind), left[0]))
+        left.remove(found[-1])
+    return tuple(found)
 
 
 def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Node, ...]:
