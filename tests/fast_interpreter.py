@@ -96,6 +96,7 @@ def describe_once() -> None:
     block, shapes, known_shapes = tl.block_type.__init__, {}, {}
 
     def init_block(self: Any, element_ty: Any, shape: Any) -> None:
+        self.scalar = element_ty
         known = known_shapes.get(id(shape))
         if known is None:
             key = (*shape,) if all(type(size) is int for size in shape) else None
@@ -103,14 +104,21 @@ def describe_once() -> None:
         if known is None:
             block(self, element_ty, shape)
             if key is not None:
-                known = self.shape, self.numel, f"<{self.shape}, "
+                known = self.shape, self.numel, {}
                 known_shapes[id(self.shape)] = shapes[key] = known
             return
         self.element_ty = element_ty
-        self.shape, self.numel, start = known
-        self.name = f"{start}{element_ty}>"
+        self.shape, self.numel, names = known
+        name = names.get(element_ty.name)
+        if name is None:
+            name = names[element_ty.name] = f"<{self.shape}, {element_ty}>"
+        self.name = name
 
     tl.block_type.__init__ = init_block
+    # An attribute, where it was a property.
+    tl.dtype.scalar = itself = functools.cached_property(lambda dtype: dtype)
+    itself.__set_name__(tl.dtype, "scalar")
+    del tl.pointer_type.scalar, tl.block_type.scalar
 
     tensor, described = tl.tensor.__init__, {}
 
@@ -128,21 +136,23 @@ def describe_once() -> None:
 
     tl.tensor.__init__ = init_tensor
 
-    check = interpreter.TensorHandle.__post_init__
+    check, scalar, pointer = interpreter.TensorHandle.__post_init__, tl.dtype, tl.pointer_type
 
     def init_handle(self: Any, data: Any, dtype: Any, attr: Any = None) -> None:
         self.data = data
         self.dtype = dtype
         self.attr = {} if attr is None else attr
-        if type(dtype) is not tl.dtype or data.itemsize > dtype.itemsize:
+        kind = type(dtype)
+        if kind is not pointer and (kind is not scalar or 8 * data.itemsize > dtype.primitive_bitwidth):
             check(self)
 
     interpreter.TensorHandle.__init__ = init_handle
 
 
 def compare_once() -> None:
-    """Compare a dtype with itself, and look for a constant in a tensor, at once."""
+    """Compare a dtype with itself, find its kind, and look for a constant in a tensor, at once."""
     equal, unwrap = tl.dtype.__eq__, tl.core._unwrap_if_constexpr
+    ints, floats = frozenset(tl.dtype.SINT_TYPES + tl.dtype.UINT_TYPES), frozenset(tl.dtype.FP_TYPES)
 
     def is_equal(self: Any, other: Any) -> bool:
         return self is other or equal(self, other)
@@ -151,6 +161,8 @@ def compare_once() -> None:
         return value if type(value) is tl.tensor else unwrap(value)
 
     tl.dtype.__eq__ = is_equal
+    tl.dtype.is_int = lambda dtype: dtype.name in ints
+    tl.dtype.is_floating = lambda dtype: dtype.name in floats
     tl.core._unwrap_if_constexpr = unwrap_if_constexpr
 
 
@@ -203,34 +215,45 @@ def reduce_by_halves() -> None:
 
 
 def broadcast_once() -> None:
-    """Leave alone what has one shape, and keep what other shapes are broadcast to."""
+    """Leave alone what has one shape, and keep what other shapes are broadcast to.
+
+    Of the two operands of an operation numpy does as much, so that only their types have to be those of the result.
+    """
     broadcast, found = TritonSemantic.broadcast_impl_value, {}
 
-    def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
-        shapes = left, right = getattr(lhs.type, "shape", None), getattr(rhs.type, "shape", None)
-        if left is right:
-            return lhs, rhs
-        if left is None:
-            return spread(self, lhs, rhs.type), rhs
-        if right is None:
-            return lhs, spread(self, rhs, lhs.type)
-        known = found.get((id(left), id(right)))
-        if known is None:
-            pair = broadcast(self, lhs, rhs)
-            if len(left) == len(right):
-                wide = pair[0].type.shape
-                found[id(left), id(right)] = wide, left is not wide, right is not wide, shapes
-            return pair
-        wide, first, second, _ = known
-        return broadcast_to(self, lhs, wide) if first else lhs, broadcast_to(self, rhs, wide) if second else rhs
+    def broadcasting(spread: Any, broadcast_to: Any) -> Any:
+        def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
+            shapes = left, right = getattr(lhs.type, "shape", None), getattr(rhs.type, "shape", None)
+            if left is right:
+                return lhs, rhs
+            if left is None:
+                return spread(self, lhs, right), rhs
+            if right is None:
+                return lhs, spread(self, rhs, left)
+            known = found.get((id(left), id(right)))
+            if known is None:
+                pair = broadcast(self, lhs, rhs)
+                if len(left) == len(right):
+                    wide = pair[0].type.shape
+                    found[id(left), id(right)] = wide, left is not wide, right is not wide, shapes
+                return pair
+            wide, first, second, _ = known
+            return broadcast_to(self, lhs, wide) if first else lhs, broadcast_to(self, rhs, wide) if second else rhs
 
-    def spread(self: Any, scalar: Any, block: Any) -> Any:
-        return tl.tensor(self.builder.create_splat(block, scalar.handle), tl.block_type(scalar.dtype, block.shape))
+        return broadcast_impl_value
+
+    def spread(self: Any, scalar: Any, shape: Any) -> Any:
+        block = tl.block_type(scalar.dtype, shape)
+        return tl.tensor(self.builder.create_splat(block, scalar.handle), block)
 
     def broadcast_to(self: Any, value: Any, shape: Any) -> Any:
         return tl.tensor(self.builder.create_broadcast(value.handle, shape.values), tl.block_type(value.dtype, shape))
 
-    TritonSemantic.broadcast_impl_value = broadcast_impl_value
+    def typed(_: Any, value: Any, shape: Any) -> Any:
+        return tl.tensor(value.handle, tl.block_type(value.dtype, shape))
+
+    TritonSemantic.broadcast_impl_value = broadcasting(spread, broadcast_to)
+    TritonSemantic.broadcast_types = broadcasting(typed, typed)
 
 
 def promote_once() -> None:
@@ -250,7 +273,7 @@ def promote_once() -> None:
             found[key] = [None if one.dtype.name == name else one.dtype for one, name in zip(pair, key, strict=False)]
             return pair
         first, second = known
-        return self.broadcast_impl_value(
+        return self.broadcast_types(
             lhs if first is None else self.cast(lhs, first), rhs if second is None else self.cast(rhs, second)
         )
 
@@ -286,11 +309,19 @@ def call_directly() -> None:
     def patch_attr(owner: Any, name: str, member: Any, _: Any, scope: Any) -> None:
         function = member.__wrapped__ if getattr(member, "__code__", None) is asks else member
 
-        def builtin(*args: Any, **kwargs: Any) -> Any:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             kwargs["_semantic"] = semantic
-            return function(*args, **kwargs)
+            return function(self, *args, **kwargs)
 
-        scope.set_attr(owner, name, builtin)
+        def operator(self: Any, other: Any, _semantic: Any = None) -> Any:
+            return function(self, other, _semantic=semantic)
+
+        if isinstance(owner, type):
+            code = getattr(function, "__code__", asks)
+            has_two = code.co_varnames[: code.co_argcount] == ("self", "other", "_semantic")
+            scope.set_attr(owner, name, operator if has_two else method)
+        else:
+            scope.set_attr(owner, name, functools.partial(function, _semantic=semantic))
 
     interpreter._patch_attr = patch_attr
 

@@ -17,6 +17,7 @@ from oracles import on_device
 
 from tritongen.emit.imports import RUNTIME_FOLDER
 from tritongen.emit.scoping import undefined_names
+from tritongen.lang.trees import parsed_module
 from tritongen.operator.compile import generate
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.resources import templates_dir
@@ -79,7 +80,7 @@ def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]
 
 def defined_twice(text: str) -> list[str]:
     """The functions, classes and constants of a module of which a later one has the same name."""
-    tree = ast.parse(text)
+    tree = parsed_module(text)
     names = Counter(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
     assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     names.update(target.id for target in assigned if isinstance(target, ast.Name))
@@ -91,7 +92,7 @@ def unread(name: str, text: str) -> Iterator[str]:
 
     Every kernel is passed INDEX, the dtype of its offsets, by the runtime, whether it has offsets or not.
     """
-    tree = ast.parse(text)
+    tree = parsed_module(text)
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         given = {node.id for node in names if isinstance(node.ctx, ast.Store)}

@@ -149,6 +149,35 @@ def test_scalars_and_ranks_are_broadcast() -> None:
 
 
 @triton.jit
+def operands_kernel(x_ptr, n_ptr, y_ptr, z_ptr, count, N: tl.constexpr):
+    """Operands of other shapes than the result's, also of what is cast, chosen and added to pointers after."""
+    at = tl.arange(0, N)
+    x, n = tl.load(x_ptr + at), tl.load(n_ptr + at)
+    rows, cols = n[:, None], n[None, :]
+    to = N * at[:, None] + at[None, :]
+    for _row in tl.static_range(2):  # Shapes meet for the first time, and again.
+        tl.store(y_ptr + to, rows / cols)
+        tl.store(y_ptr + N * N + to, tl.where(rows > cols, x[:, None], x[None, :]))
+        tl.store(y_ptr + 2 * N * N + to, tl.where(count > 2, x[:, None] - count, x[None, :] * count))
+        tl.store(z_ptr + to, tl.maximum(rows // count, cols % count) + (rows << (cols & 3)))
+        tl.store((z_ptr + N * N + N * at)[:, None] + at[None, :], (rows < cols) & (cols > count))
+        tl.store(z_ptr + count - count + 2 * N * N + at, tl.sum(rows * cols + (count - rows), 0))
+
+
+def test_operands_are_broadcast() -> None:
+    x, n = torch.randn(4), torch.tensor([1, 5, 3, 9])
+    y, z = x.new_empty(3, 4, 4), n.new_empty(9, 4)
+    operands_kernel[(1,)](x, n, y, z, 3, 4)
+    rows, cols, wide = n[:, None], n[None, :], x[:, None].expand(4, 4)
+    torch.testing.assert_close(y[0], rows / cols)
+    assert torch.equal(y[1], wide.where(rows > cols, x))
+    assert torch.equal(y[2], wide - 3)
+    assert torch.equal(z[:4], torch.maximum(rows // 3, cols % 3) + (rows << (cols & 3)))
+    assert torch.equal(z[4:8], ((rows < cols) & (cols > 3)).long())
+    assert torch.equal(z[8], (rows * cols + (3 - rows)).sum(0))
+
+
+@triton.jit
 def convert_kernel(x_ptr, half_ptr, wide_ptr, N: tl.constexpr):
     at = tl.arange(0, N)
     half = tl.load(x_ptr + at).to(tl.bfloat16)

@@ -1,10 +1,13 @@
 """Generated functions assign nothing that they do not read."""
 
+import ast
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from tritongen.emit.dead_code import without_dead_code
+from tritongen.lang.trees import walk
 
 CASES = {
     "all of it is read": ("m, n = x.shape\nreturn m * n", "m, n = x.shape\nreturn m * n"),
@@ -22,6 +25,10 @@ CASES = {
     "it is an attribute": ("x.n = 1\nreturn x", "x.n = 1\nreturn x"),
     "it is all of a block": ("if x:\n    n = 1\nreturn x", "if x:\n    n = 1\nreturn x"),
     "it is in a block": ("if x:\n    n = 1\n    f(x)\nreturn x", "if x:\n    f(x)\nreturn x"),
+    "it is in what handles an exception": (
+        "try:\n    f(x)\nexcept E:\n    m = 1\n    g(x)\nfinally:\n    n = 1\n    h(x)\nreturn x",
+        "try:\n    f(x)\nexcept E:\n    g(x)\nfinally:\n    h(x)\nreturn x",
+    ),
     "it is longer than a line": ("n = (\n    1,\n)\nreturn x", "return x"),
 }
 
@@ -57,3 +64,12 @@ def test_other_functions_have_names_of_their_own() -> None:
 )
 def test_the_dtype_of_offsets_goes_where_there_are_none(before: str, after: str | None) -> None:
     assert without_dead_code(before) == (before if after is None else after)
+
+
+def test_walks_reach_what_those_of_ast_reach() -> None:
+    """But contexts and operators, which have no parts."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    shared = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+    left = [node for node in walk(tree) if not isinstance(node, shared)]
+    assert left == [node for node in ast.walk(tree) if not isinstance(node, shared)]
+    assert not any(isinstance(node, ast.expr_context) for node in walk(tree))

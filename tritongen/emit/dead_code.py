@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
+from ..lang.trees import parsed_module, walk
+
 
 def without_dead_code(text: str) -> str:
     """A module without assignments that nothing reads; of what is unpacked beside what is read, `x` becomes `_x`.
@@ -14,7 +16,7 @@ def without_dead_code(text: str) -> str:
     stands on lines of its own, as does the signature of a function. Of arguments, INDEX goes where nothing reads it.
     """
     lines = text.encode().split(b"\n")  # `ast` counts columns in bytes.
-    edits = [edit for function in _functions(ast.parse(text)) for edit in _edits(function)]
+    edits = [edit for function in _functions(parsed_module(text)) for edit in _edits(function)]
     for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         line = lines[node.lineno - 1]
         if isinstance(node, ast.Name):
@@ -38,10 +40,11 @@ def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name | ast.arg]:
     """The assignments and arguments of a function that are left out, and the names that get an underscore."""
     reads = _reads(function)
     left = [node for block in _blocks(function) for node in _plain(block)]
+    own = {node: _reads(node) for node in left}
     dead: list[ast.Assign] = []
-    while found := [node for node in left if not any((reads - _reads(node))[name.id] for name in _targets(node))]:
+    while found := [node for node in left if all(reads[name.id] <= own[node][name.id] for name in _targets(node))]:
         for node in found:
-            reads -= _reads(node)
+            reads -= own[node]
         dead += found
         left = [node for node in left if node not in found]
     unread = [name for node in left for name in _targets(node) if not reads[name.id] and name.id[0] != "_"]
@@ -50,16 +53,23 @@ def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name | ast.arg]:
 
 def _reads(tree: ast.AST) -> Counter[str]:
     """How often each name is read."""
-    return Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return Counter(node.id for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
 
 def _targets(node: ast.Assign) -> list[ast.Name]:
-    return [name for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return [name for target in node.targets for name in walk(target) if isinstance(name, ast.Name)]
 
 
-def _blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
-    blocks = (getattr(node, field, None) for node in ast.walk(function) for field in ("body", "orelse", "finalbody"))
-    yield from (block for block in blocks if isinstance(block, list))
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The blocks of a statement, with those inside them."""
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(node, field, None)
+        if isinstance(block, list):
+            yield block
+            for statement in block:
+                yield from _blocks(statement)
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield from _blocks(part)
 
 
 def _may_refuse(node: ast.AST) -> bool:
@@ -73,10 +83,10 @@ def _is_index(node: ast.Call) -> bool:
 
 def _plain(block: list[ast.stmt]) -> list[ast.Assign]:
     """The assignments of a block that only give names to values; none where no other statement would be left."""
-    stored = (ast.Name, ast.Tuple, ast.Starred, ast.expr_context)
+    stored = (ast.Name, ast.Tuple, ast.Starred)
     found = []
     for node in block:
-        if isinstance(node, ast.Assign) and not any(_may_refuse(part) for part in ast.walk(node.value)):
-            parts = [part for target in node.targets for part in ast.walk(target)]
+        if isinstance(node, ast.Assign) and not any(_may_refuse(part) for part in walk(node.value)):
+            parts = [part for target in node.targets for part in walk(target)]
             found += [node] if all(isinstance(part, stored) for part in parts) else []
     return found if len(found) < len(block) else []

@@ -20,6 +20,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from ..lang.names import CODE, MARK, MARKS, NAMED, PUBLIC, numbered, shown, unused
+from ..lang.trees import Visitor, parsed_module, walk
 from .imports import STANDARD
 
 # What Triton and the function that it makes of a kernel's signature call their own, so that no argument can.
@@ -87,7 +88,7 @@ def _resolved(
 
 
 @dataclass(slots=True)
-class _Block(ast.NodeVisitor):
+class _Block(Visitor):
     """A statement of a module, with what it uses which names for."""
 
     text: str
@@ -134,7 +135,7 @@ class _Block(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.mentioned.add(node.name)
         self.variables.add(node.name)
-        names = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+        names = {argument.arg for argument in walk(node.args) if isinstance(argument, ast.arg)}
         if any(ast.unparse(decorator).startswith(("triton.", "gluon.")) for decorator in node.decorator_list):
             self.passed |= names
         if node is self.tree and node.name[0] != "_":  # Pytest and others pass them by name.
@@ -161,7 +162,7 @@ class _Block(ast.NodeVisitor):
 
 
 def _blocks(text: str) -> list[_Block]:
-    lines, tree = text.split("\n"), ast.parse(text)
+    lines, tree = text.split("\n"), parsed_module(text)
     starts = [min([s.lineno, *(d.lineno for d in getattr(s, "decorator_list", ()))]) - 1 for s in tree.body]
     ends = [*starts[1:], len(lines)]
     blocks = []

