@@ -72,6 +72,11 @@ class StreamStepShapes(StepShapes, StreamShapes):
     def streaming(self) -> StreamingProgram:
         return streaming_steps(self.program)[0]
 
+    def wide(self) -> tuple[int, ...]:
+        """With a single element of the first axis, if that is a batch: all rows of the others are those of a step."""
+        first, *_ = self.lengths_of(37, 90, 24, batch=1)
+        return (first, *super().wide()[1:])
+
     def summed(self, tensor: Input) -> str:
         """Also of what scores are computed from in a step before: element by element, or by a matmul."""
         op = self.program.op
