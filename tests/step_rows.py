@@ -26,6 +26,13 @@ def _group_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
     return F.group_norm(x, 4, w, b)
 
 
+def _norms(x: torch.Tensor, u: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    h = x[:, None] * u
+    n = (h - h.mean()) * torch.rsqrt(h.var(correction=0) + 1e-2)
+    z = (n @ w.mT).mean(1)
+    return (v @ (z * torch.rsqrt((z * z).mean() + 1e-2))).softmax(0)
+
+
 CASES = {
     "reductions_over_different_axes": Case(
         "x:M, N", "y = x - sum(x, M) - sum(x, N)", lambda x: x - x.sum(0) - x.sum(1, keepdim=True)
@@ -140,5 +147,11 @@ CASES = {
         "x:M, K; v:K",
         "h = max(x, K)\ny = softmax(sum(tanh(v + h), M), K)",
         lambda x, v: (v + x.amax(1, keepdim=True)).tanh().sum(0).softmax(0),
+    ),
+    "norm_that_no_step_reads": Case(  # A sum reads its factors instead.
+        "x:N=5; u:K=4; w:P, K=4; v:E, N=5",
+        "h = x * u\nn = (h - mean(h, K, N)) * rsqrt(var(h, K, N, correction=0) + 1e-2)\nz = mean(sum(n * w, K), P)"
+        "\nr = rsqrt(mean(z * z, N) + 1e-2)\ny = softmax(sum(z * r * v, N), E)",
+        _norms,
     ),
 }

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...lang.ir import Op, Reduce, Result, Scan, Value
+from ...lowering.tile import needed
 from ...passes.structure import reached
 from ...spec.types import FLOATS
 from ..family import Step
@@ -49,14 +50,21 @@ _Group = tuple[tuple[Result, ...], Part]  # results that are computed together; 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None if values without a known dtype would be stored."""
-    plain = scattered_named(rows_named(takes_resolved(with_plain_axes(op))))
+    plain = _read(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
     if not op.fuse:
         return _lines_apart(plain, take)
     named = factors_named(plain)
     own = {value.name for value in op.values}
-    ways = dict.fromkeys((named, rows_named(sums_parted(named)), *by_strips(named), plain))
+    ways = dict.fromkeys(map(_read, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
     tried = [_least(one, own, take) for one in ways]
     return min(filter(None, tried), key=lambda one: one.cost, default=None)
+
+
+def _read(op: Op) -> Op:
+    """The operator without values of which no result is made, as a line whose factors a sum reads instead: what only
+    they read would be stored for nothing.
+    """
+    return op.of(needed(op.values, [result.output.name for result in op.results]))
 
 
 def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
