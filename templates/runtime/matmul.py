@@ -336,7 +336,9 @@ def blocks_of_cycle(first, last, whole_first, whole_last, period, BLOCK: tl.cons
     first, length = remainder_int(first, period), last - first
     start, blocks = first // BLOCK, period // BLOCK
     needed = tl.cdiv(first + length, BLOCK) - start
-    begin, is_some = start * BLOCK - first, (period % BLOCK == 0) & (needed > 0)
+    # A cycle of one block is left as it is: ptxas 12.8 (Triton 3.6) fails on it.
+    divides = (period % BLOCK == 0) & (blocks > 1)
+    begin, is_some = start * BLOCK - first, divides & (needed > 0)
     is_whole = (begin >= whole_first) & (begin + needed * BLOCK <= whole_last) & is_some
     is_part = is_some & (needed < blocks)
     ahead, needed = tl.where(is_part, blocks - start, 0), tl.where(is_part, needed, 1)
