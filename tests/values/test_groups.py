@@ -158,7 +158,7 @@ def test_long_heads_are_reduced_before_the_gradient_is(tmp_path: Path, monkeypat
     path = Path(__file__).parents[2] / "examples" / "specs" / "linear_head_norm.toml"
     module = built(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     configs = importlib.import_module(f"{module.__name__}.configs")
-    monkeypatch.setattr(configs.WHOLE_BACKWARD, "fits", lambda _: False)
+    monkeypatch.setattr(configs.WHOLE_BACKWARD, "fits", lambda *_: False)
     given = [torch.randn(shape, dtype=torch.float64) for shape in ((2, 3, 33), (256, 33), (128,))]
     compare(module.linear_head_norm, lambda *given: _normed(*given).flatten(-2), given, range(3), 1e-8)
 
