@@ -1,8 +1,8 @@
 """Kernels compile for GPUs of two makers, with none at hand: the gallery's, and a few of other specs.
 
 The interpreter accepts what the compiler refuses, so the emitted tests alone do not show this. All specs for all GPUs
-take long: a fifth of them is compiled for each GPU, and a fifth of wide types, in small tiles. With --all-targets, as
-in CI, each but the examples is compiled for all, in a tile of its own table.
+take long: a fifth of them is compiled for each GPU, and a fifth of wide types, in small tiles. With --all-targets,
+each but the examples is compiled for all, in a tile of its own table; .ci/run says what CI leaves to runs by hand.
 """
 
 from __future__ import annotations
