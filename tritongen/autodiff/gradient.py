@@ -11,7 +11,7 @@ from ..lang.names import shown
 from ..lang.rewrite import as_loads
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import BATCH, BOOLS, COMPUTED, FLOATS, Grad, Input, Output, TensorType, plain_shape
+from ..spec.types import BATCH, FLOATS, Grad, Input, Output, TensorType, kept_dtypes, plain_shape
 from .compared import rounded
 from .conditions import with_conditions, with_names
 from .read_once import read_once
@@ -168,8 +168,7 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
     ]
     for name, own in saved.items():
         node = reverse.values[name].node
-        dtypes = BOOLS if node.dtype.kind == "bool" else COMPUTED
-        found.append(Input(own, TensorType(dtypes, plain_shape(node.axes))))
+        found.append(Input(own, TensorType(kept_dtypes(node.dtype.kind), plain_shape(node.axes))))
     return found
 
 

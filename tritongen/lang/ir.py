@@ -37,6 +37,11 @@ class Dtype:
         """Whether it is a Python number's, which gives way to a tensor's dtype of the same kind."""
         return not self.of
 
+    @property
+    def kept(self) -> Dtype:
+        """In which dtype steps give a value of it to others: flags as they are, all else as kernels compute."""
+        return BOOL if self.kind == "bool" else Dtype("float", (), "compute")
+
 
 BOOL = Dtype("bool", ("bool",))
 INT64 = Dtype("int", ("int64",))

@@ -18,7 +18,7 @@ from .exponentials import maximum_of, resolve
 from .masks.scores import mask_of
 from .masks.tiles import conjuncts
 from .shifts import only_shifts
-from .structure import is_extremum, reached, references
+from .structure import is_extremum, reached, references, with_read_values
 
 _FLOAT = Dtype("float")
 _ZERO = Constant(0.0, _FLOAT)
@@ -139,9 +139,7 @@ class _Rewritten:
                 assert isinstance(node, Reduce)
                 node = replace(node, arg=self.summed(sums[value.name]))
             self.values.append(value.of(node))
-        found = replace(op, values=tuple(self.values))
-        needed = reached(found.refs, [result.output.name for result in op.results], ())
-        self.op = replace(found, values=tuple(value for value in found.values if value.name in needed))
+        self.op = with_read_values(replace(op, values=tuple(self.values)))
 
     def both(self, conditions: Iterable[Node]) -> Node:
         first, *others = conditions

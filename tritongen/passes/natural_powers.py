@@ -14,7 +14,7 @@ from ..lang.names import fresh
 from ..lang.rewrite import rebuild
 from .contractions import applied
 from .exponentials import resolve
-from .structure import reached, references
+from .structure import reached, references, with_read_values
 
 _LOG2 = math.log(2)
 _FLOAT = Dtype("float")
@@ -150,9 +150,7 @@ class _Rewritten:
         self.values: list[Value] = []
         for value in op.values:
             self.add(value)
-        found = replace(op, values=tuple(self.values))
-        needed = reached(found.refs, [result.output.name for result in op.results], ())
-        self.op = replace(found, values=tuple(value for value in found.values if value.name in needed))
+        self.op = with_read_values(replace(op, values=tuple(self.values)))
 
     def add(self, value: Value) -> None:
         node = value.node

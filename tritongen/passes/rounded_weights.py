@@ -11,7 +11,7 @@ from ..lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, Value
 from ..lang.rewrite import rebuild
 from ..spec.types import are_alike
 from .factors import flat_product
-from .structure import is_extremum, reached, references
+from .structure import is_extremum, reached, references, with_read_values
 
 
 def weights_before_casts(op: Op) -> Op:
@@ -25,9 +25,7 @@ def weights_before_casts(op: Op) -> Op:
         values.append(value)
     if tuple(values) == op.values:
         return op
-    op = replace(op, values=tuple(values))
-    needed = reached(op.refs, [one.output.name for one in op.results], ())
-    return replace(op, values=tuple(value for value in op.values if value.name in needed))
+    return with_read_values(replace(op, values=tuple(values)))
 
 
 def _without_casts(op: Op, node: Node, total: Reduce, loads: list[Load]) -> Node:

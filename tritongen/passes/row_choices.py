@@ -15,7 +15,7 @@ from ..lang.names import fresh
 from ..lang.rewrite import rebuild
 from .contractions import applied
 from .exponentials import resolve
-from .structure import is_extremum, reached, references
+from .structure import is_extremum, reached, references, with_read_values
 
 _ZERO = Constant(0.0, Dtype("float"))
 _Choice = tuple[tuple[Node, ...], Node]  # conditions of rows, outside of which a node is 0, and what it is inside
@@ -36,9 +36,7 @@ def with_rows_chosen_outside(op: Op) -> Op:
         values.append(value.of(node))
     if len(values) == len(op.values):
         return op
-    found = replace(op, values=tuple(values))
-    needed = reached(found.refs, [result.output.name for result in op.results], ())
-    return replace(found, values=tuple(value for value in found.values if value.name in needed))
+    return with_read_values(replace(op, values=tuple(values)))
 
 
 def _chosen(conditions: Iterable[Node], node: Node) -> Node:

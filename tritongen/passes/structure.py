@@ -263,6 +263,12 @@ def reached(refs: Mapping[str, Iterable[str]], roots: Iterable[str], known: Cont
     return found
 
 
+def with_read_values(op: Op) -> Op:
+    """The operator without values of which no result is made."""
+    read = reached(op.refs, [result.output.name for result in op.results], ())
+    return op.of(value for value in op.values if value.name in read)
+
+
 def without_strides(op: Op) -> set[str]:
     """The inputs that have one number a row, and those that are passed for their dtype alone."""
     read = set().union(*(reads(value.node) for value in op.values))

@@ -17,6 +17,12 @@ FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BOOLS = ("bool",)
 
+
+def kept_dtypes(kind: str) -> tuple[str, ...]:
+    """The dtypes in which steps are given a value of a kind by others."""
+    return BOOLS if kind == "bool" else COMPUTED
+
+
 # A dtype class of the language and the dtypes it admits, in the order in which tests run them.
 DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "float": FLOATS,

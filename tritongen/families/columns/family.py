@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...emit.module import Around, Module
-from ...lang.ir import BOOL, Dtype, Op, Ref, Result
+from ...lang.ir import Op, Ref, Result
 from ...lowering.choices import Choices
 from ...spec.types import Input, Output, plain_shape
 from ..family import Step
@@ -38,7 +38,7 @@ class Columns(Maps[SumsProgram]):
                 Output(value.name),
                 Ref(value.name, value.node.axes, value.node.dtype),
                 tuple(axis for axis in rows if axis in value.node.axes),
-                BOOL if value.node.dtype.kind == "bool" else Dtype("float", (), "compute"),
+                value.node.dtype.kept,
                 paths=paths[value.name],
             )
             for value in program.reductions

@@ -11,9 +11,8 @@ from ...emit.module import Around, Module, kernel_view, length_text
 from ...lang.ir import Load, Op, walk
 from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
-from ...lowering.views import Kernel
 from ...passes.structure import Program
-from ...spec.types import BOOLS, COMPUTED, Input, TensorType, plain_shape
+from ...spec.types import Input, TensorType, kept_dtypes, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
 
@@ -56,7 +55,7 @@ class SumsModule(RowSizes):
         }
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
-        extra |= self.known((plan.whole or plan.tiles).kernel)
+        extra |= self.known_with((plan.whole or plan.tiles).kernel, self.sums)
         return Module(self.view(extra), Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous)))
 
     @property
@@ -68,14 +67,6 @@ class SumsModule(RowSizes):
         if laid_out == {False, True}:
             return "False"
         return self.contiguous_cols() if False in laid_out else ""
-
-    def known(self, kernel: Kernel) -> dict[str, str]:
-        """Calls alike are given the sums, too, of which the kernel has parts."""
-        if not self.knows:
-            return {}
-        tensors, params = self.given(kernel)
-        passed = [tuple_text([*tensors, *self.sums]), *([tuple_text(params)] if params else [])]
-        return {"lookup": self.lookup(), "replay": ", ".join(passed)}
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         """A kernel, what launches it, what it takes, and what each of its iterations reads along the columns."""
@@ -100,8 +91,8 @@ def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
     op = program.op
     made = {result.output.name for result in rows.results}
-    types = {r.output.name: BOOLS if r.dtype.kind == "bool" else COMPUTED for r in rows.results}
-    inputs = [Input(r.output.name, TensorType(types[r.output.name], plain_shape(r.axes))) for r in rows.results]
+    types = ((r.output.name, TensorType(kept_dtypes(r.dtype.kind), plain_shape(r.axes))) for r in rows.results)
+    inputs = [Input(name, kept) for name, kept in types]
     names = {name: name for name in made}
     kept = [value for value in op.values if value.name not in made]
     values = tuple(replace(value, node=as_loads(value.node, names, of_their_own=True)) for value in kept)

@@ -4,6 +4,7 @@ in one tuple, of which a kernel may take a part.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -48,6 +49,14 @@ class RowSizes(Common):
         """The tensors and params of a kernel that the function is given or makes."""
         tensors, _, params = self.arguments(kernel)
         return [name for name in tensors if name in self.names], list(params)
+
+    def known_with(self, kernel: Kernel, sums: Iterable[str]) -> dict[str, str]:
+        """As `known`, where the kernel has parts of some sums, which calls alike are given."""
+        if not self.knows:
+            return {}
+        tensors, params = self.given(kernel)
+        passed = [tuple_text([*tensors, *sums]), *([tuple_text(params)] if params else [])]
+        return {"lookup": self.lookup(), "replay": ", ".join(passed)}
 
     @property
     def names(self) -> set[str]:

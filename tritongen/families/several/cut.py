@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...lang.ir import Op, Reduce, Result, Scan, Value
-from ...lowering.tile import needed
-from ...passes.structure import reached
+from ...passes.structure import reached, with_read_values
 from ...spec.types import FLOATS
 from ..family import Step
 from ..streaming.stored import attentions
@@ -50,21 +49,15 @@ _Group = tuple[tuple[Result, ...], Part]  # results that are computed together; 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None if values without a known dtype would be stored."""
-    plain = _read(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
+    # A line whose factors a sum reads is read no more: what only it reads would be stored for nothing.
+    plain = with_read_values(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
     if not op.fuse:
         return _lines_apart(plain, take)
     named = factors_named(plain)
     own = {value.name for value in op.values}
-    ways = dict.fromkeys(map(_read, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
+    ways = dict.fromkeys(map(with_read_values, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
     tried = [_least(one, own, take) for one in ways]
     return min(filter(None, tried), key=lambda one: one.cost, default=None)
-
-
-def _read(op: Op) -> Op:
-    """The operator without values of which no result is made, as a line whose factors a sum reads instead: what only
-    they read would be stored for nothing.
-    """
-    return op.of(needed(op.values, [result.output.name for result in op.results]))
 
 
 def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:

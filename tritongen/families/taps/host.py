@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module, kernel_view, length_text
-from ...lowering.views import Kernel
 from ..rowwise.sizes import RowSizes
 from .kernels import plan_taps
 from .program import TapsProgram
@@ -43,18 +41,10 @@ class TapsModule(RowSizes):
             "constants_text": self.constants_of(self.kernel),
             # What the runtime launches is not wrapped, unless it is told so.
             "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
-            **self.known(self.kernel),
+            **self.known_with(self.kernel, [result.output.name]),
         }
         return Module(self.view(extra), Traffic(frozenset({"taps"}), taps=self.count))
 
     def is_read_by_rows(self) -> bool:
         """Never: columns next to one another are read at places next to one another, moved by a tap."""
         return False
-
-    def known(self, kernel: Kernel) -> dict[str, str]:
-        """Calls alike are given the result, too, of which the kernel has parts."""
-        if not self.knows:
-            return {}
-        tensors, params = self.given(kernel)
-        passed = [tuple_text([*tensors, self.op.results[0].output.name]), *([tuple_text(params)] if params else [])]
-        return {"lookup": self.lookup(), "replay": ", ".join(passed)}
