@@ -3,6 +3,8 @@
 The rules were measured on an H100, and scale with the number of SMs of the device.
 """
 
+from collections.abc import Callable
+
 import torch
 import triton
 
@@ -132,6 +134,18 @@ def choose_stream_k(
     return split
 
 
+def _cheapest(
+    configs: Configs, cost: Callable[[triton.Config], float]
+) -> triton.Config:
+    """The first of the tiles that cost least: a loop, since torch.compile of torch 2.11 cannot trace `min` with a key."""
+    best, least = configs[0], cost(configs[0])
+    for config in configs[1:]:
+        other = cost(config)
+        if other < least:
+            best, least = config, other
+    return best
+
+
 def _least(
     configs: Configs,
     n_rows: int,
@@ -143,15 +157,15 @@ def _least(
     """The tile with the least time: that of computing and of reading a tile, times the number of waves, the last of
     which may be split over the terms.
     """
-    best, least = configs[0], 0.0
-    for config in configs:
+
+    def work(config: triton.Config) -> float:
         block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
         tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
         waves, _ = _tail_wave(tiles, cdiv(n_terms, block_k), programs)
-        work = waves * (block_m * block_n + reading * (block_m + block_n))
-        if least == 0 or work < least:
-            best, least = config, work
-    return best
+        cost: float = waves * (block_m * block_n + reading * (block_m + block_n))
+        return cost
+
+    return _cheapest(configs, work)
 
 
 class Tma(heuristics.Table):
@@ -256,8 +270,8 @@ class Strided:
         """
         configs = self.of(dtype)
         if n_terms:
-            return min(
-                configs, key=lambda one: _alone(one, n_rows, n_cols, n_terms, device)
+            return _cheapest(
+                configs, lambda one: _alone(one, n_rows, n_cols, n_terms, device)
             )
         if dtype.itemsize <= 2:
             configs = _suited(configs, n_rows, n_cols, cols_last)

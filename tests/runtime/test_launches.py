@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 import triton.language as tl
 from importing import module_at, runtime_module, runtime_of
 from oracles import DEVICE
@@ -92,6 +93,20 @@ def test_another_layout_is_another_call(host: ModuleType, other: torch.Tensor) -
     call(host, kernel, torch.zeros(3, 4))
     call(host, kernel, other)
     assert kernel.looked_up == 2
+
+
+@pytest.mark.parametrize(("index", "num_warps", "launched"), [("int64", 1, 2), ("int64", 4, 4), ("int32", 1, 1)])
+def test_int64_columns_have_more_than_one_warp(host: ModuleType, index: str, num_warps: int, launched: int) -> None:
+    """Triton 3.6 miscompiles some kernels of a single warp."""
+    given: list[dict[str, Any]] = []
+
+    class Noted(Kernel):
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *args, **options: given.append(options)
+
+    config = triton.Config({"BLOCK": 64}, num_warps=num_warps)
+    host.run(None, Noted(), (1,), config, (torch.ones(3),), INDEX=getattr(tl, index))
+    assert given == [{"BLOCK": 64, "INDEX": getattr(tl, index), "num_warps": launched}]
 
 
 def test_other_params_are_another_call(host: ModuleType) -> None:
