@@ -137,7 +137,7 @@ def choose_stream_k(
 def _cheapest(
     configs: Configs, cost: Callable[[triton.Config], float]
 ) -> triton.Config:
-    """The first of the tiles that cost least: a loop, since torch.compile of torch 2.11 cannot trace `min` with a key."""
+    """The first of the tiles that cost least: a loop, since torch.compile of torch 2.11 traces no `min` with a key."""
     best, least = configs[0], cost(configs[0])
     for config in configs[1:]:
         other = cost(config)
