@@ -175,8 +175,8 @@ class StepHost(Host):
             if leaf in optional and leaf not in alike:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
-        first, *others = dict.fromkeys(parts.values())
-        return f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+        inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}
+        return self.by_rule(dtype, parts, inputs)
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""
