@@ -75,7 +75,8 @@ def compute_of(op: Op) -> Compute:
     nodes = [node for value in op.values for node in walk(value.node)]
     positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
     data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
-    inputs = [tensor for tensor in op.inputs if tensor.name in data]
+    # A step of positions alone computes as what it is told of does.
+    inputs = [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
     as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
     if not floats:
