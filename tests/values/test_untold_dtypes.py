@@ -1,4 +1,4 @@
-"""Steps that store what has no dtype before the call: of inputs of several classes, or of such that no step reads."""
+"""Steps whose results have dtypes that a call tells, or that are not those of their inputs."""
 
 from collections.abc import Callable
 from pathlib import Path
