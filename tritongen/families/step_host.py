@@ -66,7 +66,7 @@ class StepHost(Host):
         known: set[str] = set()
         mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
         given = self.given_shapes()
-        for tensor in told_in_order((*mine, *given)):
+        for tensor in told_in_order((*mine, *given), dict(self.op.sizes)):
             if tensor in given:
                 lines += self.lengths_of(tensor.name, tensor.type.shape, known)
                 continue
