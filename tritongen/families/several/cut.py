@@ -274,14 +274,14 @@ class _Search(Parts):
             is_first = not any(made[one] & read[later] for one in between)
             if not is_first and any(made[place] & read[one] for one in between):
                 continue
-            elsewhere = self.outputs.union(*(names for one, names in enumerate(read) if one != later))
-            kept = (*(one for one in targets if self.value_of(one) in elsewhere), *others)
-            left = self.storing(name for name in stored if name in elsewhere or name not in taken)
-            joint = self.part(kept, left)
+            elsewhere = set[str]().union(*(names for one, names in enumerate(read) if one != later))
+            kept = [t for t in targets if t.output.name in self.outputs or self.value_of(t) in elsewhere]
+            left = self.storing(name for name in stored if name not in taken or stored[name] in kept)
+            joint = self.part((*kept, *others), left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
                 at = place if is_first else later - 1
-                return [*rest[:at], (kept, joint), *rest[at:]], left
+                return [*rest[:at], ((*kept, *others), joint), *rest[at:]], left
         return None
 
     def levels(self, targets: list[Result], stored: Stored) -> list[_Level] | None:
