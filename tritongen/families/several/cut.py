@@ -223,6 +223,7 @@ class _Search(Parts):
         levels = self.levels(self.targets(stored), stored)
         if levels is None:
             return None
+        read = {result.output.name for result in stored.values()}
         groups: list[_Group] = []
         times = [self.least_of(level, stored) for level in levels]
         for place, level in enumerate(levels):
@@ -232,7 +233,9 @@ class _Search(Parts):
             if together is None:
                 return None
             groups += together
-            times[place] = sum(part.time for _, part in together)
+            # Of what no other reads, the time is not certain: a later step may compute it.
+            certain = (part for group, part in together if self.apart or any(t.output.name in read for t in group))
+            times[place] = sum(part.time for part in certain)
         return self.with_unread_later(groups, stored)
 
     def merged(self, best: Cut) -> Cut:
