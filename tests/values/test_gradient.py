@@ -360,3 +360,20 @@ def test_formulas_are_in_the_language_of_specs() -> None:
     text = generate(spec_of(ROOT / "tests" / "specs" / "choice_of_many.toml"))["op.py"]
     assert "dcentre = dy * (1 if not weighted else y_min)" in text
     assert "logical_not" not in text
+
+
+def test_groups_of_fixed_lengths_tell_themselves(tmp_path: Path) -> None:
+    """A backward that reads no input is told no shape of one for them."""
+    compute = 'p = "softmax(s + take(bias, index(W) - index(J) + size(J) - 1, D), I, J)"'
+    inputs = 's = "float[B, (H=3 W), (I=2 J)]"\nbias = "float[D]"'
+    spec = op_of("grouped", inputs, compute, '[outputs]\np = "s"\n[grad]\nwrt = ["s", "bias"]')
+    function = imported(spec, tmp_path)
+    assert " s_shape" not in generate(spec, ".")["op.py"]
+    s, bias = (torch.randn(shape, dtype=torch.float64, device=DEVICE) for shape in ((2, 12, 10), (8,)))
+    at = torch.arange(4)[:, None] - torch.arange(5) + 4
+    found, wanted = ([one.clone().requires_grad_() for one in (s, bias)] for _ in range(2))
+    function(*found).square().sum().backward()
+    scores = wanted[0].view(2, 3, 4, 2, 5) + wanted[1][at][:, None]
+    scores.flatten(-2).softmax(-1).square().sum().backward()
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)

@@ -79,3 +79,14 @@ def test_results_that_are_to_be_saved(tmp_path: Path) -> None:
     text = case.text().replace("[schedule]\n", "save = ['h', 'y']\n")
     operator = built(read_spec("steps.toml", text), tmp_path).steps
     compare(operator, lambda x, w: (x * w, (x * w).amax(1)), case.tensors(torch.float16), (0, 1), 1e-2)
+
+
+def test_results_that_are_saved_are_stored_once(tmp_path: Path) -> None:
+    """A step that computes what it would read of another's leaves no copy behind, which building looks for."""
+    case = Case("x:B, C, D", "h = x - mean(x, B, C)\ns = any(h > 1, B)\ny = max(h, B, C)", torch.amax, "s y")
+
+    def formula(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = x - x.mean((0, 1))
+        return (h > 1).any(0), h.amax((0, 1))
+
+    compare(built(case.spec(), tmp_path).steps, formula, case.tensors(torch.float64), [0], 1e-9)

@@ -18,24 +18,6 @@ FAMILIES = (
         """,
     ),
     row(
-        "TG603",
-        "a line that cannot be stored",
-        """
-        A line that contains a reduction or a scan is stored by one step and read by the next, for `take` and for
-        reductions over different axes. Its dtype must be known before the call: a float dtype of the inputs, or int32,
-        int64 or bool. Cast it, or take from the inputs and reduce afterwards.
-
-            [inputs]
-            x = "number[M, N]"
-            i = "int64[T]"
-
-            [compute]
-            y = "take(sum(x, N), i, M)"            # wrong
-            y = "take(sum(cast(x, float32), N), i, M)"
-            y = "sum(take(x, i, M), N)"
-        """,
-    ),
-    row(
         "TG604",
         "a gradient that does not exist",
         """

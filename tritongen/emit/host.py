@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..lang.ir import Dtype, Result
@@ -12,7 +13,7 @@ from ..lowering.lines import condition_operand, condition_text
 from ..lowering.space import Dim
 from ..lowering.views import Field
 from ..passes.structure import without_strides
-from ..spec.types import BATCH, AxisTerm, Input
+from ..spec.types import BATCH, FLOATS, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 
@@ -32,22 +33,32 @@ class Host(Checks):
         if dtype.rule == "compute":
             return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
-        parts = []
+        parts = {}
         for leaf in dtype.of:
             tensor = inputs.get(leaf)
             if tensor is None:
-                parts.append(f"torch.{leaf}")
+                parts[leaf] = f"torch.{leaf}"
             elif tensor.default is None:
-                parts.append(f"{leaf}.dtype")
+                parts[leaf] = f"{leaf}.dtype"
             else:
-                parts.append(f"*(() if {leaf} is None else ({leaf}.dtype,))")
+                parts[leaf] = f"*(() if {leaf} is None else ({leaf}.dtype,))"
+        return self.by_rule(dtype, parts, inputs)
+
+    def by_rule(self, dtype: Dtype, parts: Mapping[str, str], inputs: Mapping[str, Input]) -> str:
+        """A dtype, by the texts of what it is the promotion of, some of which are `inputs`."""
         if not parts:
             return "torch.get_default_dtype()"
-        text = parts[0] if len(parts) == 1 and not parts[0].startswith("*") else f"dtypes.promote({', '.join(parts)})"
+        known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in parts}
+        ints = [leaf for leaf, own in known.items() if own <= INTS]
+        floats = [leaf for leaf, own in known.items() if own <= {*FLOATS}]
+        is_float = any(leaf not in inputs or inputs[leaf].default is None for leaf in floats)
+        first, *others = dict.fromkeys(text for leaf, text in parts.items() if not is_float or leaf not in ints)
+        text = f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+        if is_float:
+            return text
         if dtype.rule == "float":
-            ints = all(INTS.issuperset(inputs[leaf].type.dtypes if leaf in inputs else {leaf}) for leaf in dtype.of)
-            return "torch.get_default_dtype()" if ints else f"dtypes.as_float({text})"
-        if dtype.rule == "int" and any("bool" in inputs[leaf].type.dtypes for leaf in dtype.of if leaf in inputs):
+            return "torch.get_default_dtype()" if len(ints) == len(parts) else f"dtypes.as_float({text})"
+        if dtype.rule == "int" and any("bool" in known[leaf] for leaf in known):
             return f"dtypes.int_dtype({text})"
         return f"dtypes.sum_dtype({text})" if dtype.rule == "sum" else text
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from ..diagnostics.report import Mistakes
+from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Op
 from ..passes.means import means_as_sums
 from ..passes.one_sided import one_sided_sums_first
 from ..passes.orders import CLEARLY
-from ..passes.structure import name_reductions, refusals
+from ..passes.structure import line_of, name_reductions, refusal
 from ..passes.taken_products import products_before_takes
 from ..resources import add_templates
 from .columns.family import COLUMNS
@@ -25,6 +26,7 @@ from .scaled.family import SCALED
 from .scan.family import SCANS
 from .scatter.family import SCATTER
 from .several.cost import leaves_idle, multiplies_outer, time_of
+from .several.cut import untaken
 from .several.family import Several
 from .several.parts import APART, Part
 from .several.stored import always_stored
@@ -62,7 +64,7 @@ def single_step_of(op: Op, candidates: Iterable[Family[Any]] = ()) -> Step:
     op = means_as_sums(name_reductions(op))
     step = _taken(op, tuple(candidates or _FAMILIES))
     if step is None:
-        raise Mistakes(*refusals(op))
+        raise Mistakes(refusal(op))
     return step
 
 
@@ -96,7 +98,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     except Mistakes:
         several = _several(op, candidates, of_steps)
         if several is None:
-            raise
+            raise _refused(op, of_steps or tuple(candidates)) from None
         return several
     idle = leaves_idle(single)
     if not idle and not multiplies_outer(single):
@@ -104,6 +106,25 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     several = _several(op, candidates, of_steps)
     slower = 1.0 if idle else CLEARLY
     return several if several is not None and slower * time_of(several) < time_of(single) else single
+
+
+def _refused(op: Op, families: Families) -> Mistakes:
+    """Why no family takes a part of an operator, told of the line that it is a part of."""
+    families = families or tuple(_FAMILIES)
+    whole, part = untaken(op, partial(_part_taken, candidates=families))
+    try:
+        single_step_of(part, families)
+    except Mistakes as found:
+        return Mistakes(*(_told_of_line(whole, one) for one in found.mistakes))
+    return Mistakes(refusal(op))
+
+
+def _told_of_line(op: Op, mistake: Mistake) -> Mistake:
+    name = mistake.key[-1]
+    if name not in {value.name for value in op.values}:
+        return mistake
+    line = line_of(op, op.value(name))
+    return replace(mistake, message=mistake.message.replace(name, line, 1), key=("compute", line))
 
 
 def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:

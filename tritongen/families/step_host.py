@@ -66,7 +66,7 @@ class StepHost(Host):
         known: set[str] = set()
         mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
         given = self.given_shapes()
-        for tensor in told_in_order((*mine, *given)):
+        for tensor in told_in_order((*mine, *given), dict(self.op.sizes)):
             if tensor in given:
                 lines += self.lengths_of(tensor.name, tensor.type.shape, known)
                 continue
@@ -175,8 +175,8 @@ class StepHost(Host):
             if leaf in optional and leaf not in alike:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
-        first, *others = dict.fromkeys(parts.values())
-        return f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+        inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}
+        return self.by_rule(dtype, parts, inputs)
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""

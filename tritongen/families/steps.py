@@ -91,8 +91,9 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
     missing = sorted(axes - dict(op.sizes).keys(), key=shown)
     found = [next(t for t in telling if axis in t.type.axes) for axis in missing]
+    fixed = dict(op.sizes).keys()
     for tensor in telling:
-        if tensor not in (*mine, *found) and set(tensor.type.axes) & untold((*mine, *found)):
+        if tensor not in (*mine, *found) and {*tensor.type.axes} & untold((*mine, *found), fixed):
             found.append(tensor)
     shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()

@@ -197,6 +197,10 @@ def _norm(call: _Call) -> Node:
     return call.map("pow", call.primitive("sum", call.map("pow", size, power)), root)
 
 
+def _nonzero(call: _Call) -> Node:
+    return call.arg if call.arg.dtype.kind == "bool" else call.map("ne", call.arg, _zero())
+
+
 def _number(value: float) -> Node:
     return Constant(value, Dtype("float"))
 
@@ -249,7 +253,7 @@ _BUILD: dict[str, Callable[[_Call], Node]] = {
     "argmin": lambda call: call.primitive("argmin", call.arg, INT64),
     "any": lambda call: call.primitive("any", call.arg, BOOL),
     "all": lambda call: call.primitive("all", call.arg, BOOL),
-    "count_nonzero": lambda call: call.primitive("sum", call.map("ne", call.arg, _zero()), INT64),
+    "count_nonzero": lambda call: call.primitive("sum", _nonzero(call), INT64),
     "var": _var,
     "std": _std,
     "norm": _norm,

@@ -7,7 +7,7 @@ Tiles are two-dimensional throughout: a value that varies along rows is [BLOCK_M
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -75,7 +75,8 @@ def compute_of(op: Op) -> Compute:
     nodes = [node for value in op.values for node in walk(value.node)]
     positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
     data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
-    inputs = [tensor for tensor in op.inputs if tensor.name in data]
+    # A step of positions alone computes as what it is told of does.
+    inputs = [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
     as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
     if not floats:
@@ -237,8 +238,7 @@ class Lowering:
             inner = parse(f"tl.full((), {ast.unparse(inner)}, tl.int64)")
         leaf = dtype.of[0]
         inputs = {tensor.name for tensor in self.op.inputs}
-        spelled = self.dtype_of(leaf) if leaf in inputs else f"tl.{leaf}"
-        compute = self.compute.text
+        spelled, compute = self.spelled(leaf), self.compute.text
         if dtype.kind != "float" or not compute:
             return method(inner, "to", parse(spelled))
         if arg.dtype.kind != "float":
@@ -275,7 +275,7 @@ class Lowering:
         for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
             value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
             if place == widened:
-                value = widen(value, given)
+                value = self.numbers.converted(given, value, "tl.int64")
             is_tensor = place == widened or given in self.integers.widened
             of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
             if place == typed:
@@ -284,6 +284,8 @@ class Lowering:
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
             elif self.numbers.rounds(given) and compares(template, arg.name):
                 value = self.numbers.full(value)
+            elif unsigned := self.numbers.unsigned_beside(given, node):
+                value = self.wrapped(value, unsigned)
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
@@ -291,6 +293,17 @@ class Lowering:
         if node.function == "nan_to_num" and kind == "float" and isinstance(tree, ast.Call):
             tree.args += self.element_types(node.args[0].dtype)
         return tree
+
+    def wrapped(self, value: ast.expr, leaves: Sequence[str]) -> ast.expr:
+        """A negative number in the dtype to which integers promote, where it wraps around if that is uint8."""
+        number = parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
+        if self.compute.mode == "promote":
+            return method(number, "to", parse(self.compute.text))
+        return method(number, "to", parse(self.spelled(leaves[0]))) if len(leaves) == 1 else number
+
+    def spelled(self, leaf: str) -> str:
+        """The dtype of an input, or one by name."""
+        return self.dtype_of(leaf) if leaf in {tensor.name for tensor in self.op.inputs} else f"tl.{leaf}"
 
     def dtype_of_number(self, node: Node, kind: str) -> str:
         """The dtype of the tensor that a function takes in the place of a plain number."""
@@ -346,7 +359,7 @@ class Lowering:
             return value  # A load of any dtype is in the computing dtype already.
         if all(isinstance(part, Size | Constant | Scalar | Call) for part in walk(node)):
             return value  # Of lengths alone: a number, which Triton may know when it compiles.
-        return method(value, "to", parse(self.compute.text))
+        return method(value, "to", parse(self.compute.text or "tl.float32"))  # Integers alone have no such dtype.
 
     def hoist(self, name: str, value: ast.expr) -> ast.Name:
         text = ast.unparse(value)
@@ -371,13 +384,6 @@ class Lowering:
 
 def _name(tensor: Input) -> str:
     return tensor.name
-
-
-def widen(value: ast.expr, node: Node) -> ast.expr:
-    """A value as int64. Lengths may be numbers that are known when the kernel is compiled."""
-    if node.axes:
-        return method(value, "to", parse("tl.int64"))
-    return parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
 
 
 def load_default(tensor: Input) -> str:

@@ -30,6 +30,14 @@ class NumberTypes:
         lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
         return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
 
+    def unsigned_beside(self, node: Node, call: Call) -> tuple[str, ...]:
+        """What the integers promote from that a negative number meets, if it may be uint8, which Triton refuses."""
+        if not (isinstance(node, Constant) and isinstance(node.value, int) and node.value < 0):
+            return ()
+        inputs = {tensor.name: tensor.type.dtypes for tensor in self.op.inputs}
+        leaves = dict.fromkeys(leaf for arg in call.args if arg.dtype.kind in ("int", "any") for leaf in arg.dtype.of)
+        return tuple(leaves) if any("uint8" in inputs.get(leaf, (leaf,)) for leaf in leaves) else ()
+
     def rounds(self, node: Node) -> bool:
         """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""
         if not (isinstance(node, Constant) and isinstance(node.value, float)):
@@ -73,16 +81,22 @@ class NumberTypes:
         return node.dtype.kind == "float"
 
     def in_compute(self, node: Node, value: ast.expr) -> ast.expr:
-        """A node's `value` in the dtype of the computation; of no axes, it may be a number that Triton knows."""
-        if self.is_typed(node):
-            return value
-        if node.axes:
-            return ast.Call(ast.Attribute(value, "to"), [_parse(self.dtype)], [])
-        return self.full(value)
+        """A node's `value` in the dtype of the computation."""
+        return value if self.is_typed(node) else self.converted(node, value, self.dtype)
+
+    def converted(self, node: Node, value: ast.expr, dtype: str) -> ast.expr:
+        """A node's `value` in another dtype; what is of numbers alone, Triton may know when it compiles."""
+        if self.is_number(node):
+            return _full(value, dtype)
+        return ast.Call(ast.Attribute(value, "to"), [_parse(dtype)], [])
 
     def full(self, value: ast.expr) -> ast.expr:
         """A number as a tensor of the dtype of the computation."""
-        return _parse(f"tl.full((), {ast.unparse(value)}, {self.dtype})")
+        return _full(value, self.dtype)
+
+
+def _full(value: ast.expr, dtype: str) -> ast.expr:
+    return _parse(f"tl.full((), {ast.unparse(value)}, {dtype})")
 
 
 def _float32(value: float) -> float:

@@ -44,7 +44,7 @@ class Program:
 def plain(op: Op) -> Program | None:
     """The program of math whose reductions are over the same axes, and whose results have all others; else None."""
     overs = reduced_sets(op)
-    if not only_maps_and_reduces(op) or len(overs) > 1 or apart(op, {axis for over in overs for axis in over}):
+    if not only_maps_and_reduces(op) or len(overs) > 1 or are_apart(op, {axis for over in overs for axis in over}):
         return None
     return Program(op, next(iter(overs), ()))
 
@@ -101,17 +101,12 @@ def taken_from(op: Op) -> set[str]:
     return loads | {node.arg.name for node in nodes if isinstance(node, Take) and isinstance(node.arg, Ref)}
 
 
-def refusals(op: Op) -> list[Mistake]:
-    """Why no family takes an operator: what none computes, else what stands apart in it."""
-    mistakes = [m for value in op.values if (m := _unsupported(op, value))]
-    overs = reduced_sets(op)
-    scanned = next((value for value in op.values if isinstance(value.node, Scan)), None)
-    if not mistakes and scanned is not None:
-        line = line_of(op, scanned)
-        mistakes.append(_unstorable(f"{line} scans in a step of its own", line))
-    if not mistakes and len(overs) > 1:
-        mistakes.append(_two_reductions(op, overs))
-    return mistakes or apart(op, {axis for over in overs for axis in over})
+def refusal(op: Op) -> Mistake:
+    """What is said of math that no family has a reason to refuse, and none takes."""
+    line = line_of(op, op.value(op.results[0].output.name))
+    return Mistake(
+        "TG601", f"{line} is math that no kernel computes", ("compute", line), hint="write it in other terms"
+    )
 
 
 def name_reductions(op: Op) -> Op:
@@ -187,55 +182,10 @@ def _written_out(op: Op, node: Node) -> str:
     return spelled(replaced(node, of_lines))
 
 
-def _unsupported(op: Op, value: Value) -> Mistake | None:
-    for node in walk(value.node):
-        if isinstance(node, Take) and isinstance(node.arg, Ref):
-            taken = line_of(op, op.value(node.arg.name))
-            found = f"takes from {taken}, which would have to be stored in a dtype that is known before the call"
-            line = line_of(op, value)
-            return Mistake("TG603", f"{line} {found}", ("compute", line), hint=f"cast {taken}, or take from the inputs")
-    return None
-
-
-def _two_reductions(op: Op, overs: tuple[tuple[str, ...], ...]) -> Mistake:
-    reduced = [(v.node.over, line_of(op, v)) for v in op.values if isinstance(v.node, Reduce)]
-    (first, above), (second, line) = (
-        next((", ".join(over), name) for over, name in reduced if over == wanted) for wanted in overs[:2]
-    )
-    message = f"{line} reduces over {second}, but {above} over {first}"
-    if line == above:
-        message = f"{line} reduces over {first} and over {second}"
-    return _unstorable(message, line)
-
-
-def _unstorable(found: str, line: str) -> Mistake:
-    message = f"{found}: of the steps for that, one would have to store what has no dtype that is known before the call"
-    hint = "declare inputs as float or int32, say, not as any or number, or cast them"
-    return Mistake("TG603", message, ("compute", line), hint=hint)
-
-
-def apart(op: Op, reduced: set[str]) -> list[Mistake]:
-    """Results that a kernel over all axes of the results would write many times over, or never where one is empty."""
-    visited = dict.fromkeys(axis for result in op.results for axis in result.axes if axis not in reduced)
-    found = []
-    for result in op.results:
-        name, missing = result.output.name, [axis for axis in visited if axis not in result.axes]
-        if missing and result.saved:
-            line = line_of(op, _origin(op, op.value(name)))
-            message = (
-                f"the gradient reads what {line} computes without {', '.join(missing)}, which no kernel keeps for it"
-            )
-            hint = "compute that in a spec of its own, whose result is an input here"
-            found.append(Mistake("TG604", message, ("compute", line), hint=hint))
-        elif missing:
-            message = f"{name} lacks {', '.join(missing)}, which another output has and no reduction takes away"
-            found.append(Mistake("TG603", message, ("outputs", name), hint=f"write a spec of its own for {name}"))
-    return found
-
-
-def _origin(op: Op, value: Value) -> Value:
-    """The value that others are other names of."""
-    return _origin(op, op.value(value.node.name)) if isinstance(value.node, Ref) else value
+def are_apart(op: Op, reduced: set[str]) -> bool:
+    """Whether a kernel over all axes of the results would write one many times over, or never where one is empty."""
+    visited = {axis for result in op.results for axis in result.axes if axis not in reduced}
+    return not all(visited <= {*result.axes} for result in op.results)
 
 
 def line_of(op: Op, value: Value) -> str:

@@ -100,13 +100,15 @@ class Input:
     default: float | int | bool | None = None
 
 
-def told_in_order(inputs: tuple[Input, ...]) -> list[Input]:
-    """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one.
+def told_in_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
+    """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one, but for
+    axes of `fixed` lengths.
 
     Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
     """
     terms = [term for tensor in inputs for term in tensor.type.shape]
     known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
+    known |= {*fixed}
     left = [tensor for tensor in inputs if tensor.default is None]
     order: list[Input] = []
     while told := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
@@ -116,9 +118,10 @@ def told_in_order(inputs: tuple[Input, ...]) -> list[Input]:
     return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
 
 
-def untold(inputs: tuple[Input, ...]) -> set[str]:
-    """The axes of groups that no shape of a required input tells apart."""
-    known = {axis for tensor in told_in_order(inputs) if tensor.default is None for axis in tensor.type.axes}
+def untold(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> set[str]:
+    """The axes of groups that no shape of a required input tells apart, but for those of `fixed` lengths."""
+    told = (tensor for tensor in told_in_order(inputs, fixed) if tensor.default is None)
+    known = {*fixed}.union(*(tensor.type.axes for tensor in told))
     groups = [term for tensor in inputs for term in tensor.type.shape if len(term.names) > 1]
     left = [{n for n, size in zip(term.names, term.sizes, strict=True) if size is None} - known for term in groups]
     return set().union(*(names for names in left if len(names) > 1))

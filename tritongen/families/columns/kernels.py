@@ -78,7 +78,10 @@ class SumsKernels:
 
 
 def recognise_sums(op: Op) -> SumsProgram | None:
-    """The program, where an operator is of this kind: results over all axes, and sums over all but the same few."""
+    """The program, where an operator is of this kind: results over all axes, and sums over all but the same few.
+
+    Not of integers, which are not added in the dtype of the computation.
+    """
     values = {value.name: value.node for value in op.values}
     sums = [r for r in op.results if isinstance(values[r.output.name], Reduce)]
     mapped = [r for r in op.results if r not in sums]
@@ -92,7 +95,7 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     for result in sums:
         node = values[result.output.name]
         assert isinstance(node, Reduce)
-        fits &= node.kind == "sum" and set(node.over) == every - set(cols)
+        fits &= node.kind == "sum" and node.dtype.kind != "int" and set(node.over) == every - set(cols)
     rows = [node for node in nodes if isinstance(node, Reduce)]
     fits &= all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
     fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))

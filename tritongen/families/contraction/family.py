@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...diagnostics.report import Mistake, Mistakes
+from ...diagnostics.report import Mistake
 from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...lang.promotion import is_float8
 from ...passes import contractions
+from ...passes.epilogues import refused
 from ...passes.merged_sums import sharing_sums
 from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
-from ...passes.structure import apart, of_strips, only_maps_and_reduces
+from ...passes.structure import are_apart, of_strips, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tuple_of
 from ..family import Step
@@ -42,8 +43,8 @@ class Contraction(Maps[ContractionProgram]):
             return None
         op, contraction = sharing_sums(*found)
         whole = tuple(result for result in op.results if of_strips(op, result) is None)
-        if mistakes := apart(replace(op, results=whole), set(contraction.cols)):
-            raise Mistakes(*mistakes)
+        if are_apart(replace(op, results=whole), set(contraction.cols)):
+            raise refused(op, contraction.names[0], "has results of other axes beside it", "write a spec for each")
         for one in picked:
             contractions.check_picked(op, contraction, one)
         return ContractionProgram(picking(op, inputs, picked), contraction.inner, contraction, picked)

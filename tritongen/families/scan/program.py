@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...lang.ir import Op, Reduce, Scan, ScatterSum, Take, Value, children
-from ...passes.structure import Program, apart, reached
+from ...passes.structure import Program, are_apart, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def recognise_scans(op: Op) -> ScanProgram | None:
     refs = op.refs
     chained = any(scans.keys() & reached(refs, refs[name], ()) for name in scans)
     every = {axis for node in nodes.values() for axis in node.axes}
-    if len(ways) > 1 or chained or apart(op, set()) or any({*result.axes} != every for result in op.results):
+    if len(ways) > 1 or chained or are_apart(op, set()) or any({*result.axes} != every for result in op.results):
         return None
     ((over, reverse),) = ways
     return ScanProgram(op, (over,), tuple(map(op.value, scans)), reverse)

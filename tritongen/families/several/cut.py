@@ -3,8 +3,9 @@
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
 but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions, scans
 and the row-wise values computed from them, or else at everything that may be stored, but for what a largest must not be
-looked for among, rounded. Then values are added to the stored ones, or removed from them, as long as that lowers the
-cost: in each round the best such change, and of the others those that lower it further. In the end steps are merged.
+looked for among, rounded. Where that finds no cut either, values whose dtype only a call tells may be stored, too. Then
+values are added to the stored ones, or removed from them, as long as that lowers the cost: in each round the best such
+change, and of the others those that lower it further. In the end steps are merged.
 Steps that do not store the scores of attention cost less than any that do: lengths of heads are not known, but how many
 scores there are is.
 """
@@ -48,21 +49,44 @@ _Group = tuple[tuple[Result, ...], Part]  # results that are computed together; 
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
-    """The steps of an operator whose reductions have names; None if values without a known dtype would be stored."""
-    # A line whose factors a sum reads is read no more: what only it reads would be stored for nothing.
-    plain = with_read_values(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
-    if not op.fuse:
-        return _lines_apart(plain, take)
+    """The steps of an operator whose reductions have names; None where no family takes one of them.
+
+    Values whose dtype only a call tells are stored where nothing else will do.
+    """
+    plain = _plain(op)
     named = factors_named(plain)
     own = {value.name for value in op.values}
     ways = dict.fromkeys(map(with_read_values, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
-    tried = [_least(one, own, take) for one in ways]
-    return min(filter(None, tried), key=lambda one: one.cost, default=None)
+    for untold in (False, True):
+        if op.fuse:
+            tried = [_least(one, own, take, untold) for one in ways]
+        else:
+            tried = [_lines_apart(plain, take, untold)]
+        if best := min(filter(None, tried), key=lambda one: one.cost, default=None):
+            return best
+    return None
 
 
-def _least(plain: Op, own: set[str], take: TakeAlone) -> Cut | None:
+def untaken(op: Op, take: TakeAlone) -> tuple[Op, Op]:
+    """An operator as steps see it, and the first part that no family takes where all that may be stored is."""
+    plain = factors_named(_plain(op))
+    search = _Search(plain, take)
+    stored = search.storing(value.name for value in plain.values if may_be_stored(plain, value, untold=True))
+    targets = search.targets(stored)
+    parts = (search.op_of((one,), stored) for one in targets if search.part((one,), stored).step is None)
+    return plain, next(parts, plain)
+
+
+def _plain(op: Op) -> Op:
+    """The operator as steps see it. A line whose factors a sum reads is read no more: what only it reads would be
+    stored for nothing.
+    """
+    return with_read_values(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
+
+
+def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | None:
     """The cheapest steps of an operator, in which values that may be stored have names."""
-    names = [value.name for value in plain.values if may_be_stored(plain, value)]
+    names = [value.name for value in plain.values if may_be_stored(plain, value, untold)]
     always = [*always_stored(plain), *reduced_by_strips(plain)]
     if not set(always) <= set(names):
         return None
@@ -121,10 +145,10 @@ def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [chosen for count in range(most + 1) for chosen in combinations(names, count)]
 
 
-def _lines_apart(op: Op, take: TakeAlone) -> Cut | None:
+def _lines_apart(op: Op, take: TakeAlone, untold: bool) -> Cut | None:
     """A step for each line that may be stored, or several if no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
-    chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value)]
+    chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value, untold)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
 
 
@@ -189,13 +213,17 @@ class _Search(Parts):
     def stores_scores(self, stored: Iterable[str]) -> bool:
         return not self.scores.isdisjoint(stored)
 
+    def targets(self, stored: Stored) -> list[Result]:
+        """All that steps compute: what is stored, and the results that are none of it."""
+        made = {result.output.name for result in stored.values()}
+        return [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
+
     def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
-        made = {result.output.name for result in stored.values()}
-        targets = [*stored.values(), *(result for result in self.op.results if result.output.name not in made)]
-        levels = self.levels(targets, stored)
+        levels = self.levels(self.targets(stored), stored)
         if levels is None:
             return None
+        read = {result.output.name for result in stored.values()}
         groups: list[_Group] = []
         times = [self.least_of(level, stored) for level in levels]
         for place, level in enumerate(levels):
@@ -205,7 +233,9 @@ class _Search(Parts):
             if together is None:
                 return None
             groups += together
-            times[place] = sum(part.time for _, part in together)
+            # Of what no other reads, the time is not certain: a later step may compute it.
+            certain = (part for group, part in together if self.apart or any(t.output.name in read for t in group))
+            times[place] = sum(part.time for part in certain)
         return self.with_unread_later(groups, stored)
 
     def merged(self, best: Cut) -> Cut:
@@ -247,14 +277,14 @@ class _Search(Parts):
             is_first = not any(made[one] & read[later] for one in between)
             if not is_first and any(made[place] & read[one] for one in between):
                 continue
-            elsewhere = self.outputs.union(*(names for one, names in enumerate(read) if one != later))
-            kept = (*(one for one in targets if self.value_of(one) in elsewhere), *others)
-            left = self.storing(name for name in stored if name in elsewhere or name not in taken)
-            joint = self.part(kept, left)
+            elsewhere = set[str]().union(*(names for one, names in enumerate(read) if one != later))
+            kept = [t for t in targets if t.output.name in self.outputs or self.value_of(t) in elsewhere]
+            left = self.storing(name for name in stored if name not in taken or stored[name] in kept)
+            joint = self.part((*kept, *others), left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
                 at = place if is_first else later - 1
-                return [*rest[:at], (kept, joint), *rest[at:]], left
+                return [*rest[:at], ((*kept, *others), joint), *rest[at:]], left
         return None
 
     def levels(self, targets: list[Result], stored: Stored) -> list[_Level] | None:

@@ -12,9 +12,11 @@ from ...lang.promotion import kind_of
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
 from ...passes.structure import SAVES, is_extremum, reached, reads, references
-from ...spec.types import BATCH, BOOLS, COMPUTED, FLOATS, INTS, Input, Output, TensorType, plain_shape
+from ...spec.types import BATCH, BOOLS, COMPUTED, DTYPE_CLASSES, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from ..streaming.taken import integers_taken
 from .naming import is_perhaps_absent, is_whole
+
+COMPUTE = Dtype("float", (), "compute")
 
 
 def always_stored(op: Op) -> list[str]:
@@ -34,15 +36,16 @@ def always_stored(op: Op) -> list[str]:
     return list(found)
 
 
-def may_be_stored(op: Op, value: Value) -> bool:
+def may_be_stored(op: Op, value: Value, untold: bool = False) -> bool:
     """Whether storing a value makes sense: others use it, its dtype is known, and it is no copy of another, unless of a
-    maximum, which is then no input of those that exponentials are below it in.
+    maximum, which is then no input of those that exponentials are below it in. What is `untold` may be of a dtype that
+    only a call tells.
     """
     node = value.node
     is_copy = is_whole(node) and not is_perhaps_absent(op, node)
     is_copy |= isinstance(node, Ref) and not is_extremum(op.value(node.name).node)
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not is_copy and bool(stored_dtype(op, value))
+    return used and not is_copy and (untold or bool(stored_dtype(op, value)))
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
@@ -53,13 +56,22 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     dtype = value.node.dtype
     if dtype.kind == "float" and _is_of_rows(op, value) and not _is_multiplied(op, value.name):
         reads_any = any(reads(one.node) for one in needed(op.values, [value.name]))
-        return Dtype("float", (), "compute") if reads_any else None
+        return COMPUTE if reads_any else None
     if dtype.kind == "float":
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
         return told if told.of and set(told.of) <= floats else None
     own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_whole_number(op, name)]
     return dtype if len(dtype.of) == 1 and own and not dtype.rule else None
+
+
+def _untold_dtype(op: Op, value: Value) -> Dtype:
+    """The dtype in which a value is stored that is told by a call alone: what may be a float and is rounded in torch's
+    has that of the computation.
+    """
+    dtype = value.node.dtype
+    is_wide = dtype.kind == "float" or (dtype.kind == "any" and _is_of_rows(op, value))
+    return Dtype(dtype.kind, (), "compute") if is_wide else dtype
 
 
 def _is_whole_number(op: Op, name: str) -> bool:
@@ -110,8 +122,7 @@ def stored_result(op: Op, name: str) -> Result:
     """
     value = op.value(name)
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
-    dtype = stored_dtype(op, value)
-    assert dtype is not None
+    dtype = stored_dtype(op, value) or _untold_dtype(op, value)
     for result in op.results:
         is_alike = result.dtype == dtype or (
             dtype.kind == "float" and not dtype.rule and _told(op, result.dtype) == dtype
@@ -188,7 +199,10 @@ def as_input(op: Op, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
     dtype = stored.dtype
     if dtype.rule == "compute":
-        return Input(stored.output.name, TensorType(COMPUTED, stored.output.shape or ()))
+        dtypes = COMPUTED if dtype.kind == "float" else DTYPE_CLASSES["number"]
+        return Input(stored.output.name, TensorType(dtypes, stored.output.shape or ()))
+    if dtype.rule or (dtype.kind != "float" and len(dtype.of) > 1):
+        return Input(stored.output.name, TensorType(DTYPE_CLASSES[dtype.kind], stored.output.shape or ()))
     own = next((tensor.type.dtypes for tensor in op.inputs if dtype.of == (tensor.name,)), dtype.of)
     dtypes = FLOATS if dtype.kind == "float" else own
     variables = {tensor.type.variable for tensor in op.inputs if tensor.name in dtype.of}

@@ -1,0 +1,51 @@
+"""Integers and booleans alone, and beside numbers."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from importing import built
+
+from tritongen.spec.read import read_spec
+
+
+def operator(inputs: dict[str, str], lines: dict[str, str], folder: Path) -> Callable[..., object]:
+    text = '[op]\nname = "integers"\nsummary = "Integers."\n'
+    for table, entries in (("inputs", inputs), ("compute", lines), ("outputs", dict.fromkeys(lines, "auto"))):
+        text += f"[{table}]\n" + "".join(f'{name} = "{entry}"\n' for name, entry in entries.items())
+    return built(read_spec("integers.toml", text), folder).integers
+
+
+def test_counts_of_booleans(tmp_path: Path) -> None:
+    lines = {"kept": "count_nonzero(keep, N)", "above": "sum(keep > 0.5, N)"}
+    keep = torch.tensor([[True, False, True], [False, False, False]])
+    found = operator({"keep": "bool[M, N]"}, lines, tmp_path)(keep)
+    torch.testing.assert_close(found, (keep.sum(1), keep.sum(1)))
+
+
+def test_functions_of_a_position_among_all(tmp_path: Path) -> None:
+    best = "argmax(x, M, N)"
+    lines = {"e": f"exp(0.1 * square({best}))", "c": f"clamp({best}, 1, 2) / 4", "s": f"{best} << 40"}
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    at = x.argmax()
+    wanted = ((0.1 * at.square()).exp(), at.clamp(1, 2) / 4, at << 40)
+    torch.testing.assert_close(operator({"x": "float[M, N]"}, lines, tmp_path)(x), wanted)
+
+
+def test_integers_summed_beside_normalised_rows(tmp_path: Path) -> None:
+    """All digits of their sums along columns, which float32 does not have."""
+    lines = {"y": "x - mean(x, N) + i", "s": "sum(i, M)"}
+    x, i = torch.randn(3, 4), torch.full((3, 4), 2**24 + 1, dtype=torch.int32)
+    _, s = operator({"x": "float[M, N]", "i": "int32[M, N]"}, lines, tmp_path)(x, i)
+    torch.testing.assert_close(s, i.sum(0))
+
+
+@pytest.mark.parametrize("declared", ["uint8", "number"])
+def test_negative_numbers_beside_unsigned_integers(tmp_path: Path, declared: str) -> None:
+    """Which wrap around, as in torch."""
+    lines = {"w": "where(x > 1, x, -1)", "c": "clamp(x, -2, 1)", "s": "x + -3", "m": "minimum(x, -3)"}
+    x = torch.tensor([0, 1, 2, 250], dtype=torch.uint8)
+    w = torch.where(x > 1, x, torch.tensor(255, dtype=torch.uint8))
+    found = operator({"x": f"{declared}[N]"}, lines, tmp_path)(x)
+    torch.testing.assert_close(found, (w, x.clamp(-2, 1), x - 3, x.clamp(max=253)))
