@@ -47,6 +47,12 @@ CASES = {
     "outputs_of_different_axes": Case(
         "x:M, N", "y = x * 2\ns = sum(x, N)\nt = sum(x, M)", lambda x: (x * 2, x.sum(1), x.sum(0)), "y s t"
     ),
+    "gates_of_rows": Case("x:M, N; w:N; g:M", "y = silu(x * w) * g", lambda x, w, g: F.silu(x * w) * g[:, None]),
+    "norm_with_gates_of_rows": Case(
+        "x:M, N; w:N; g:M",
+        "y = x * rsqrt(mean(x * x, N) + 1e-6) * w * g",
+        lambda x, w, g: x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6) * w * g[:, None],
+    ),
     "output_apart": Case("x:M, N; w:N", "y = x * w\nv = w * w", lambda x, w: (x * w, w * w), "y v"),
     "norm_of_all": Case(
         "x:M, N", "y = x / sqrt(sum(x * x))\nz = max(x, N)", lambda x: (x / x.norm(), x.amax(1)), "y z"

@@ -24,6 +24,18 @@ def _lines_of_steps(name: str) -> list[list[str]]:
     return [list(step.op.lines) for step in forward.family.steps(forward.program)]
 
 
+@pytest.mark.parametrize("name", ["gates_of_rows", "norm_with_gates_of_rows"])
+def test_sums_of_rows_and_of_columns_share_a_walk(name: str) -> None:
+    (step,) = [one for one in _steps_of_gradient(name) if "x" in {shown(tensor.name) for tensor in one.op.inputs}]
+    assert {"dx", "dw"} <= {shown(result.output.name) for result in step.op.results}
+
+
+def test_sums_of_two_softmaxes_are_left_to_their_maxima() -> None:
+    """Both at once would read x once more for each maximum."""
+    forward = forward_of(CASES["two_softmaxes"].spec())
+    assert len(forward.family.steps(forward.program)) == 2
+
+
 def test_lines_are_kept_apart() -> None:
     assert _lines_of_steps("norm_line_by_line") == [["s"], ["r"], ["y"]]
     assert _lines_of_steps("mlp_line_by_line") == [["h"], ["z"], ["y"]]

@@ -43,6 +43,7 @@ CASES: dict[str, tuple[str, str, str]] = {
         "h = sum(x * w, K)\ny = (h - mean(h, N)) * rsqrt(var(h, N, correction=0) + 1e-2)",
         "M, N",
     ),
+    "gates_of_rows": ("x:M, N; w:N; g:M", "y = tanh(x * w) * g", "M, N"),
     "matmul_of_rms_norm": ("x:M, K; w:N, K", "r = rsqrt(mean(x * x, K) + 1e-5)\ny = sum(x * r * w, K)", "M, N"),
     "cosines": ("x:M, K; w:N, K", "y = sum(x * w / (norm(x, K) * norm(w, K)), K)", "M, N"),
     "weight_norm": ("x:M, K; w:N, K; g:N", "y = sum(x * (g * w / norm(w, K)), K)", "M, N"),

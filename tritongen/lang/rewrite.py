@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
 
-from .ir import Call, Cast, Choose, Dtype, Load, Node, Reduce, Ref, Scan, ScatterSum, Take, children
+from .ir import Call, Cast, Choose, Dtype, Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children
 
 
 def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
@@ -51,3 +51,19 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
     indices = node.at if isinstance(node, Take) else ()
     at = tuple((axis, as_loads(index, names, of_their_own)) for axis, index in indices)
     return Load(name, node.axes, dtype, at)
+
+
+def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
+    """The operator, some of whose values are called otherwise."""
+    return replace(op, values=tuple(renamed_value(value, names) for value in op.values))
+
+
+def renamed_value(value: Value, names: Mapping[str, str]) -> Value:
+    """A value that is called otherwise, or refers to others that are."""
+
+    def renamed(node: Node) -> Node:
+        if isinstance(node, Ref):
+            return replace(node, name=names.get(node.name, node.name))
+        return node
+
+    return Value(names.get(value.name, value.name), replaced(value.node, renamed), value.source)

@@ -67,8 +67,8 @@ class Assembler:
     def stores(self, results: Iterable[Result]) -> list[Line]:
         return [line for result in results for line in self.store(result)]
 
-    def store(self, result: Result) -> list[Line]:
-        lines = self.tile.store_lines(result, stored(self.tile.op, result))
+    def store(self, result: Result, where: str = "") -> list[Line]:
+        lines = self.tile.store_lines(result, stored(self.tile.op, result), where)
         return lines if result.when else under(condition(result.paths), lines)
 
     def kernel(

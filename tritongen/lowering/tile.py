@@ -276,7 +276,8 @@ class Tile:
         }
         return [text for text, holds in known.items() if not holds]
 
-    def store_lines(self, result: Result, value: str) -> list[Line]:
+    def store_lines(self, result: Result, value: str, where: str = "") -> list[Line]:
+        """The lines that store a result, `where` a condition holds."""
         mine = self.result(result)
         axes = mine.axes
         address = self.address(mine) if axes or not self.space.dims else f"{mine.pointer} + rows"
@@ -286,9 +287,8 @@ class Tile:
         # What lies over an input has been read for the last time.
         policy = ', eviction_policy="evict_first"' if result.over else ""
         store = f"tl.store({address}, {value}{f', mask={mask}' if mask else ''}{policy})"
-        if not mine.optional:
-            return [Line(store)]
-        return [Line(f"if {mine.pointer} is not None:"), Line(f"    {store}")]
+        conditions = [f"{mine.pointer} is not None"] * mine.optional + [where] * bool(where)
+        return [Line(f"if {' and '.join(conditions)}:"), Line(f"    {store}")] if conditions else [Line(store)]
 
     # What the lowering asks
 

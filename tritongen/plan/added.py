@@ -8,12 +8,12 @@ from dataclasses import replace
 from ..autodiff.gradient import Gradient
 from ..lang.ir import Node, Ref, Value
 from ..lang.names import fresh
+from ..lang.rewrite import renamed_values
 from ..lang.unparse import spelled
 from ..passes.contractions import applied
 from ..passes.structure import references
 from ..spec.types import Input
 from .means_of_rows import load
-from .weighted_means import renamed_values
 
 
 def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:

@@ -10,11 +10,12 @@ from ..families.family import Families
 from ..families.stream import Stream, multiplied_as, of_bytes
 from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, Result, Value
 from ..lang.names import fresh
+from ..lang.rewrite import renamed_values
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
 from ..spec.types import COMPUTED, FLOATS, Grad, Input, TensorType, are_alike, plain_shape
-from .weighted_means import Means, renamed_values
+from .weighted_means import Means
 
 FLOAT = Dtype("float")
 

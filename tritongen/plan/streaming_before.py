@@ -22,6 +22,7 @@ from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value
 from ..lang.names import fresh
+from ..lang.rewrite import renamed_value
 from ..lowering.tile import needed
 from ..passes.structure import reads
 from ..spec.types import Grad, Input, Output
@@ -31,7 +32,6 @@ from .means_of_rows import Outgoing, by_name, load, outgoing_of
 from .streaming_gradient import plan_streaming_backward
 from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines, with_names
 from .streaming_steps import own_result
-from .weighted_means import renamed_value
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:

@@ -21,7 +21,7 @@ from ..families.steps import restricted
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children
 from ..lang.names import fresh
-from ..lang.rewrite import as_loads, rebuild
+from ..lang.rewrite import as_loads, rebuild, renamed_values
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied
@@ -33,7 +33,7 @@ from .backward import Backward, Plan, Planner
 from .lost_rows import LostRows
 from .means_of_rows import FLOAT, Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, where_equal
 from .streaming_steps import COMPUTE, StreamPlanner, own_result, told_result
-from .weighted_means import means_of, renamed_values
+from .weighted_means import means_of
 
 
 def plan_streaming_backward(

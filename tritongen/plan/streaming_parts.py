@@ -12,11 +12,10 @@ from ..families.several.stored import as_input
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value
 from ..lang.names import fresh
-from ..lang.rewrite import as_loads, replaced
+from ..lang.rewrite import as_loads, renamed_value, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
 from ..spec.types import Input
-from .weighted_means import renamed_value
 
 Streams = Sequence[tuple[Step, Stream]]
 

@@ -20,7 +20,7 @@ from ..autodiff.sharing import values_in_order
 from ..families.stream import Stream, is_exponent, unless_zero
 from ..lang.ir import BOOL, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
-from ..lang.rewrite import rebuild, replaced
+from ..lang.rewrite import rebuild, renamed_values
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
 from ..passes.exponentials import resolve
@@ -312,19 +312,3 @@ class _Finder(Logarithms):
             self.log(Ref(self.total, self.largest.axes, self.largest.dtype))
             self.named["", plain] = self.lse_named(plain)
         return self.named_as(("", plain), self.largest)
-
-
-def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
-    """The operator, some of whose values are called otherwise."""
-    return replace(op, values=tuple(renamed_value(value, names) for value in op.values))
-
-
-def renamed_value(value: Value, names: Mapping[str, str]) -> Value:
-    """A value that is called otherwise, or refers to others that are."""
-
-    def renamed(node: Node) -> Node:
-        if isinstance(node, Ref):
-            return replace(node, name=names.get(node.name, node.name))
-        return node
-
-    return Value(names.get(value.name, value.name), replaced(value.node, renamed), value.source)

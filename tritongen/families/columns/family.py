@@ -13,7 +13,7 @@ from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE
 from .host import SumsModule
-from .kernels import SumsProgram, recognise_sums, statistics
+from .program import SumsProgram, recognise_sums, statistics
 
 
 class Columns(Maps[SumsProgram]):
@@ -32,11 +32,11 @@ class Columns(Maps[SumsProgram]):
         op = statistics(program, f"{program.op.name}_rows")
         if op is None:
             return None
-        rows, paths = program.row_axes, Choices(program.op).paths
+        rows, paths, names = program.row_axes, Choices(program.op).paths, program.of_rows
         found = tuple(
             Result(
-                Output(value.name),
-                Ref(value.name, value.node.axes, value.node.dtype),
+                Output(names[value.name]),
+                Ref(names[value.name], value.node.axes, value.node.dtype),
                 tuple(axis for axis in rows if axis in value.node.axes),
                 value.node.dtype.kept,
                 paths=paths[value.name],

@@ -8,13 +8,14 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module, kernel_view, length_text
-from ...lang.ir import Load, Op, walk
+from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
 from ...passes.structure import Program
 from ...spec.types import Input, TensorType, kept_dtypes, plain_shape
 from ..rowwise.sizes import RowSizes
-from .kernels import SumsKernel, SumsKernels, SumsProgram, plan_sums
+from .kernels import SumsKernel, SumsKernels, plan_sums
+from .program import SumsProgram
 
 
 class SumsModule(RowSizes):
@@ -37,6 +38,7 @@ class SumsModule(RowSizes):
         extra: dict[str, Any] = {
             "family": "columns",
             "sums": self.sums,
+            "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),
             "sizes": self.size_lines(),
@@ -68,6 +70,10 @@ class SumsModule(RowSizes):
             return "False"
         return self.contiguous_cols() if False in laid_out else ""
 
+    def adds_up(self, result: Result) -> bool:
+        """Whether a result is a sum, of a column or of a row."""
+        return {*result.axes} != {*self.space.row_axes, *self.space.col_axes}
+
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         """A kernel, what launches it, what it takes, and what each of its iterations reads along the columns."""
         parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
@@ -90,17 +96,24 @@ class SumsModule(RowSizes):
 def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
     op = program.op
-    made = {result.output.name for result in rows.results}
+    names = program.of_rows
     types = ((r.output.name, TensorType(kept_dtypes(r.dtype.kind), plain_shape(r.axes))) for r in rows.results)
     inputs = [Input(name, kept) for name, kept in types]
-    names = {name: name for name in made}
-    kept = [value for value in op.values if value.name not in made]
-    values = tuple(replace(value, node=as_loads(value.node, names, of_their_own=True)) for value in kept)
+    results = {result.output.name for result in op.results}
+    values = tuple(
+        replace(value, node=as_loads(_named(value) if value.name in names else value.node, names, of_their_own=True))
+        for value in op.values
+        if value.name not in names or value.name in results
+    )
     values = tuple(needed(values, [result.output.name for result in op.results]))
     read = {part.name for value in values for part in walk(value.node) if isinstance(part, Load)}
     return replace(
         op,
         inputs=(*inputs, *(tensor for tensor in op.inputs if tensor.name in read)),
         values=values,
-        by_row=op.by_row | made,
+        by_row=op.by_row | {*names.values()},
     )
+
+
+def _named(value: Value) -> Ref:
+    return Ref(value.name, value.node.axes, value.node.dtype)

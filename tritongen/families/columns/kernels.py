@@ -10,41 +10,19 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Load, Node, Op, Reduce, Ref, Value, walk
+from ...lang.ir import Node, Op, Reduce, Value
 from ...lang.names import shown
 from ...lowering.accumulate import lane
 from ...lowering.assemble import param_casts
-from ...lowering.choices import Choices
 from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
-from ...lowering.space import Space, row_space
+from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
-from ...passes.structure import Program, only_maps_and_reduces, references
+from ...passes.structure import Program, references
 from ...spec.types import Input
 from ..rowwise.rows import Rows, located
-
-
-@dataclass(frozen=True, slots=True)
-class SumsProgram(Program):
-    """An operator whose `sums` are over all axes but the columns, over which its other reductions are."""
-
-    sums: tuple[str, ...]
-
-    @property
-    def cols(self) -> tuple[str, ...]:
-        return self.over
-
-    @property
-    def reductions(self) -> tuple[Value, ...]:
-        return tuple(v for v in self.op.values if isinstance(v.node, Reduce) and v.name not in self.sums)
-
-    @property
-    def row_axes(self) -> tuple[str, ...]:
-        """The axes of the rows, in the order in which the kernels go along them."""
-        nodes = tuple(value.node for value in self.op.values if value.name not in self.sums)
-        mapped = tuple(result for result in self.op.results if result.output.name not in self.sums)
-        return row_space(replace(self.op, results=mapped), self.cols, nodes).row_axes
+from .program import SumsProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,57 +53,6 @@ class SumsKernels:
     whole: SumsKernel | None
     shared: SumsKernel | None
     tiles: SumsKernel
-
-
-def recognise_sums(op: Op) -> SumsProgram | None:
-    """The program, where an operator is of this kind: results over all axes, and sums over all but the same few.
-
-    Not of integers, which are not added in the dtype of the computation.
-    """
-    values = {value.name: value.node for value in op.values}
-    sums = [r for r in op.results if isinstance(values[r.output.name], Reduce)]
-    mapped = [r for r in op.results if r not in sums]
-    if not sums or not mapped or not only_maps_and_reduces(op):
-        return None
-    every = set(mapped[0].axes)
-    cols = sums[0].axes
-    names = {result.output.name for result in sums}
-    nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
-    fits = all(set(r.axes) == every for r in mapped) and all(r.axes == cols for r in sums) and set() < {*cols} < every
-    for result in sums:
-        node = values[result.output.name]
-        assert isinstance(node, Reduce)
-        fits &= node.kind == "sum" and node.dtype.kind != "int" and set(node.over) == every - set(cols)
-    rows = [node for node in nodes if isinstance(node, Reduce)]
-    fits &= all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
-    fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))
-    fits &= not any(isinstance(node, Load) and node.at for node in nodes)
-    # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
-    lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
-    fits &= bool(rows) or lies_across or mapped[0].axes[: len(cols)] != cols
-    return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
-
-
-def statistics(program: SumsProgram, name: str) -> Op | None:
-    """The operator that reduces the rows alone, for rows that are too long to be whole in registers."""
-    values = program.reductions
-    if not values:
-        return None
-    found = tuple(needed(program.op.values, [value.name for value in values]))
-    nodes = [node for value in found for node in walk(value.node)]
-    read = {node.name for node in nodes if isinstance(node, Load)}
-    op = program.op
-    paths = [path for value in values for path in Choices(op).paths[value.name]]
-    tests = [node for path in paths for test, _ in path for node in walk(test)]
-    params = {getattr(node, "name", "") for node in (*nodes, *tests)}
-    return replace(
-        op,
-        name=name,
-        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
-        params=tuple(param for param in op.params if param.name in params),
-        values=found,
-        by_row=frozenset(tensor for tensor in op.by_row if tensor in read) | {value.name for value in values},
-    )
 
 
 def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
@@ -184,15 +111,19 @@ class _Sums:
         """The next rows that some values are of, in the dtype of the computation."""
         return [Line(f"{t.name} = {t.name}_next{self.tile.widen(t)}") for t in self.read(values, True, True)]
 
-    def finish(self, known: set[str]) -> list[Line]:
-        """What is mapped and what is added to the sums, where some values are known."""
+    def finish(self, known: set[str], first: str = "") -> list[Line]:
+        """What is mapped and what is added to the sums, where some values are known; of the programs that share a row,
+        the `first` stores what is of the row as a whole.
+        """
         lines: list[Line] = []
         for value in self.op.values:
             if value.name in known:
                 continue
             summed = value.name in self.program.sums
             lines += _added(self.rows, value, self.lowering) if summed else self.lowering.line(value)
-        return [*lines, *self.assembler.stores(self.op.results)]
+        for result in self.op.results:
+            lines += self.assembler.store(result, first if {*result.axes}.isdisjoint(self.program.cols) else "")
+        return lines
 
     def reduced(self, values: list[Value], whole: bool) -> list[Line]:
         """Some values, two sums of a row at a time where that can be; without `whole`, the sums of a part of it."""
@@ -293,26 +224,34 @@ def _tiles(program: SumsProgram, given: Op) -> SumsKernel:
     parts = _Sums(program, given)
     values = list(parts.op.values)
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
-    inside = [*parts.reads(values, True, False), *parts.reads(values, True, True), *parts.finish(set())]
+    inside = [*parts.reads(values, True, False), *parts.reads(values, True, True)]
+    inside += parts.finish(set(), "tl.program_id(1) == 0")
     doc = "Tiles of rows by columns, and each program's share of the sums."
     return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
 
 
 def _whole(program: SumsProgram) -> SumsKernel:
-    """Rows are read twice, the second time from the cache: so they take no registers while they are reduced."""
+    """Rows are read twice, the second time from the cache: so they take no registers while they are reduced. If nothing
+    waits for what they reduce to, they are read once.
+    """
     parts = _Sums(program, program.op)
     values = list(parts.op.values)
     first = needed(parts.op.values, [value.name for value in program.reductions])
-    known = {value.name for value in first if not parts.rows.along(value)}
-    rest = [value for value in values if value.name not in known]
+    waits = any(references(value.node) & {other.name for other in program.reductions} for value in values)
+    known = {value.name for value in first if not waits or not parts.rows.along(value)}
+    left = tuple(value for value in values if value.name not in known)
+    rest = needed(left, [result.output.name for result in program.op.results])
+    known |= {value.name for value in left if value not in rest}
     before = [*parts.reads(values, False, False), *parts.zeros()]
-    inside = [*parts.reads(values, True, False), *parts.reads(first, True, True), *parts.reads(values, False, True)]
+    early = first if waits else values
+    inside = [*parts.reads(values, True, False), *parts.reads(early, True, True), *parts.reads(values, False, True)]
     inside += parts.reduced(first, whole=True)
-    again = parts.reads(rest, True, True, "evict_first")
+    again = parts.reads(rest, True, True, "evict_first") if waits else []
     comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
     inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(known)]
     doc = "Whole rows in a step, and each program's share of the sums."
-    reads = [*parts.read(first, True, True), *parts.read(values, False, True), *parts.read(rest, True, True)]
+    reads = [*parts.read(early, True, True), *parts.read(values, False, True)]
+    reads += parts.read(rest, True, True) if waits else []
     names = tuple(tensor.name for tensor in reads)
     return parts.kernel("kernel", doc, before, inside, parts.shares("tl.program_id(0)"), reads=names)
 
@@ -345,7 +284,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
         following.append(Line(f"publish{suffix}({words} + member, {', '.join(pair)}, row_mask)"))
         heard = f"collect{suffix}({words} + members, row_mask & (members < CTAS_PER_ROW))"
         inside.append(Line(f"{', '.join(pair)} = {heard}"))
-    inside += [*parts.means(reductions), *parts.finish(names)]
+    inside += [*parts.means(reductions), *parts.finish(names, "member == 0")]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
     doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
     slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)

@@ -242,13 +242,21 @@ class _Search(Parts):
         """The cut, whose steps compute what others store for them themselves where that costs less.
 
         Both then read the same tensors once, and what only they read is not stored. In a forward whose backward
-        computes again what it has read, all that reads a rounded matrix goes on doing so.
+        computes again what it has read, all that reads a rounded matrix goes on doing so. Results that are computed
+        together merge with less than each by itself would, so that both are tried.
         """
         stored = self.storing(value.name for value in self.op.values if value.name in best.stored)
         groups = self.groups(stored)
         if groups is None or self.apart:
             return best
         exact = {name for name, one in stored.items() if one.dtype.rule == "compute" or not self.kept}
+        alone: list[_Group] = [((target,), self.part((target,), stored)) for targets, _ in groups for target in targets]
+        found = [self.merged_from(groups, stored, exact)]
+        if len(alone) > len(groups) and all(part.step for _, part in alone):
+            found.append(self.merged_from(alone, stored, exact))
+        return min([best, *found], key=lambda one: one.cost)
+
+    def merged_from(self, groups: list[_Group], stored: Stored, exact: set[str]) -> Cut:
         place = 0
         while place < len(groups):
             joint = self.merged_later(place, groups, stored, exact)
@@ -257,8 +265,27 @@ class _Search(Parts):
             else:
                 groups, stored = joint
                 place = 0
-        found = self.cut_of(groups, stored)
-        return min(best, found, key=lambda one: one.cost)
+        return self.cut_of(self.joined(groups, stored), stored)
+
+    def joined(self, groups: list[_Group], stored: Stored) -> list[_Group]:
+        """The groups, each computed with one before where that costs less and nothing in between is read."""
+        found: list[_Group] = []
+        made: list[set[str]] = []
+        for targets, part in groups:
+            reads = {*self.made_of(targets, stored).reads}
+            first = max((place + 1 for place, names in enumerate(made) if names & reads), default=0)
+            for place, (others, before) in enumerate(found[first:], first):
+                if self.needed(others[0], stored) != self.needed(targets[0], stored):
+                    continue
+                joint = self.part((*others, *targets), stored)
+                if joint.time < before.time + part.time:
+                    found[place] = (*others, *targets), joint
+                    made[place] |= {self.value_of(target) for target in targets}
+                    break
+            else:
+                found.append((targets, part))
+                made.append({self.value_of(target) for target in targets})
+        return found
 
     def merged_later(
         self, place: int, groups: list[_Group], stored: Stored, exact: set[str]

@@ -1,0 +1,127 @@
+"""Operators that map rows and at the same time sum over them, as the gradient by a weight does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+
+from ...lang.ir import Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lang.names import fresh
+from ...lang.rewrite import renamed_value
+from ...lowering.choices import Choices
+from ...lowering.space import row_space
+from ...lowering.tile import needed
+from ...passes.structure import Program, only_maps_and_reduces, reached
+
+
+@dataclass(frozen=True, slots=True)
+class SumsProgram(Program):
+    """An operator whose `sums` are over all axes but the columns, over which its other reductions are."""
+
+    sums: tuple[str, ...]
+
+    @property
+    def cols(self) -> tuple[str, ...]:
+        return self.over
+
+    @property
+    def reductions(self) -> tuple[Value, ...]:
+        return tuple(v for v in self.op.values if isinstance(v.node, Reduce) and v.name not in self.sums)
+
+    @property
+    def of_rows(self) -> dict[str, str]:
+        """What each reduction is called where a kernel before has computed it: a name of its own, if it is a result."""
+        results, taken = {result.output.name for result in self.op.results}, self.op.names
+        names = [value.name for value in self.reductions]
+        return {name: fresh(f"{name}_sum", taken) if name in results else name for name in names}
+
+    @property
+    def row_axes(self) -> tuple[str, ...]:
+        """The axes of the rows, in the order in which the kernels go along them."""
+        nodes = tuple(value.node for value in self.op.values if value.name not in self.sums)
+        mapped = tuple(result for result in self.op.results if result.output.name not in self.sums)
+        return row_space(replace(self.op, results=mapped), self.cols, nodes).row_axes
+
+
+def recognise_sums(op: Op) -> SumsProgram | None:
+    """The program, where an operator is of this kind: sums over all axes but the same few, beside results over all axes
+    and sums of rows. Not of integers, which are not added in the dtype of the computation.
+    """
+    if not only_maps_and_reduces(op):
+        return None
+    values = {value.name: value.node for value in op.values}
+    sums = _sums_of_columns(op, values)
+    mapped = [result for result in op.results if result not in sums]
+    if not sums or not mapped:
+        return None
+    cols, over = sums[0].axes, {*_reduced(values, sums[0])}
+    every = {*cols} | over
+    names = {result.output.name for result in sums}
+    nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
+    fits = all({*r.axes} == every or _is_row_sum(op, r.output.name, over) for r in mapped)
+    fits &= set() < {*cols} < every
+    for result in sums:
+        node = values[result.output.name]
+        assert isinstance(node, Reduce)
+        fits &= _adds_up(node) and result.axes == cols and {*node.over} == over
+    rows = [node for node in nodes if isinstance(node, Reduce)]
+    fits &= all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
+    fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))
+    fits &= not any(isinstance(node, Load) and node.at for node in nodes)
+    # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
+    lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
+    fits &= bool(rows) or lies_across or mapped[0].axes[: len(cols)] != cols
+    return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
+
+
+def _sums_of_columns(op: Op, values: Mapping[str, Node]) -> list[Result]:
+    """The results that are reductions; of those over two sets of axes, the ones that keep the last axis in memory."""
+    reduced = [result for result in op.results if isinstance(values[result.output.name], Reduce)]
+    if len({frozenset(_reduced(values, result)) for result in reduced}) == 1:
+        return reduced
+    widest = max((tensor.type.axes for tensor in op.inputs), key=len, default=())
+    return [result for result in reduced if {*widest[-1:]} & {*result.axes}]
+
+
+def _is_row_sum(op: Op, name: str, rows: Set[str]) -> bool:
+    """Whether a result is a sum of a row: 0, as the sums of columns, if nothing is added up. Not by way of a maximum,
+    with which the sum is better reduced at once.
+    """
+    node = op.value(name).node
+    found = [part for other in reached(op.refs, op.refs[name], ()) for part in walk(op.value(other).node)]
+    plain = all(part.kind in ("sum", "mean") for part in found if isinstance(part, Reduce))
+    return isinstance(node, Reduce) and _adds_up(node) and {*node.axes} == rows and plain
+
+
+def _adds_up(node: Reduce) -> bool:
+    return node.kind == "sum" and node.dtype.kind != "int"
+
+
+def _reduced(values: Mapping[str, Node], result: Result) -> tuple[str, ...]:
+    """The axes that a result is reduced over."""
+    node = values[result.output.name]
+    assert isinstance(node, Reduce)
+    return node.over
+
+
+def statistics(program: SumsProgram, name: str) -> Op | None:
+    """The operator that reduces the rows alone, for rows that are too long to be whole in registers."""
+    values = program.reductions
+    if not values:
+        return None
+    names = program.of_rows
+    found = tuple(renamed_value(value, names) for value in needed(program.op.values, names))
+    nodes = [node for value in found for node in walk(value.node)]
+    read = {node.name for node in nodes if isinstance(node, Load)}
+    op = program.op
+    paths = [path for value in values for path in Choices(op).paths[value.name]]
+    tests = [node for path in paths for test, _ in path for node in walk(test)]
+    params = {getattr(node, "name", "") for node in (*nodes, *tests)}
+    return replace(
+        op,
+        name=name,
+        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
+        params=tuple(param for param in op.params if param.name in params),
+        values=found,
+        by_row=frozenset(tensor for tensor in op.by_row if tensor in read) | {*names.values()},
+    )
