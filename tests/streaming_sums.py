@@ -41,6 +41,10 @@ def _exponentials(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *integers: 
     return e @ v / (e.sum(-1, keepdim=True) + 0.1)
 
 
+def _swin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+    return _cosine(q, k, v, table[..., apart(q, k).clamp(-8, 8) + 8], tau)
+
+
 # Numbers of documents tell which blocks are whole, and so do the other integers.
 DOCUMENTS = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]; limit:int32[B, M]; start:int32[B, N]"
 IN_ORDER = "kept = (of_q >= of_k) & (index(N) // 9 <= limit) & (index(M) // 9 >= start)\n"
@@ -160,6 +164,28 @@ CASES = {
         _kerple,
         by="q k v a b",
         steps=3,
+    ),
+    "means_without_nan": Case(
+        QKV,
+        "s = where(index(N) < index(M) - 3, sum(q * k, D) * 0.25, -inf)\no = nan_to_num(sum(softmax(s, N) * v, N))",
+        lambda q, k, v: torch.nan_to_num(torch.softmax(masked(scores(q, k), apart(q, k) > 3), -1) @ v),
+        by="",
+    ),
+    "limits_of_rows": Case(
+        f"{QKV}; limit:int32[B, M]",
+        f"s = where(index(N) <= limit, sum(q * k, D) * 0.25, -inf)\n{MEAN}",
+        lambda q, k, v, limit: (
+            torch.softmax(masked(scores(q, k), torch.arange(SIZES["N"]) <= limit[:, None, :, None]), -1) @ v
+        ),
+    ),
+    "normed_heads_and_a_table_that_is_mapped": Case(
+        f"{QKV}; table:T[H, P]; tau:T[H]",
+        "qn = q * rsqrt(sum(q * q, D) + 1e-6)\nbias = take(table, clamp(index(M) - index(N), -8, 8) + 8, P)\n"
+        "s = sum(qn * k, D) * exp(minimum(tau, 1.0)) + 4 * sigmoid(bias)\n" + MEAN,
+        _swin,
+        by="q k v table tau",
+        steps=4,
+        tiles="dtable_terms",
     ),
     "normed_heads_and_a_bias_that_is_mapped": Case(
         f"{QKV}; bias:T[H, M, N]; tau:T[H]",

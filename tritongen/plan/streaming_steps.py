@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -70,7 +70,7 @@ class StreamPlanner(Planner):
         taken = _made_by(steps)
         within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
         terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
-        steps += self.tiles(op, list(map(told_result, terms.values())), taken)
+        steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms.values())), taken))
         taken = _made_by(steps)
         behind = {own: [*values, *within.get(own, ())] for own, values in behind.items()}
         told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
@@ -190,6 +190,14 @@ def _of_same_batch(results: tuple[Result, ...], stream: Stream) -> list[tuple[Re
 
 def _made_by(steps: Sequence[Step]) -> set[str]:
     return {name for step in steps for name in _names(step.op.results)}
+
+
+def _read_by(op: Op, names: Iterable[str], steps: Sequence[Step]) -> list[Step]:
+    """Those of some steps that results of these names read, or others of the steps."""
+    after = _reading(op, [result for step in steps for result in step.op.results])
+    read = {name for value in needed(after.values, names) for name in reads(value.node)}
+    read.update(tensor.name for step in steps for tensor in step.op.inputs)
+    return [step for step in steps if not read.isdisjoint(_names(step.op.results))]
 
 
 def _names(results: tuple[Result, ...]) -> list[str]:
