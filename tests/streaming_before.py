@@ -25,7 +25,20 @@ def _features(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.exp(x @ w.mT - 0.5 * x.square().sum(-1, keepdim=True))
 
 
+def _absorbed(x: torch.Tensor, wk: torch.Tensor, c: torch.Tensor, wv: torch.Tensor) -> torch.Tensor:
+    q = torch.einsum("bmhd,hde->bhme", x, wk)
+    return torch.einsum("bhme,hek->bmhk", full(q, c[:, None], c[:, None]), wv)
+
+
 CASES = {
+    "projections_of_latent_queries_and_means": Case(
+        "x:T[B, M, H, D]; wk:T[H, D, E]; c:T[B, N, E]; wv:T[H, E, K]",
+        "q = sum(x * wk, D)\ns = sum(q * c, E) * 0.25\na = sum(softmax(s, N) * c, N)\no = sum(a * wv, E)",
+        _absorbed,
+        outputs="o:x[B, M, H, K]",
+        by="x wk c wv",
+        steps=7,
+    ),
     "functions_of_queries_keys_and_values": Case(
         QKV,
         "s = sum(sigmoid(q) * sigmoid(k), D)\no = sum(softmax(s, N) * sigmoid(v), N)",

@@ -45,8 +45,19 @@ def _swin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor
     return _cosine(q, k, v, table[..., apart(q, k).clamp(-8, 8) + 8], tau)
 
 
+def _forgotten(c: torch.Tensor) -> torch.Tensor:
+    return c[..., : SIZES["M"], None] - c[..., None, : SIZES["N"]]
+
+
+def _entropy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    s = masked(scores(q, k), LOWER)
+    p = torch.softmax(s, -1)
+    return p @ v, torch.logsumexp(s, -1) - (p * scores(q, k).tril()).sum(-1)
+
+
 # Numbers of documents tell which blocks are whole, and so do the other integers.
 DOCUMENTS = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]; limit:int32[B, M]; start:int32[B, N]"
+FORGOTTEN = "far = take(c, index(M), P) - take(c, index(N), P)\n"
 IN_ORDER = "kept = (of_q >= of_k) & (index(N) // 9 <= limit) & (index(M) // 9 >= start)\n"
 
 CASES = {
@@ -163,6 +174,31 @@ CASES = {
         "d = abs(index(M) - index(N))\ns = sum(q * k, D) * 0.25 - a * log(1 + exp(b) * d)\n" + MEAN,
         _kerple,
         by="q k v a b",
+        steps=3,
+    ),
+    "decay_of_each_step": Case(
+        f"{QKV}; c:T[B, H, P]",
+        f"{FORGOTTEN}s = where(index(N) <= index(M), sum(q * k, D) * exp(far), 0.0)\no = sum(s * v, N)",
+        lambda q, k, v, c: (q @ k.mT * _forgotten(c).tril().exp()).tril() @ v,
+        by="q k v c",
+        steps=3,
+    ),
+    "entropy": Case(
+        QKV,
+        "s = where(index(N) <= index(M), sum(q * k, D) * 0.25, -inf)\nlse = logsumexp(s, N)\np = exp(s - lse)\n"
+        "o = sum(p * v, N)\nh = lse - sum(p * where(index(N) <= index(M), s, 0.0), N)",
+        _entropy,
+        outputs="o:q; h:q",
+        steps=3,
+    ),
+    "means_of_numbers": Case(
+        f"{QKV}; w:T[B, H, N]",
+        f"{S}p = softmax(s, N)\no = sum(p * w * v, N) / (sum(p * abs(w), N) + 0.5)",
+        lambda q, k, v, w: (
+            (torch.softmax(scores(q, k), -1) @ (v * w[..., None]))
+            / (torch.softmax(scores(q, k), -1) @ w.abs()[..., None] + 0.5)
+        ),
+        by="q k v w",
         steps=3,
     ),
     "means_without_nan": Case(
