@@ -21,7 +21,40 @@ def _projected(x: torch.Tensor, z: torch.Tensor, *weights: torch.Tensor) -> torc
     return causal(*(torch.einsum("bnk,hdk->bhnd", one, by) for one, by in zip((x, z, z), weights, strict=True)))
 
 
+def _features(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.exp(x @ w.mT - 0.5 * x.square().sum(-1, keepdim=True))
+
+
+def _absorbed(x: torch.Tensor, wk: torch.Tensor, c: torch.Tensor, wv: torch.Tensor) -> torch.Tensor:
+    q = torch.einsum("bmhd,hde->bhme", x, wk)
+    return torch.einsum("bhme,hek->bmhk", full(q, c[:, None], c[:, None]), wv)
+
+
 CASES = {
+    "projections_of_latent_queries_and_means": Case(
+        "x:T[B, M, H, D]; wk:T[H, D, E]; c:T[B, N, E]; wv:T[H, E, K]",
+        "q = sum(x * wk, D)\ns = sum(q * c, E) * 0.25\na = sum(softmax(s, N) * c, N)\no = sum(a * wv, E)",
+        _absorbed,
+        outputs="o:x[B, M, H, K]",
+        by="x wk c wv",
+        steps=7,
+    ),
+    "functions_of_queries_keys_and_values": Case(
+        QKV,
+        "s = sum(sigmoid(q) * sigmoid(k), D)\no = sum(softmax(s, N) * sigmoid(v), N)",
+        lambda q, k, v: full(4 * torch.sigmoid(q), torch.sigmoid(k), torch.sigmoid(v)),
+        by="q k v",
+        steps=5,
+    ),
+    "exponentials_as_features": Case(
+        f"{QKV}; w:T[H, K, D]",
+        "fq = exp(sum(q * w, D) - 0.5 * sum(q * q, D))\nfk = exp(sum(k * w, D) - 0.5 * sum(k * k, D))\n"
+        "p = where(index(N) <= index(M), sum(fq * fk, K), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v, w: (_features(q, w) @ _features(k, w).mT).tril() @ v,
+        by="q k v w",
+        steps=6,
+        passes=6,
+    ),
     "values_of_two_layers": Case(
         f"{QKV}; first:T[B, H, N, E]; lam:T[]",
         "vv = lam * v + (1 - lam) * first\ns = sum(q * k, D) * 0.25\no = sum(softmax(s, N) * vv, N)",

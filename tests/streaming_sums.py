@@ -41,8 +41,23 @@ def _exponentials(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *integers: 
     return e @ v / (e.sum(-1, keepdim=True) + 0.1)
 
 
+def _swin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+    return _cosine(q, k, v, table[..., apart(q, k).clamp(-8, 8) + 8], tau)
+
+
+def _forgotten(c: torch.Tensor) -> torch.Tensor:
+    return c[..., : SIZES["M"], None] - c[..., None, : SIZES["N"]]
+
+
+def _entropy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    s = masked(scores(q, k), LOWER)
+    p = torch.softmax(s, -1)
+    return p @ v, torch.logsumexp(s, -1) - (p * scores(q, k).tril()).sum(-1)
+
+
 # Numbers of documents tell which blocks are whole, and so do the other integers.
 DOCUMENTS = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]; limit:int32[B, M]; start:int32[B, N]"
+FORGOTTEN = "far = take(c, index(M), P) - take(c, index(N), P)\n"
 IN_ORDER = "kept = (of_q >= of_k) & (index(N) // 9 <= limit) & (index(M) // 9 >= start)\n"
 
 CASES = {
@@ -160,6 +175,53 @@ CASES = {
         _kerple,
         by="q k v a b",
         steps=3,
+    ),
+    "decay_of_each_step": Case(
+        f"{QKV}; c:T[B, H, P]",
+        f"{FORGOTTEN}s = where(index(N) <= index(M), sum(q * k, D) * exp(far), 0.0)\no = sum(s * v, N)",
+        lambda q, k, v, c: (q @ k.mT * _forgotten(c).tril().exp()).tril() @ v,
+        by="q k v c",
+        steps=3,
+    ),
+    "entropy": Case(
+        QKV,
+        "s = where(index(N) <= index(M), sum(q * k, D) * 0.25, -inf)\nlse = logsumexp(s, N)\np = exp(s - lse)\n"
+        "o = sum(p * v, N)\nh = lse - sum(p * where(index(N) <= index(M), s, 0.0), N)",
+        _entropy,
+        outputs="o:q; h:q",
+        steps=3,
+    ),
+    "means_of_numbers": Case(
+        f"{QKV}; w:T[B, H, N]",
+        f"{S}p = softmax(s, N)\no = sum(p * w * v, N) / (sum(p * abs(w), N) + 0.5)",
+        lambda q, k, v, w: (
+            (torch.softmax(scores(q, k), -1) @ (v * w[..., None]))
+            / (torch.softmax(scores(q, k), -1) @ w.abs()[..., None] + 0.5)
+        ),
+        by="q k v w",
+        steps=3,
+    ),
+    "means_without_nan": Case(
+        QKV,
+        "s = where(index(N) < index(M) - 3, sum(q * k, D) * 0.25, -inf)\no = nan_to_num(sum(softmax(s, N) * v, N))",
+        lambda q, k, v: torch.nan_to_num(torch.softmax(masked(scores(q, k), apart(q, k) > 3), -1) @ v),
+        by="",
+    ),
+    "limits_of_rows": Case(
+        f"{QKV}; limit:int32[B, M]",
+        f"s = where(index(N) <= limit, sum(q * k, D) * 0.25, -inf)\n{MEAN}",
+        lambda q, k, v, limit: (
+            torch.softmax(masked(scores(q, k), torch.arange(SIZES["N"]) <= limit[:, None, :, None]), -1) @ v
+        ),
+    ),
+    "normed_heads_and_a_table_that_is_mapped": Case(
+        f"{QKV}; table:T[H, P]; tau:T[H]",
+        "qn = q * rsqrt(sum(q * q, D) + 1e-6)\nbias = take(table, clamp(index(M) - index(N), -8, 8) + 8, P)\n"
+        "s = sum(qn * k, D) * exp(minimum(tau, 1.0)) + 4 * sigmoid(bias)\n" + MEAN,
+        _swin,
+        by="q k v table tau",
+        steps=4,
+        tiles="dtable_terms",
     ),
     "normed_heads_and_a_bias_that_is_mapped": Case(
         f"{QKV}; bias:T[H, M, N]; tau:T[H]",

@@ -110,9 +110,17 @@ def test_docstrings_tell() -> None:
     assert "are stored" not in generate(plain)["op.py"]
 
 
-@pytest.mark.parametrize("compute", [CAUSAL + MEAN, "h = gelu(sum(q * k, D))\no = sum(h * v, N)"])
-def test_nothing_is_told_of_what_streams_and_of_what_is_no_attention(compute: str) -> None:
-    account = account_of(Case(QKV, compute, full, outputs="o:q[B, H, M, E]").spec(), {}, H100)
+@pytest.mark.parametrize(
+    ("more", "compute"),
+    [
+        ("", CAUSAL + MEAN),
+        ("", "h = gelu(sum(q * k, D))\no = sum(h * v, N)"),
+        # A bias is stored, which is a matmul with both axes.
+        ("; z:T[B, M, N, C]; w:T[C, H]", f"s = sum(q * k, D) + sum(z * w, C){MEAN}"),
+    ],
+)
+def test_nothing_is_told_of_what_streams_and_of_what_is_no_attention(more: str, compute: str) -> None:
+    account = account_of(Case(QKV + more, compute, full, outputs="o:q[B, H, M, E]").spec(), {}, H100)
     assert account.stored == ()
     assert "scores" not in as_text(account)
     assert as_data(account)["stored_scores"] == []

@@ -63,6 +63,11 @@ CASES: dict[str, tuple[str, str, str]] = {
         "s = sum(q * k, D)\nu = v * rsqrt(mean(v * v, N) + 1e-5)\ny = sum(sigmoid(s) * u, N)",
         "M, P",
     ),
+    "weights_over_the_number_of_keys": (
+        "q:M, D; k:N, D; v:N, P",
+        "p = square(relu(sum(q * k, D) + index(M) - index(N))) / size(N)\ny = sum(p * v, N)",
+        "M, P",
+    ),
     "attention_to_values_normed_along_keys": (
         "q:M, D; k:N, D; v:N, P",
         "s = sum(q * k, D)\nu = v * rsqrt(mean(v * v, N) + 1e-5)\ny = sum(softmax(s, N) * u, N)",

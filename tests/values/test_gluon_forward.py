@@ -25,6 +25,7 @@ from gluon_cases import (
     MEAN,
     OF_HEADS,
     POSITIONS_FIRST,
+    QKV,
     SINK,
     SLOPES,
     check,
@@ -374,6 +375,21 @@ def test_numbers(
     for _ in range(2 if IS_HOPPER else 1):
         o = operator.attend(q, k, v, *given, scale=0.125)
         torch.testing.assert_close(o.double(), wanted(s, every_v, *given), rtol=2e-2, atol=2e-2)
+    assert {*names} == {"attend_gluon_kernel"}
+
+
+def test_flags_of_rows_and_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and columns that meet all, as the first of a document do."""
+    flags = '\nof_q = "bool[..., M]"\nof_k = "bool[..., N]"'
+    compute = f's = "where((abs(index(M) - index(N)) <= 9) | of_q | of_k, sum(q * k, D) * scale, -inf)"\n{MEAN}'
+    operator, names = launching(spec_of(compute, QKV + flags), tmp_path, monkeypatch)
+    q, k, v = drawn((150, 16), (70, 16), (70, 16))
+    of_q, of_k = (torch.arange(n, device=DEVICE).expand(2, 3, n) % 31 == 3 for n in (150, 70))
+    apart = torch.arange(150, device=DEVICE)[:, None] - torch.arange(70, device=DEVICE)
+    s = q.double() @ k.double().mT * 0.25
+    s = s.masked_fill((apart.abs() > 9) & ~of_q[..., None] & ~of_k[..., None, :], -torch.inf)
+    o = operator.attend(q, k, v, of_q, of_k, scale=0.25)
+    torch.testing.assert_close(o.double(), torch.softmax(s, -1) @ v.double(), rtol=2e-2, atol=2e-2)
     assert {*names} == {"attend_gluon_kernel"}
 
 

@@ -63,6 +63,29 @@ z = "auto[B, M]"
 [grad]
 wrt = ["q", "k", "v"]
 """
+BOTH = """[op]
+name = "attend"
+[types]
+T = "float"
+[inputs]
+q = "T[B, M, D]"
+k = "T[B, N, D]"
+v = "T[B, N, E]"
+document = "int32[M]"
+other = "int32[L]"
+j = "T[B, L, D]"
+w = "T[B, L, E]"
+[compute]
+t = "where(document == other, sum(q * j, D) * 0.3, -inf)"
+of_t = "logsumexp(t, L)"
+s = "where(index(N) < index(M), sum(q * k, D) * 0.3, -inf)"
+of_s = "logsumexp(s, N)"
+o = "where(of_s == -inf, 0.0, sum(softmax(s, N) * v, N)) + where(of_t == -inf, 0.0, sum(softmax(t, L) * w, L))"
+[outputs]
+o = "q[B, M, E]"
+[grad]
+wrt = ["q", "k", "v", "j", "w"]
+"""
 RMS = "a * rsqrt(mean(a * a, E) + 1e-5)"
 LAYER = "(a - mean(a, E)) * rsqrt(var(a, E, correction=0) + 1e-5)"
 CAUSAL = "(index(L) - size(L) <= index(M) - size(M)) & (document == document) & (other == other)"
@@ -85,6 +108,11 @@ def test_only_the_second_has_rows_without_keys(
     check(SPEC.format(between=between, mask=mask, result=result, head=head), tmp_path, small)
 
 
+def test_each_of_two_has_rows_without_keys(tmp_path: Path, small: Callable[..., None]) -> None:
+    """Which the result asks the lse of each for: it is what gradients read of the first only if nothing else does."""
+    check(BOTH, tmp_path, small)
+
+
 def test_lse_of_rows_without_keys_beside_a_quotient(tmp_path: Path, small: Callable[..., None]) -> None:
     """It is minus infinity. Gradients are those of torch, since they store scores."""
     check(QUOTIENT, tmp_path, small, stores=True)
@@ -101,11 +129,12 @@ def check(text: str, folder: Path, small: Callable[..., None], stores: bool = Fa
     evaluated = Evaluated(text)
     lengths = {"B": 2, "M": 33, "N": 20, "L": 19, "D": 8, "E": 16, "F": 16, "...0": 1, "...1": 1}
     random = torch.Generator().manual_seed(0)
-    *floats, documents, others = evaluated.inputs
-    tensors = [torch.randn(evaluated.shape(one, lengths), generator=random, dtype=torch.float64) for one in floats]
-    tensors.append(torch.randint(0, 5, evaluated.shape(documents, lengths), generator=random, dtype=torch.int32))
-    tensors.append(torch.randint(0, 3, evaluated.shape(others, lengths), generator=random, dtype=torch.int32))
-    by = range(len(floats))
+    tensors = [torch.randn(evaluated.shape(one, lengths), generator=random).double() for one in evaluated.inputs]
+    for place, one in enumerate(evaluated.inputs):
+        if one.dtype == "int32":
+            high = 5 if one.name == "document" else 3
+            tensors[place] = torch.randint(0, high, tensors[place].shape, generator=random, dtype=torch.int32)
+    by = [place for place, one in enumerate(evaluated.inputs) if one.dtype != "int32"]
 
     def formula(without_lost: bool, *own: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return evaluated(lengths, own, {}, without_lost)

@@ -70,6 +70,17 @@ def test_an_optional_table_of_relative_positions(given: bool, tmp_path: Path, sm
     torch.testing.assert_close(found, case.torch(*qkv, table) if given else full(*qkv), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_an_optional_mask(given: bool, tmp_path: Path, small: Callable[..., None]) -> None:
+    """Whose flags are converted where matrices are float64."""
+    case = CASES["boolean_mask"]
+    operator = built(replace(case, inputs=f"{case.inputs} = true").spec(), tmp_path)
+    small(operator)
+    *qkv, mask = case.tensors(torch.float64)
+    found = operator.attend(*qkv, mask) if given else operator.attend(*qkv)
+    torch.testing.assert_close(found, case.torch(*qkv, mask) if given else full(*qkv), rtol=1e-9, atol=1e-9)
+
+
 def test_blocks_between_those_that_are_needed_are_skipped(tmp_path: Path, small: Callable[..., None]) -> None:
     """A NaN in one of them has no effect on rows that need the first positions and a window far behind these."""
     case = CASES["window_and_first"]

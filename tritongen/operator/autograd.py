@@ -83,7 +83,8 @@ def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backwa
     before = 0
     for step in backward.plan.steps:
         modules[step] = _module(backward, step, register, autotune, before)
-        before += sum(one.family.has_own_tables for one in step.family.steps(step.program))
+        every = step.family.steps(step.program) or ([step] if _suffix(step) == BACKWARD else [])
+        before += sum(one.family.has_own_tables for one in every)
     steps = tuple(_unconditional(step, modules[step].unread) for step in backward.plan.steps)
     backward = replace(backward, plan=replace(backward.plan, steps=steps))
     each = dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None)
@@ -104,7 +105,10 @@ def _module(backward: Backward, step: Step, register: str, autotune: bool, befor
     if backward.write != "backward" and step == backward.plan.steps[0]:
         host = partial(AheadHost, checked=backward.forward.op)
     extra = (*step.extra, *([IS_FAKE] if is_registered else []))
-    around = Around(f"_{step.op.name}", extra, _suffix(step), host, register, is_gradient=True, before=before)
+    tables = _suffix(step)
+    if step.family.has_own_tables and tables == BACKWARD and before:
+        tables = f"{tables}{before + 1}"
+    around = Around(f"_{step.op.name}", extra, tables, host, register, is_gradient=True, before=before)
     return module_of(step, around, autotune)
 
 

@@ -34,13 +34,14 @@ Kind = tuple[str, Lse]  # a mean, by the name of its sum; lse, by none
 class Logarithms:
     """Takes nodes of an operator apart that are made of sums of exponentials below the largest.
 
-    `raw` are that, the `total` and the sums of products with `matrices`, by name; `of_sums` are all values of these.
+    `raw` are that, the `total` and the sums of products with `matrices`, by name, or with numbers where there is none;
+    `of_sums` are all values of these.
     """
 
     op: Op
     total: str
     largest: Ref
-    matrices: Mapping[str, Load]
+    matrices: Mapping[str, Load | None]
     raw: set[str]
     of_sums: set[str]
     logs: dict[Lse, tuple[Node, Terms]]

@@ -51,7 +51,7 @@ class Outgoing:
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
     `name` is that of the gradient's operator, `whole` the forward; `known` is what steps so far have computed and read
-    besides. Of all that the forward has computed before, `dtypes` has the dtypes.
+    besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values `kept`.
     """
 
     seeds: Mapping[str, Input]
@@ -61,6 +61,7 @@ class Outgoing:
     whole: Op
     known: tuple[Input, ...] = ()
     dtypes: Mapping[str, Dtype] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -108,15 +109,15 @@ class MeansOfRows:
         """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
         where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
 
-        It has the name of lse, unless results are made of that beside the means. Where what divides means is a sum of
-        exponentials that have a weight, it is the largest, and there is a factor beside it.
+        It has the name of lse, unless that is kept, or results are made of it beside the means. Where what divides
+        means is a sum of exponentials that have a weight, it is the largest, and there is a factor beside it.
         """
         if self.total:
             self.add_factor()
             return
         ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.matrices else v for v in self.op.values)
         roots = {name for result in self.op.results for name in references(result.node)}
-        if any(value.name == self.lse for value in needed(tuple(ends), roots)):
+        if self.lse in self.outgoing.kept or any(value.name == self.lse for value in needed(tuple(ends), roots)):
             self.shift = self.fresh(f"{self.lse}_or_inf")
         else:
             self.shift = self.lse
@@ -149,7 +150,8 @@ class MeansOfRows:
             if name not in ends or name in found:
                 return {}
             matrix = self.matrices.get(name)
-            if matrix is not None and not self.is_alike(result, matrix):
+            exact = name == self.lse or name in self.sums
+            if not exact and (matrix is None or not self.is_alike(result, matrix)):
                 return {}
             found[name] = result
         return found

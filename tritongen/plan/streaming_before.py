@@ -119,6 +119,7 @@ class _Streams:
             fresh(self.outgoing.name, {*self.named}),
             self.op,
             tuple(known.values()),
+            kept=outgoing.kept.union(before),
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
 

@@ -142,10 +142,11 @@ class _Planner(MeansOfRows):
             return w, applied("mul", gradient, w)
 
         for mean in means:
-            assert mean.matrix is not None
-            product = applied("mul", mean.seed, mean.matrix)
-            axes = tuple(axis for axis in score.axes if axis not in mean.own)
-            term: Node = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
+            term: Node = mean.seed
+            if mean.matrix is not None:
+                product = applied("mul", mean.seed, mean.matrix)
+                axes = tuple(axis for axis in score.axes if axis not in mean.own)
+                term = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
             if weight := self.weights[mean.name]:
                 if less is not None and weight == self.weight:
                     term, less = applied("sub", term, less), None
@@ -159,7 +160,8 @@ class _Planner(MeansOfRows):
         ds = named("ds", applied("mul", p, dp if less is None else applied("sub", dp, less)))
         result(score, Ref(ds.name, score.axes, score.dtype))
         for mean in means:
-            assert mean.matrix is not None
+            if mean.matrix is None:
+                continue
             factor = weighted.get(mean.name, p)
             product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
             over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
@@ -186,7 +188,7 @@ class _Planner(MeansOfRows):
         node: Node | None = None
         for mean, seed in gradients.items():
             product = applied("mul", seed, mean.load)
-            term = Reduce("sum", product, mean.own, self.rows, product.dtype)
+            term = Reduce("sum", product, mean.own, self.rows, product.dtype) if mean.own else product
             node = term if node is None else applied("add", node, term)
         assert node is not None
         node = node if less is None else applied("sub", node, less)

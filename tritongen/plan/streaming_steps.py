@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -54,7 +54,7 @@ class StreamPlanner(Planner):
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
         along = (self.stream.rows, self.stream.streamed)
-        op, parts = _sums_in_parts(scattered_named(self.op), self.stream)
+        op, parts = _sums_in_parts(scattered_named(self.op), results, self.stream)
         behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
         every = (*(result for result in results if not behind[result.output.name]), *map(told_result, parts))
         steps: list[Step] = []
@@ -70,7 +70,7 @@ class StreamPlanner(Planner):
         taken = _made_by(steps)
         within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
         terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
-        steps += self.tiles(op, list(map(told_result, terms.values())), taken)
+        steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms.values())), taken))
         taken = _made_by(steps)
         behind = {own: [*values, *within.get(own, ())] for own, values in behind.items()}
         told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
@@ -192,6 +192,14 @@ def _made_by(steps: Sequence[Step]) -> set[str]:
     return {name for step in steps for name in _names(step.op.results)}
 
 
+def _read_by(op: Op, names: Iterable[str], steps: Sequence[Step]) -> list[Step]:
+    """Those of some steps that results of these names read, or others of the steps."""
+    after = _reading(op, [result for step in steps for result in step.op.results])
+    read = {name for value in needed(after.values, names) for name in reads(value.node)}
+    read.update(tensor.name for step in steps for tensor in step.op.inputs)
+    return [step for step in steps if not read.isdisjoint(_names(step.op.results))]
+
+
 def _names(results: tuple[Result, ...]) -> list[str]:
     return [result.output.name for result in results]
 
@@ -222,17 +230,23 @@ def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
     return replace(op, inputs=(*inputs, *others), values=(delta, *values))
 
 
-def _sums_in_parts(op: Op, stream: Stream) -> tuple[Op, tuple[Value, ...]]:
+def _sums_in_parts(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op, tuple[Value, ...]]:
     """The operator, whose sums of scores over more than one axis are sums of parts; and the parts.
 
-    Those are summed along what streams, or else along the rows, and have all the other axes of the scores.
+    Those are summed along what streams, or else along the rows, and have all the other axes of the scores. So are sums
+    over one of these axes, of which something along neither is made, as by positions that are taken.
     """
     op = name_reductions(op)
     taken = op.names
     values: list[Value] = []
     parts: list[Value] = []
     along = (stream.streamed, stream.rows)
+    apart = {value.name for value in needed(op.values, [r.output.name for r in results if not {*along} & {*r.axes}])}
     for value in op.values:
+        if value.name in apart and _is_along(value.node, stream):
+            parts.append(value)
+            values.append(value)
+            continue
         node = _at_once(op, value.node, stream)
         if isinstance(node, Reduce) and _is_of_scores(node, stream):
             axis = next(axis for axis in along if axis in node.over)
@@ -348,6 +362,13 @@ def _is_of_scores(node: Reduce, stream: Stream) -> bool:
     is_sum = node.kind == "sum" and len(node.over) > 1 and bool({stream.rows, stream.streamed} & set(node.over))
     is_sum &= not {*node.over} <= {*stream.positions}
     return is_sum and _has_axes_of_scores(node.arg, stream)
+
+
+def _is_along(node: Node, stream: Stream) -> bool:
+    """Whether a node is a sum of scores along the rows, or along what streams."""
+    if not isinstance(node, Reduce) or node.kind != "sum" or node.over not in ((stream.rows,), (stream.streamed,)):
+        return False
+    return _has_axes_of_scores(node.arg, stream)
 
 
 def _has_axes_of_scores(node: Node, stream: Stream) -> bool:

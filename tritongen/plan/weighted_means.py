@@ -31,7 +31,8 @@ from .logarithms import Kind, Logarithms, Lse, Terms, plus
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A value that is a mean of rows of a matrix, with what these are multiplied by in the sum, if anything.
+    """A value that is a mean of rows of a matrix, with what these are multiplied by in the sum, if anything; or of that
+    alone, which may be made of scores.
 
     Or a plain sum, of which no factor is a probability.
     """
@@ -80,10 +81,11 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
             return None
         if len(every) == len(others):
             continue
-        if len(every) - len(others) > 1 or score.name in made_of:
+        if len(every) - len(others) > 1 or (one.matrix is not None and score.name in made_of):
             return None
         weights[one.name] = product_of(tuple(others)) if others else None
-    totals = [one.name for one in stream.sums if one.matrix is None and one.name in weights]
+    of_rows = [one.name for one in stream.sums if one.matrix is None and one.name in weights]
+    totals = [name for name in of_rows if weights[name] is None] or of_rows
     if len(totals) != 1:
         return None
     found = _Finder(op, stream, totals[0], weights, taken).found(score)
@@ -121,7 +123,7 @@ class _Finder(Logarithms):
         self.op, self.total, self.weights, self.is_plain = op, total, weights, is_plain
         self.again = partial(_Finder, op, stream, total, weights, taken, is_plain=True)
         self.largest = Ref(stream.largest, largest.axes, largest.dtype)
-        self.matrices = {one.name: one.matrix for one in stream.sums if one.matrix is not None and one.name in weights}
+        self.matrices = {one.name: one.matrix for one in stream.sums if one.name in weights and one.name != total}
         self.sums = {one.name: one.matrix for one in stream.sums if one.name not in weights}
         self.raw = {total, stream.largest, *self.matrices}
         self.taken = op.names.union(taken)

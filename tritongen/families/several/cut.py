@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ...lang.ir import Op, Reduce, Result, Scan, Value
-from ...passes.structure import reached, with_read_values
+from ...passes.contractions import sides_of
+from ...passes.structure import reached, references, with_read_values
 from ...spec.types import FLOATS
 from ..family import Step
 from ..streaming.stored import attentions
@@ -111,8 +112,8 @@ def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | Non
 
 def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
     """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
-    lines and reductions, and all reductions; the first two also but what an attention is made of by way of its scores,
-    as by an lse with a sink.
+    lines and the matrices of attentions, all lines and reductions, and all reductions; the first three also but what an
+    attention is made of by way of its scores, as by an lse with a sink.
     """
     found, scores = tuple(attentions(op)), {value.name for value in _crossing(op)}
     others = [value for value in op.values if value.name in names and value.name not in scores]
@@ -121,7 +122,10 @@ def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tupl
     inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
     outside = [value for value in others if value.name not in inside]
     reductions = tuple(v.name for v in others if isinstance(v.node, Reduce))
-    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept)]
+    products = [node for one in found for node in (op.value(one.score).node, one.total.node)]
+    sides = (side for node in products for side in (sides_of(op, node) or ())[:2])
+    matrices = {name for side in sides for name in references(side)}
+    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept, matrices)]
     return [*lines, tuple(v.name for v in others if v.source or v.name in reductions), reductions] if found else []
 
 

@@ -230,8 +230,9 @@ class Blocks:
         if self.is_paged:
             first, last = self.ends
         begin = first if first == "0" else f"{operand(first)} // BLOCK_N * BLOCK_N"
-        says = "What streams is needed from the first to the last block that has anything in common with the tile."
-        lines = [Line("tile_met = tl.minimum(tile, n_rows - 1)", says), *self.compared_lines(self.rows, integers)]
+        lines = self.compared_lines(self.rows, integers)
+        if lines:
+            lines.insert(0, Line("tile_met = tl.minimum(tile, n_rows - 1)"))
         if not self.is_paged:
             lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
         lines += [Line("first_met = tl.full([32], end, tl.int64)"), Line("last_met = tl.zeros([32], tl.int64)")]
@@ -259,7 +260,8 @@ class Blocks:
             lines.append(Line("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))
             without = "tl.where(tl.sum(in_full, 0) == last_full - first_full, last_full, 0)"
             lines.append(Line(f"last_full = {without}", says))
-        return lines
+        says = "What streams is needed from the first to the last block that has anything in common with the tile."
+        return [replace(lines[0], comment=says), *lines[1:]]
 
     def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:
         """The least and the greatest of the integers along an axis: of the tile, or of each block."""

@@ -14,6 +14,7 @@ from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute
+from ...lowering.tile import Tile
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
@@ -95,6 +96,10 @@ class Vectors(Places):
         lines = Places.reads(self, tensor)
         behind = "[:, None]" if self.stream.rows in tensor.type.axes else ""
         return [replace(line, text=f"{line.text}{behind}") for line in lines]
+
+    def widen(self, tensor: Input) -> str:
+        # Matrices are half precision, beside which flags are passed as they are.
+        return Tile.widen(self, tensor)
 
 
 @dataclass

@@ -175,8 +175,13 @@ class StreamingModule(Common):
         is_wide = other and "float64" in self.op.input(other).type.dtypes
         matrices = [load.name for load in self.stream.matrices if is_wide and of_bytes(self.op, load)]
         op = self.pages.joined(self.op) if self.pages else self.op
-        flags = [tensor.name for tensor in self.op.inputs if may_be_wide(op, self.stream, tensor)]
-        return [*((name, f"{name}.double()") for name in matrices), *((name, f"{name}.int()") for name in flags)]
+        flags = [tensor for tensor in self.op.inputs if may_be_wide(op, self.stream, tensor)]
+        widened = [(name, f"{name}.double()") for name in matrices]
+        for name, default in ((flag.name, flag.default) for flag in flags):
+            widened.append(
+                (name, f"{name}.int()" if default is None else f"{name} if {name} is None else {name}.int()")
+            )
+        return widened
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""
@@ -266,7 +271,9 @@ class StreamingModule(Common):
         for result in self.op.results:
             name, axes = result.output.name, result.axes
             every.append((name, self.seen(name, axes), len(axes) - n_batch))
-        return [one for one in every if f"{one[0]}_ptr" in kernel.names]
+        # A kernel may be passed a tensor for its dtype alone.
+        stepped = {name for name, place, _ in (one.value.partition("_heads[") for one in kernel.arguments) if place}
+        return [one for one in every if one[0] in stepped]
 
     def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
         """The tensors, integers and params of a launch; `sizes` are those that are folded."""

@@ -48,19 +48,28 @@ def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str]
     return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
 
 
-def attentions(op: Op) -> Iterator[Attention]:
-    """The attentions in an operator, whether or not any kernel streams them."""
+def attentions(op: Op) -> list[Attention]:
+    """The attentions in an operator, whether or not any kernel streams them.
+
+    What is summed to scores, such as exponentials of a projection in linear attention, are features, and no weights.
+    """
+    found = [*_attentions(op)]
+    scores = {one.score for one in found}
+    return [one for one in found if one.total.name not in scores]
+
+
+def _attentions(op: Op) -> Iterator[Attention]:
     refs = op.refs
     for total in op.values:
         sides = sides_of(op, total.node)
         if sides is None or not isinstance(total.node, Reduce):
             continue
-        for side in sides[:2]:
+        for side, matrix in (sides[:2], sides[1::-1]):
             inside = reached(refs, references(side), ())
             for score in (value for value in op.values if value.name in inside):
                 above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
                 nodes = [side, *(op.value(name).node for name in above)]
-                axes = _axes(op, score.node, total.node)
+                axes = _axes(op, score.node, total.node, matrix)
                 if axes is None or not _are_of_attention(nodes, above | {score.name}, axes):
                     continue
                 products = (node for name in above if is_product(op, node := op.value(name).node))
@@ -68,14 +77,14 @@ def attentions(op: Op) -> Iterator[Attention]:
                     yield Attention(total, score.name, *axes)
 
 
-def _axes(op: Op, score: Node, total: Reduce) -> tuple[str, str] | None:
-    """The rows of scores, and the axis of them that is summed; None for what is no matmul of both."""
+def _axes(op: Op, score: Node, total: Reduce, matrix: Node) -> tuple[str, str] | None:
+    """The rows of scores, which the matrix lacks, and the axis that is summed; None for what is no matmul of both."""
     sides = sides_of(op, score)
     if sides is None:
         return None
     own = [{*one.axes} - {*other.axes, BATCH} for one, other in (sides[:2], sides[1::-1])]
     for rows, columns in (own, own[::-1]):
-        found = [by_likelihood(op, one) for one in (rows & {*total.axes}, columns & {*total.over})]
+        found = [by_likelihood(op, one) for one in ((rows & {*total.axes}) - {*matrix.axes}, columns & {*total.over})]
         if all(found):
             return found[0][0], found[1][0]
     return None

@@ -151,7 +151,12 @@ class Finder(Factors):
             factors = list(self.factors(node.arg))
             inside = [factor for factor, is_divisor in factors if not is_divisor and self.streams(factor)]
             divisors = [factor for factor, is_divisor in factors if is_divisor and self.streams(factor)]
-            outside = [*((factor, d) for factor, d in factors if not self.streams(factor)), *count]
+            outside = [
+                (self.outside(factor, is_divisor, node.over), is_divisor)
+                for factor, is_divisor in factors
+                if not self.streams(factor)
+            ]
+            outside += count  # A mean of nothing is NaN.
             if divisors or not inside or any(set(f.axes) & set(node.over) for f, _ in outside):
                 raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
             matrices = [factor for factor in inside if self.is_matrix(factor, inside)]
@@ -165,14 +170,14 @@ class Finder(Factors):
             if known in same:
                 first = same[known]
                 whole = Ref(first, self.sum_axes(values, first), node.dtype)
-                values.append(replace(value, node=self.scaled(whole, outside, node.over)))
+                values.append(replace(value, node=_scaled(whole, outside)))
                 continue
             name = value.name
             dot = dot_of(node, tuple(inside))
             if outside:
                 name = fresh(f"{value.name}_dot", self.taken)
                 values.append(Value(name, dot, ""))
-                values.append(replace(value, node=self.scaled(Ref(name, dot.axes, dot.dtype), outside, node.over)))
+                values.append(replace(value, node=_scaled(Ref(name, dot.axes, dot.dtype), outside)))
             else:
                 values.append(replace(value, node=dot))
             matrix = unconverted(self.op, matrices[0]) if matrices else None
@@ -186,13 +191,10 @@ class Finder(Factors):
     def sum_axes(self, values: list[Value], name: str) -> tuple[str, ...]:
         return next(value.node.axes for value in values if value.name == name)
 
-    def scaled(self, total: Node, outside: Sequence[tuple[Node, bool]], over: tuple[str, ...]) -> Node:
-        """A sum over some axes times the factors that it does not meet, or divided by them."""
-        for factor, is_divisor in outside:
-            may_be_undefined = self.is_summed(factor) or undefined_over(self.op, factor)
-            factor = unless_empty(factor, *over) if may_be_undefined else factor
-            total = applied("div" if is_divisor else "mul", total, factor)
-        return total
+    def outside(self, factor: Node, is_divisor: bool, over: tuple[str, ...]) -> Node:
+        """A factor of the terms of a sum over some axes, or a divisor, as it multiplies the sum."""
+        may_be_undefined = self.is_summed(factor) or undefined_over(self.op, factor, is_divisor)
+        return unless_empty(factor, *over) if may_be_undefined else factor
 
     def is_matrix(self, factor: Node, inside: Sequence[Node]) -> bool:
         """Whether a factor is an input, with an axis that the others lack, who have one that it lacks."""
@@ -375,6 +377,13 @@ def is_below(node: Node) -> bool:
         case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
             return set(y.axes) < set(x.axes)
     return False
+
+
+def _scaled(total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
+    """A sum times some factors, or divided by them."""
+    for factor, is_divisor in outside:
+        total = applied("div" if is_divisor else "mul", total, factor)
+    return total
 
 
 def _over(value: Value) -> tuple[str, ...]:
