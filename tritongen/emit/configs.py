@@ -38,6 +38,7 @@ class Traffic:
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
+    once: bool = False  # whether no such row is read again, for what it reduces to
     taps: int = 0  # of a window, for each of which rows are summed
     strided: bool = False  # whether columns of these lie apart in some tensors
     summing: Summing | None = None  # of matmuls
@@ -90,8 +91,12 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Two sums of so long a row take half of all registers.
-WHOLE_SEVERAL = WHOLE[:-1]
+# Rows that are read once wait for one another's sums alone: more of them at a time wait less.
+WHOLE_ONCE = (
+    WHOLE[0],
+    Config(16, block_n=2048, block=4096, stages=3),
+    *WHOLE[-2:],
+)
 SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
 # Of tensors that are not laid out alike, each is read or written in lines of 128 bytes.
 SUMS_STRIDED = (*SUMS, *tiles((64, 64)))
@@ -157,6 +162,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
         any(one.online for one in rows),
         any(one.in_place for one in rows),
         max(one.sums for one in traffic),
+        all(one.once for one in traffic if "whole" in one.kinds),
         max(one.taps for one in traffic),
         any(one.strided for one in traffic),
         col_dims=max(one.col_dims for one in traffic),
@@ -170,7 +176,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "flat": FLAT,
         "tile": TILES[traffic.windows],
         "registers": registers(traffic),
-        "whole": WHOLE_SEVERAL if traffic.sums > 1 else WHOLE,
+        "whole": whole(traffic),
         "sums": SUMS_STRIDED if traffic.strided else SUMS,
         "loop": loop(traffic),
         "pairs": PAIRS,
@@ -188,6 +194,12 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         warps = tuple(Config(number) for number in schedule.num_warps or (4, 8, 16, 32))
         found.append(Table(f"WARPS{suffix}", "warps", warps))
     return tuple(found)
+
+
+def whole(traffic: Traffic) -> tuple[Config, ...]:
+    configs = WHOLE_ONCE if traffic.once else WHOLE
+    # Two sums of so long a row take half of all registers.
+    return configs[:-1] if traffic.sums > 1 else configs
 
 
 def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table:

@@ -24,7 +24,7 @@ class SumsModule(RowSizes):
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
         given = _given(program, rows) if rows else program.op
         self.plan: SumsKernels = plan_sums(program, given)
-        self.sums, self.rows = program.sums, rows
+        self.sums, self.rows, self.once = program.sums, rows, not program.waits
         kernels = [one.kernel for one in (self.plan.whole, self.plan.shared, self.plan.tiles) if one is not None]
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
@@ -58,7 +58,8 @@ class SumsModule(RowSizes):
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         extra |= self.known_with((plan.whole or plan.tiles).kernel, self.sums)
-        return Module(self.view(extra), Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous)))
+        traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
+        return Module(self.view(extra), traffic)
 
     @property
     def contiguous(self) -> str:

@@ -29,6 +29,12 @@ class SumsProgram(Program):
         return tuple(v for v in self.op.values if isinstance(v.node, Reduce) and v.name not in self.sums)
 
     @property
+    def waits(self) -> bool:
+        """Whether anything is computed of what the rows reduce to."""
+        names = {value.name for value in self.reductions}
+        return any(value.node.references & names for value in self.op.values)
+
+    @property
     def of_rows(self) -> dict[str, str]:
         """What each reduction is called where a kernel before has computed it: a name of its own, if it is a result."""
         results, taken = {result.output.name for result in self.op.results}, self.op.names
