@@ -110,6 +110,17 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return first if first.data_ptr() <= second.data_ptr() else second
 
 
+def compiled_right(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a launch, with two warps instead of one beside int64 offsets.
+
+    Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a register together, of
+    which one is left over from another layout.
+    """
+    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
+        return options | {"num_warps": 2}
+    return options
+
+
 def run(
     key: Key | None,
     kernel: Any,
@@ -130,10 +141,7 @@ def run(
     """
     if config is not None:
         options |= {**config.kwargs, "num_warps": config.num_warps}
-    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
-        # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two
-        # halves of a register together, of which one is left over from another layout.
-        options["num_warps"] = 2
+    options = compiled_right(options)
     device = device_of(tensors)
     with on_device(device):
         own = (made(),) if made else ()
@@ -298,6 +306,7 @@ def run_named(
 
     Its first tensors are called by `names`, and the other arguments by their own names.
     """
+    options = compiled_right(options)
     with on_device(device_of(args)):
         compiled = kernel[grid](*args, **options)
     if compiled is None or not is_replayed(device_of(args)):

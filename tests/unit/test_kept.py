@@ -56,7 +56,7 @@ SAMPLE = {
         "y z",
     ),
     "distances": Kept("a:M, K; b:N, K", "y = sqrt(sum((a - b) ** 2, K))", "y", 0, 0, 10),
-    "cosines": Kept("a:M, K; b:N, K", "y = sum(a * b, K) / (norm(a, K) * norm(b, K))", "y y_sum_2 y_sum_3", 0, 2, 14),
+    "cosines": Kept("a:M, K; b:N, K", "y = sum(a * b, K) / (norm(a, K) * norm(b, K))", "y y_sum_2 y_sum_3", 0, 2, 12),
     "losses_of_cosines": Kept(
         "a:M, K; b:N, K",
         "u = a / norm(a, K)\nv = b / norm(b, K)\ny = logsumexp(sum(u * v, K), N)",

@@ -49,3 +49,22 @@ def test_negative_numbers_beside_unsigned_integers(tmp_path: Path, declared: str
     w = torch.where(x > 1, x, torch.tensor(255, dtype=torch.uint8))
     found = operator({"x": f"{declared}[N]"}, lines, tmp_path)(x)
     torch.testing.assert_close(found, (w, x.clamp(-2, 1), x - 3, x.clamp(max=253)))
+
+
+@pytest.mark.parametrize("declared", ["uint8", "number"])
+def test_negative_numbers_among_floats_beside_unsigned_integers(tmp_path: Path, declared: str) -> None:
+    """Which stay negative."""
+    lines = {"d": "x / -2", "a": "atan2(x, -1)", "w": "where(x > 1, f, -1)", "c": "clamp(f, -1, x)"}
+    x, f = torch.tensor([0, 1, 2, 250], dtype=torch.uint8), torch.tensor([-3.0, 0.5, -0.5, 7.0])
+    found = operator({"x": f"{declared}[N]", "f": "float[N]"}, lines, tmp_path)(x, f)
+    y = x.float()
+    wanted = y / -2, torch.atan2(y, -torch.ones(4)), torch.where(x > 1, f, -1.0), torch.minimum(f.clamp(min=-1), y)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_sums_of_numbers_beside_what_is_mapped(tmp_path: Path) -> None:
+    """In rows past the last, what is added to a sum is no float where the numbers are integers."""
+    lines = {"y": "x * 2", "s": "sum(x + 1, M)", "t": "sum(x + 1, N)"}
+    x = torch.full((3, 5), 2**40 + 1)
+    found = operator({"x": "number[M, N]"}, lines, tmp_path)(x)
+    torch.testing.assert_close(found, (x * 2, (x + 1).sum(0), (x + 1).sum(1)))

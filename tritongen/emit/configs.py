@@ -38,7 +38,7 @@ class Traffic:
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
-    once: bool = False  # whether no such row is read again, for what it reduces to
+    once: bool = False  # whether each row is read once, since nothing depends on its reductions
     taps: int = 0  # of a window, for each of which rows are summed
     strided: bool = False  # whether columns of these lie apart in some tensors
     summing: Summing | None = None  # of matmuls
@@ -91,7 +91,7 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Rows that are read once wait for one another's sums alone: more of them at a time wait less.
+# Rows that are read once: an iteration waits only for its reduction across warps, so larger tiles are faster.
 WHOLE_ONCE = (
     WHOLE[0],
     Config(16, block_n=2048, block=4096, stages=3),
@@ -197,6 +197,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
 
 
 def whole(traffic: Traffic) -> tuple[Config, ...]:
+    """The tiles of whole rows."""
     configs = WHOLE_ONCE if traffic.once else WHOLE
     # Two sums of so long a row take half of all registers.
     return configs[:-1] if traffic.sums > 1 else configs

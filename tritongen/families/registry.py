@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -124,7 +125,8 @@ def _told_of_line(op: Op, mistake: Mistake) -> Mistake:
     if name not in {value.name for value in op.values}:
         return mistake
     line = line_of(op, op.value(name))
-    return replace(mistake, message=mistake.message.replace(name, line, 1), key=("compute", line))
+    message = re.sub(rf"\b{re.escape(name)}\b", lambda _: line, mistake.message, count=1)
+    return replace(mistake, message=message, key=("compute", line))
 
 
 def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:

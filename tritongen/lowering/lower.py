@@ -284,7 +284,7 @@ class Lowering:
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
             elif self.numbers.rounds(given) and compares(template, arg.name):
                 value = self.numbers.full(value)
-            elif unsigned := self.numbers.unsigned_beside(given, node):
+            elif unsigned := self.numbers.unsigned_beside(given, row.accepts, node):
                 value = self.wrapped(value, unsigned)
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
@@ -313,7 +313,7 @@ class Lowering:
 
     def element_types(self, dtype: Dtype) -> list[ast.expr]:
         """The dtype in which the tensors that a value is made of came, if it is the same for all."""
-        inputs = [self.op.input(name) for name in dtype.of if name in map(_name, self.op.inputs)]
+        inputs = [tensor for tensor in self.op.inputs if tensor.name in dtype.of]
         kinds = {tensor.type.variable or tensor.name for tensor in inputs}
         if len(kinds) != 1 or len(inputs) != len(dtype.of):
             return []
@@ -380,10 +380,6 @@ class Lowering:
     def new_name(self, name: str) -> str:
         done = {line.assigned for line in self.pending}
         return numbered(f"{self.target}_{name}", self.op.names | done)
-
-
-def _name(tensor: Input) -> str:
-    return tensor.name
 
 
 def load_default(tensor: Input) -> str:

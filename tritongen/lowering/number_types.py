@@ -30,12 +30,15 @@ class NumberTypes:
         lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
         return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
 
-    def unsigned_beside(self, node: Node, call: Call) -> tuple[str, ...]:
+    def unsigned_beside(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
         """What the integers promote from that a negative number meets, if it may be uint8, which Triton refuses."""
         if not (isinstance(node, Constant) and isinstance(node.value, int) and node.value < 0):
             return ()
+        values = call.args[accepts == "where" :]
+        if accepts == "float" or any(arg.dtype.kind == "float" for arg in values):
+            return ()
         inputs = {tensor.name: tensor.type.dtypes for tensor in self.op.inputs}
-        leaves = dict.fromkeys(leaf for arg in call.args if arg.dtype.kind in ("int", "any") for leaf in arg.dtype.of)
+        leaves = dict.fromkeys(leaf for arg in values if arg.dtype.kind in ("int", "any") for leaf in arg.dtype.of)
         return tuple(leaves) if any("uint8" in inputs.get(leaf, (leaf,)) for leaf in leaves) else ()
 
     def rounds(self, node: Node) -> bool:

@@ -287,7 +287,7 @@ class Tile:
         # What lies over an input has been read for the last time.
         policy = ', eviction_policy="evict_first"' if result.over else ""
         store = f"tl.store({address}, {value}{f', mask={mask}' if mask else ''}{policy})"
-        conditions = [f"{mine.pointer} is not None"] * mine.optional + [where] * bool(where)
+        conditions = [*filter(None, (f"{mine.pointer} is not None" if mine.optional else "", where))]
         return [Line(f"if {' and '.join(conditions)}:"), Line(f"    {store}")] if conditions else [Line(store)]
 
     # What the lowering asks

@@ -51,7 +51,7 @@ class SumsProgram(Program):
 
 def recognise_sums(op: Op) -> SumsProgram | None:
     """The program, where an operator is of this kind: sums over all axes but the same few, beside results over all axes
-    and sums of rows. Not of integers, which are not added in the dtype of the computation.
+    and sums of rows. Of floats alone, which are added in the dtype of the computation.
     """
     if not only_maps_and_reduces(op):
         return None
@@ -95,12 +95,12 @@ def _is_row_sum(op: Op, name: str, rows: Set[str]) -> bool:
     """
     node = op.value(name).node
     found = [part for other in reached(op.refs, op.refs[name], ()) for part in walk(op.value(other).node)]
-    plain = all(part.kind in ("sum", "mean") for part in found if isinstance(part, Reduce))
+    plain = all(part.kind in ("sum", "mean", "var") for part in found if isinstance(part, Reduce))
     return isinstance(node, Reduce) and _adds_up(node) and {*node.axes} == rows and plain
 
 
 def _adds_up(node: Reduce) -> bool:
-    return node.kind == "sum" and node.dtype.kind != "int"
+    return node.kind == "sum" and node.dtype.kind == "float"
 
 
 def _reduced(values: Mapping[str, Node], result: Result) -> tuple[str, ...]:

@@ -13,25 +13,19 @@ scores there are is.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import combinations
 
-from ...lang.ir import Op, Reduce, Result, Scan, Value
-from ...passes.contractions import sides_of
-from ...passes.structure import reached, references, with_read_values
-from ...spec.types import FLOATS
+from ...lang.ir import Op, Reduce, Result, Scan
+from ...passes.structure import with_read_values
 from ..family import Step
-from ..streaming.stored import attentions
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
 from .parts import MadeOf, Part, Parts, Stored, TakeAlone
+from .starts import but_scores, few_of, scores_of
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
-
-MOST = 2  # the number of stored values up to which all combinations are tried
-MANY = 20  # values, of more than which each is tried by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +87,9 @@ def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | Non
         return None
     search = _Search(plain, take)
     others = [name for name in names if name not in always]
-    few = _few(others)
-    few += [tuple(name for name in others if name in plain.lines and name not in left) for left in _few(plain.lines)]
-    few += _but_scores(plain, others, search.kept)
+    few = few_of(others)
+    few += [tuple(name for name in others if name in plain.lines and name not in left) for left in few_of(plain.lines)]
+    few += but_scores(plain, others, search.kept)
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)], lines)
     if best:
@@ -108,45 +102,6 @@ def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | Non
         search = _Search(plain, take, exact_ties=True)
         first = search.steps(names)
     return search.merged(search.improved(first, others)) if first else None
-
-
-def _but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
-    """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
-    lines and the matrices of attentions, all lines and reductions, and all reductions; the first three also but what an
-    attention is made of by way of its scores, as by an lse with a sink.
-    """
-    found, scores = tuple(attentions(op)), {value.name for value in _crossing(op)}
-    others = [value for value in op.values if value.name in names and value.name not in scores]
-    totals, refs = {one.total.name for one in found}, op.refs
-    below = {name: reached(refs, refs[name], ()) for name in refs}
-    inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
-    outside = [value for value in others if value.name not in inside]
-    reductions = tuple(v.name for v in others if isinstance(v.node, Reduce))
-    products = [node for one in found for node in (op.value(one.score).node, one.total.node)]
-    sides = (side for node in products for side in (sides_of(op, node) or ())[:2])
-    matrices = {name for side in sides for name in references(side)}
-    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept, matrices)]
-    return [*lines, tuple(v.name for v in others if v.source or v.name in reductions), reductions] if found else []
-
-
-def _scores(op: Op) -> set[str]:
-    """The values that have the axes of scores of an attention; not those all of whose axes a result, or an input of
-    floats, has, which is as large.
-    """
-    floats = [tensor.type.axes for tensor in op.inputs if {*tensor.type.dtypes} & {*FLOATS}]
-    given = [{*axes} for axes in (*floats, *(result.axes for result in op.results))]
-    return {value.name for value in _crossing(op) if not any({*value.node.axes} <= axes for axes in given)}
-
-
-def _crossing(op: Op) -> list[Value]:
-    """The values that have the axes of scores of an attention."""
-    pairs = {(one.rows, one.streamed) for one in attentions(op)}
-    return [value for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)]
-
-
-def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
-    most = MOST if len(names) <= MANY else 1
-    return [chosen for count in range(most + 1) for chosen in combinations(names, count)]
 
 
 def _lines_apart(op: Op, take: TakeAlone, untold: bool) -> Cut | None:
@@ -162,7 +117,7 @@ class _Search(Parts):
     def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset(), exact_ties: bool = False) -> None:
         super().__init__(op, take, exact_ties)
         self.apart = apart
-        self.scores = _scores(op)
+        self.scores = scores_of(op)
         self.known: dict[_Key, list[_Group] | None] = {}
         self.bounds: dict[_Key, float] = {}
 
@@ -229,7 +184,9 @@ class _Search(Parts):
             return None
         read = {result.output.name for result in stored.values()}
         groups: list[_Group] = []
-        times = [self.least_of(level, stored) for level in levels]
+        # Of what no other reads, the time is not certain: a later step may compute it.
+        certain = [[one for one in level if self.apart or one[0].output.name in read] for level in levels]
+        times = [self.least_of(level, stored) for level in certain]
         for place, level in enumerate(levels):
             if sum(times) > limit:
                 return None
@@ -237,9 +194,8 @@ class _Search(Parts):
             if together is None:
                 return None
             groups += together
-            # Of what no other reads, the time is not certain: a later step may compute it.
-            certain = (part for group, part in together if self.apart or any(t.output.name in read for t in group))
-            times[place] = sum(part.time for part in certain)
+            kept = [part for group, part in together if self.apart or any(t.output.name in read for t in group)]
+            times[place] = sum(part.time for part in kept)
         return self.with_unread_later(groups, stored)
 
     def merged(self, best: Cut) -> Cut:
@@ -260,7 +216,12 @@ class _Search(Parts):
             found.append(self.merged_from(alone, stored, exact))
         return min([best, *found], key=lambda one: one.cost)
 
+    def made_by(self, targets: Sequence[Result], stored: Stored) -> set[str]:
+        """The values that later groups read from some results; not one that is stored for them beside an output."""
+        return {name for target in targets if stored.get(name := self.value_of(target)) is target}
+
     def merged_from(self, groups: list[_Group], stored: Stored, exact: set[str]) -> Cut:
+        """The cut of some groups, each merged with a later one as long as one costs less."""
         place = 0
         while place < len(groups):
             joint = self.merged_later(place, groups, stored, exact)
@@ -272,24 +233,30 @@ class _Search(Parts):
         return self.cut_of(self.joined(groups, stored), stored)
 
     def joined(self, groups: list[_Group], stored: Stored) -> list[_Group]:
-        """The groups, each computed with one before where that costs less and nothing in between is read."""
+        """The groups, each merged into an earlier one where that costs less and it reads nothing computed since."""
         found: list[_Group] = []
         made: list[set[str]] = []
-        for targets, part in groups:
-            reads = {*self.made_of(targets, stored).reads}
+        for one in groups:
+            reads, makes = {*self.made_of(one[0], stored).reads}, self.made_by(one[0], stored)
             first = max((place + 1 for place, names in enumerate(made) if names & reads), default=0)
-            for place, (others, before) in enumerate(found[first:], first):
-                if self.needed(others[0], stored) != self.needed(targets[0], stored):
-                    continue
-                joint = self.part((*others, *targets), stored)
-                if joint.time < before.time + part.time:
-                    found[place] = (*others, *targets), joint
-                    made[place] |= {self.value_of(target) for target in targets}
+            for place, before in enumerate(found[first:], first):
+                both = self.both(before, one, stored)
+                if both:
+                    found[place] = both
+                    made[place] |= makes
                     break
             else:
-                found.append((targets, part))
-                made.append({self.value_of(target) for target in targets})
+                found.append(one)
+                made.append(makes)
         return found
+
+    def both(self, one: _Group, other: _Group, stored: Stored) -> _Group | None:
+        """Two groups computed together, if they are needed under the same conditions and that costs less."""
+        (targets, part), (others, after) = one, other
+        if self.needed(targets[0], stored) != self.needed(others[0], stored):
+            return None
+        joint = self.part((*targets, *others), stored)
+        return ((*targets, *others), joint) if joint.time < part.time + after.time else None
 
     def merged_later(
         self, place: int, groups: list[_Group], stored: Stored, exact: set[str]
@@ -298,7 +265,7 @@ class _Search(Parts):
         that costs no less.
         """
         targets, part = groups[place]
-        made = [{self.value_of(target) for target in group} for group, _ in groups]
+        made = [self.made_by(group, stored) for group, _ in groups]
         read = [{*self.made_of(group, stored).reads} for group, _ in groups]
         for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
             taken = made[place] & read[later]
@@ -335,6 +302,8 @@ class _Search(Parts):
 
     def least_of(self, level: _Level, stored: Stored) -> float:
         """A lower bound of the time of results that are computed together."""
+        if not level:
+            return 0.0
         key = _key(level)
         if key not in self.bounds:
             names = {name for _, made_of in level for name in made_of.reads}
@@ -350,15 +319,13 @@ class _Search(Parts):
             return groups
         read = {result.output.name for result in stored.values()}
         groups, moved = [*groups], set[int]()
-        for place, (targets, part) in enumerate(groups):
-            if any(target.output.name in read for target in targets):
+        for place, one in enumerate(groups):
+            if any(target.output.name in read for target in one[0]):
                 continue
-            for later, (others, after) in enumerate(groups[place + 1 :], place + 1):
-                if self.needed(others[0], stored) != self.needed(targets[0], stored):
-                    continue
-                joint = self.part((*others, *targets), stored)
-                if joint.time < part.time + after.time:
-                    groups[later] = (*others, *targets), joint
+            for later, other in enumerate(groups[place + 1 :], place + 1):
+                both = self.both(other, one, stored)
+                if both:
+                    groups[later] = both
                     moved.add(place)
                     break
         return [group for place, group in enumerate(groups) if place not in moved]
@@ -380,12 +347,10 @@ class _Search(Parts):
         cuts: list[_Group] = []
         for target in sorted(targets, key=lambda target: self.part((target,), stored).step is None):
             alone = self.part((target,), stored)
-            for place, (group, part) in enumerate(() if target.output.name in self.apart else groups):
-                if self.needed(group[0], stored) != self.needed(target, stored):
-                    continue
-                joint = self.part((*group, target), stored)
-                if joint.time < part.time + alone.time:
-                    groups[place] = (*group, target), joint
+            for place, group in enumerate(() if target.output.name in self.apart else groups):
+                both = self.both(group, ((target,), alone), stored)
+                if both:
+                    groups[place] = both
                     break
             else:
                 if alone.step is not None:

@@ -1,0 +1,54 @@
+"""The choices of values to store from which the search for a cut starts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from itertools import combinations
+
+from ...lang.ir import Op, Reduce, Value
+from ...passes.contractions import sides_of
+from ...passes.structure import reached, references
+from ...spec.types import FLOATS
+from ..streaming.stored import attentions
+
+MOST = 2  # the number of stored values up to which all combinations are tried
+MANY = 20  # values, of more than which each is tried by itself
+
+
+def few_of(names: Sequence[str]) -> list[tuple[str, ...]]:
+    most = MOST if len(names) <= MANY else 1
+    return [chosen for count in range(most + 1) for chosen in combinations(names, count)]
+
+
+def but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
+    """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
+    lines and the matrices of attentions, all lines and reductions, and all reductions; the first three also but what an
+    attention is made of by way of its scores, as by an lse with a sink.
+    """
+    found, scores = attentions(op), {value.name for value in _crossing(op)}
+    others = [value for value in op.values if value.name in names and value.name not in scores]
+    totals, refs = {one.total.name for one in found}, op.refs
+    below = {name: reached(refs, refs[name], ()) for name in refs}
+    inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
+    outside = [value for value in others if value.name not in inside]
+    reductions = tuple(v.name for v in others if isinstance(v.node, Reduce))
+    products = [node for one in found for node in (op.value(one.score).node, one.total.node)]
+    sides = (side for node in products for side in (sides_of(op, node) or ())[:2])
+    matrices = {name for side in sides for name in references(side)}
+    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept, matrices)]
+    return [*lines, tuple(v.name for v in others if v.source or v.name in reductions), reductions] if found else []
+
+
+def scores_of(op: Op) -> set[str]:
+    """The values that have the axes of scores of an attention; not those all of whose axes a result, or an input of
+    floats, has, which is as large.
+    """
+    floats = [tensor.type.axes for tensor in op.inputs if {*tensor.type.dtypes} & {*FLOATS}]
+    given = [{*axes} for axes in (*floats, *(result.axes for result in op.results))]
+    return {value.name for value in _crossing(op) if not any({*value.node.axes} <= axes for axes in given)}
+
+
+def _crossing(op: Op) -> list[Value]:
+    """The values that have the axes of scores of an attention."""
+    pairs = {(one.rows, one.streamed) for one in attentions(op)}
+    return [value for value in op.values if any({*pair} <= {*value.node.axes} for pair in pairs)]
