@@ -58,7 +58,7 @@ class Host(Checks):
             return text
         if dtype.rule == "float":
             return "torch.get_default_dtype()" if len(ints) == len(parts) else f"dtypes.as_float({text})"
-        if dtype.rule == "int" and any("bool" in known[leaf] for leaf in known):
+        if dtype.rule == "int" and any("bool" in own for own in known.values()):
             return f"dtypes.int_dtype({text})"
         return f"dtypes.sum_dtype({text})" if dtype.rule == "sum" else text
 

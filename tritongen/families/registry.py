@@ -94,24 +94,25 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     of the families `of_steps`, by default the candidates.
     """
     op = integers_named(products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op)))))
+    candidates = tuple(candidates) or tuple(_FAMILIES)
+    of_steps = of_steps or candidates
     try:
         single = single_step_of(op, candidates)
     except Mistakes:
-        several = _several(op, candidates, of_steps)
+        several = _several_of(op, of_steps)
         if several is None:
-            raise _refused(op, of_steps or tuple(candidates)) from None
+            raise _refused(op, of_steps) from None
         return several
     idle = leaves_idle(single)
     if not idle and not multiplies_outer(single):
         return single
-    several = _several(op, candidates, of_steps)
+    several = _several_of(op, of_steps)
     slower = 1.0 if idle else CLEARLY
     return several if several is not None and slower * time_of(several) < time_of(single) else single
 
 
 def _refused(op: Op, families: Families) -> Mistakes:
     """Why no family takes a part of an operator, told of the line that it is a part of."""
-    families = families or tuple(_FAMILIES)
     whole, part = untaken(op, partial(_part_taken, candidates=families))
     try:
         single_step_of(part, families)
@@ -127,10 +128,6 @@ def _told_of_line(op: Op, mistake: Mistake) -> Mistake:
     line = line_of(op, op.value(name))
     message = re.sub(rf"\b{re.escape(name)}\b", lambda _: line, mistake.message, count=1)
     return replace(mistake, message=message, key=("compute", line))
-
-
-def _several(op: Op, candidates: Iterable[Family[Any]], of_steps: Families) -> Step | None:
-    return _several_of(op, of_steps or tuple(candidates) or tuple(_FAMILIES))
 
 
 @lru_cache(maxsize=AGAIN)

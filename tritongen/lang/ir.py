@@ -40,11 +40,12 @@ class Dtype:
     @property
     def kept(self) -> Dtype:
         """In which dtype steps give a value of it to others: flags as they are, all else as kernels compute."""
-        return BOOL if self.kind == "bool" else Dtype("float", (), "compute")
+        return BOOL if self.kind == "bool" else COMPUTE
 
 
 BOOL = Dtype("bool", ("bool",))
 INT64 = Dtype("int", ("int64",))
+COMPUTE = Dtype("float", (), "compute")  # the dtype in which the kernels of a call compute
 
 
 class Tree(Hashed):

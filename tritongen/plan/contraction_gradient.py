@@ -16,7 +16,7 @@ from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.registry import step_of
-from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Ref, Result, Value, walk
+from ..lang.ir import ALWAYS, COMPUTE, Dtype, Load, Node, Op, Path, Ref, Result, Value, walk
 from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
@@ -173,7 +173,7 @@ class _Planner:
         """The forward with what the pass reads of it among its results."""
         op = self.op
         read = {tensor.name for step in steps for tensor in step.op.inputs}
-        saved = {own: (name, Dtype("float", (), "compute")) for own, name in gradient.saved}
+        saved = {own: (name, COMPUTE) for own, name in gradient.saved}
         saved |= {
             tensor.name: (name, self.multiplied.saved_dtype(name)) for name, tensor in self.multiplied.sums.items()
         }

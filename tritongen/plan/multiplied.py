@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..lang.ir import Dtype, Load, Op, Reduce, walk
+from ..lang.ir import COMPUTE, Dtype, Load, Op, Reduce, walk
 from ..lang.names import fresh
 from ..lang.promotion import promote
 from ..lowering.tile import needed
@@ -66,7 +66,7 @@ class Multiplied:
         Those that are made of groups are not, and are reduced as they are rounded.
         """
         rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.reduced]
-        return Dtype("float", (), "compute") if rows and not self.is_grouped else self.dtype_of(product)
+        return COMPUTE if rows and not self.is_grouped else self.dtype_of(product)
 
     def type_of(self, dtype: Dtype, axes: tuple[str, ...]) -> TensorType:
         if dtype.rule == "compute":

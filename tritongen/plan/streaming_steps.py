@@ -16,7 +16,7 @@ from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
 from ..families.streaming.tile_sums import TILE_SUMS
-from ..lang.ir import Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
+from ..lang.ir import COMPUTE, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
 from ..lang.names import fresh
 from ..lang.promotion import promote
 from ..lang.rewrite import as_loads, replaced
@@ -26,8 +26,6 @@ from ..passes.contractions import product_of
 from ..passes.structure import name_reductions, reads, references
 from ..spec.types import COMPUTED, Input, Output, plain_shape
 from .backward import Planner
-
-COMPUTE = Dtype("float", (), "compute")
 
 
 class StreamPlanner(Planner):

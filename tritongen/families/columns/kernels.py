@@ -242,15 +242,14 @@ def _whole(program: SumsProgram) -> SumsKernel:
     rest = needed(left, [result.output.name for result in program.op.results])
     known |= {value.name for value in left if value not in rest}
     before = [*parts.reads(values, False, False), *parts.zeros()]
-    early = first if program.waits else values
+    early, late = (first, rest) if program.waits else (values, [])
     inside = [*parts.reads(values, True, False), *parts.reads(early, True, True), *parts.reads(values, False, True)]
     inside += parts.reduced(first, whole=True)
-    again = parts.reads(rest, True, True, "evict_first") if program.waits else []
+    again = parts.reads(late, True, True, "evict_first")
     comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
     inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(known)]
     doc = "Whole rows in a step, and each program's share of the sums."
-    reads = [*parts.read(early, True, True), *parts.read(values, False, True)]
-    reads += parts.read(rest, True, True) if program.waits else []
+    reads = [*parts.read(early, True, True), *parts.read(values, False, True), *parts.read(late, True, True)]
     names = tuple(tensor.name for tensor in reads)
     return parts.kernel("kernel", doc, before, inside, parts.shares("tl.program_id(0)"), reads=names)
 

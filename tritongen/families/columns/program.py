@@ -120,7 +120,8 @@ def statistics(program: SumsProgram, name: str) -> Op | None:
     nodes = [node for value in found for node in walk(value.node)]
     read = {node.name for node in nodes if isinstance(node, Load)}
     op = program.op
-    paths = [path for value in values for path in Choices(op).paths[value.name]]
+    every = Choices(op).paths
+    paths = [path for value in values for path in every[value.name]]
     tests = [node for path in paths for test, _ in path for node in walk(test)]
     params = {getattr(node, "name", "") for node in (*nodes, *tests)}
     return replace(

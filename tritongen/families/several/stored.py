@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ...lang.ir import ALWAYS, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
+from ...lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
 from ...lang.names import numbered
 from ...lang.promotion import kind_of
 from ...lowering.tile import needed
@@ -15,8 +15,6 @@ from ...passes.structure import SAVES, is_extremum, reached, reads, references
 from ...spec.types import BATCH, BOOLS, COMPUTED, DTYPE_CLASSES, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from ..streaming.taken import integers_taken
 from .naming import is_perhaps_absent, is_whole
-
-COMPUTE = Dtype("float", (), "compute")
 
 
 def always_stored(op: Op) -> list[str]:

@@ -79,6 +79,11 @@ class Blocks:
         period = self.tiles.cycle.period
         return None if isinstance(period, Number) and period.value % 16 else self.tiles.cycle
 
+    @property
+    def count(self) -> str:
+        """What the loop over blocks goes along in Gluon kernels: where a block starts, or where of those counted."""
+        return "start" if self.cycle is None else "count"
+
     def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
         """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
         parts = [*conjuncts(op, test)]

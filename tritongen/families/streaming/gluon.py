@@ -312,7 +312,7 @@ class _GluonBuilder(Builder):
             "found_of": [tensors.index(name) for name in found.names] if found else [],
             "n_parts": len(self.blocks.parts),
             "cycle": self.blocks.cycle is not None,
-            "count": "start" if self.blocks.cycle is None else "count",
+            "count": self.blocks.count,
             "whole": self.blocks.parts.index("whole"),
             "is_uneven": self.blocks.tiles is not None,
             "tile_reads": in_gluon(tile_reads),

@@ -376,7 +376,7 @@ class _GradientBuilder(Builder):
             "bounds": in_gluon(bounds),
             "n_parts": len(self.blocks.parts),
             "cycle": self.blocks.cycle is not None,
-            "count": "start" if self.blocks.cycle is None else "count",
+            "count": self.blocks.count,
             "whole": self.blocks.parts.index("whole"),
             "tile_reads": in_gluon(tile_reads),
             "tile_params": listed(told([*tile_reads, *bounds], [*own, *steps, *uniform])),

@@ -176,12 +176,11 @@ class StreamingModule(Common):
         matrices = [load.name for load in self.stream.matrices if is_wide and of_bytes(self.op, load)]
         op = self.pages.joined(self.op) if self.pages else self.op
         flags = [tensor for tensor in self.op.inputs if may_be_wide(op, self.stream, tensor)]
-        widened = [(name, f"{name}.double()") for name in matrices]
-        for name, default in ((flag.name, flag.default) for flag in flags):
-            widened.append(
-                (name, f"{name}.int()" if default is None else f"{name} if {name} is None else {name}.int()")
-            )
-        return widened
+        absent = {
+            flag.name: "" if flag.default is None else f"{flag.name} if {flag.name} is None else " for flag in flags
+        }
+        doubles = [(name, f"{name}.double()") for name in matrices]
+        return [*doubles, *((name, f"{before}{name}.int()") for name, before in absent.items())]
 
     def reads(self) -> str:
         """The widths of the matrices of a tile, and of those of a block."""
@@ -272,8 +271,8 @@ class StreamingModule(Common):
             name, axes = result.output.name, result.axes
             every.append((name, self.seen(name, axes), len(axes) - n_batch))
         # A kernel may be passed a tensor for its dtype alone.
-        stepped = {name for name, place, _ in (one.value.partition("_heads[") for one in kernel.arguments) if place}
-        return [one for one in every if one[0] in stepped]
+        values = [argument.value for argument in kernel.arguments]
+        return [one for one in every if any(value.startswith(f"{one[0]}_heads[") for value in values)]
 
     def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
         """The tensors, integers and params of a launch; `sizes` are those that are folded."""
@@ -308,3 +307,8 @@ def _differ(matrices: Sequence[str]) -> str:
     """Whether some matrices have several dtypes."""
     dtypes = [f"{name}.dtype" for name in matrices]
     return " != ".join(dtypes) if len(dtypes) == 2 else f"not {' == '.join(dtypes)}"
+
+
+def _as_integer(flag: Input) -> str:
+    integer = f"{flag.name}.int()"
+    return integer if flag.default is None else f"{flag.name} if {flag.name} is None else {integer}"

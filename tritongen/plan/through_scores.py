@@ -1,0 +1,157 @@
+"""The gradient of an attention by what its means and lse are made of, through the scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..autodiff.gradient import Gradient, derive
+from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, Result, Value, children
+from ..lang.names import fresh
+from ..lang.rewrite import rebuild
+from ..lang.unparse import spelled
+from ..lowering.tile import needed
+from ..passes.contractions import applied
+from ..passes.structure import reads, references
+from ..spec.types import Grad, Input, Output
+from .means_of_rows import FLOAT, Mean, MeansOfRows, by_name, load, where_equal
+from .streaming_steps import own_result
+
+
+class ThroughScores(MeansOfRows):
+    """Derives the gradient by scores and matrices, by those of means and the sums of rows that these make."""
+
+    def through_scores(self, means: tuple[Mean, ...]) -> Gradient:
+        """The gradient by what means are made of, those of the means and delta among its inputs."""
+        scores, given = self.scores(means) if self.score is not None else self.of_sums(means)
+        read = read_by(scores)
+        wrt = tuple(name for name in self.grad.wrt if name in read)
+        found = derive(scores, Grad(wrt), given, saves=False)
+        op = replace(_plain(found.op), name=self.outgoing.name)
+        outputs = tuple(mean.tensor.name for mean in means)
+        saved = tuple((name, name) for name in (self.shift, self.factor) if name)
+        return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs)
+
+    def of_sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
+        """The sums, and their gradients."""
+        names = [mean.name for mean in means]
+        results = tuple(own_result(self.op.value(name)) for name in names)
+        inputs = by_name(*(mean.gradient for mean in means), *self.op.inputs, *self.known)
+        op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=results)
+        return op, {mean.name: mean.seed for mean in means}
+
+    def scores(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
+        """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
+        score = self.score
+        assert score is not None
+        weights = (weight for weight in (*self.weights.values(), self.weight) if weight is not None)
+        sums = [mean for mean in means if mean.is_sum]
+        roots = {score.name, *(mean.name for mean in sums)}
+        values = needed(self.op.values, roots.union(*map(references, (*self.sinks, *weights))))
+        taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
+        results = [own_result(self.op.value(mean.name)) for mean in sums]
+        given: dict[str, Node] = {mean.name: mean.seed for mean in sums}
+        inputs = by_name(
+            *(mean.gradient for mean in means),
+            *self.op.inputs,
+            *map(self.of_rows, filter(None, (self.shift, self.factor, self.delta))),
+            *self.known,
+        )
+        means = tuple(mean for mean in means if not mean.is_sum)
+
+        def named(name: str, node: Node, says: bool = True) -> Ref:
+            name = fresh(name, taken)
+            values.append(Value(name, node, spelled(node) if says else ""))
+            return Ref(name, node.axes, node.dtype)
+
+        def result(ref: Ref, gradient: Node) -> None:
+            results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
+            given[ref.name] = gradient
+
+        lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
+        power: Node = Call("exp", (applied("sub", score, lse),), score.axes, score.dtype)
+        p = named("p", applied("mul", power, load(self.factor, self.rows)) if self.factor else power)
+        weighted: dict[str, Node] = {}
+        dp: Node | None = None
+        less: Node | None = delta
+
+        def by_weight(name: str, weight: Node, gradient: Node) -> tuple[Ref, Node]:
+            """What exponentials are multiplied by, and what that makes of a gradient."""
+            w = named(f"{name}_weight", weight, says=False)
+            dw = applied("mul", p, gradient)
+            over = tuple(axis for axis in dw.axes if axis not in w.axes)
+            result(w, Reduce("sum", dw, over, w.axes, dw.dtype) if over else dw)
+            return w, applied("mul", gradient, w)
+
+        for mean in means:
+            term: Node = mean.seed
+            if mean.matrix is not None:
+                product = applied("mul", mean.seed, mean.matrix)
+                axes = tuple(axis for axis in score.axes if axis not in mean.own)
+                term = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
+            if weight := self.weights[mean.name]:
+                if less is not None and weight == self.weight:
+                    term, less = applied("sub", term, less), None
+                w, term = by_weight(mean.name, weight, term)
+                weighted[mean.name] = applied("mul", p, w)
+            dp = term if dp is None else applied("add", dp, term)
+        assert dp is not None
+        if less is not None and self.weight is not None:
+            term, less = by_weight("total", self.weight, Call("neg", (less,), less.axes, less.dtype))[1], None
+            dp = applied("add", dp, term)
+        ds = named("ds", applied("mul", p, dp if less is None else applied("sub", dp, less)))
+        result(score, Ref(ds.name, score.axes, score.dtype))
+        for mean in means:
+            if mean.matrix is None:
+                continue
+            factor = weighted.get(mean.name, p)
+            product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
+            over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
+            axes = tuple(axis for axis in product.axes if axis not in over)
+            node = Reduce("sum", product, over, axes, product.dtype)
+            result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
+        for sink in self.sinks:
+            power = applied("sub", sink, lse)
+            x = named("p_sink", Call("exp", (power,), power.axes, power.dtype))
+            result(x, Call("neg", (delta,), delta.axes, delta.dtype))
+        return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
+
+    def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
+        """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
+        means = tuple(mean for mean in means if not mean.is_sum)
+        inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
+        less: Node | None = None
+        if lse is not None:
+            inputs.append(self.seeds[lse.output.name])
+            less = load(inputs[-1].name, lse.node.axes)
+        return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
+
+    def delta_value(self, gradients: Mapping[Mean, Node], less: Node | None) -> Value:
+        node: Node | None = None
+        for mean, seed in gradients.items():
+            product = applied("mul", seed, mean.load)
+            term = Reduce("sum", product, mean.own, self.rows, product.dtype) if mean.own else product
+            node = term if node is None else applied("add", node, term)
+        assert node is not None
+        node = node if less is None else applied("sub", node, less)
+        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        node = where_equal(load(self.shift, self.rows), inf, zero, node)
+        return Value(self.delta, node, spelled(node))
+
+
+def read_by(op: Op) -> set[str]:
+    """The inputs that an operator reads."""
+    return {name for value in op.values for name in reads(value.node)}
+
+
+def _plain(op: Op) -> Op:
+    """The operator, in which nothing is told to be a constant."""
+
+    def plain(node: Node) -> Node:
+        if isinstance(node, Call) and node.function == "detach":
+            return plain(node.args[0])
+        return rebuild(node, tuple(map(plain, children(node))))
+
+    values = (replace(v, source=v.source and spelled(v.node)) for v in op.with_nodes(plain).values)
+    return replace(op, values=tuple(values))
