@@ -83,3 +83,25 @@ def test_gradients(name: str, tmp_path: Path) -> None:
 def test_gradients_of_registered_operators(name: str, tmp_path: Path) -> None:
     more = f"[torch]\nregister = 'custom_op'\nnamespace = 'leading_axes_{name}'\n"
     _compare(built(_spec(name, more), tmp_path).steps, name)
+
+
+def test_numbers_of_rows_alone_at_full_length(tmp_path: Path) -> None:
+    """The kernel that counts the largest reads two inputs, each of which may lack leading axes, and the largest."""
+    spec = read_spec(
+        "gated.toml",
+        "[op]\nname = 'gated'\nsummary = 'Gates.'\n[types]\nT = 'float'\n"
+        "[inputs]\nx = 'T[..., N]'\nz = 'T[..., N]'\nw = 'T[N]'\n"
+        "[compute]\ny = 'silu(x) * z * w'\nm = 'max(abs(y), N)'\n[outputs]\ny = 'x'\nm = 'x[...]'\n"
+        "[grad]\nwrt = ['x', 'z', 'w']\n",
+    )
+    operator = built(spec, tmp_path).gated
+
+    def gated(x: torch.Tensor, z: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.nn.functional.silu(x) * z * w
+        return y, y.abs().amax(-1)
+
+    random = torch.Generator().manual_seed(0)
+    for leading in LEADING:
+        shapes = [(*first, 20) for first in (*leading, ())]
+        given = [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
+        compare(operator, gated, given, (0, 1, 2), 1e-9)

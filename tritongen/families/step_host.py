@@ -64,7 +64,7 @@ class StepHost(Host):
         own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
         known: set[str] = set()
-        mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row]
+        mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row or self.alone_is_whole(tensor)]
         given = self.given_shapes()
         for tensor in told_in_order((*mine, *given), dict(self.op.sizes)):
             if tensor in given:
@@ -82,6 +82,13 @@ class StepHost(Host):
                 known -= elsewhere
             lines += self.guarded(tensor, block)
         return lines + self.expansions()
+
+    def alone_is_whole(self, tensor: Input) -> bool:
+        """Whether none but numbers of rows have the leading axes at full length, of which a tensor is the first."""
+        assert self.origin is not None
+        rest = tuple(one for one in self.op.inputs if one.name not in self.op.by_row)
+        others = at_full_length(self.origin, replace(self.op, inputs=rest)) or self.given_shapes()
+        return not others and tensor == at_full_length(self.origin, self.op)
 
     @property
     def forward(self) -> Op:
