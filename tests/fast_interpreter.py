@@ -3,7 +3,7 @@
 A pytest plugin, which conftest.py loads where there is no GPU. The interpreter patches the language anew for every call
 of a device function, though the launch around it has done so, describes every dtype and shape anew, and how two are
 promoted and broadcast, finds out whether integers overflow and tells nobody, and reduces one element after another:
-most of the time of interpreted kernels.
+most of the time of interpreted kernels. It takes keywords that a kernel does not have, too, which here fails.
 Nothing here knows of numbers: what is computed is the interpreter's.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -20,6 +21,8 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 MOST_NUMBERS = 1000  # that are kept as tensors
+# What a launch tells the compiler, not the kernel.
+OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid"})
 
 
 class Patched:
@@ -74,6 +77,23 @@ def patch_once() -> None:
 
     interpreter._patch_lang = patch_launch
     interpreter.InterpretedFunction.__call__ = call
+
+
+def refuse_unknown_keywords() -> None:
+    """Fail for keywords that a kernel does not take, as the compiler does: the interpreter leaves them out."""
+    call = interpreter.GridExecutor.__call__
+
+    @functools.cache
+    def taken(fn: Any) -> frozenset[str]:
+        return OPTIONS | frozenset(inspect.signature(fn).parameters)
+
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unknown = sorted(kwargs.keys() - taken(self.fn))
+        if unknown:
+            raise TypeError(f"{self.fn.__name__} does not take {', '.join(unknown)}")
+        return call(self, *args, **kwargs)
+
+    interpreter.GridExecutor.__call__ = checked
 
 
 def describe_once() -> None:
@@ -329,6 +349,7 @@ def call_directly() -> None:
 # Releases differ in what they patch by: where this is not known it stays as it is.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
     patch_once()
+    refuse_unknown_keywords()
     describe_once()
     compare_once()
     convert_halves()

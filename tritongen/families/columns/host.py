@@ -10,9 +10,10 @@ from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module, kernel_view, length_text
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
+from ...lowering.lower import compute_of
 from ...lowering.tile import needed
 from ...passes.structure import Program
-from ...spec.types import Input, TensorType, kept_dtypes, plain_shape
+from ...spec.types import COMPUTED, Input, TensorType, kept_dtypes, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, plan_sums
 from .program import SumsProgram
@@ -98,8 +99,7 @@ def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
     op = program.op
     names = program.of_rows
-    types = ((r.output.name, TensorType(kept_dtypes(r.dtype.kind), plain_shape(r.axes))) for r in rows.results)
-    inputs = [Input(name, kept) for name, kept in types]
+    inputs = [Input(r.output.name, TensorType(_stored_as(rows, r), plain_shape(r.axes))) for r in rows.results]
     results = {result.output.name for result in op.results}
     values = tuple(
         replace(value, node=as_loads(_named(value) if value.name in names else value.node, names, of_their_own=True))
@@ -114,6 +114,12 @@ def _given(program: SumsProgram, rows: Op) -> Op:
         values=values,
         by_row=op.by_row | {*names.values()},
     )
+
+
+def _stored_as(rows: Op, result: Result) -> tuple[str, ...]:
+    """The dtypes in which the function that reduces the rows stores a result: float32 where no call computes wider."""
+    dtypes = kept_dtypes(result.dtype.kind)
+    return ("float32",) if dtypes == COMPUTED and compute_of(rows).text == "tl.float32" else dtypes
 
 
 def _named(value: Value) -> Ref:
