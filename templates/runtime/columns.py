@@ -53,7 +53,7 @@ def run(
     if whole is not None and whole[0].fits(n_cols, contiguous):
         table, kernel, reads = whole
         config = table.choose(n_cols, _column_bytes(reads), device, contiguous)
-        n_programs = heuristics.choose_whole_programs(n_rows, config, device)
+        n_programs = heuristics.choose_whole_programs(n_rows, config, table, device)
         grid: tuple[int, ...] = (n_programs,)
     elif (
         shared is not None

@@ -272,8 +272,8 @@ def choose_mapped_splits(
 class Whole:
     """For whole rows with sums over the rows: the maximal row length, elements per iteration, warps, and stages."""
 
-    def __init__(self, *rows: tuple[int, int, int, int]) -> None:
-        self.rows = rows
+    def __init__(self, *rows: tuple[int, int, int, int], warps_per_sm: int = 8) -> None:
+        self.rows, self.warps_per_sm = rows, warps_per_sm
 
     def fits(self, n_cols: int, contiguous: bool) -> bool:
         """Whether a row fits in registers together with the sums over the rows."""
@@ -307,11 +307,11 @@ class Whole:
 
 
 def choose_whole_programs(
-    n_rows: int, config: triton.Config, device: torch.device
+    n_rows: int, config: triton.Config, table: Whole, device: torch.device
 ) -> int:
-    """How many programs share whole rows: 8 warps or more per SM, as measured."""
-    programs: int = sm_count(device) * max(1, 8 // config.num_warps)
-    return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), programs)
+    """How many programs share whole rows: one to four per SM, by the warps that the table has in flight there."""
+    per_sm = min(4, max(1, table.warps_per_sm // config.num_warps))
+    return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), sm_count(device) * per_sm)
 
 
 class Sums(Tiles):

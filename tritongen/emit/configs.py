@@ -91,18 +91,19 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Rows that are read once: an iteration waits only for its reduction across warps, so larger tiles are faster.
+# Rows that are read once: nothing is read again, so that four small programs per SM hide what one of them waits for.
 WHOLE_ONCE = (
     WHOLE[0],
-    Config(16, block_n=2048, block=4096, stages=3),
+    Config(4, block_n=2048, block=2048, stages=3),
     *WHOLE[-2:],
 )
+WARPS_ONCE = 16  # per SM, instead of 8
 SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
 # Of tensors that are not laid out alike, each is read or written in lines of 128 bytes.
 SUMS_STRIDED = (*SUMS, *tiles((64, 64)))
 LOOP = tiles((32, 256), (1, 2048, 8), (1, 8192, 16), (64, 64, 8))
 # Two or more streams are in flight at once, so that each needs less.
-LOOP_STREAMS = tiles((16, 256), (1, 1024), (1, 8192, 16), (64, 64, 8))
+LOOP_STREAMS = tiles((4, 256), (1, 1024), (1, 8192, 16), (64, 64, 8))
 # Running exponentials are fastest in short steps, however long the row.
 LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
 # Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
@@ -138,6 +139,7 @@ class Table:
     timed: tuple[tuple[Streamed, ...], ...] = ()  # of half precision, and of what is wider
     same_as: str = ""
     strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
+    warps_per_sm: int = 0  # of programs with whole rows, where it is not as many as for most
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
@@ -184,9 +186,12 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "scan": SCAN,
         "taps": TAPS if traffic.taps <= 16 else TAPS_MANY,
     }
-    rules = {"registers": strided(traffic)}
+    others: dict[str, dict[str, Any]] = {
+        "registers": {"strided": strided(traffic)},
+        "whole": {"warps_per_sm": WARPS_ONCE if traffic.once else 0},
+    }
     found = [
-        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), strided=rules.get(kind, ""))
+        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), **others.get(kind, {}))
         for kind, configs in known.items()
         if kind in traffic.kinds
     ]
