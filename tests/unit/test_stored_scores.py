@@ -124,3 +124,13 @@ def test_nothing_is_told_of_what_streams_and_of_what_is_no_attention(more: str, 
     assert account.stored == ()
     assert "scores" not in as_text(account)
     assert as_data(account)["stored_scores"] == []
+
+
+def test_nothing_is_told_of_what_is_summed_over_one_axis_of_an_image() -> None:
+    """As the gradients of decomposed relative positions are, which have one axis of keys each."""
+    inputs = "q:T[B, X, Y, D]; k:T[B, U, V, D]; v:T[B, U, V, E]; down:T[R, D]; across:T[S, D]"
+    compute = """left = sum(q * take(down, index(X) - index(U) + size(U) - 1, R), D)
+right = sum(q * take(across, index(Y) - index(V) + size(V) - 1, S), D)
+o = sum(softmax(sum(q * k, D) + left + right, U, V) * v, U, V)"""
+    case = Case(inputs, compute, full, outputs="o:q[B, X, Y, E]", by="q down across")
+    assert account_of(case.spec(), {}, H100).stored == ()

@@ -71,6 +71,26 @@ def test_an_optional_table_of_relative_positions(given: bool, tmp_path: Path, sm
 
 
 @pytest.mark.parametrize("given", [True, False])
+def test_optional_integers(given: bool, tmp_path: Path, small: Callable[..., None]) -> None:
+    """That tell which blocks are needed, and where a table is read."""
+    inputs = f"{QKV}; table:T[P=4]; limit:int32[B] = 30; bucket:int64[M, N] = 2"
+    compute = f"s = where(index(N) < limit, sum(q * k, D) * 0.25 + take(table, bucket, P), -inf){MEAN}"
+    operator = built(Case(inputs, compute, full).spec(), tmp_path)
+    small(operator)
+    *tensors, bucket = Case(f"{QKV}; table:T[P=4]; bucket:int64[M, N]", "", full).tensors(torch.float64)
+    limit = torch.tensor([20, 30])
+    own = (limit.int(), bucket) if given else ()
+    limit, bucket = (limit, bucket) if given else (torch.tensor([30, 30]), torch.full_like(bucket, 2))
+
+    def formula(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, *_: torch.Tensor) -> object:
+        biased = q @ k.mT * 0.25 + table[bucket]
+        near = torch.arange(k.shape[-2]) < limit[:, None, None, None]
+        return torch.softmax(biased.masked_fill(~near, -torch.inf), -1) @ v
+
+    compare(operator.attend, formula, [*tensors, *own], [0, 1, 2], 1e-9)
+
+
+@pytest.mark.parametrize("given", [True, False])
 def test_an_optional_mask(given: bool, tmp_path: Path, small: Callable[..., None]) -> None:
     """Whose flags are converted where matrices are float64."""
     case = CASES["boolean_mask"]

@@ -115,7 +115,7 @@ class StreamPlanner(Planner):
     ) -> StoredScores | None:
         """The scores that steps store for results that no pass takes, or that a pass tells of the whole batch."""
         axes = (self.stream.rows, self.stream.streamed)
-        batch = (*self.stream.batch, *self.stream.heads)
+        batch = (*self.stream.batch, *self.stream.heads, *self.stream.turns)
         whole = [value.name for value in told if {*axes, *batch} <= {*value.node.axes}]
         if not whole and not stores(steps, axes, _names(left)):
             return None

@@ -11,7 +11,7 @@ from ...lang.trees import parse
 from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
-from ...lowering.tile import Tensor, Tile, decoded, widen_float8
+from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
 from ...passes.paged import Pages
 from ...spec.types import BATCH, Input
 from ..stream import Stream, multiplied_as, of_bytes
@@ -173,8 +173,13 @@ class Places(Tile):
         return f"tl.load({self.head(tensor)} + {at} * {tensor.stride(self.dim(axis))})"
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
-        number = load_default(tensor)
-        return number if tensor.type.dtypes == ("bool",) else f"tl.full((), {number}, {self.compute.text})"
+        number, dtypes = load_default(tensor), tensor.type.dtypes
+        if dtypes == ("bool",):
+            return number
+        # Bounds of blocks are made of integers, and what is read at positions has the shape of these.
+        dtype = self.compute.text if any("float" in dtype for dtype in dtypes) else "tl.int64"
+        mask = self.mask_of_gather(axes) if tensor.name in indices(self.op) else ""
+        return f"tl.full({f'{mask}.shape' if mask else '()'}, {number}, {dtype})"
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> str:
         """Positions of whole blocks are masked, too, which are computed of what lies past the end."""
