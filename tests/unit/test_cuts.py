@@ -15,6 +15,7 @@ from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
 from tritongen.lang.names import shown
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 EMITTED = Path(__file__).parents[1] / "emitted" / "specs"
 
@@ -142,8 +143,18 @@ def test_operands_of_two_matmuls_are_stored_for_both() -> None:
     assert [one is None or one.is_plain for one in matmuls] == [True, True, True]
 
 
+def test_matmuls_of_a_loss_in_float32_are_of_the_dtype_of_its_inputs() -> None:
+    """As autograd casts the gradient; full float32 is multiplied without tensor cores."""
+    text = CASES["mean_cross_entropy_of_a_matmul"].text().replace('= "auto"', '= "float32"')
+    told = {result.dtype.of for step in _steps_of(read_spec("steps.toml", text)) for result in step.op.results}
+    assert all("dy" not in map(shown, of) for of in told)
+
+
 def _steps_of_gradient(name: str) -> list[Step]:
-    spec = CASES[name].spec()
+    return _steps_of(CASES[name].spec())
+
+
+def _steps_of(spec: Spec) -> list[Step]:
     backward = backward_of(spec, forward_of(spec))
     assert backward is not None
     return [step for one in backward.plan.steps for step in one.family.steps(one.program) or (one,)]

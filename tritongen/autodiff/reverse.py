@@ -21,6 +21,7 @@ from ..lang.ir import (
     Path,
     Reduce,
     Ref,
+    Result,
     Scan,
     Size,
     Take,
@@ -104,6 +105,15 @@ class Reverse:
 
     # Backwards through the values
 
+    def dtype_of_seed(self, result: Result) -> Dtype:
+        """That of the gradient of a result, by which matmuls and what is stored for them have theirs.
+
+        Math that is given out in another dtype has a gradient in its own, as autograd casts it.
+        """
+        own = result.node.dtype
+        is_converted = own.kind == "float" and own.of and not {*result.dtype.of} <= {*own.of}
+        return own if is_converted else Dtype("float", (self.seeds[result.output.name],))
+
     def found(self) -> dict[str, Node]:
         """The gradients by name of the input."""
         self.mistakes += [self.unscaled(name) for name in self.grad.wrt if is_float8(self.op, Dtype("float", (name,)))]
@@ -114,7 +124,7 @@ class Reverse:
                 message = f"{name} is float8, which has no gradient: what is rounded to it does not change smoothly"
                 self.mistakes.append(Mistake("TG604", message, ("outputs", name), hint=hint))
             if name in self.seeds:
-                self.flow(name, Load(self.seeds[name], result.node.axes, Dtype("float", (self.seeds[name],))))
+                self.flow(name, Load(self.seeds[name], result.node.axes, self.dtype_of_seed(result)))
         for name, seed in self.given.items():
             self.flow(name, seed)
         for value in reversed(self.op.values):

@@ -7,14 +7,16 @@ from .code import row
 FAMILIES = (
     row(
         "TG601",
-        "a contraction that tensor cores do not compute",
+        "math that no kernel computes",
         """
-        A sum of products whose sides each have an axis that the other lacks is a contraction (a matmul). Its operands
-        are floats or int8, or computed of them, and both have all axes that are summed.
+        In practice a matmul of integers: a sum of products whose sides each have an axis that the other lacks. Its
+        operands are floats or int8, or computed of them, and of int8 both have all axes that are summed.
 
             y = "gelu(sum(x * w, K) + bias)"         # x is [M, K], w is [N, K]
-            y = "sum(a * b, J, K)"                   # wrong: a is [M, J, K], b is [K, N]
-            y = "sum(sum(a, J) * b, K)"
+            y = "sum(a * b, K)"                      # wrong: a is int32
+            y = "sum(cast(a, float32) * b, K)"
+            y = "sum(a * b, J, K)"                   # wrong: a is int8 and [M, J, K], b is int8 and [K, N]
+            y = "sum(cast(a, float16) * b, J, K)"    # the side without J is multiplied by a sum over J
         """,
     ),
     row(
