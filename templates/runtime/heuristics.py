@@ -311,7 +311,8 @@ def choose_whole_programs(
 ) -> int:
     """How many programs share whole rows: one to four per SM, by the warps that the table has in flight there."""
     per_sm = min(4, max(1, table.warps_per_sm // config.num_warps))
-    return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), sm_count(device) * per_sm)
+    programs: int = sm_count(device) * per_sm
+    return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), programs)
 
 
 class Sums(Tiles):
