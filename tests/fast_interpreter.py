@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -21,6 +22,8 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
 MOST_NUMBERS = 1000  # that are kept as tensors
+# Before the garbage collector looks through them: a kernel leaves few cycles, and a plan of many small objects none.
+YOUNG_OBJECTS = 1_000_000
 # What a launch tells the compiler, not the kernel.
 OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid"})
 
@@ -348,6 +351,7 @@ def call_directly() -> None:
 
 # Releases differ in what they patch by: where this is not known it stays as it is.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
+    gc.set_threshold(YOUNG_OBJECTS)
     patch_once()
     refuse_unknown_keywords()
     describe_once()
