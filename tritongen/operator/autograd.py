@@ -80,15 +80,18 @@ def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backwa
     those that others call before these, with its module.
     """
     modules: dict[Step, Module] = {}
-    before = 0
+    counts = [0]  # of the tables before each step
     for step in backward.plan.steps:
-        modules[step] = _module(backward, step, register, autotune, before)
+        modules[step] = _module(backward, step, register, autotune, counts[-1])
         every = step.family.steps(step.program) or ([step] if _suffix(step) == BACKWARD else [])
-        before += sum(one.family.has_own_tables for one in every)
+        counts.append(counts[-1] + sum(one.family.has_own_tables for one in every))
     steps = tuple(_unconditional(step, modules[step].unread) for step in backward.plan.steps)
+    before = dict(zip(steps, counts, strict=False))
     backward = replace(backward, plan=replace(backward.plan, steps=steps))
     each = dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None)
-    made = {step: modules.get(step) or _module(backward, step, register, autotune) for step in each}
+    made = {
+        step: modules.get(step) or _module(backward, step, register, autotune, before.get(step, 0)) for step in each
+    }
     return backward, tuple(made.items())
 
 
