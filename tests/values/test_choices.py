@@ -72,7 +72,7 @@ def way(module: Any, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = SimpleNamespace(choose=lambda *_: config(BLOCK_M=4, BLOCK_N=8))
         monkeypatch.setattr(configs, f"LOOP{suffix}", loop, raising=False)
     whole = SimpleNamespace(
-        fits=lambda *_: kernel == "registers", choose=lambda *_: config(BLOCK_M=4, BLOCK_N=64, STAGES=1)
+        warps_per_sm=8, fits=lambda *_: kernel == "registers", choose=lambda *_: config(BLOCK_M=4, BLOCK_N=64, STAGES=1)
     )
     monkeypatch.setattr(configs, "WHOLE_BACKWARD", whole, raising=False)
     sums = SimpleNamespace(choose=lambda *_: config(BLOCK_M=4, BLOCK_N=8))
