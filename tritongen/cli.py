@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -42,7 +41,6 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Runs a command, and exits with its code."""
-    gc.set_threshold(1_000_000)  # Plans are millions of small objects, hardly any in cycles.
     sys.exit(run(arguments))
 
 

@@ -91,7 +91,7 @@ WHOLE = (
     Config(32, block_n=8192, block=8192, stages=3),
     Config(32, block_n=16384, block=16384, stages=1),
 )
-# Rows that are read once: nothing is read again, so that four small programs per SM hide what one of them waits for.
+# Rows that are read once, in four small programs per SM: nothing has to stay in the cache.
 WHOLE_ONCE = (
     WHOLE[0],
     Config(4, block_n=2048, block=2048, stages=3),
@@ -186,12 +186,16 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "scan": SCAN,
         "taps": TAPS if traffic.taps <= 16 else TAPS_MANY,
     }
-    others: dict[str, dict[str, Any]] = {
-        "registers": {"strided": strided(traffic)},
-        "whole": {"warps_per_sm": WARPS_ONCE if traffic.once else 0},
-    }
+    rules = {"registers": strided(traffic)}
+    warps_per_sm = {"whole": WARPS_ONCE} if traffic.once else {}
     found = [
-        Table(f"{kind.upper()}{suffix}", kind, explicit(kind, configs, schedule), **others.get(kind, {}))
+        Table(
+            f"{kind.upper()}{suffix}",
+            kind,
+            explicit(kind, configs, schedule),
+            strided=rules.get(kind, ""),
+            warps_per_sm=warps_per_sm.get(kind, 0),
+        )
         for kind, configs in known.items()
         if kind in traffic.kinds
     ]

@@ -184,11 +184,10 @@ class Tile:
             return ""
         if dtypes <= set(FLOAT8S):
             return widen_float8(to)
-        floats = any("float" in dtype for dtype in dtypes)
         if tensor.name in indices(self.op):
             return ""
         promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
-        return f".to({to})" if floats or promotes else ""
+        return f".to({to})" if tensor.type.may_be_float or promotes else ""
 
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
@@ -199,7 +198,7 @@ class Tile:
             mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
             mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
         masks = [*([mask] if mask else alike), *checks]
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        floats = tensor.type.may_be_float
         other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
         rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
         read = parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 from ..emit.host import Host
 from ..emit.host_checks import IS_FAKE, returned_types
@@ -79,20 +80,23 @@ def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backwa
     """The backward, whose steps are not told whether a gradient is needed that they compute in any case; and each step,
     those that others call before these, with its module.
     """
-    modules: dict[Step, Module] = {}
-    counts = [0]  # of the tables before each step
-    for step in backward.plan.steps:
-        modules[step] = _module(backward, step, register, autotune, counts[-1])
-        every = step.family.steps(step.program) or ([step] if _suffix(step) == BACKWARD else [])
-        counts.append(counts[-1] + sum(one.family.has_own_tables for one in every))
-    steps = tuple(_unconditional(step, modules[step].unread) for step in backward.plan.steps)
-    before = dict(zip(steps, counts, strict=False))
+    told = backward.plan.steps
+    numbers = [*accumulate(map(_tables, told), initial=0)][:-1]  # of the tables before each step
+    modules = {step: _module(backward, step, register, autotune, n) for step, n in zip(told, numbers, strict=True)}
+    steps = tuple(_unconditional(step, modules[step].unread) for step in told)
+    before = dict(zip(steps, numbers, strict=True))
     backward = replace(backward, plan=replace(backward.plan, steps=steps))
     each = dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None)
     made = {
         step: modules.get(step) or _module(backward, step, register, autotune, before.get(step, 0)) for step in each
     }
     return backward, tuple(made.items())
+
+
+def _tables(step: Step) -> int:
+    """How many tables of those that steps of a backward number are a step's."""
+    every = step.family.steps(step.program) or ([step] if _suffix(step) == BACKWARD else [])
+    return sum(one.family.has_own_tables for one in every)
 
 
 def _suffix(step: Step) -> str:

@@ -73,6 +73,10 @@ class TensorType:
     def axes(self) -> tuple[str, ...]:
         return tuple(name for term in self.shape for name in term.names)
 
+    @property
+    def may_be_float(self) -> bool:
+        return any("float" in dtype for dtype in self.dtypes)
+
 
 def are_alike(types: Sequence[TensorType]) -> bool:
     """Whether tensors are sure to be of one dtype."""

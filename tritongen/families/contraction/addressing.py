@@ -135,7 +135,7 @@ class Places:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
         varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in whole)
         mask = self.mask(varies, side)
-        floats = any("float" in dtype for dtype in tensor.type.dtypes)
+        floats = tensor.type.may_be_float
         masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
         return f"tl.load({self.address(mine, side, whole)}{masked}){self.widening(tensor)}{self.restoring(tensor)}"
 
@@ -164,7 +164,7 @@ class Places:
 
     def read_by_pointer(self, operand: Operand) -> list[Line]:
         name, inner = operand.name, inner_of(operand.side)
-        other = "0.0" if any("float" in dtype for dtype in operand.tensor.type.dtypes) else "0"
+        other = "0.0" if operand.tensor.type.may_be_float else "0"
         at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
         mask = self.mask(operand.tensor.type.axes, operand.side)
         if self.is_picked(name):

@@ -173,11 +173,11 @@ class Places(Tile):
         return f"tl.load({self.head(tensor)} + {at} * {tensor.stride(self.dim(axis))})"
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
-        number, dtypes = load_default(tensor), tensor.type.dtypes
-        if dtypes == ("bool",):
+        number = load_default(tensor)
+        if tensor.type.dtypes == ("bool",):
             return number
         # Bounds of blocks are made of integers, and what is read at positions has the shape of these.
-        dtype = self.compute.text if any("float" in dtype for dtype in dtypes) else "tl.int64"
+        dtype = self.compute.text if tensor.type.may_be_float else "tl.int64"
         mask = self.mask_of_gather(axes) if tensor.name in indices(self.op) else ""
         return f"tl.full({f'{mask}.shape' if mask else '()'}, {number}, {dtype})"
 
@@ -209,4 +209,4 @@ def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
 
 
 def _other(tensor: Input) -> str:
-    return "0.0" if any("float" in dtype for dtype in tensor.type.dtypes) else "0"
+    return "0.0" if tensor.type.may_be_float else "0"
