@@ -1,11 +1,11 @@
-"""Triton's interpreter, which multiplies the bits of bfloat16 matrices: as integers, they make no product."""
+"""Triton's interpreter, mended where it takes the bits of bfloat16 for integers: in matmuls, and in casts."""
 
 from typing import Any
 
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder
 
-_create_dot = InterpreterBuilder.create_dot
+_create_dot, _cast = InterpreterBuilder.create_dot, InterpreterBuilder.cast_impl
 
 
 def _create_dot_of_floats(
@@ -19,6 +19,14 @@ def _create_dot_of_floats(
     return _create_dot(builder, left, right, *others)
 
 
-def multiply_bfloat16() -> None:
-    """Have the interpreter multiply bfloat16 matrices as GPUs do."""
+def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> Any:
+    """A cast, to bfloat16 from float32, from which alone the interpreter can."""
+    if dtype.scalar == tl.bfloat16:
+        source = _cast(builder, source, tl.float32)
+    return _cast(builder, source, dtype)
+
+
+def mend_bfloat16() -> None:
+    """Have the interpreter multiply bfloat16 matrices, and cast to bfloat16, as GPUs do."""
     InterpreterBuilder.create_dot = _create_dot_of_floats
+    InterpreterBuilder.cast_impl = _cast_by_float32

@@ -10,7 +10,7 @@ import triton
 from .. import matmul_heuristics
 from .harness import SUMS, Dtypes, Harness, Shape, each, gpu
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
-from .interpreter import multiply_bfloat16
+from .interpreter import mend_bfloat16
 from .operator import OperatorTests
 
 described = pytest.mark.skipif(
@@ -19,7 +19,7 @@ described = pytest.mark.skipif(
 )
 
 if DEVICE == "cpu":
-    multiply_bfloat16()
+    mend_bfloat16()
 
 
 class Tiles(Harness):

@@ -18,9 +18,7 @@ class RegisteredTests(VmapTests):
     registered: ClassVar[Any]  # of torch.ops
     rest: ClassVar[tuple[Any, ...]] = ()  # what that takes besides tensors
     is_traced: ClassVar[bool] = False  # whether torch.compile sees its kernels
-    autocast: ClassVar[str] = (
-        ""  # "float32", or "lower" for the dtype that autocast is for
-    )
+    autocast: ClassVar[str] = ""  # "float32", or "lower" for autocast's dtype
 
     def test_opcheck(self) -> None:
         """torch's own tests of a registered operator."""
@@ -53,8 +51,7 @@ class RegisteredTests(VmapTests):
     def test_fake_tensors(self, layout: Layout, shape: Shape) -> None:
         """Results of fake tensors have the same shapes, dtypes and strides as real ones."""
         tensors = [layout(tensor) for tensor in self.make(shape)]
-        mode = FakeTensorMode()
-        with mode:
+        with FakeTensorMode() as mode:
             fakes = [mode.from_tensor(tensor) for tensor in tensors]
             found = self.registered(*fakes, *self.rest)
         real = self.registered(*tensors, *self.rest)
@@ -70,11 +67,9 @@ class RegisteredTests(VmapTests):
         assert has_kernel(name, "FuncTorchBatched")
         tensors = self.make(self.ragged)
         twice = [torch.stack([tensor, tensor], -1) for tensor in tensors]
-        got = torch.func.vmap(lambda *given: self.registered(*given, *self.rest), -1)(
-            *twice
-        )
+        mapped = torch.func.vmap(lambda *given: self.registered(*given, *self.rest), -1)
         want = results(self.registered(*tensors, *self.rest))
-        for one, other in zip(results(got), want, strict=True):
+        for one, other in zip(results(mapped(*twice)), want, strict=True):
             # torch compares float8 only exactly.
             near = 0.0 if one.itemsize == 1 else 1e-5
             both = torch.stack([other, other])
