@@ -61,6 +61,7 @@ def run(
     n_beside: tuple[int, int] = (0, 0),
     search: bool = False,
     pads: bool = False,
+    swaps: bool = True,
     **layout: Any,
 ) -> None:
     """Launch the kernels of a contraction.
@@ -90,6 +91,7 @@ def run(
         n_beside: how many other tensors the loop reads blocks of, along rows and along columns.
         search: whether tiles are timed at the first call of a size, rather than chosen by rule.
         pads: whether the kernel that reads through pointers takes the padding of copies of matrices.
+        swaps: whether it takes SWAPS, for float32.
         layout: how TMA reads and writes, as for `_by_tma`.
     """
     matrices, beside = (*left, *right), (loop, both, epilogue)
@@ -101,8 +103,9 @@ def run(
     has_batch, n_batch = n_batch is not None, 1 if n_batch is None else n_batch
     n_terms = n_batch * n_rows * n_cols * n_summed * n_inner
     if axis := matmul_heuristics.contiguous_axis(device, dtype, precision):
-        left = tuple(_arranged(matrix, axis, n_cols, n_terms) for matrix in left)
-        right = tuple(_arranged(matrix, axis, n_rows, n_terms) for matrix in right)
+        pair = all(any(map(_is_contiguous, _given(side))) for side in (left, right))
+        left = tuple(_arranged(one, axis, n_cols, n_terms, pair) for one in left)
+        right = tuple(_arranged(one, axis, n_rows, n_terms, pair) for one in right)
     index = tensors.index_dtype(*left, *right, *results, *others)
     is_readable = all_readable(_given((*left, *right)))
     sums = n_sums, torch_dtype(accumulator)
@@ -127,16 +130,14 @@ def run(
     ):
         table: matmul_heuristics.Tma | matmul_heuristics.Strided = described[0]
         present = _given(matrices)
-        is_batched = any(one.ndim > 2 for one in present) if present else has_batch
-        way = partial(
-            _by_tma, described, reducing, *given, device, is_batched, **layout
-        )
+        batched = any(one.ndim > 2 for one in present) if present else has_batch
+        way = partial(_by_tma, described, reducing, *given, device, batched, **layout)
     else:
         table = strided[0]
         way = partial(
             _by_pointers,
             *(strided, reducing, *given, device, dtype, precision, n_strides, n_beside),
-            *(is_readable, pads),
+            *(is_readable, pads, swaps),
         )
 
     def stages(config: triton.Config | None) -> list[launch.Stage]:
@@ -237,8 +238,7 @@ def _by_tma(
         own = {"INDEX": index} if "INDEX" in stream_k.arg_names else {}
         if not loop:  # Whatever else it reads takes shared memory too.
             stage = sum(map(tma.block_bytes, descs)) * n_halves // n_turns
-            stages = matmul_heuristics.stages_alone(config, stage, device)
-            own["num_stages"] = stages
+            own["num_stages"] = matmul_heuristics.stages_alone(config, stage, device)
         launches.append(launch.Stage(stream_k, (n_parts,), args, options | own))
         args = (*results, *partial, n_rows, n_cols, first_tile, *split)
         args = (*args, *both, *epilogue)
@@ -264,6 +264,7 @@ def _by_pointers(
     n_beside: tuple[int, int],
     is_readable: bool,
     pads: bool,
+    swaps: bool,
     *,
     config: triton.Config | None,
 ) -> list[launch.Stage]:
@@ -276,11 +277,13 @@ def _by_pointers(
     matrices = (*left, *right)
     lefts, rights = _given(left), _given(right)
     cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
+    alone = dtype == torch.float32 and precision == "ieee"
+    n_terms = n_summed * n_inner
+    inner = [any(one.stride(-1) == 1 for one in side) for side in (lefts, rights)]
+    swapped = alone and inner == [False, True]
     if config is None:
-        alone = dtype == torch.float32 and precision == "ieee"
-        n_terms = n_summed * n_inner if alone else 0
-        sizes = n_batch * n_rows, n_cols, dtype, cols_last, device, n_terms
-        config = table.choose(*sizes)
+        sizes = n_batch * n_rows, n_cols, dtype, cols_last, device
+        config = table.choose(*sizes, n_terms if alone else 0, swapped)
     block_m, block_n, block_k = blocks_of(config)
     if group_size:
         block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
@@ -289,21 +292,15 @@ def _by_pointers(
     if not is_readable:
         block_k = matmul_heuristics.short_block(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
-    n_parts = matmul_heuristics.choose_split_k(
-        tiles,
-        n_summed * n_inner,
-        device,
-        matmul_heuristics.programs_per_sm(config, dtype, precision),
-    )
-    itemsize = max(
-        one.itemsize for one in (dtype, *(one.dtype for one in lefts + rights))
-    )
+    per_sm = matmul_heuristics.programs_per_sm(config, dtype, precision)
+    n_parts = matmul_heuristics.choose_split_k(tiles, n_terms, device, per_sm)
+    itemsize = max([dtype.itemsize, *(one.itemsize for one in lefts + rights)])
     n_left, n_right = len(lefts) + n_beside[0], len(rights) + n_beside[1]
-    stage_bytes = (n_left * block_m + n_right * block_n) * block_k * itemsize
-    stages = matmul_heuristics.choose_stages(
-        config, tiles * n_parts, stage_bytes, device
-    )
+    stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
+    stages = matmul_heuristics.choose_stages(config, tiles * n_parts, stage, device)
     options = options_of(config, block_k, stages) | {"INDEX": index}
+    if swaps:
+        options["SWAPS"] = swapped
     if pads:
         options["PADDED"] = copies.padded_to(lefts + rights)
     own = [() if one is None else one.stride() for one in matrices]
@@ -343,30 +340,35 @@ def narrowest(
 
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
     """Whether TMA can read matrices in place, with rows so many bytes apart; under a trace, addresses are unknown."""
-    return launch.is_traced() or all(
-        tma.is_readable(matrix, apart) for matrix in matrices
-    )
+    return launch.is_traced() or all(tma.is_readable(one, apart) for one in matrices)
 
 
 def _arranged(
-    matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int
+    matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int, pair: bool
 ) -> torch.Tensor | None:
     """A float32 matrix with contiguous "rows" (or columns) or "inner" axis: a copy, if the other matrix has so many
-    rows that its cost does not show, and if no batch selects from more matrices than it has.
+    rows that its cost does not show, and if no batch selects from more matrices than it has. `pair`: whether the inner
+    axis is contiguous on both sides, of which that with fewer rows is copied for the least.
     """
     if matrix is None or matrix.itemsize != 4 or matrix.numel() * n_others > n_terms:
         return matrix
     lies = matrix.mT if axis == "rows" else matrix
-    is_traced = launch.is_traced()
-    lies_so = lies.stride(-1) == 1 if is_traced else tma.is_aligned(lies)
-    if lies_so or not matmul_heuristics.use_copies(n_others, n_terms, axis):
+    why = axis
+    if axis == "rows" and _is_contiguous(matrix):
+        why = "first" if pair and matrix.shape[-2] <= n_others else "only"
+    copies_it = matmul_heuristics.use_copies(n_others, n_terms, why)
+    if _is_contiguous(lies) or not copies_it:
         return matrix
-    if is_traced:
+    if launch.is_traced():
         copy = lies.contiguous()
         return copy.mT if axis == "rows" else copy
-    if axis == "rows":
-        return copies.with_rows_last(matrix)
-    return copies.with_cols_last(matrix)
+    arrange = copies.with_rows_last if axis == "rows" else copies.with_cols_last
+    return arrange(matrix)
+
+
+def _is_contiguous(matrix: torch.Tensor) -> bool:
+    """Whether the last axis is contiguous, and rows begin at 16 bytes; under a trace, addresses are unknown."""
+    return matrix.stride(-1) == 1 if launch.is_traced() else tma.is_aligned(matrix)
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

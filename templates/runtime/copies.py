@@ -58,12 +58,12 @@ def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def padded_to(matrices: Sequence[torch.Tensor]) -> int:
-    """A multiple to which loads may round up the rows of matrices: the padding of copies with contiguous rows, which
-    `marked` has recorded; 1 if other matrices are among them, and under a trace.
+    """A multiple to which loads may round up the rows of matrices, so that they are of 16 bytes: copies with contiguous
+    rows, which `marked` has recorded, are padded; 1 if other matrices have other rows, and under a trace.
     """
     if launch.is_traced():
         return 1
-    whole = ROWS // matrices[0].itemsize
+    whole = 16 // matrices[0].itemsize
     room = (
         one.shape[-2] % whole == 0
         or (one.stride(-2) == 1 and launch.copied_from(one) is not None)

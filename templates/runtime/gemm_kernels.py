@@ -15,17 +15,19 @@ import triton
 import triton.language as tl
 
 from .matmul import (
+    block_dot,
     halves,
     load_block,
     load_block_in_batch,
     locate,
     locate_in_batch,
-    part_offsets,
     parts_of,
     split_k,
+    store_part,
     store_tile,
     store_tile_in_batch,
     stream_k,
+    sum_parts,
 )
 
 
@@ -127,6 +129,7 @@ def gemm_kernel(
     RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr,
     PADDED: tl.constexpr,
+    SWAPS: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -175,12 +178,11 @@ def gemm_kernel(
             mask=col_mask & inner_mask[:, None],
             other=0.0,
         )
-        acc = tl.dot(left, right, acc, input_precision=PRECISION, out_dtype=ACC)
+        acc = block_dot(left, right, acc, PRECISION, SWAPS)
 
     if partial_ptr is not None:
         part = tl.program_id(1) * tl.num_programs(0) + tile
-        offsets = part_offsets(part, tl.arange(0, BLOCK_M), BLOCK_M, BLOCK_N)
-        tl.store(partial_ptr + offsets, acc)
+        store_part(partial_ptr, part, acc)
     else:
         store(
             None,
@@ -294,8 +296,7 @@ def gemm_stream_k_kernel(
         right = load(right_desc, at, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED)
         acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
 
-    offsets = part_offsets(part, tl.arange(0, BLOCK_M), BLOCK_M, BLOCK_N)
-    tl.store(partial_ptr + offsets, acc)
+    store_part(partial_ptr, part, acc)
 
 
 @triton.jit
@@ -324,11 +325,8 @@ def gemm_reduce_kernel(
         first_tile + shared, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
     )
     acc = tl.zeros([REDUCE_M, BLOCK_N], ACC)
-    part, count, apart = parts_of(shared, n_long, long_parts, n_short, short_parts)
-    for _ in range(count):
-        rows = within + tl.arange(0, REDUCE_M)
-        acc += tl.load(partial_ptr + part_offsets(part, rows, BLOCK_M, BLOCK_N))
-        part += apart
+    parts = parts_of(shared, n_long, long_parts, n_short, short_parts)
+    acc = sum_parts(acc, partial_ptr, parts, within, BLOCK_M)
     store(
         None,
         result_ptr,

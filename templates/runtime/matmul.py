@@ -95,6 +95,36 @@ def part_offsets(part, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
+def store_part(ptr, part, tile):
+    rows = tl.arange(0, tile.shape[0])
+    tl.store(ptr + part_offsets(part, rows, tile.shape[0], tile.shape[1]), tile)
+
+
+@triton.jit
+def sum_parts(acc, ptr, parts, first, BLOCK_M: tl.constexpr):
+    """Add up partial sums, always in the same order: some rows of a tile, from `first` on."""
+    part, count, apart = parts
+    rows = first + tl.arange(0, acc.shape[0])
+    for _ in range(count):
+        acc += tl.load(ptr + part_offsets(part, rows, BLOCK_M, acc.shape[1]))
+        part += apart
+    return acc
+
+
+@triton.jit
+def block_dot(left, right, acc, PRECISION: tl.constexpr, SWAPS: tl.constexpr):
+    """`tl.dot`; or, if it SWAPS blocks, that of the transposed ones, transposed.
+
+    Without tensor cores, a warp reads few rows of the first block at once, and many columns
+    of the second, which are in the same banks where the inner axis is contiguous.
+    """
+    if SWAPS:
+        left, right, acc = right.T, left.T, acc.T
+    acc = tl.dot(left, right, acc, input_precision=PRECISION, out_dtype=acc.dtype)
+    return acc.T if SWAPS else acc
+
+
+@triton.jit
 def load_block(desc, first, start, INNER_LAST: tl.constexpr):
     """A block of rows or columns by the inner axis, which is the last of the descriptor or the one before."""
     if INNER_LAST:

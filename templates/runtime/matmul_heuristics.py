@@ -85,12 +85,14 @@ def full_block(n_inner: int, block_k: int) -> int:
     return block_k
 
 
-def use_copies(n_others: int, n_terms: int, axis: str) -> bool:
-    """Whether copying a matrix to have an axis contiguous costs less than a matmul gains by it: if there are many
-    terms, and many rows or columns of the other matrix. Contiguous "rows" gain more.
+def use_copies(n_others: int, n_terms: int, why: str) -> bool:
+    """Whether copying a matrix costs less than a matmul gains by it: if there are many terms, and many rows or columns
+    of the other matrix. Of matrices that are to have contiguous "inner" axes, or "rows" in place of neither; or in
+    place of an inner axis, of the "only" one, which gains a tenth, or of the "first" of two, which gains half.
     """
-    least = 64 if axis == "rows" else 256
-    return n_others >= least and n_terms >= least * 2**20
+    least = {"inner": 256, "rows": 64, "only": 512, "first": 64}[why]
+    least_terms = {"inner": 2**28, "rows": 2**26, "only": 2**29, "first": 2**24}[why]
+    return n_others >= least and n_terms >= least_terms
 
 
 @memoized
@@ -220,21 +222,20 @@ def tile(
 
 
 def _alone(
-    config: triton.Config,
-    n_rows: int,
-    n_cols: int,
-    n_terms: int,
-    device: torch.device,
+    config: triton.Config, sizes: tuple[int, ...], device: torch.device, swaps: bool
 ) -> float:
     """The time without tensor cores, in multiply-adds of an SM: a term of a tile also costs 6 for each of its rows and
-    columns, and each partial sum of a result 0.7 (8 bytes, written and read) besides a second kernel.
+    columns, and each partial sum of a result 0.7 (8 bytes, written and read) besides a second kernel. In tiles of few
+    rows, swapped factors are in the same banks.
     """
+    n_rows, n_cols, n_terms = sizes
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
     per_sm = programs_per_sm(config, torch.float32, "ieee")
     n_parts = choose_split_k(tiles, n_terms, device, per_sm)
     waves = cdiv(tiles * n_parts, heuristics.sm_count(device))
     term = block_m * block_n + 6 * (block_m + block_n)
+    term *= 1.5 if swaps and block_m < 64 else 1.0
     taken: float = waves * cdiv(n_terms, n_parts) * term
     if n_parts > 1:
         taken += 0.7 * n_parts * n_rows * n_cols + 400_000
@@ -264,15 +265,15 @@ class Strided:
         cols_last: bool,
         device: torch.device,
         n_terms: int = 0,
+        swaps: bool = False,
     ) -> triton.Config:
         """The tile for a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous;
-        `n_terms`: the terms of each sum, if float32 is multiplied without tensor cores.
+        `n_terms`: the terms of each sum, if float32 is multiplied without tensor cores, and whether that `swaps`.
         """
         configs = self.of(dtype)
         if n_terms:
-            return _cheapest(
-                configs, lambda one: _alone(one, n_rows, n_cols, n_terms, device)
-            )
+            sizes = n_rows, n_cols, n_terms
+            return _cheapest(configs, lambda one: _alone(one, sizes, device, swaps))
         if dtype.itemsize <= 2:
             configs = _suited(configs, n_rows, n_cols, cols_last)
         # float32 is so compute-bound that reads hardly show.

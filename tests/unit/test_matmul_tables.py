@@ -305,11 +305,21 @@ def test_tiles_without_tensor_cores_are_large_where_sums_can_be_split(
     assert (config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]) == chosen
 
 
+def test_swapped_factors_have_tiles_of_many_rows(configs: ModuleType) -> None:
+    """In others, threads of a warp read the first factor from the same banks."""
+    found = [configs.STRIDED.choose(512, 512, torch.float32, True, CPU, 512, swaps) for swaps in (False, True)]
+    assert [config.kwargs["BLOCK_M"] >= 64 for config in found] == [False, True]
+
+
 def test_matrices_are_copied_where_many_others_read_them(matmul_heuristics: ModuleType) -> None:
     use = matmul_heuristics.use_copies
     assert use(64, 2**26, "rows")
     assert not use(63, 2**26, "rows")
     assert not use(64, 2**26 - 1, "rows")
+    assert use(512, 2**29, "only")
+    assert not use(511, 2**29, "only")
+    assert use(64, 2**24, "first")
+    assert not use(64, 2**24 - 1, "first")
     assert use(256, 2**28, "inner")
     assert not use(255, 2**28, "inner")
 

@@ -169,6 +169,7 @@ class Products(Common):
             "n_beside": self.n_beside(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
             "search": "True" if self.search else "",
+            "swaps": "" if "SWAPS" in plan.pointers.constexprs else "False",
         }
         if plan.descriptors is not None:
             options |= {

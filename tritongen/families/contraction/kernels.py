@@ -171,13 +171,16 @@ class _Builder(Sums):
 
     def pointers(self) -> Kernel:
         lines = Lines(setup=[*self.bases(), *self.limit(), *self.start()])
-        self.block(lines, self.places.read_by_pointer)
+        self.block(lines, self.places.read_by_pointer, may_swap=True)
         lines.end += self.after()
         doc = "Tiles of rows by columns, with any strides; or, for split-K, partial sums over `steps` blocks."
         return self.kernel("kernel", doc, self.arguments.strided(), lines)
 
     def read_parts(self) -> list[Line]:
-        loads = {name: Line(f"{name} += tl.load({name}_part_ptr + offsets)") for name in self.contraction.sums}
+        loads = {
+            name: Line(f"{name} = sum_parts({name}, {name}_part_ptr, parts, within, BLOCK_M)")
+            for name in self.contraction.sums
+        }
         return [line for name, load in loads.items() for line in under(self.choices.of(name), [load])]
 
     def combine(self) -> Kernel:
@@ -189,7 +192,7 @@ class _Builder(Sums):
         return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines)
 
     def parts(self) -> tuple[Line, ...]:
-        stores = {name: Line(f"tl.store({name}_part_ptr + offsets, {name})") for name in self.contraction.sums}
+        stores = {name: Line(f"store_part({name}_part_ptr, part, {name})") for name in self.contraction.sums}
         return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
 
     @property
@@ -329,7 +332,7 @@ class _Builder(Sums):
             name=f"{self.op.name}_{suffix}",
             doc=doc,
             arguments=arguments,
-            constexprs=("ACC",),
+            constexprs=("SWAPS", "ACC") if mentions(body, "SWAPS") else ("ACC",),
             casts=tuple(self.casts(body, suffix != "reduce_kernel")),
             setup=tuple(lines.setup),
             body=tuple(lines.loop),

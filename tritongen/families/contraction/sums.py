@@ -107,8 +107,8 @@ class Sums:
 
     # The parts of kernels
 
-    def block(self, lines: Lines, read: Callable[[Operand], list[Line]]) -> None:
-        """What happens for every block of the inner axes."""
+    def block(self, lines: Lines, read: Callable[[Operand], list[Line]], may_swap: bool = False) -> None:
+        """What happens for every block of the inner axes; launches may have factors without tensor cores swapped."""
         done: dict[str, int | None] = {}
         for operand in self.operands.matrices:
             lines.loop += under(self.choices.reading(operand.name, self.inside), read(operand))
@@ -125,7 +125,7 @@ class Sums:
                 scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
                 line = Line(f"{product.name} += {self.dot(*names)}{scale}")
             else:
-                line = self.summing(product.sum, *names)
+                line = self.summing(product.sum, *names, may_swap=may_swap)
             lines.loop += under(self.choices.of(product.name), [line])
 
     def loaded(self, name: str, side: int | None = None) -> list[Line]:
@@ -148,8 +148,10 @@ class Sums:
                 done[value.name] = side
         return lines
 
-    def summing(self, name: str, left: str, right: str) -> Line:
+    def summing(self, name: str, left: str, right: str, *, may_swap: bool = False) -> Line:
         """The line that adds the matmul of a block to an accumulator."""
+        if may_swap and "float32" in self.operands.dtypes and self.op.precision == "ieee":
+            return Line(f"{name} = block_dot({left}, {right}, {name}, {input_precision(self.op)}, SWAPS)")
         comment = ""
         if self.operands.float8:
             comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
