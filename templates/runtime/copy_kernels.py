@@ -107,9 +107,8 @@ def split_kernel(
         rounded = rest.to(tl.bfloat16).to(tl.float32)
         if part == 0:
             # What is rounded up to infinity is cut off instead.
-            cut = (rest.to(tl.int32, bitcast=True) & -65536).to(
-                tl.float32, bitcast=True
-            )
+            bits = rest.to(tl.int32, bitcast=True) & -65536
+            cut = bits.to(tl.float32, bitcast=True)
             rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
         at = ((batch * N_PARTS + part) * n_rows + rows) * n_apart + cols
         tl.store(parts_ptr + at, rounded, mask=mask)

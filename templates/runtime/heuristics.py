@@ -46,9 +46,8 @@ class Table:
 
     def searched(self) -> list[triton.Config]:
         """The configurations that @triton.autotune tries: only the first in the interpreter, which cannot time."""
-        return list(
-            self.configs[:1] if triton.knobs.runtime.interpret else self.configs
-        )
+        most = 1 if triton.knobs.runtime.interpret else None
+        return list(self.configs[:most])
 
 
 class Flat(Table):
@@ -185,9 +184,8 @@ def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
         return config
     short = power_of_two(n_cols)
     rows = _filling(n_rows, block_m * block_n // short)
-    return triton.Config(
-        {"BLOCK_M": rows, "BLOCK_N": short}, num_warps=config.num_warps
-    )
+    tile = {"BLOCK_M": rows, "BLOCK_N": short}
+    return triton.Config(tile, num_warps=config.num_warps)
 
 
 def _widened(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:

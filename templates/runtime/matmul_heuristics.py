@@ -320,11 +320,14 @@ def choose_split_k(
 ) -> int:
     """How many programs share a sum: enough for all SMs, with 256 terms or more each, or 1,024 if each SM has a tile.
 
-    A split in two does not pay for the reduction, unless an SM needs several programs.
+    A split in two does not pay for the reduction, unless an SM needs several programs, or the last SM is done sooner.
     """
     n_sms = heuristics.sm_count(device)
     least = 256 if tiles < n_sms else 1024
-    n_parts = min(per_sm * n_sms // max(1, tiles), n_inner // least)
+    n_parts = per_sm * n_sms // max(1, tiles)
+    if per_sm > 1 and 4 * cdiv(2 * tiles, n_sms) <= 7 * cdiv(tiles, n_sms):
+        n_parts = max(n_parts, 2)
+    n_parts = min(n_parts, n_inner // least)
     return n_parts if n_parts > (2 if per_sm == 1 else 1) else 1
 
 

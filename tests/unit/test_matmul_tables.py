@@ -199,7 +199,7 @@ def test_sums_of_float32_without_tensor_cores_are_split_until_sms_are_full(matmu
     assert single == [2, 4]
     others = [(torch.float32, "tf32x3"), (torch.bfloat16, "ieee"), (torch.float64, "ieee")]
     assert [matmul_heuristics.programs_per_sm(small, *one) for one in others] == [1, 1, 1]
-    counts = {64: 8, 256: 2, 264: 2, 265: 1}
+    counts = {64: 8, 256: 2, 264: 2, 320: 2, 384: 1}
     assert {tiles: matmul_heuristics.choose_split_k(tiles, 4096, CPU, 4) for tiles in counts} == counts
     assert [matmul_heuristics.choose_split_k(*short, CPU, 4) for short in ((256, 1024), (64, 512))] == [1, 2]
 
