@@ -15,6 +15,10 @@ def rms(o: torch.Tensor, *axes: int) -> torch.Tensor:
     return o * torch.rsqrt((o * o).mean(axes or -1, keepdim=True) + 1e-5)
 
 
+def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(q @ k.mT * 0.25, -1)
+
+
 CASES = {
     "norm": Case(QKV, f"{ATTENDED}\no = a * rsqrt(mean(a * a, E) + 1e-5)", lambda q, k, v: rms(full(q, k, v)), steps=3),
     "norm_with_a_weight": Case(
@@ -120,5 +124,12 @@ CASES = {
         by="q k v w",
         outputs="o:q[B, M, K]",
         steps=5,
+    ),
+    "lse_and_its_mean_square": Case(
+        QKV,
+        f"{ATTENDED}\no = a\nlse = logsumexp(s, N)\nz = mean(lse * lse, M)",
+        lambda q, k, v: (full(q, k, v), _lse(q, k), _lse(q, k).square().mean(-1)),
+        outputs="o:q; lse:q; z:q",
+        steps=3,
     ),
 }

@@ -297,6 +297,17 @@ CASES = {
         steps=5,
         passes=4,
     ),
+    "merged_beside_the_lse_of_one": Case(
+        CROSS,
+        "s = sum(q * k, D) * 0.25\nt = sum(q * j, D) * 0.25\nx = logsumexp(s, N)\ny = logsumexp(t, L)\n"
+        "z = logaddexp(x, y)\n"
+        "o = exp(x - z) * sum(exp(s - x) * v, N) + exp(y - z) * sum(exp(t - y) * w, L)",
+        lambda q, k, v, j, w: (_merged(q, k, v, j, w), torch.logsumexp(scores(q, k), -1)),
+        by="q k v j w",
+        outputs="o:q[B, H, M, E]; x:q",
+        steps=6,
+        passes=4,
+    ),
     "chain_with_a_norm_and_projections": Case(
         "q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; j:T[B, H, L, D]; w:T[B, H, L, D]; by:T[D, E]; to:T[D, E]",
         "a = sum(softmax(sum(q * k, D) * 0.25, N) * v, N)\nn = a * rsqrt(mean(a * a, E) + 1e-5)\n"

@@ -201,6 +201,13 @@ CASES = {
         by="q k v w",
         steps=3,
     ),
+    "masked_beside_all": Case(
+        QKV,
+        "x = sum(q * k, D) * 0.25\ns = where(index(N) < 7, x, -inf)\n"
+        "o = sum(softmax(s, N) * v, N) + sum(sigmoid(x) * v, N)",
+        lambda q, k, v: full(q, k[:, :, :7], v[:, :, :7]) + scores(q, k).sigmoid() @ v,
+        steps=3,
+    ),
     "means_without_nan": Case(
         QKV,
         "s = where(index(N) < index(M) - 3, sum(q * k, D) * 0.25, -inf)\no = nan_to_num(sum(softmax(s, N) * v, N))",

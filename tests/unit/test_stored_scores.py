@@ -19,6 +19,7 @@ FORWARD = {
     "p is a result, and has both axes": (QKV, SOFTMAX, "o:q; p:q[B, H, M, N]"),
     "u takes their argmax along N, too": (QKV, f"{SOFTMAX}\nu = argmax(s, N)", "o:q; u:auto"),
     "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
+    "q, k, v are integers": (QKV.replace(":T", ":int8"), SOFTMAX, "o:float32"),
     "t sums over H what is made of scores": (
         f"{QKV}; w:T[H, K]".replace("v:T[B, H", "v:T[B, K"),
         "s = sum(q * k, D)\nt = sum(s * w, H)\no = sum(softmax(t, N) * v, N)",

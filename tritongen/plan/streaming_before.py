@@ -30,18 +30,32 @@ from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import Outgoing, by_name, load, outgoing_of
 from .streaming_gradient import plan_streaming_backward
-from .streaming_parts import Streamed, Streams, last_streamed, steps_of, streams_for, with_lines, with_names
+from .streaming_parts import (
+    Streamed,
+    Streams,
+    copies_of_results,
+    last_streamed,
+    steps_of,
+    streams_for,
+    with_copies,
+    with_lines,
+    with_names,
+    without_copies,
+)
 from .streaming_steps import own_result
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
     """Raises `NotStreamed` where the gradient stores scores."""
     forward = with_names(forward)
-    found = last_streamed(forward.op, steps_of(forward), streams)
+    copies = copies_of_results(forward)
+    op = with_copies(forward, copies)
+    found = last_streamed(op, steps_of(forward), streams)
     if not found.before and len(streams) == 1:
-        return plan_streaming_backward(found.op, found.stream, grad, families)
+        op = replace(found.op, values=without_copies(found.op.values, copies))
+        return plan_streaming_backward(op, found.stream, grad, families)
     try:
-        return _Streams(forward, grad, families).backward(streams)
+        return _Streams(op, steps_of(forward), copies, grad, families).backward(streams)
     except Mistakes as refused:
         raise NotStreamed(refused.mistakes[0].message) from None
 
@@ -61,8 +75,10 @@ class _Part:
 class _Streams:
     """Plans the gradient by what each stream goes along, and from there on the gradient by what that is made of."""
 
-    def __init__(self, forward: Step, grad: Grad, families: Families) -> None:
-        self.op, self.steps, self.grad, self.families = forward.op, steps_of(forward), grad, families
+    def __init__(
+        self, op: Op, steps: Sequence[Step], copies: Mapping[str, str], grad: Grad, families: Families
+    ) -> None:
+        self.op, self.steps, self.copies, self.grad, self.families = op, steps, copies, grad, families
         self.outgoing = outgoing_of(self.op)
         self.named: set[str] = set()  # the steps so far
         self.pairs: list[tuple[str, str]] = []  # the axes of rows of each stream, and of what streams
@@ -75,9 +91,9 @@ class _Streams:
         inputs = tuple(tensor for tensor in part.inputs if tensor.name not in made)
         read = {tensor.name for tensor in inputs}
         outputs = tuple(result.output.name for result in self.op.results if result.output.name in read)
-        saved = tuple((own, name) for own, name in part.saved.items() if own not in outputs)
+        saved = tuple((own, self.copies.get(name, name)) for own, name in part.saved.items() if own not in outputs)
         op = replace(self.op, name=self.outgoing.name, inputs=inputs, values=(), results=())
-        forward = replace(self.op, values=part.values)
+        forward = replace(self.op, values=without_copies(part.values, self.copies))
         gradient = Gradient(forward, op, self.grad.wrt, self.outgoing.pairs, saved, outputs)
         planner = Planner(gradient, (), self.families)
         plan = replace(part.plan, spelled={name: part.plan.spelled[name] for name in self.grad.wrt})

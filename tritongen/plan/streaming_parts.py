@@ -29,9 +29,36 @@ def steps_of(forward: Step) -> tuple[Step, ...]:
     return forward.family.steps(forward.program) or (forward,)
 
 
+def copies_of_results(forward: Step) -> dict[str, str]:
+    """What steps store for others besides a result that it is rounded to, by name, and the lines that it is."""
+    own = {one.output.name for one in forward.op.results}
+    results = (result for step in steps_of(forward) for result in step.op.results)
+    pairs = ((one.output.name, one.node.name) for one in results if isinstance(one.node, Ref))
+    return {copy: name for copy, name in pairs if name in own and copy not in forward.op.names}
+
+
+def with_copies(forward: Step, copies: Mapping[str, str]) -> Op:
+    """The operator of a forward with copies of lines, which what other steps compute is made of."""
+    op = forward.op
+    for copy, name in copies.items():
+        own = next(s.op.by_name for s in steps_of(forward) if any(r.output.name == copy for r in s.op.results))
+        line = op.value(name)
+        values = (value if value.name in own else renamed_value(value, {name: copy}) for value in op.values)
+        added = Value(copy, Ref(name, line.node.axes, line.node.dtype), "")
+        op = replace(
+            op, values=tuple(v for value in values for v in ((value, added) if value.name == name else (value,)))
+        )
+    return op
+
+
+def without_copies(values: Iterable[Value], copies: Mapping[str, str]) -> tuple[Value, ...]:
+    """The values without the copies of lines."""
+    return tuple(renamed_value(value, copies) for value in values if value.name not in copies)
+
+
 def with_names(forward: Step) -> Step:
     """A forward of several steps, whose operator has names for the parts of lines that steps store."""
-    stored = {one.output.name for step in steps_of(forward) for one in step.op.results}
+    stored = {one.output.name for step in steps_of(forward) for one in step.op.results} - {*copies_of_results(forward)}
     if stored <= forward.op.names:
         return forward
     by_factors, by_rows = factors_named(forward.op), rows_named(forward.op)

@@ -29,6 +29,9 @@ from ...spec.types import INTS
 from ..stream import Stream
 from .spelling import Spelling, operand
 
+# Functions that are 0 of -inf.
+VANISHING = ("exp", "sigmoid", "softplus", "relu")
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -286,11 +289,13 @@ class Blocks:
 
 
 def blocks_of(op: Op, stream: Stream) -> Blocks:
-    masks = [mask_of(op, score, neutral) for score, neutral in masked(op, stream)]
-    conditions = {mask.condition for mask in masks if mask is not None and mask.exact}
-    if len(conditions) != 1 or None in masks:
+    found = [mask_of(op, score, neutral) for score, neutral in masked(op, stream)]
+    masks = [mask for mask in found if mask is not None]
+    if len(masks) < len(found) or len({resolve(op, mask.condition) for mask in masks}) != 1:
         return Blocks(stream.rows)
-    (condition,) = conditions
+    condition = next((mask.condition for mask in masks if mask.exact), None)
+    if condition is None:
+        return Blocks(stream.rows)
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
     # A block is whole where all is true that no range tells, of integers along the rows too.
     tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
@@ -300,11 +305,11 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     every = frozenset(resolve(op, part) for part in conjuncts(op, condition))
     decided = every if tiles.full != FALSE else every - rest
     cyclic = frozenset(resolve(op, part) for part in tiles.cyclic)
-    found = Blocks(stream.rows, tiles, every - rest, decided, cyclic, stream.streamed)
-    bounds = [*found.values, *(load for load, _ in found.compared)]
+    blocks = Blocks(stream.rows, tiles, every - rest, decided, cyclic, stream.streamed)
+    bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
     # Bounds are told once for all turns.
     is_known = not any({*stream.turns} & {*node.axes} for node in bounds)
-    return found if is_known else Blocks(stream.rows)
+    return blocks if is_known else Blocks(stream.rows)
 
 
 def _all_of(conditions: list[Node]) -> Node:
@@ -338,17 +343,18 @@ def _extremes(*tests: Expression) -> list[Extreme]:
 
 
 def masked(op: Op, stream: Stream) -> list[tuple[Node, float]]:
-    """What may be masked: the score that is taken below the largest, or else what each sum adds, with its neutral."""
+    """What may be masked: the score that is taken below the largest, and what each sum adds that is not made of
+    exponentials below that, with its neutral.
+    """
+    found: list[tuple[Node, float]] = []
     if stream.largest:
         node = op.value(stream.largest).node
         assert isinstance(node, Reduce)
-        return [(node.arg, float("-inf"))]
-    found: list[tuple[Node, float]] = []
-    for one in stream.sums:
-        power = next(
-            (part for part in below(op, one.factor) if isinstance(part, Call) and part.function == "exp"), None
-        )
-        found.append((one.factor, 0.0) if power is None else (power.args[0], float("-inf")))
+        found.append((node.arg, float("-inf")))
+    for one in (one for one in stream.sums if not one.falls):
+        parts = (part for part in below(op, one.factor) if isinstance(part, Call) and part.function in VANISHING)
+        ways = [*((part.args[0], float("-inf")) for part in parts), (one.factor, 0.0)]
+        found.append(next((way for way in ways if mask_of(op, *way) is not None), ways[0]))
     return found
 
 

@@ -36,15 +36,18 @@ def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
     for found in attentions(op):
         axes = (found.rows, found.streamed)
         others = {name for name in refs if found.score not in reached(refs, [name], ())}
-        if stores(steps, axes, others):
+        kinds = "float", op.value(found.score).node.dtype.kind
+        if stores(steps, axes, others, kinds):
             return StoredScores(axes, _why(op, found))
     return None
 
 
-def stores(steps: Iterable[Step], axes: tuple[str, str], results: Container[str] = ()) -> bool:
-    """Whether steps store floats with both axes, but for some results."""
+def stores(
+    steps: Iterable[Step], axes: tuple[str, str], results: Container[str] = (), kinds: Container[str] = ("float",)
+) -> bool:
+    """Whether steps store floats, or what is of other kinds, with both axes, but for some results."""
     every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
-    found = (result for step in every for result in step.op.results if result.dtype.kind == "float")
+    found = (result for step in every for result in step.op.results if result.dtype.kind in kinds)
     return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
 
 
