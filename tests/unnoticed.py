@@ -40,7 +40,7 @@ def is_made_good(function: Function, node: ast.AST) -> bool:
 
 
 _MERGES = re.compile(
-    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|(online|welford|merge|add)\w*"
+    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|block_dot|(online|welford|merge|add)\w*"
     r"|(?P<pairs>(arg|lead_)(max|min))$"
 )
 
@@ -65,7 +65,7 @@ def is_reduced(function: Function, load: ast.Call) -> bool:
                     (load in inside or any(isinstance(one, ast.Name) and one.id == name for one in inside))
                     and not re.search("tl.where|mask", function.text(node))  # Masked once more.
                     and not (rows_only and "axis=1" in function.text(node))
-                    and not (has_no_tail and match[0] == "tl.dot")
+                    and not (has_no_tail and match[0] in ("tl.dot", "block_dot"))
                 ):
                     return True
         masked = reader is not statement and re.search("tl.where|mask", function.text(reader))
