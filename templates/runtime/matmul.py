@@ -96,6 +96,7 @@ def part_offsets(part, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 @triton.jit
 def store_part(ptr, part, tile):
+    """Store a partial sum."""
     rows = tl.arange(0, tile.shape[0])
     tl.store(ptr + part_offsets(part, rows, tile.shape[0], tile.shape[1]), tile)
 
@@ -113,10 +114,9 @@ def sum_parts(acc, ptr, parts, first, BLOCK_M: tl.constexpr):
 
 @triton.jit
 def block_dot(left, right, acc, PRECISION: tl.constexpr, SWAPS: tl.constexpr):
-    """`tl.dot`; or, if it SWAPS blocks, that of the transposed ones, transposed.
-
-    Without tensor cores, a warp reads few rows of the first block at once, and many columns
-    of the second, which are in the same banks where the inner axis is contiguous.
+    """`tl.dot`; or, if it SWAPS blocks, that of the transposed ones, transposed: without
+    tensor cores, a warp reads few rows of the first block at once, and many columns of the
+    second, which are in the same banks where the inner axis is contiguous.
     """
     if SWAPS:
         left, right, acc = right.T, left.T, acc.T

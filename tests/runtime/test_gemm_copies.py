@@ -149,9 +149,10 @@ def test_copies_are_loaded_as_far_as_they_are_padded(
     left, right = make((), (17, 33, 21), torch.float32)
     check(left, right)
     check(left, transposed(make((), (17, 32, 21), torch.float32)[1]))
+    check(left, transposed(make((), (17, 40, 21), torch.float32)[1]))
     choose(SMALL, use_copies=False)
     check(left, right)
-    assert found == [4, 4, 1]
+    assert found == [4, 4, 4, 1]
 
 
 def with_nan(matrix: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ from ...passes.masks.expressions import (
     parts_of,
     replaced,
 )
-from ...passes.masks.scores import mask_of
+from ...passes.masks.scores import Mask, mask_of
 from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
 from ...spec.types import INTS
 from ..stream import Stream
@@ -289,7 +289,7 @@ class Blocks:
 
 
 def blocks_of(op: Op, stream: Stream) -> Blocks:
-    found = [mask_of(op, score, neutral) for score, neutral in masked(op, stream)]
+    found = _masks(op, stream)
     masks = [mask for mask in found if mask is not None]
     if len(masks) < len(found) or len({resolve(op, mask.condition) for mask in masks}) != 1:
         return Blocks(stream.rows)
@@ -342,19 +342,19 @@ def _extremes(*tests: Expression) -> list[Extreme]:
     return [part for test in tests for part in parts_of(test) if isinstance(part, Extreme)]
 
 
-def masked(op: Op, stream: Stream) -> list[tuple[Node, float]]:
-    """What may be masked: the score that is taken below the largest, and what each sum adds that is not made of
-    exponentials below that, with its neutral.
+def _masks(op: Op, stream: Stream) -> list[Mask | None]:
+    """The masks of the score that is taken below the largest, and of what each sum adds that is not made of
+    exponentials below that; None of what has none.
     """
-    found: list[tuple[Node, float]] = []
+    found: list[Mask | None] = []
     if stream.largest:
         node = op.value(stream.largest).node
         assert isinstance(node, Reduce)
-        found.append((node.arg, float("-inf")))
+        found.append(mask_of(op, node.arg, float("-inf")))
     for one in (one for one in stream.sums if not one.falls):
         parts = (part for part in below(op, one.factor) if isinstance(part, Call) and part.function in VANISHING)
         ways = [*((part.args[0], float("-inf")) for part in parts), (one.factor, 0.0)]
-        found.append(next((way for way in ways if mask_of(op, *way) is not None), ways[0]))
+        found.append(next(filter(None, (mask_of(op, *way) for way in ways)), None))
     return found
 
 
