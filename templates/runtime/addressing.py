@@ -12,6 +12,15 @@ def aligned(n, ALIGN: tl.constexpr):
 
 
 @triton.jit
+def offsets(positions, stride, ALIGN: tl.constexpr):
+    """Offsets of positions along an axis: `stride`, which ALIGN divides, apart, or 1 apart if it is None."""
+    if stride is None:
+        return positions
+    else:
+        return positions * aligned(stride, ALIGN)
+
+
+@triton.jit
 def unravel(positions, size_1, size_2):
     """Positions in three dimensions, of which the last two have these sizes, along each of the three."""
     return (

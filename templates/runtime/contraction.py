@@ -3,7 +3,7 @@
 All kernels take their arguments in the same order, where lengths are those of rows, columns, and of the inner axis, or
 its number of groups:
 
-- strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices
+- strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices (None for 1)
 - TMA: descriptors, a descriptor and the tensor of each result, lengths, the number of tiles
 - stream-K: descriptors, partial sums, lengths, the first tile, the split as in `choose_stream_k`
 - reduction: results, partial sums, rows and columns, the first tile, the split
@@ -301,9 +301,8 @@ def _by_pointers(
     options = options_of(config, block_k, stages) | {"INDEX": index}
     if swaps:
         options["SWAPS"] = swapped
-    if pads:
-        options["PADDED"] = copies.padded_to(lefts + rights)
-    own = [() if one is None else one.stride() for one in matrices]
+    options |= copies.alignments(lefts, rights, lengths, pads)
+    own = [() if one is None else _strides(one) for one in matrices]
     dims = n_strides or [len(steps) for steps in own]
     strides = [
         step
@@ -369,6 +368,12 @@ def _arranged(
 def _is_contiguous(matrix: torch.Tensor) -> bool:
     """Whether the last axis is contiguous, and rows begin at 16 bytes; under a trace, addresses are unknown."""
     return matrix.stride(-1) == 1 if launch.is_traced() else tma.is_aligned(matrix)
+
+
+def _strides(matrix: torch.Tensor) -> tuple[int | None, ...]:
+    """The strides of a matrix, None for that of a contiguous axis, of which kernels have to know."""
+    *batch, row, inner = matrix.stride()
+    return (*batch, *(None if copies.is_one(step) else step for step in (row, inner)))
 
 
 def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:

@@ -1,6 +1,7 @@
 """Copies of matrices into layouts that matmuls read faster, where a copy costs little compared with the matmul."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies, a cache line
 Replay = Callable[[tuple[torch.Tensor, ...]], None]
+Matrices = tuple[torch.Tensor, ...]
 Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -57,19 +59,39 @@ def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
     return turned
 
 
-def padded_to(matrices: Sequence[torch.Tensor]) -> int:
-    """A multiple to which loads may round up the rows of matrices, so that they are of 16 bytes: copies with contiguous
-    rows, which `marked` has recorded, are padded; 1 if other matrices have other rows, and under a trace.
+def alignments(
+    left: Matrices, right: Matrices, lengths: tuple[int, int, int], pads: bool
+) -> dict[str, int]:
+    """What divides the lengths of contiguous axes and the distances between them, up to 8, so that loads are as wide as
+    16 bytes: ALIGN_M for rows of the left matrices, ALIGN_N for columns of the right ones, and ALIGN_K for inner axes.
+
+    It is 1 where no axis is contiguous, and of sizes that are symbolic. If a kernel `pads`, the lengths are those that
+    copies are padded to.
     """
-    if launch.is_traced():
+    n_rows, n_cols, n_inner = lengths
+    return {
+        "ALIGN_M": _alignment(left, n_rows, -2, pads),
+        "ALIGN_N": _alignment(right, n_cols, -2, pads),
+        "ALIGN_K": _alignment((*left, *right), n_inner, -1, False),
+    }
+
+
+def _alignment(matrices: Matrices, length: int, axis: int, pads: bool) -> int:
+    """The alignment along an axis of matrices; 1 where 16 divides all of it, which Triton sees by itself."""
+    alongside = [one for one in matrices if is_one(one.stride(axis))]
+    steps = (one.stride(-3 - axis) for one in matrices)
+    divided = [step for step in steps if not is_one(step)]
+    if not pads or any(launch.copied_from(one) is None for one in alongside):
+        divided.append(length)
+    if not alongside or not all(isinstance(n, int) for n in divided):
         return 1
-    whole = 16 // matrices[0].itemsize
-    room = (
-        one.shape[-2] % whole == 0
-        or (one.stride(-2) == 1 and launch.copied_from(one) is not None)
-        for one in matrices
-    )
-    return whole if all(room) else 1
+    common = math.gcd(16, *divided)
+    return 1 if common == 16 and length % 16 == 0 else min(common, 8)
+
+
+def is_one(step: Any) -> bool:
+    """Whether a stride is known to be 1: symbols are not compared."""
+    return isinstance(step, int) and step == 1
 
 
 def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ its matrices follow one another, each in whole blocks.
 import triton
 import triton.language as tl
 
+from .addressing import aligned, offsets
 from .matmul import (
     block_dot,
     halves,
@@ -128,8 +129,10 @@ def gemm_kernel(
     LEFT_BATCHED: tl.constexpr,
     RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr,
-    PADDED: tl.constexpr,
     SWAPS: tl.constexpr,
+    ALIGN_M: tl.constexpr,
+    ALIGN_N: tl.constexpr,
+    ALIGN_K: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -139,8 +142,8 @@ def gemm_kernel(
 ):
     """A tile of matrices with any strides; or split-K, a partial sum of `steps` blocks of the inner axis.
 
-    Loads round the numbers of rows and columns up to PADDED, as far as copies of matrices reach: with a mask that ends
-    within 16 bytes, they would be of 4 bytes each.
+    Loads round the numbers of rows and columns up to what copies of matrices are padded to: with masks that end within
+    16 bytes, they would be of single elements.
     """
     tile = tl.program_id(0)
     matrix, first_row, first_col = locate_tile(
@@ -148,33 +151,33 @@ def gemm_kernel(
     )
     rows = (first_row.to(INDEX) + tl.arange(0, BLOCK_M))[:, None]
     cols = (first_col.to(INDEX) + tl.arange(0, BLOCK_N))[None, :]
-    row_mask = rows < tl.cdiv(n_rows, PADDED) * PADDED
-    col_mask = cols < tl.cdiv(n_cols, PADDED) * PADDED
+    row_mask = rows < tl.cdiv(n_rows, ALIGN_M) * ALIGN_M
+    col_mask = cols < tl.cdiv(n_cols, ALIGN_N) * ALIGN_N
     if LEFT_BATCHED and n_summed is None:
         left_ptr += matrix.to(INDEX) * stride_left_batch
     if RIGHT_BATCHED and n_summed is None:
         right_ptr += matrix.to(INDEX) * stride_right_batch
 
-    left_rows = left_ptr + rows * stride_left_row
-    right_cols = right_ptr + cols * stride_right_col
+    left_rows = left_ptr + offsets(rows, stride_left_row, ALIGN_K)
+    right_cols = right_ptr + offsets(cols, stride_right_col, ALIGN_K)
     acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
     n_terms = count_terms(n_inner, n_summed, BLOCK_K)
     first, end = split_k(n_terms, steps, BLOCK_K, INDEX)
     for term in range(first, end, BLOCK_K):
         at, start = locate_block(matrix, term, n_inner, n_summed, BLOCK_K)
         inner = (start + tl.arange(0, BLOCK_K)).to(INDEX)
-        inner_mask = inner < n_inner
+        inner_mask = inner < aligned(n_inner, ALIGN_K)
         left_at, right_at = left_rows, right_cols
         if n_summed is not None:
             left_at += at.to(INDEX) * stride_left_batch
             right_at += at.to(INDEX) * stride_right_batch
         left = tl.load(
-            left_at + inner[None, :] * stride_left_inner,
+            left_at + offsets(inner[None, :], stride_left_inner, ALIGN_M),
             mask=row_mask & inner_mask[None, :],
             other=0.0,
         )
         right = tl.load(
-            right_at + inner[:, None] * stride_right_inner,
+            right_at + offsets(inner[:, None], stride_right_inner, ALIGN_N),
             mask=col_mask & inner_mask[:, None],
             other=0.0,
         )

@@ -200,6 +200,13 @@ def test_rows_of_a_multiple_of_8_are_read_16_bytes_at_a_time() -> None:
     assert "16" not in widths["3000", "rms_norm_kernel"]
 
 
+def test_matmuls_copy_as_wide_as_lengths_allow() -> None:
+    """Whichever axes are contiguous: in the forward and both gradients of a linear layer."""
+    told = printed("compiling_matmuls.py", str(ROOT / "generated" / "linear"), "1000", "1004")
+    kernels = "linear_kernel", "gemm_kernel", "gemm_kernel"
+    assert told == [f"{length} {name} {size}" for length, size in ((1000, 16), (1004, 8)) for name in kernels]
+
+
 @pytest.mark.parametrize("path", ["specs/attention.toml", "examples/specs/attention_paged.toml"])
 @pytest.mark.usefixtures("in_ci")
 def test_tiles_of_attention_have_the_memory_that_they_take(path: str, tmp_path: Path) -> None:

@@ -139,20 +139,54 @@ def test_copies_with_a_contiguous_axis(
 def test_copies_are_loaded_as_far_as_they_are_padded(
     choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of odd lengths too, where both matrices are copies: what pads them goes into no sum that is stored."""
+    """Of odd lengths too: what pads them goes into no sum that is stored."""
     choose(SMALL, contiguous_axis="rows", use_copies=True, choose_split_k=1)
     copies = GEMM.contraction.copies
-    empty, padded_to = copies.aligned_empty, copies.padded_to
+    empty = copies.aligned_empty
     monkeypatch.setattr(copies, "aligned_empty", lambda like, *shape: with_nan(empty(like, *shape)))
-    found: list[int] = []
-    monkeypatch.setattr(copies, "padded_to", lambda matrices: found.append(padded_to(matrices)) or found[-1])
+    found = watch_alignments(monkeypatch)
     left, right = make((), (17, 33, 21), torch.float32)
     check(left, right)
     check(left, transposed(make((), (17, 32, 21), torch.float32)[1]))
     check(left, transposed(make((), (17, 40, 21), torch.float32)[1]))
     choose(SMALL, use_copies=False)
     check(left, right)
-    assert found == [4, 4, 4, 1]
+    assert found == [(8, 8, 1), (8, 1, 1), (8, 8, 1), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_loads_are_as_wide_as_contiguous_axes_allow(
+    dtype: torch.dtype, choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, columns and inner axes, by what divides those of them that are contiguous and the strides beside them."""
+    choose(SMALL, use_tma=False, use_copies=False)
+    found = watch_alignments(monkeypatch)
+    left, right = make((2,), (24, 36, 40), dtype)
+    check(left, right)  # the inner axis, in both
+    check(transposed(left), right)
+    check(left, transposed(right))
+    check(transposed(left), transposed(right))
+    check(left[:, :23], transposed(right))  # A length that nothing lies along may be any.
+    check(transposed(left)[:, :23], right)
+    check(sliced(left), right)  # No axis of the left matrix is contiguous.
+    check(*make((2,), (24, 36, 48), dtype))  # Triton sees this by itself.
+    check(*make((2,), (24, 36, 45), dtype))
+    expected = [(1, 1, 8), (8, 1, 8), (1, 4, 8), (8, 4, 1), (1, 4, 8), (1, 1, 8), (1, 1, 8), (1, 1, 1), (1, 1, 1)]
+    assert found == expected
+
+
+def watch_alignments(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """What the runtime will have found of how matrices are aligned."""
+    found: list[tuple[int, ...]] = []
+    copies, known = GEMM.contraction.copies, GEMM.contraction.copies.alignments
+
+    def alignments(*args: object) -> dict[str, int]:
+        known_of = known(*args)
+        found.append(tuple(known_of.values()))
+        return known_of
+
+    monkeypatch.setattr(copies, "alignments", alignments)
+    return found
 
 
 def with_nan(matrix: torch.Tensor) -> torch.Tensor:

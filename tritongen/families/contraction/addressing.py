@@ -18,6 +18,7 @@ from ...spec.types import BATCH, FLOAT8S, FLOATS, Input
 from .operands import Operand
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
+ALIGN = {"rows": "ALIGN_M", "cols": "ALIGN_N", "inner": "ALIGN_K"}  # of contiguous axes, in the strided kernel
 BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
 FIRST = {"rows": "first_row.to(INDEX)", "cols": "first_col.to(INDEX)"}
 NONE: Mapping[str, int] = {}
@@ -40,7 +41,12 @@ class Places:
     def base_line(self, operand: Operand) -> Line:
         """The pointers to where the rows or the columns of a matrix begin."""
         roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
-        steps = [f"{role} * {stride(operand.name, role)}" for role in roles]
+        steps = [
+            f"{role} * {stride(operand.name, role)}"
+            if role == "batch"
+            else f"offsets({role}, {stride(operand.name, role)}, {ALIGN['inner']})"
+            for role in roles
+        ]
         if self.is_picked(operand.name):
             steps[0] = f"{operand.name}_at.to(INDEX) * {stride(operand.name, 'batch')}"
         return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
@@ -165,7 +171,8 @@ class Places:
     def read_by_pointer(self, operand: Operand) -> list[Line]:
         name, inner = operand.name, inner_of(operand.side)
         other = "0.0" if operand.tensor.type.may_be_float else "0"
-        at = f"{self.base(operand)} + {inner} * {stride(name, 'inner')}"
+        alignment = ALIGN[("rows", "cols")[operand.side]]
+        at = f"{self.base(operand)} + offsets({inner}, {stride(name, 'inner')}, {alignment})"
         mask = self.mask(operand.tensor.type.axes, operand.side)
         if self.is_picked(name):
             mask = f"{name}_mask & {inner_of(operand.side, 'inner_mask')}"

@@ -22,7 +22,7 @@ from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
-from .addressing import stride
+from .addressing import ALIGN, stride
 from .arguments import Arguments, beside
 from .copies import HALVES, TURNS, copied, turns
 from .operands import Operand, Operands, is_described
@@ -328,11 +328,12 @@ class _Builder(Sums):
         body = [*lines.setup, *lines.loop, *lines.end]
         arguments = tuple(Argument(one, "") for one in spelled)
         names = {argument.name for argument in arguments}
+        swaps = ("SWAPS",) if mentions(body, "SWAPS") else ()
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
             arguments=arguments,
-            constexprs=("SWAPS", "ACC") if mentions(body, "SWAPS") else ("ACC",),
+            constexprs=(*swaps, *(ALIGN.values() if suffix == "kernel" else ()), "ACC"),
             casts=tuple(self.casts(body, suffix != "reduce_kernel")),
             setup=tuple(lines.setup),
             body=tuple(lines.loop),
