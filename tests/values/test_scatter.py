@@ -367,6 +367,13 @@ wrt = ["x"]
             'p = "size(N) - 1 - index(N)"\nv = "take(x, p, N)"\nw = "take(z, at, N)"\ny = "sum(tanh(v * w * u), K, N)"',
             "xzu",
         ),
+        # What a mean is of is not computed again where columns are mapped.
+        (
+            'x = "T[B, K=3, N, O]"\nz = "T[B, N, K=3, C]"',
+            'v = "take(x, size(N) - 1 - index(N), N)"\nw = "where(index(K) < size(N), take(z, index(K), N), 0.0)"\n'
+            'y = "mean(v * w, C)"',
+            "xz",
+        ),
     ],
 )
 def test_functions_and_kernels_read_what_they_are_given(inputs: str, lines: str, wrt: str, tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ class RowBuilder(Rows):
 
     def again(self, tile_results: list[Result], known: set[str], lowering: Lowering) -> Pass:
         """The loop that maps the columns, once their row is known."""
-        wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
+        left = tuple(value for value in self.op.values if value.name not in known)
+        wanted = needed(left, [result.output.name for result in tile_results])
         body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
         for value in wanted:
             body += lowering.line(value, comment=bool(value.source))
