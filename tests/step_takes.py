@@ -245,6 +245,12 @@ CASES = {
         ),
         "y t",
     ),
+    # Its gradient by w sums along T, by which the positions go.
+    "convolution_with_repeated_edges": Case(
+        "x:B, E, T; w:D, E, R",
+        "y = sum(take(x, clamp_max(index(T) + index(R), size(T) - 1), T) * w, E, R)",
+        lambda x, w: F.conv1d(F.pad(x, (0, 4), mode="replicate"), w).mT,
+    ),
     "least_of_rows_at_positions_of_a_window": Case(
         "x:K, N; at:int64[E=8]", "y = min(take(x, at, K), E)", lambda x, at: x[at].amin(0)
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
+from importing import built, runtime_of, written
 from oracles import compare, differentiated
 
 from tritongen.operator.compile import backward_of, forward_of
@@ -354,3 +354,28 @@ wrt = ["x"]
     backward = backward_of(spec, forward_of(spec))
     assert backward is not None
     assert [step.family.title for step in backward.plan.steps] == ["elementwise"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "lines", "wrt"),
+    [
+        # One shape tells all lengths.
+        ('x = "T[B, O, N, C]"\nz = "T[N, O, C]"\nat = "int64[K=3]"', 'y = "sum(take(x, at, N) * z, O, K, B)"', "xz"),
+        # What a row takes is summed by the first stage of a split, and not read by the second.
+        (
+            'x = "T[O, B, K=3, N]"\nz = "T[N, O]"\nu = "T[O]"\nat = "int64[N]"',
+            'p = "size(N) - 1 - index(N)"\nv = "take(x, p, N)"\nw = "take(z, at, N)"\ny = "sum(tanh(v * w * u), K, N)"',
+            "xzu",
+        ),
+        # What a mean is of is not computed again where columns are mapped.
+        (
+            'x = "T[B, K=3, N, O]"\nz = "T[B, N, K=3, C]"',
+            'v = "take(x, size(N) - 1 - index(N), N)"\nw = "where(index(K) < size(N), take(z, index(K), N), 0.0)"\n'
+            'y = "mean(v * w, C)"',
+            "xz",
+        ),
+    ],
+)
+def test_functions_and_kernels_read_what_they_are_given(inputs: str, lines: str, wrt: str, tmp_path: Path) -> None:
+    head, tail = '[op]\nname = "taken"\n[types]\nT = "float"', f'[outputs]\ny = "auto"\n[grad]\nwrt = {[*wrt]}\n'
+    written(read_spec("taken.toml", f"{head}\n[inputs]\n{inputs}\n[compute]\n{lines}\n{tail}"), tmp_path)

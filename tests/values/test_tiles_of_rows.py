@@ -160,3 +160,24 @@ def test_shuffled_pixels(tmp_path: Path) -> None:
     layouts.append(((2, 3, 5, 2, 700, 2), torch.empty(2, 3, 5, 2, 700, 2).stride()))
     close, _ = fold(axes, 1, tuple(layouts))
     assert close
+
+
+@pytest.mark.parametrize("axes", ["M, C, P=2, Q=2", "M, C, (H P=2), (W Q=2)"])
+def test_rows_of_several_axes(axes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which lie apart where they are shuffled; kernels for whole rows and for tiles step through them alike."""
+    inputs, line = f'x = "T[{axes}]"\ng = "T[C, P=2, Q=2]"', 'y = "x * rsqrt(mean(x * x, C, P, Q) + 1) * g"'
+    module = built(spec_of(inputs, line, wrt='"x", "g"'), tmp_path)
+    configs = importlib.import_module(f"{module.__name__}.configs")
+    g = torch.randn(5, 2, 2, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(3, 5, *((6, 14) if "H" in axes else (2, 2)), dtype=torch.float64, requires_grad=True)
+    rows = x.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).permute(0, 1, 3, 5, 2, 4)  # M, C, P, Q, H, W
+    wanted = rows * torch.rsqrt(rows.square().mean((1, 2, 3), keepdim=True) + 1) * g[..., None, None]
+    wanted = wanted.permute(0, 1, 4, 2, 5, 3).reshape(x.shape)
+    seed = torch.randn_like(wanted)
+    for fits in (True, False):
+        monkeypatch.setattr(type(configs.WHOLE_BACKWARD), "fits", lambda *_, fits=fits: fits)
+        found = module.rows(x, g)
+        torch.testing.assert_close(found, wanted)
+        gradients = (torch.autograd.grad(one, (x, g), seed, retain_graph=True) for one in (found, wanted))
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other)

@@ -90,7 +90,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
     telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
     missing = sorted(axes - dict(op.sizes).keys(), key=shown)
-    found = [next(t for t in telling if axis in t.type.axes) for axis in missing]
+    found = _fewest([next(t for t in telling if axis in t.type.axes) for axis in missing], {*missing})
     fixed = dict(op.sizes).keys()
     for tensor in telling:
         if tensor not in (*mine, *found) and {*tensor.type.axes} & untold((*mine, *found), fixed):
@@ -101,6 +101,16 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
     leaves = [leaf for leaf in every if leaf not in known]
     return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def _fewest(found: list[Input], axes: set[str]) -> list[Input]:
+    """Tensors that tell some axes, without those of which others tell all that they do."""
+    left = [*dict.fromkeys(found)]
+    for tensor in tuple(left):
+        others = {axis for one in left if one != tensor for axis in one.type.axes}
+        if {*tensor.type.axes} & axes <= others:
+            left.remove(tensor)
+    return left
 
 
 def at_full_length(origin: Origin, op: Op) -> Input | None:

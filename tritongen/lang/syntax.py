@@ -104,6 +104,8 @@ class Text:
         """A hint on what stands where Python read no further."""
         if place >= len(self.text.rstrip()) - 1 and self.text.rstrip()[-1:] in "+-*/%&|^~<>=,.":
             return "a value must follow"
+        if self.text[place:].split("(")[0].split()[:1] == ["not"]:
+            return "`not` binds less tightly than other operators: put it and its value in parentheses"
         found = [hint for sign, hint in _FOREIGN.items() if sign in self.text[max(place - 1, 0) : place + 1]]
         return found[0] if found else "values are joined by operators or commas"
 

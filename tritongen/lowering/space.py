@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, walk
 from ..lang.names import shown
@@ -185,13 +186,16 @@ def _visited(op: Op) -> tuple[str, ...]:
 def _slots(op: Op, free: tuple[str, ...], most: int) -> int:
     """How many dimensions a kernel takes after folding: enough for tensors that are contiguous.
 
-    Those fold into one where all tensors have the free axes in the kernel's order; else an axis that
+    Those fold where all tensors have the free axes in the kernel's order and next to one another; else an axis that
     some tensor lacks, or has elsewhere, may stay on its own.
     """
     orders = [tensor.type.axes for tensor in op.inputs] + [result.axes for result in op.results]
     mine = {tuple(axis for axis in axes if axis in free) for axes in orders} - {()}
     if mine != {free}:
         most = max(most, len(free))
+    else:
+        adjacent = [{*pairwise(axes)} for axes in orders if {*axes} & {*free}]
+        most = max(most, 1 + sum(any(pair not in pairs for pairs in adjacent) for pair in pairwise(free)))
     return most if BATCH in free else min(len(free), most)
 
 

@@ -44,6 +44,9 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     positions = {axis for _, index in at for axis in index.axes}
     if positions <= by or not positions & by or not {*node.over} <= {*table.axes} & by:
         return [value]
+    # Positions along a summed axis differ by term, and other factors go along the axes that rows are taken of.
+    if positions & {*node.over} or dict(at).keys() & by:
+        return [value]
     arg = reduce(times, [*inside, table])
     product = replace(node, arg=arg, axes=tuple(axis for axis in arg.axes if axis not in node.over))
     if not is_product(op, product):

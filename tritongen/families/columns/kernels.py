@@ -61,8 +61,8 @@ def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
     if program.reductions:
         whole = _whole(program)
         shared = _shared(program)
-    tiles = _tiles(program, given)
     rows = Rows(Program(_mapped(program, program.op), program.cols))
+    tiles = _tiles(program, given, rows.space)
     return SumsKernels(rows.space, rows.compute, whole, shared, tiles)
 
 
@@ -80,9 +80,9 @@ def _summand(value: Value) -> Value:
 class _Sums:
     """The lines of one kernel of an operator that accumulates sums beside what it maps."""
 
-    def __init__(self, program: SumsProgram, op: Op) -> None:
+    def __init__(self, program: SumsProgram, op: Op, space: Space | None = None) -> None:
         self.program, self.op = program, _mapped(program, op)
-        self.rows = Rows(Program(self.op, program.cols))
+        self.rows = Rows(Program(self.op, program.cols), space)
         self.tile, self.assembler = self.rows.tile, self.rows.assembler
         self.lowering = self.rows.lowering()
 
@@ -220,8 +220,9 @@ class _Sums:
         )
 
 
-def _tiles(program: SumsProgram, given: Op) -> SumsKernel:
-    parts = _Sums(program, given)
+def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
+    """Tiles of the `space` of the other kernels, whose dimensions the host folds once, for all of them."""
+    parts = _Sums(program, given, space)
     values = list(parts.op.values)
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
     inside = [*parts.reads(values, True, False), *parts.reads(values, True, True)]

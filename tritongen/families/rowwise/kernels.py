@@ -113,7 +113,8 @@ class RowBuilder(Rows):
 
     def again(self, tile_results: list[Result], known: set[str], lowering: Lowering) -> Pass:
         """The loop that maps the columns, once their row is known."""
-        wanted = [v for v in needed(self.op.values, [r.output.name for r in tile_results]) if v.name not in known]
+        left = tuple(value for value in self.op.values if value.name not in known)
+        wanted = needed(left, [result.output.name for result in tile_results])
         body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
         for value in wanted:
             body += lowering.line(value, comment=bool(value.source))
@@ -329,9 +330,12 @@ class RowBuilder(Rows):
         """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
         lowering = self.lowering()
         row_results, tile_results = self.row_results(), self.tile_results()
-        reads = self.assembler.reads(list(self.op.values), tiles=False)
+        others = tuple(value for value in self.op.values if value not in reductions)
+        values = needed(others, [result.output.name for result in self.op.results])
+        reads = self.assembler.reads(values, tiles=False)
         known: set[str] = set()
-        setup = [*self.assembler.bases(self.op.results), *reads, *self.before(reductions, known, lowering)]
+        before = self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
+        setup = [*self.assembler.bases(self.op.results), *reads, *before]
         # As wide as a block of columns: tiles of the parts alone have a layout of their own, from which Triton 3.6
         # converts what is made of them only after it has made whole blocks of it, in every thread.
         setup += [
@@ -340,9 +344,9 @@ class RowBuilder(Rows):
             *self.merged("part_mask", reductions),
         ]
         known |= {value.name for value in reductions}
-        setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results]), known, lowering)
+        setup += self.finish(needed(others, [r.output.name for r in tile_results]), known, lowering)
         walk = self.again(tile_results, known, lowering)
-        numbers = self.finish(needed(self.op.values, [r.output.name for r in row_results]), known, lowering)
+        numbers = self.finish(needed(others, [r.output.name for r in row_results]), known, lowering)
         numbers += self.assembler.stores(row_results)
         stores = _once(nested(numbers)) if numbers else []
         doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."

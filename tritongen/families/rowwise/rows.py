@@ -12,7 +12,7 @@ from ...lowering.accumulate import ROW, Numbers, Span, lane, whole
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line, mentions
 from ...lowering.lower import Lowering, compute_of
-from ...lowering.space import ends_in_columns, row_space
+from ...lowering.space import Space, ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
 from ...passes.exponentials import exp_pairs, tells_of_nan, walks
 from ...passes.structure import Program
@@ -22,10 +22,10 @@ from ...spec.types import Input
 class Rows:
     """The values of a row program: by how they vary along its rows, and as expressions of a kernel."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, space: Space | None = None) -> None:
         self.program, self.op = program, program.op
         nodes = tuple(value.node for value in self.op.values)
-        self.space = row_space(self.op, program.over, nodes)
+        self.space = space or row_space(self.op, program.over, nodes)
         self.compute = compute_of(self.op)
         self.pairs = exp_pairs(self.op)
         # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
