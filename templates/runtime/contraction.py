@@ -301,6 +301,7 @@ def _by_pointers(
     options = options_of(config, block_k, stages) | {"INDEX": index}
     if swaps:
         options["SWAPS"] = swapped
+    pads = pads and not launch.is_traced()  # Copies are not padded there.
     options |= copies.alignments(lefts, rights, lengths, pads)
     own = [() if one is None else _strides(one) for one in matrices]
     dims = n_strides or [len(steps) for steps in own]

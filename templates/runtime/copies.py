@@ -1,7 +1,6 @@
 """Copies of matrices into layouts that matmuls read faster, where a copy costs little compared with the matmul."""
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,14 +78,18 @@ def alignments(
 def _alignment(matrices: Matrices, length: int, axis: int, pads: bool) -> int:
     """The alignment along an axis of matrices; 1 where 16 divides all of it, which Triton sees by itself."""
     alongside = [one for one in matrices if is_one(one.stride(axis))]
-    steps = (one.stride(-3 - axis) for one in matrices)
+    steps = [one.stride(-3 - axis) for one in matrices]
     divided = [step for step in steps if not is_one(step)]
     if not pads or any(launch.copied_from(one) is None for one in alongside):
         divided.append(length)
     if not alongside or not all(isinstance(n, int) for n in divided):
         return 1
-    common = math.gcd(16, *divided)
-    return 1 if common == 16 and length % 16 == 0 else min(common, 8)
+    if all(n % 16 == 0 for n in (length, *divided)):
+        return 1
+    for common in (8, 4, 2):  # torch.compile traces remainders, and not math.gcd.
+        if all(n % common == 0 for n in divided):
+            return common
+    return 1
 
 
 def is_one(step: Any) -> bool:
