@@ -18,6 +18,7 @@ if os.environ["TRITON_INTERPRET"] == "1":
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile every kernel for every GPU that tests know")
+    parser.addoption("--long", action="store_true", help="plan operators, too, that take as long as ten others")
 
 
 def pytest_collection() -> None:

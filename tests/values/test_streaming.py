@@ -31,18 +31,26 @@ from tritongen.spec.read import read_spec
 CASES = {**OF_ONE_AXIS, **OF_TWO_AXES, **OF_LAYOUTS, **OF_CHOICES, **OF_SUMS, **OF_IMAGES}
 
 
-@pytest.mark.parametrize(("name", "n_splits"), [*zip(CASES, itertools.cycle((3, 7)), strict=False)])
+@pytest.mark.parametrize(
+    ("name", "n_splits", "in_float32"),
+    [*zip(CASES, itertools.cycle((3, 7)), itertools.cycle((True, False, False)), strict=False)],
+)
 def test_values(
-    name: str, n_splits: int, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    n_splits: int,
+    in_float32: bool,
+    tmp_path: Path,
+    small: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In float64 to its last digits, so that no block is left out, and in float32.
+    """In float64 to its last digits, so that no block is left out, and every third in float32.
 
     In float64, the forward also of blocks that programs split among themselves, evenly or so that some have none.
     """
     case = CASES[name]
     operator = built(case.spec(), tmp_path)
     small(operator)
-    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4)):
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4))[: 1 + in_float32]:
         compare(operator.attend, case.torch, case.tensors(dtype), case.places(), tolerance)
     monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "choose_stream_splits", lambda *_: n_splits)
     runtime_of(operator, "launch").Launches.known.clear()
