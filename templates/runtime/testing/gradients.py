@@ -257,6 +257,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @gpu
     def test_torch_compile_of_gradients(self) -> None:
+        torch.compiler.reset()  # torch 2.11 fails where other tests made sizes symbols.
         tensors = self.make(self.ragged)
         compiled = torch.compile(self.op, fullgraph=True)
         got = self.gradients(compiled, *tensors, **self.params)
