@@ -18,7 +18,7 @@ if os.environ["TRITON_INTERPRET"] == "1":
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile every kernel for every GPU that tests know")
-    parser.addoption("--long", action="store_true", help="plan operators, too, that take as long as ten others")
+    parser.addoption("--long", action="store_true", help="try all operators that take seconds to plan, not a third")
 
 
 def pytest_collection() -> None:
