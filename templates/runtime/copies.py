@@ -13,7 +13,6 @@ from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies, a cache line
 Replay = Callable[[tuple[torch.Tensor, ...]], None]
-Matrices = tuple[torch.Tensor, ...]
 Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -59,7 +58,10 @@ def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def alignments(
-    left: Matrices, right: Matrices, lengths: tuple[int, int, int], pads: bool
+    left: Sequence[torch.Tensor],
+    right: Sequence[torch.Tensor],
+    lengths: tuple[int, int, int],
+    pads: bool,
 ) -> dict[str, int]:
     """What divides the lengths of contiguous axes and the distances between them, up to 8, so that loads are as wide as
     16 bytes: ALIGN_M for rows of the left matrices, ALIGN_N for columns of the right ones, and ALIGN_K for inner axes.
@@ -75,21 +77,18 @@ def alignments(
     }
 
 
-def _alignment(matrices: Matrices, length: int, axis: int, pads: bool) -> int:
-    """The alignment along an axis of matrices; 1 where 16 divides all of it, which Triton sees by itself."""
+def _alignment(
+    matrices: Sequence[torch.Tensor], length: int, axis: int, pads: bool
+) -> int:
+    """The alignment along an axis of matrices."""
     alongside = [one for one in matrices if is_one(one.stride(axis))]
+    if not alongside:
+        return 1
     steps = [one.stride(-3 - axis) for one in matrices]
-    divided = [step for step in steps if not is_one(step)]
-    if not pads or any(launch.copied_from(one) is None for one in alongside):
-        divided.append(length)
-    if not alongside or not all(isinstance(n, int) for n in divided):
-        return 1
-    if all(n % 16 == 0 for n in (length, *divided)):
-        return 1
-    for common in (8, 4, 2):  # torch.compile traces remainders, and not math.gcd.
-        if all(n % common == 0 for n in divided):
-            return common
-    return 1
+    pads = pads and all(launch.copied_from(one) is not None for one in alongside)
+    reach = 8 if pads and length % 16 else length
+    apart = [step for step in steps if not is_one(step)]
+    return tensors.divisor([reach, *apart], 8, 4, 2)
 
 
 def is_one(step: Any) -> bool:

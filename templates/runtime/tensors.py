@@ -197,19 +197,24 @@ def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
 
 
 def alignment(*tiles: torch.Tensor | None) -> int:
-    """8 where that divides the length of each row and the distances between rows, so that loads are 16 bytes wide.
-
-    Otherwise 1, also where 16 divides all of them, which Triton sees by itself, and of sizes that are symbolic.
+    """8 where that divides the length of each row and the distances between rows, so that loads are 16 bytes wide;
+    otherwise as `divisor` has it.
     """
-    known = True
-    for tile in tiles:
-        if tile is None:
-            continue
-        for n in (tile.shape[-1], *tile.stride()[:-1]):
-            if not isinstance(n, int) or n % 8 != 0:
-                return 1
-            known = known and n % 16 == 0
-    return 1 if known else 8
+    rows = [tile for tile in tiles if tile is not None]
+    return divisor([n for row in rows for n in (row.shape[-1], *row.stride()[:-1])], 8)
+
+
+def divisor(sizes: Sequence[int], *divisors: int) -> int:
+    """The first of some powers of two that divides all sizes, or 1.
+
+    1 also where 16 divides all of them, which Triton sees by itself, and of sizes that are symbolic.
+    """
+    known = all(isinstance(n, int) for n in sizes)
+    if known and not all(n % 16 == 0 for n in sizes):
+        for one in divisors:  # torch.compile traces remainders, and not math.gcd.
+            if all(n % one == 0 for n in sizes):
+                return one
+    return 1
 
 
 def stride(tensor: torch.Tensor | None, dim: int) -> int:

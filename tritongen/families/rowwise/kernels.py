@@ -332,10 +332,9 @@ class RowBuilder(Rows):
         row_results, tile_results = self.row_results(), self.tile_results()
         others = tuple(value for value in self.op.values if value not in reductions)
         values = needed(others, [result.output.name for result in self.op.results])
-        reads = self.assembler.reads(values, tiles=False)
+        setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(values, tiles=False)]
         known: set[str] = set()
-        before = self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
-        setup = [*self.assembler.bases(self.op.results), *reads, *before]
+        setup += self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
         # As wide as a block of columns: tiles of the parts alone have a layout of their own, from which Triton 3.6
         # converts what is made of them only after it has made whole blocks of it, in every thread.
         setup += [
