@@ -322,7 +322,7 @@ def ways(
         return triton.Config({"CTAS_PER_ROW": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
     def strided(table: Any) -> Any:
-        return lambda n_rows, n_cols, dtype, *_: launches.tile(table.of(dtype))
+        return lambda n_rows, n_cols, dtype, *_: launches.tile(table.candidates(dtype))
 
     def of(kind: str) -> list[Any]:
         return [table for name, table in tables.items() if _kind(name) == kind]

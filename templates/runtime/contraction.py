@@ -24,10 +24,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import copies, launch, matmul_heuristics, tensors, tma
 from .dtypes import accumulator_dtype, torch_dtype
+from .matmul_heuristics import blocks_of, count_tiles
 from .search import fastest
 
 REDUCE_M = 4  # rows of a tile per program of the reduction, so that many programs read
-SHORTEST = 32  # terms of a group with its own scale, in TMA kernels
+SHORTEST = 32  # terms of a block, and of a group with its own scale in TMA kernels
 
 Args = tuple[Any, ...]
 Lengths = tuple[int, int, int]
@@ -277,23 +278,24 @@ def _by_pointers(
     matrices = (*left, *right)
     lefts, rights = _given(left), _given(right)
     cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
-    alone = dtype == torch.float32 and precision == "ieee"
     n_terms = n_summed * n_inner
-    inner = [any(one.stride(-1) == 1 for one in side) for side in (lefts, rights)]
-    swapped = alone and inner == [False, True]
+    by_fma, swapped = None, False
+    if dtype == torch.float32 and precision == "ieee":
+        swapped = any(matrix.stride(-1) == 1 for matrix in rights)
+        by_fma = matmul_heuristics.FmaSums(n_batch, n_rows, n_cols, n_terms, swapped)
     if config is None:
-        sizes = n_batch * n_rows, n_cols, dtype, cols_last, device
-        config = table.choose(*sizes, n_terms if alone else 0, swapped)
+        sizes = n_rows, n_cols, dtype, cols_last, device, n_batch
+        config = table.choose(*sizes, by_fma)
     block_m, block_n, block_k = blocks_of(config)
-    if group_size:
-        block_k = min(block_k, max(SHORTEST, tensors.power_of_two(group_size)))
+    while block_k > SHORTEST and block_k >= 2 * (group_size or n_inner):
+        block_k //= 2
     if n_summed > 1:
         block_k = matmul_heuristics.full_block(n_inner, block_k)
     if not is_readable:
         block_k = matmul_heuristics.short_block(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
-    per_sm = matmul_heuristics.programs_per_sm(config, dtype, precision)
-    n_parts = matmul_heuristics.choose_split_k(tiles, n_terms, device, per_sm)
+    shared = tiles, n_terms, device, config, by_fma
+    n_parts = matmul_heuristics.choose_split_k(*shared)
     itemsize = max([dtype.itemsize, *(one.itemsize for one in lefts + rights)])
     n_left, n_right = len(lefts) + n_beside[0], len(rights) + n_beside[1]
     stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
@@ -397,20 +399,10 @@ def _reduce(
     return launch.Stage(kernel, grid, args, options)
 
 
-def blocks_of(config: triton.Config) -> tuple[int, int, int]:
-    block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
-    return block_m, block_n, block_k
-
-
 def options_of(config: triton.Config, block_k: int, num_stages: int) -> dict[str, Any]:
     """The constexprs of kernels that multiply."""
     tile = {**config.kwargs, "BLOCK_K": block_k}
     return {**tile, "num_warps": config.num_warps, "num_stages": num_stages}
-
-
-def count_tiles(config: triton.Config, n_rows: int, n_cols: int, n_batch: int) -> int:
-    block_m, block_n, _ = blocks_of(config)
-    return n_batch * tensors.cdiv(n_rows, block_m) * tensors.cdiv(n_cols, block_n)
 
 
 def _steps(n_inner: int, group_size: int, block_k: int) -> int:

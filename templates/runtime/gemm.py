@@ -185,12 +185,12 @@ def _split(
     n_parts = dtypes.n_parts(left.dtype, precision)
     n_batch = math.prod(batch)
     config = SPLIT_TMA.choose(n_batch * n_rows, n_cols, 0, left.device)
-    block_m, block_n, block_k = contraction.blocks_of(config)
+    block_m, block_n, block_k = matmul_heuristics.blocks_of(config)
     half = block_n // 2
     left_desc, left_last = tma.split_descriptor(left, block_m, block_k, n_parts)
     right_desc, right_last = tma.split_descriptor(right, half, block_k, n_parts)
     result_desc = tma.result_descriptor(result, block_m, half)
-    tiles = contraction.count_tiles(config, n_rows, n_cols, n_batch)
+    tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
     programs = matmul_heuristics.persistent_programs(left.device)
     args = left_desc, right_desc, result_desc, result, *lengths, tiles, *flags

@@ -4,6 +4,7 @@ The rules were measured on an H100, and scale with the number of SMs of the devi
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import triton
@@ -90,7 +91,7 @@ def use_copies(n_others: int, n_terms: int, why: str) -> bool:
     of the other matrix. Of matrices that are to have contiguous "inner" axes, or "rows" in place of neither; or in
     place of an inner axis, of the "only" one, which gains a tenth, or of the "first" of two, which gains half.
     """
-    least = {"inner": 256, "rows": 64, "only": 512, "first": 64}[why]
+    least = {"inner": 256, "rows": 64, "only": 512, "first": 16}[why]
     least_terms = {"inner": 2**28, "rows": 2**26, "only": 2**29, "first": 2**24}[why]
     return n_others >= least and n_terms >= least_terms
 
@@ -155,14 +156,15 @@ def _least(
     reading: int,
     programs: int,
     n_terms: int = 0,
+    n_batch: int = 1,
 ) -> triton.Config:
     """The tile with the least time: that of computing and of reading a tile, times the number of waves, the last of
     which may be split over the terms.
     """
 
     def work(config: triton.Config) -> float:
-        block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
-        tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
+        block_m, block_n, block_k = blocks_of(config)
+        tiles = count_tiles(config, n_rows, n_cols, n_batch)
         waves, _ = _tail_wave(tiles, cdiv(n_terms, block_k), programs)
         cost: float = waves * (block_m * block_n + reading * (block_m + block_n))
         return cost
@@ -221,24 +223,67 @@ def tile(
     )
 
 
-def _alone(
-    config: triton.Config, sizes: tuple[int, ...], device: torch.device, swaps: bool
+def blocks_of(config: triton.Config) -> tuple[int, int, int]:
+    block_m, block_n, block_k = (config.kwargs[f"BLOCK_{side}"] for side in "MNK")
+    return block_m, block_n, block_k
+
+
+def count_tiles(config: triton.Config, n_rows: int, n_cols: int, n_batch: int) -> int:
+    block_m, block_n, _ = blocks_of(config)
+    return n_batch * cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
+
+
+class FmaSums(NamedTuple):
+    """Sums of float32 without tensor cores: how many, of how many terms, and whether their factors swap places."""
+
+    n_batch: int
+    n_rows: int
+    n_cols: int
+    n_terms: int
+    swaps: bool
+
+
+def _fma_parts(config: triton.Config, sums: FmaSums, n_sms: int) -> tuple[int, float]:
+    """How many programs share a sum, and the time that takes: one, or as many as give each SM two to six."""
+    tiles = count_tiles(config, sums.n_rows, sums.n_cols, sums.n_batch)
+    best, least = 1, _fma_time(config, sums, tiles, 1, n_sms)
+    for per_sm in (2, 4, 6):
+        n_parts = min(per_sm * n_sms // max(1, tiles), sums.n_terms // 120)
+        if n_parts > best:
+            time = _fma_time(config, sums, tiles, n_parts, n_sms)
+            if time < least:
+                best, least = n_parts, time
+    return best, least
+
+
+def _fma_time(
+    config: triton.Config, sums: FmaSums, tiles: int, n_parts: int, n_sms: int
 ) -> float:
-    """The time without tensor cores, in multiply-adds of an SM: a term of a tile also costs 6 for each of its rows and
-    columns, and each partial sum of a result 0.7 (8 bytes, written and read) besides a second kernel. In tiles of few
-    rows, swapped factors are in the same banks.
+    """The time of tiles whose sums are shared, in multiply-adds of an SM, as fitted to measurements.
+
+    A term costs 16 for each row and column of a tile, too. Programs of an SM share its time, and lose that of 0.4 of
+    one; but each waits for its own loads, the longer the more elements a thread has. As many run at once as registers
+    allow; the last begin late. A program costs as much as 20 terms, an element of both matrices at least 0.38, to be
+    read, a partial sum 0.3, and their reduction 500,000, and 30,000 for each of those that are added to one another. In
+    tiles of few rows, swapped factors are in the same banks.
     """
-    n_rows, n_cols, n_terms = sizes
-    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    tiles = cdiv(n_rows, block_m) * cdiv(n_cols, block_n)
-    per_sm = programs_per_sm(config, torch.float32, "ieee")
-    n_parts = choose_split_k(tiles, n_terms, device, per_sm)
-    waves = cdiv(tiles * n_parts, heuristics.sm_count(device))
-    term = block_m * block_n + 6 * (block_m + block_n)
-    term *= 1.5 if swaps and block_m < 64 else 1.0
-    taken: float = waves * cdiv(n_terms, n_parts) * term
+    n_batch, n_rows, n_cols, n_terms, swaps = sums
+    block_m, block_n, _ = blocks_of(config)
+    n_elements = block_m * block_n // (32 * config.num_warps)
+    work = block_m * block_n + 16 * (block_m + block_n)
+    alone = 10_000 + 1.25 * n_elements * n_elements
+    resident = 65536 // (32 * config.num_warps * (n_elements + 96))
+    programs, at_once = tiles * n_parts, resident * n_sms
+    waves, left = programs // at_once, programs % at_once
+    term = waves * max(alone, (resident + 0.4) * work)
+    if left:
+        beside = max(cdiv(left, n_sms), 0.5 * resident if waves else 0)
+        term += max(alone, (beside + 0.4) * work)
+    taken: float = term * (cdiv(n_terms, n_parts) + 20)
+    taken *= 1.1 if swaps and block_m < 64 else 1.0
+    taken = max(taken, 0.38 * n_batch * (n_rows + n_cols) * n_terms)
     if n_parts > 1:
-        taken += 0.7 * n_parts * n_rows * n_cols + 400_000
+        taken += 500_000 + n_parts * (30_000 + 0.3 * tiles * block_m * block_n)
     return taken
 
 
@@ -248,13 +293,9 @@ class Strided:
     def __init__(self, half: Configs, single: Configs, double: Configs) -> None:
         self.half, self.single, self.double = half, single, double
 
-    def of(self, dtype: torch.dtype) -> Configs:
-        """Those of a dtype."""
-        return {4: self.single, 8: self.double}.get(dtype.itemsize, self.half)
-
     def candidates(self, dtype: torch.dtype) -> Configs:
-        """What is searched."""
-        return self.of(dtype)
+        """What is searched, and chosen from."""
+        return {4: self.single, 8: self.double}.get(dtype.itemsize, self.half)
 
     @memoized
     def choose(
@@ -264,21 +305,20 @@ class Strided:
         dtype: torch.dtype,
         cols_last: bool,
         device: torch.device,
-        n_terms: int = 0,
-        swaps: bool = False,
+        n_batch: int = 1,
+        by_fma: FmaSums | None = None,
     ) -> triton.Config:
-        """The tile for a result of rows by columns; `cols_last`: whether columns of a right matrix are contiguous;
-        `n_terms`: the terms of each sum, if float32 is multiplied without tensor cores, and whether that `swaps`.
+        """The tile for results of rows by columns; `cols_last`: whether columns of a right matrix are contiguous;
+        `by_fma`: their sums, if float32 is multiplied without tensor cores.
         """
-        configs = self.of(dtype)
-        if n_terms:
-            sizes = n_rows, n_cols, n_terms
-            return _cheapest(configs, lambda one: _alone(one, sizes, device, swaps))
+        configs, n_sms = self.candidates(dtype), heuristics.sm_count(device)
+        if by_fma is not None and by_fma.n_terms:
+            return _cheapest(configs, lambda one: _fma_parts(one, by_fma, n_sms)[1])
         if dtype.itemsize <= 2:
             configs = _suited(configs, n_rows, n_cols, cols_last)
         # float32 is so compute-bound that reads hardly show.
         reading = 4 if dtype.itemsize == 4 else 64
-        return _least(configs, n_rows, n_cols, reading, heuristics.sm_count(device))
+        return _least(configs, n_rows, n_cols, reading, n_sms, n_batch=n_batch)
 
 
 def choose_stages(
@@ -305,30 +345,24 @@ def stages_alone(config: triton.Config, stage_bytes: int, device: torch.device) 
     return stages if fits else config.num_stages
 
 
-def programs_per_sm(config: triton.Config, dtype: torch.dtype, precision: str) -> int:
-    """How many programs an SM needs: one, but for float32 without tensor cores as many as fit in registers and shared
-    memory, since the warps of a single one cannot hide latency.
-    """
-    if dtype != torch.float32 or precision != "ieee":
-        return 1
-    elements: int = config.kwargs["BLOCK_M"] * config.kwargs["BLOCK_N"]
-    return 2 if elements >= 64 * 128 else 4
-
-
 def choose_split_k(
-    tiles: int, n_inner: int, device: torch.device, per_sm: int = 1
+    tiles: int,
+    n_inner: int,
+    device: torch.device,
+    config: triton.Config | None = None,
+    by_fma: FmaSums | None = None,
 ) -> int:
-    """How many programs share a sum: enough for all SMs, with 256 terms or more each, or 1,024 if each SM has a tile.
+    """How many programs share a sum: enough for all SMs, with 256 terms or more each, or 1,024 if each SM has a tile. A
+    split in two does not pay for the reduction.
 
-    A split in two does not pay for the reduction, unless an SM needs several programs, or the last SM is done sooner.
+    Of sums `by_fma`, in tiles of a `config`, an SM needs several programs, whose warps wait in turn.
     """
     n_sms = heuristics.sm_count(device)
+    if config is not None and by_fma is not None:
+        return _fma_parts(config, by_fma, n_sms)[0]
     least = 256 if tiles < n_sms else 1024
-    n_parts = per_sm * n_sms // max(1, tiles)
-    if per_sm > 1 and 4 * cdiv(2 * tiles, n_sms) <= 7 * cdiv(tiles, n_sms):
-        n_parts = max(n_parts, 2)
-    n_parts = min(n_parts, n_inner // least)
-    return n_parts if n_parts > (2 if per_sm == 1 else 1) else 1
+    n_parts = min(n_sms // max(1, tiles), n_inner // least)
+    return n_parts if n_parts > 2 else 1
 
 
 @memoized

@@ -75,7 +75,7 @@ class Tiles(Harness):
             for dtype in dtypes
             if dtype == torch.float16 or cls.all_of(dtype)
             for table, name in tables.items()
-            for config in (*table.of(dtype), *others.get(dtype, ()))
+            for config in (*table.candidates(dtype), *others.get(dtype, ()))
         ]
 
     @classmethod
