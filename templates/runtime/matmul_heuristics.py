@@ -261,29 +261,29 @@ def _fma_time(
 ) -> float:
     """The time of tiles whose sums are shared, in multiply-adds of an SM, as fitted to measurements.
 
-    A term costs 16 for each row and column of a tile, too. Programs of an SM share its time, and lose that of 0.4 of
-    one; but each waits for its own loads, the longer the more elements a thread has. As many run at once as registers
-    allow; the last begin late. A program costs as much as 20 terms, an element of both matrices at least 0.38, to be
-    read, a partial sum 0.3, and their reduction 500,000, and 30,000 for each of those that are added to one another. In
-    tiles of few rows, swapped factors are in the same banks.
+    A term costs 5 for each row and column of a tile, too, and 1,600 for all programs of an SM, which share its time;
+    but each waits for its own loads, the longer the more elements a thread has. As many run at once as registers allow;
+    the last begin late. A program costs as much as 20 terms, an element of both matrices at least 0.33, to be read, a
+    partial sum 0.25, and their reduction 450,000, and 20,000 for each of those that are added to one another. In tiles
+    of few rows, swapped factors are in the same banks.
     """
     n_batch, n_rows, n_cols, n_terms, swaps = sums
     block_m, block_n, _ = blocks_of(config)
     n_elements = block_m * block_n // (32 * config.num_warps)
-    work = block_m * block_n + 16 * (block_m + block_n)
-    alone = 10_000 + 1.25 * n_elements * n_elements
+    work = block_m * block_n + 5 * (block_m + block_n)
+    alone = 5_500 + 2 * n_elements * n_elements
     resident = 65536 // (32 * config.num_warps * (n_elements + 96))
     programs, at_once = tiles * n_parts, resident * n_sms
     waves, left = programs // at_once, programs % at_once
-    term = waves * max(alone, (resident + 0.4) * work)
+    term = waves * max(alone, resident * work + 1_600)
     if left:
         beside = max(cdiv(left, n_sms), 0.5 * resident if waves else 0)
-        term += max(alone, (beside + 0.4) * work)
+        term += max(alone, beside * work + 1_600)
     taken: float = term * (cdiv(n_terms, n_parts) + 20)
     taken *= 1.1 if swaps and block_m < 64 else 1.0
-    taken = max(taken, 0.38 * n_batch * (n_rows + n_cols) * n_terms)
+    taken = max(taken, 0.33 * n_batch * (n_rows + n_cols) * n_terms)
     if n_parts > 1:
-        taken += 500_000 + n_parts * (30_000 + 0.3 * tiles * block_m * block_n)
+        taken += 450_000 + n_parts * (20_000 + 0.25 * tiles * block_m * block_n)
     return taken
 
 
