@@ -21,8 +21,9 @@ from ...lowering.views import Argument, Kernel
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input
-from .kernels import RowBuilder, pointers_of
+from .kernels import RowBuilder
 from .rows import located
+from .splits import pointers_of
 
 HALF = frozenset(("float16", "bfloat16"))
 

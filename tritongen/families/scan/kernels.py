@@ -17,8 +17,9 @@ from ...lowering.lines import Line, under
 from ...lowering.lower import Lowering
 from ...lowering.tile import needed, parts_of
 from ...lowering.views import Argument, Kernel, Pass
-from ..rowwise.kernels import SPLITS, RowKernels, part_pointers, pointers_of
+from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows
+from ..rowwise.splits import SPLITS, part_pointers, pointers_of
 from .program import ScanProgram
 
 # The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.

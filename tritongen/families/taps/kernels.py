@@ -17,7 +17,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, index_of
 from ...lowering.tile import Tile, loads, needed
 from ...lowering.views import Kernel, Pass
-from ..rowwise.kernels import SPLITS, part_pointers, pointers_of
+from ..rowwise.splits import SPLITS, part_pointers, pointers_of
 from .program import TapsProgram
 
 DOC = "Each program goes along a part of some rows; every lane keeps a sum for each tap, merged at the end."

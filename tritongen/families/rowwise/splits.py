@@ -1,0 +1,150 @@
+"""The stages for few long rows: programs reduce a part of each, and a second kernel merges these, and may map them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...lang.ir import Path, Value
+from ...lang.trees import parse
+from ...lowering.accumulate import PART
+from ...lowering.lines import Line, after_and, nested
+from ...lowering.tile import loads, needed
+from ...lowering.views import Argument, Kernel
+from .walks import Walks
+
+SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
+SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
+
+
+class Splits(Walks):
+    """The kernels of a row program whose rows are split between programs."""
+
+    def may_be_few(self) -> bool:
+        """Whether rows that are mapped back may be few and long, as groups of channels are in a picture.
+
+        Rows along a single axis are taken to be as many as tokens are, and windows, whose lengths are told, are short.
+        No program may write what others still read.
+        """
+        return len(self.program.over) > 1 and self.may_be_long() and bool(self.space.rows) and not self.barrier()
+
+    def may_be_long(self) -> bool:
+        """Whether the lengths of axes that are told leave it open that programs share a row."""
+        sizes = dict(self.op.sizes)
+        return math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over) >= SPLIT_FROM
+
+    def states(self, reductions: list[Value]) -> tuple[tuple[str, str, Path], ...]:
+        found = [(state, self.path(run)) for _, run in self.running(reductions) for state in run.states]
+        return tuple((state.name, state.dtype, path) for state, path in found)
+
+    def partial(self, reductions: list[Value]) -> Kernel:
+        """The first stage of a split: the merged states of a part of each row."""
+        lowering = self.lowering()
+        known: set[str] = set()
+        before = self.before(reductions, known, lowering)
+        (walk,) = self.walks([reductions], known, lowering, PART)
+        running_ = self.running(reductions, PART)
+        merges = self.each(running_, lambda state: (*state.lanes, *state.merge))
+        if any(state.counts for _, state in running_):
+            merges.insert(0, Line(f"{PART.count} = end - {PART.first}"))
+        states = [name for _, state in running_ for name in state.names]
+        walk = replace(walk, after=tuple(merges))
+        to = "_part_ptr + rows * n_splits + split"
+        stores = self.each(
+            running_,
+            lambda state: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name in state.names],
+        )
+        reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
+        setup = [*self.assembler.bases(()), *reads, *before]
+        doc = "The first stage for few long rows: each program reduces a part of a row."
+        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
+        inputs, rest = pointers_of(kernel)
+        return replace(kernel, arguments=(*inputs, *part_pointers(states), *SPLITS, *rest))
+
+    def combine(self, reductions: list[Value]) -> Kernel:
+        """The second stage of a split: merges the parts of each row and finishes."""
+        lowering = self.lowering()
+        known = {value.name for value in reductions}
+        lines = self.merged("tile_mask", reductions)
+        others = tuple(value for value in self.op.values if value not in reductions)
+        values = needed(others, [r.output.name for r in self.op.results])
+        lines += self.finish(values, known, lowering)
+        stores = self.assembler.stores(self.op.results)
+        setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
+        doc = "The second stage for few long rows: merges the parts of each row."
+        kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
+        used, rest = pointers_of(kernel)
+        more = SPLITS if self.counts(reductions) else SPLITS[:1]
+        return replace(kernel, arguments=(*self.parts(reductions), *used, *more, *rest))
+
+    def mapping(self, reductions: list[Value]) -> Kernel:
+        """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
+        lowering = self.lowering()
+        row_results, tile_results = self.row_results(), self.tile_results()
+        others = tuple(value for value in self.op.values if value not in reductions)
+        values = needed(others, [result.output.name for result in self.op.results])
+        setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(values, tiles=False)]
+        known: set[str] = set()
+        setup += self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
+        # As wide as a block of columns: tiles of the parts alone have a layout of their own, from which Triton 3.6
+        # converts what is made of them only after it has made whole blocks of it, in every thread.
+        setup += [
+            Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
+            Line("part_mask = row_mask & (splits < n_splits)"),
+            *self.merged("part_mask", reductions),
+        ]
+        known |= {value.name for value in reductions}
+        setup += self.finish(needed(others, [r.output.name for r in tile_results]), known, lowering)
+        walk = self.again(tile_results, known, lowering)
+        numbers = self.finish(needed(others, [r.output.name for r in row_results]), known, lowering)
+        numbers += self.assembler.stores(row_results)
+        stores = _once(nested(numbers)) if numbers else []
+        doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."
+        kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
+        used, rest = pointers_of(kernel)
+        return replace(kernel, arguments=(*self.parts(reductions), *used, *SPLITS, *rest))
+
+    def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
+        """The states of the parts of a row, read and merged."""
+        states = self.running(reductions)
+        at = f"_part_ptr + rows * n_splits + splits, mask={mask}"
+        lines = self.each(
+            states,
+            lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
+        )
+        lines += self.each(states, lambda run: (*run.parts, *run.merge, *run.finish))
+        return lines + self.shared_means(reductions)
+
+    def parts(self, reductions: list[Value]) -> tuple[Argument, ...]:
+        """The states that a split stores."""
+        return part_pointers([state.name for _, run in self.running(reductions) for state in run.states])
+
+    def counts(self, reductions: list[Value]) -> bool:
+        """Whether merging has to know how many columns a part has."""
+        return any(run.counts for _, run in self.running(reductions))
+
+    def row_reads(self, values: list[Value]) -> list[Line]:
+        """The loads that some values of a row need, after what tells where the row is."""
+        tensors = {load.name for load in loads(value.node for value in values)}
+        bases = [self.tile.base_line(self.tile.tensor(t)) for t in self.op.inputs if t.name in tensors]
+        return [*(line for line in bases if line), *self.assembler.reads(values, tiles=False)]
+
+
+def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
+    return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
+
+
+def pointers_of(kernel: Kernel) -> tuple[list[Argument], list[Argument]]:
+    """The arguments of a kernel that are pointers, and the others."""
+    pointers = [argument for argument in kernel.arguments if argument.spelling.endswith("_ptr")]
+    return pointers, [argument for argument in kernel.arguments if argument not in pointers]
+
+
+def _once(lines: Sequence[Line]) -> list[Line]:
+    """What one program of those that share a row does; where that is under an `if` as a whole, the `if` is of both."""
+    first, *others = lines
+    if first.text.startswith("if ") and all(line.text.startswith("    ") for line in others):
+        condition = parse(first.text.removeprefix("if ").removesuffix(":"))
+        return [Line(f"if split == 0 and {after_and(condition)}:"), *others]
+    return [Line("if split == 0:"), *(replace(line, text=f"    {line.text}") for line in lines)]

@@ -1,0 +1,164 @@
+"""Walks along the columns of rows: what a loop reduces, what is known after it, and the columns that it maps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from ...lang.ir import Path, Reduce, Result, Value
+from ...lowering.accumulate import ROW, Running, Span, lane, running, running_exp, running_sum
+from ...lowering.lines import Line, under
+from ...lowering.lower import Lowering
+from ...lowering.tile import loads, needed
+from ...lowering.views import Pass
+from ...passes.exponentials import takes_finite
+from ...passes.structure import references
+from .rows import Rows
+
+
+class Walks(Rows):
+    """The loops of a row program."""
+
+    def barrier(self) -> list[Line]:
+        """Of results over inputs: what other threads take from a row must be read before."""
+        if not any(result.over for result in self.op.results):
+            return []
+        names = " and ".join(result.over for result in self.op.results if result.over)
+        comment = f"No thread writes over {names} before all have read what they take from the row."
+        return [Line("tl.debug_barrier()", comment)]
+
+    def row_results(self) -> list[Result]:
+        return [r for r in self.op.results if not set(r.axes) & set(self.program.over)]
+
+    def tile_results(self) -> list[Result]:
+        return [r for r in self.op.results if set(r.axes) & set(self.program.over)]
+
+    def again(self, tile_results: list[Result], known: set[str], lowering: Lowering) -> Pass:
+        """The loop that maps the columns, once their row is known."""
+        left = tuple(value for value in self.op.values if value.name not in known)
+        wanted = needed(left, [result.output.name for result in tile_results])
+        body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
+        for value in wanted:
+            body += lowering.line(value, comment=bool(value.source))
+        body += self.assembler.stores(tile_results)
+        comment = "The columns again, last ones first: those are still in the cache."
+        return Pass(comment, (), tuple(body), (), backwards=True)
+
+    def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
+        """What the first walk reads of the row as a whole; it becomes known."""
+        return self.finish(self.arguments(reductions), known, lowering)
+
+    def arguments(self, reductions: list[Value]) -> list[Value]:
+        """The values that some reductions are of, and what those need."""
+        return needed(self.op.values, [name for value in reductions for name in references(value.node)])
+
+    def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering, span: Span = ROW) -> list[Pass]:
+        """The loops along the columns; what they find out becomes known."""
+        walks: list[Pass] = []
+        for level, reductions in enumerate(passes):
+            states = self.running(reductions, span)
+            wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
+            policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
+            body = self.assembler.reads([*wanted, *reductions], True, policy, self.first("start"))
+            for value in wanted:
+                body += lowering.line(value)
+            for value, state in states:
+                body += self.step(value, state, lowering)
+            after = self.each(states, lambda state: (*state.lanes, *state.merge, *state.finish))
+            after += self.shared_means(reductions)
+            known |= {value.name for value in reductions}
+            later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
+            if self.program.maps_back:
+                later += needed(self.op.values, [r.output.name for r in self.tile_results()])
+            if later:
+                after += self.finish(list(dict.fromkeys(later)), known, lowering)
+            start = self.each(states, lambda state: state.start)
+            walks.append(Pass(self.comment(reductions), tuple(start), tuple(body), tuple(after)))
+        return walks
+
+    def first(self, text: str) -> str:
+        """The first column of a block; "" where vectors of columns share a state, which need an element each."""
+        return "" if self.pairs else text
+
+    def uniform(self) -> tuple[str, ...]:
+        read = {load.name for load in loads(value.node for value in self.op.values)}
+        found = (tensor.name for tensor in self.op.inputs if self.tile.is_uniform(tensor) and tensor.name in read)
+        return () if self.pairs else tuple(found)
+
+    def replaced(self, value: Value, reductions: list[Value]) -> bool:
+        """Whether a mapped value is needed only by sums that run together with their maximum."""
+        users = [r for r in reductions if value.name in {v.name for v in needed(self.op.values, [r.name])}]
+        return bool(users) and all(r.name in self.pairs for r in users)
+
+    def comment(self, reductions: list[Value]) -> str:
+        lines = [f"{v.name} = {v.source}" for v in reductions if v.source]
+        return "; ".join(lines)
+
+    def running(self, reductions: list[Value], span: Span = ROW) -> list[tuple[Value, Running]]:
+        paired = {self.pairs[v.name].name: v for v in reductions if v.name in self.pairs}
+        shared = self.sharing(reductions)
+        states = []
+        for value in reductions:
+            assert isinstance(value.node, Reduce)
+            numbers = self.numbers(value.node, span)
+            if value.name in paired:
+                total = paired[value.name]
+                states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
+            elif value.name in self.pairs or value.name in shared:
+                continue
+            elif not self.space.rows and value.node.kind in ("sum", "mean") and numbers.kind == "float":
+                states.append((value, running_sum(value, numbers)))  # Of everything: many numbers to a lane.
+            else:
+                states.append((value, running(value, numbers, self.plain_max(value))))
+        return states
+
+    def sharing(self, reductions: list[Value]) -> dict[str, str]:
+        """Means that a variance of the same in the same walk computes anyway."""
+        found = {}
+        for value in reductions:
+            for other in reductions:
+                mean, var = value.node, other.node
+                if not isinstance(mean, Reduce) or not isinstance(var, Reduce) or mean.arg != var.arg:
+                    continue
+                if not self.choices.alike(value, other):
+                    continue
+                if (mean.kind, var.kind) == ("mean", "var"):
+                    found[value.name] = f"{other.name}_mean"
+        return found
+
+    def shared_means(self, reductions: list[Value]) -> list[Line]:
+        shared = self.sharing(reductions).items()
+        return [line for name, state in shared for line in under(self.choices.of(name), [Line(f"{name} = {state}")])]
+
+    def step(self, value: Value, state: Running, lowering: Lowering) -> list[Line]:
+        node = value.node
+        assert isinstance(node, Reduce)
+        lowering.begin(value.name)
+        lowering.path = self.path(state)
+        guard = state.masked and self.needs_guard(node, self.other)
+        if value in self.pairs.values() and len(state.states) == 2:
+            guard = lane(self.op, node.arg, self.program.over, self.other) != "-inf"
+        text = ast.unparse(self.argument(node, lowering, guard))
+        lowering.put(*state.step(text))
+        return lowering.pending
+
+    def finish(self, wanted: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
+        """The values of a row that can be computed now; they become known."""
+        lines: list[Line] = []
+        for value in self.op.values:
+            if value not in wanted or value.name in known or self.along(value):
+                continue
+            if isinstance(value.node, Reduce) or not references(value.node) <= known:
+                continue
+            lines += lowering.line(value)
+            known.add(value.name)
+        return lines
+
+    def path(self, state: Running) -> Path:
+        """Where some states are needed: those of two reductions for either."""
+        names = {value.name for value in self.program.reductions} & set(state.names)
+        return self.choices.of(*(value.name for value in self.program.reductions if value.name in names))
+
+    def each(self, states: list[tuple[Value, Running]], lines: Callable[[Running], Iterable[Line]]) -> list[Line]:
+        """Lines of each of some states, where those are needed."""
+        return [line for _, state in states for line in under(self.path(state), lines(state))]
