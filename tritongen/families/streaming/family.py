@@ -26,7 +26,7 @@ from .pages import are_streamed
 from .program import StreamingProgram
 from .shapes import StreamingShapes
 from .sizes import StreamingSizes
-from .streams import stream_of
+from .streams import stream_of, sums_of_sums
 
 
 class Streaming(Maps[StreamingProgram]):
@@ -40,6 +40,8 @@ class Streaming(Maps[StreamingProgram]):
     def take(self, op: Op) -> StreamingProgram | None:
         given, pages = op, pages_of(op)
         op = op if pages is None else pages.joined(with_picks_inside(op))
+        if not sums_of_sums(op):
+            return None
         for form in streamed_forms(op):
             if (found := stream_of(form, self.is_narrow)) is not None:
                 op = form

@@ -35,6 +35,14 @@ from .positions import by_likelihood
 WIDEST_HEAD = 1024
 
 
+def sums_of_sums(op: Op) -> bool:
+    """Whether an operator sums something along an axis of other sums, as all do that stream, in whatever form."""
+    sums = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
+    refs = op.refs
+    inner = ((node, sums[name]) for of, node in sums.items() for name in reached(refs, refs[of], ()) & sums.keys())
+    return any(not set(node.over).isdisjoint(below.axes) for node, below in inner)
+
+
 def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] | None:
     """The operator with its sums apart from what multiplies them as a whole, what they are, and the axes that are
     merged in it; None for other math.
