@@ -149,6 +149,19 @@ def test_split_k(n_parts: int, dtype: torch.dtype, batch: tuple[int, ...], choos
     check(*make(batch, (17, 33, 200), dtype))
 
 
+@pytest.mark.parametrize(("n_inner", "longest"), [(1, 32), (32, 32), (33, 64), (64, 64), (100, 128), (4096, 256)])
+def test_blocks_are_not_longer_than_sums(n_inner: int, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounded up: blocks of 256 elements made four times the work of batches of short sums."""
+    blocks: list[int] = []
+    monkeypatch.setattr(GEMM.launch, "run_stages", lambda *given: blocks.append(given[2][0].options["BLOCK_K"]))
+    monkeypatch.setattr(GEMM.launch, "lookup", lambda *_: (None, None))
+    for shape in ((16, 64, n_inner), (64, 64, n_inner), (128, 128, n_inner)):
+        left, right = make((2,), shape)
+        GEMM.gemm(left, right)
+    assert 32 <= min(blocks) <= max(blocks) <= longest
+    assert n_inner >= 4096 or max(blocks) == longest
+
+
 def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
     """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
     for config in GEMM.STRIDED.half:
