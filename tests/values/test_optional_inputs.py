@@ -61,3 +61,44 @@ def test_nothing_but_what_is_left_out(expression: str, default: float, shape: tu
     operator = built(read_spec("steps.toml", text_of(case, default)), tmp_path).steps
     x, w = (torch.full(shape, one, dtype=torch.float64, device=DEVICE) for one in (0.0, default))
     assert torch.equal(operator(x)[1], operator(x, w)[1])
+
+
+TAKEN = """
+[op]
+name = "taken"
+summary = "Of rows of a vector, at positions."
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[M, N]"
+at = "int64[N]"
+w = "T[N] = -2"
+keep = "bool[] = false"
+
+[compute]
+y = "x + {expression}"
+
+[outputs]
+y = "x"
+"""
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 7000)], ids=str)
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cumprod(1 - 0.25 * sigmoid(where(keep, 0, take(w, at, N))), N)",
+        "cumsum(where(keep, take(w, at, N), 0.125), N)",
+        "logsumexp(where(keep, 0.125, take(w, at, N)), N)",
+    ],
+)
+def test_positions_in_what_is_left_out(expression: str, shape: tuple[int, int], tmp_path: Path) -> None:
+    """They make neither a tile of it, as a scan needs one, nor a number of the dtype of the others."""
+    operator = built(read_spec("taken.toml", TAKEN.format(expression=expression)), tmp_path).taken
+    x = torch.rand(shape, dtype=torch.float64, device=DEVICE)
+    at = torch.arange(shape[1], device=DEVICE).flip(0)
+    w = torch.full(shape[1:], DEFAULT, dtype=torch.float64, device=DEVICE)
+    keep = torch.zeros((), dtype=torch.bool, device=DEVICE)
+    torch.testing.assert_close(operator(x, at), operator(x, at, w, keep), rtol=1e-14, atol=0)

@@ -334,10 +334,11 @@ def meets_tensors(op: Op, name: str) -> bool:
     """Whether an input is used only in arithmetic with a tensor that is always there."""
 
     def there(node: Node) -> bool:
-        parts = list(walk(node))
-        loads = [part for part in parts if isinstance(part, Load) and op.input(part.name).default is None]
-        named = {part.name for part in parts if isinstance(part, Ref)}
-        return bool(loads) or bool(named & always) or any(isinstance(part, Index) for part in parts)
+        if isinstance(node, Load):  # Positions in a tensor that is not there are not, either.
+            return op.input(node.name).default is None
+        if isinstance(node, Ref):
+            return node.name in always
+        return isinstance(node, Index) or any(map(there, children(node)))
 
     always: set[str] = set()
     for value in op.values:

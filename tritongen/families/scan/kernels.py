@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Choose, Index, Load, Node, Reduce, Result, Scan, Value
+from ...lang.ir import Choose, Index, Load, Node, Reduce, Ref, Result, Scan, Value, children
 from ...lang.names import fresh
 from ...lowering.accumulate import whole
 from ...lowering.lines import Line, under
@@ -210,12 +210,17 @@ class ScanBuilder(Rows):
 
     def is_tile(self, node: Node) -> bool:
         """Whether something in a node has columns, whatever params choose and whichever inputs are left out."""
-        parts = parts_of(self.op, node)
-        along = [part for part in parts if set(part.axes) & set(self.program.over)]
-        return not any(isinstance(part, Choose) for part in parts) and any(
-            isinstance(part, Index) or (isinstance(part, Load) and self.op.input(part.name).default is None)
-            for part in along
-        )
+        return self.has_columns(node) and not any(isinstance(part, Choose) for part in parts_of(self.op, node))
+
+    def has_columns(self, node: Node) -> bool:
+        """Whether something has columns that is read, and not by an input that may be left out with its positions."""
+        if isinstance(node, Ref):
+            return self.has_columns(self.op.value(node.name).node)
+        if not set(node.axes) & set(self.program.over):
+            return False
+        if isinstance(node, Load):
+            return self.op.input(node.name).default is None
+        return isinstance(node, Index) or any(map(self.has_columns, children(node)))
 
 
 def _scan(value: Value) -> Scan:
