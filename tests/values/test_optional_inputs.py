@@ -31,6 +31,18 @@ CASES = {
         "h = sum(x * w, K)\ny = sum(h * z * exp(w), N)",
         lambda x, z, w: (x @ w.T * z) @ w.exp(),
     ),
+    "row_of_a_matmuls_tile": Case(
+        "x:M; a:M, K; b:N, K; w:N",
+        "v = sum(a * b, K) + 1\ny = w * x",
+        lambda x, a, b, w: (a @ b.T + 1, x[:, None] * w),
+        "v y",
+    ),
+    "column_of_a_matmuls_tile": Case(
+        "x:N; a:M, K; b:N, K; w:M, N",
+        "v = sum(a * b, K) + 1\ny = w * x",
+        lambda x, a, b, w: (a @ b.T + 1, w * x),
+        "v y",
+    ),
     "gradient_of_the_others_shape": Case(
         "x:M, N; w:M, N", "h = mean(w - x, N)\ny = sum(h * x, M)", lambda x, w: (w - x).mean(1) @ x
     ),

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...lang.ir import Op, Result
+from ...lang.ir import Choose, Index, Load, Node, Op, Reduce, Ref, Result, Value, children
 from ...lang.trees import parse
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, if_given, load_default
@@ -130,12 +130,53 @@ class Places:
             fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
             one = Line(f"    {tensor.name} = {self.loaded(tensor, side, whole)}")
             return [Line(f"if {fits}:", "One for the whole tile."), one, Line("else:"), Line(f"    {plain.text}")]
-        number = load_default(tensor)
-        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
+        return if_given(tensor, tensor.name, text, self.default(tensor, side))
+
+    def default(self, tensor: Input, side: int | None) -> str:
+        """What stands for an absent input: a number, typed where nothing else types it, or as large as the input where
+        what is stored would be smaller than a tile.
+        """
+        number, is_bool = load_default(tensor), tensor.type.dtypes == ("bool",)
+        mask = self.mask(tensor.type.axes) if side is None else ""
+        fills = not mask or all(self.fills(node) for node in self.whole_tiles())
+        if fills and (is_bool or meets_tensors(self.op, tensor.name)):
+            return number
         # A whole tile of it may be stored as it is.
-        shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == "tile_mask" else "()"
-        number = number if typed else f"tl.full({shape}, {number}, {self.compute.text})"
-        return if_given(tensor, tensor.name, text, number)
+        shape = f"{mask}.shape" if mask == "tile_mask" or not fills else "()"
+        return f"tl.full({shape}, {number}, {'tl.int1' if is_bool else self.compute.text})"
+
+    def whole_tiles(self) -> list[Node]:
+        """What is stored, or reduced beside the sums."""
+        reduced = [
+            value.node.arg for value in self.op.values if isinstance(value.node, Reduce) and not self.is_sum(value)
+        ]
+        return [*(result.node for result in self.op.results), *reduced]
+
+    def is_sum(self, value: Value) -> bool:
+        return value.name in {*self.contraction.names, *self.contraction.sums}
+
+    def fills(self, node: Node) -> bool:
+        """Whether something has its rows and columns whichever inputs are left out."""
+        return {"rows", "cols"} & self.spanned(node) <= self.always(node)
+
+    def spanned(self, node: Node) -> set[str]:
+        """The roles of the axes of something, but for those of strips."""
+        axes = {axis for role in SUFFIX for axis in self.contraction.axes(role)}
+        return {*self.contraction.roles(tuple(axis for axis in node.axes if axis in axes))}
+
+    def always(self, node: Node) -> set[str]:
+        """The roles of axes that something has, whichever inputs are left out and whatever params choose."""
+        if isinstance(node, Ref):
+            value = self.op.value(node.name)
+            return {"rows", "cols"} if self.is_sum(value) else self.always(value.node)
+        if isinstance(node, Load):
+            return set() if self.op.input(node.name).default is not None else self.spanned(node)
+        if isinstance(node, Index):
+            return self.spanned(node)
+        if isinstance(node, Choose):
+            return self.always(node.then) & self.always(node.other)
+        found = set[str]().union(*map(self.always, children(node)))
+        return found & self.spanned(node)
 
     def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> str:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
