@@ -249,3 +249,60 @@ def test_what_a_matmul_that_is_not_chosen_reads_may_not_be_there(
     want = torch.autograd.grad(wanted.square().sum(), [q, v], allow_unused=True)
     zeros = [torch.zeros_like(one) if known is None else known for one, known in zip((q, v), want, strict=True)]
     torch.testing.assert_close([*found], zeros, rtol=1e-9, atol=1e-9)
+
+
+BESIDE = """
+[op]
+name = "beside"
+summary = "Of a row, a column and a matrix beside a matmul, and running sums of a row or a matrix."
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[M]"
+z = "T[N]"
+t = "T[M, N]"
+a = "T[M, K]"
+b = "T[N, K]"
+
+[params]
+kind = { choices = ["row", "column", "matrix"], default = "row" }
+
+[compute]
+v = "sum(a * b, K) + 0.5 * t"
+y = "exp(x if kind == 'row' else z if kind == 'column' else t)"
+u = "cumsum(z if kind == 'row' else t, N)"
+
+[outputs]
+v = "a"
+y = "a[M, N]"
+u = "a[M, N]"
+
+[grad]
+wrt = ["x", "z", "t", "a", "b"]
+"""
+
+
+@pytest.mark.parametrize("kind", ["row", "column", "matrix"])
+def test_what_is_chosen_beside_a_matmul_may_be_smaller_than_a_tile(kind: str, tmp_path: Path) -> None:
+    """Rows were stored in one column of a tile, and sums over rows read what only other results were loaded for."""
+    operator = built(read_spec("beside.toml", BESIDE), tmp_path).beside
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((18,), (150,), (18, 150), (18, 33), (150, 33))
+    given = [torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE) for shape in shapes]
+
+    def formula(
+        x: torch.Tensor, z: torch.Tensor, t: torch.Tensor, a: torch.Tensor, b: torch.Tensor
+    ) -> list[torch.Tensor]:
+        y = {"row": x[:, None].expand_as(t), "column": z.expand_as(t), "matrix": t}[kind].exp()
+        return [a @ b.T + 0.5 * t, y, (z.expand_as(t) if kind == "row" else t).cumsum(1)]
+
+    leaves = [[one.clone().requires_grad_() for one in given] for _ in range(2)]
+    results = [list(operator(*leaves[0], kind=kind)), formula(*leaves[1])]
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+    grads = [torch.randn(one.shape, generator=generator, dtype=torch.float64).to(DEVICE) for one in results[1]]
+    found, wanted = (
+        torch.autograd.grad(out, by, grads, materialize_grads=True) for out, by in zip(results, leaves, strict=True)
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)

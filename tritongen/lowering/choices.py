@@ -25,7 +25,8 @@ class Choices:
             for name in _names(result.node, Ref):
                 found.setdefault(name, []).extend(result.paths)
         for value in reversed(self.op.values):
-            mine = found[value.name] = simplified(found.get(value.name, []))
+            # What nothing refers to is summed over rows beside what is stored.
+            mine = found[value.name] = simplified(found.get(value.name, [*ALWAYS]))
             for name, path in _uses(value.node, Ref):
                 found.setdefault(name, []).extend(both for way in mine if (both := joined(way, path)) is not None)
         object.__setattr__(self, "paths", {name: tuple(paths) for name, paths in found.items()})

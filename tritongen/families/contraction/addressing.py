@@ -134,23 +134,17 @@ class Places:
 
     def default(self, tensor: Input, side: int | None) -> str:
         """What stands for an absent input: a number, typed where nothing else types it, or as large as the input where
-        what is stored would be smaller than a tile.
+        what is reduced beside the sums would be smaller than a tile.
         """
         number, is_bool = load_default(tensor), tensor.type.dtypes == ("bool",)
         mask = self.mask(tensor.type.axes) if side is None else ""
-        fills = not mask or all(self.fills(node) for node in self.whole_tiles())
+        nodes = [value.node for value in self.op.values if not self.is_sum(value)]
+        fills = not mask or all(self.fills(node.arg) for node in nodes if isinstance(node, Reduce))
         if fills and (is_bool or meets_tensors(self.op, tensor.name)):
             return number
         # A whole tile of it may be stored as it is.
         shape = f"{mask}.shape" if mask == "tile_mask" or not fills else "()"
         return f"tl.full({shape}, {number}, {'tl.int1' if is_bool else self.compute.text})"
-
-    def whole_tiles(self) -> list[Node]:
-        """What is stored, or reduced beside the sums."""
-        reduced = [
-            value.node.arg for value in self.op.values if isinstance(value.node, Reduce) and not self.is_sum(value)
-        ]
-        return [*(result.node for result in self.op.results), *reduced]
 
     def is_sum(self, value: Value) -> bool:
         return value.name in {*self.contraction.names, *self.contraction.sums}
