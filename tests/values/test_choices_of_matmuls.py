@@ -273,11 +273,13 @@ kind = { choices = ["row", "column", "matrix"], default = "row" }
 v = "sum(a * b, K) + 0.5 * t"
 y = "exp(x if kind == 'row' else z if kind == 'column' else t)"
 u = "cumsum(z if kind == 'row' else t, N)"
+s = "sum(v * v if kind == 'matrix' else x, M)"
 
 [outputs]
 v = "a"
 y = "a[M, N]"
 u = "a[M, N]"
+s = "a"
 
 [grad]
 wrt = ["x", "z", "t", "a", "b"]
@@ -296,7 +298,8 @@ def test_what_is_chosen_beside_a_matmul_may_be_smaller_than_a_tile(kind: str, tm
         x: torch.Tensor, z: torch.Tensor, t: torch.Tensor, a: torch.Tensor, b: torch.Tensor
     ) -> list[torch.Tensor]:
         y = {"row": x[:, None].expand_as(t), "column": z.expand_as(t), "matrix": t}[kind].exp()
-        return [a @ b.T + 0.5 * t, y, (z.expand_as(t) if kind == "row" else t).cumsum(1)]
+        v, u = a @ b.T + 0.5 * t, (z.expand_as(t) if kind == "row" else t).cumsum(1)
+        return [v, y, u, (v * v if kind == "matrix" else x[:, None].expand_as(t)).sum(0)]
 
     leaves = [[one.clone().requires_grad_() for one in given] for _ in range(2)]
     results = [list(operator(*leaves[0], kind=kind)), formula(*leaves[1])]

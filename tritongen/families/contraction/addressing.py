@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...lang.ir import Choose, Index, Load, Node, Op, Reduce, Ref, Result, Value, children
+from ...lang.ir import Choose, Index, Load, Node, Op, Ref, Result, Value, children
 from ...lang.trees import parse
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, if_given, load_default
@@ -130,27 +130,23 @@ class Places:
             fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
             one = Line(f"    {tensor.name} = {self.loaded(tensor, side, whole)}")
             return [Line(f"if {fits}:", "One for the whole tile."), one, Line("else:"), Line(f"    {plain.text}")]
-        return if_given(tensor, tensor.name, text, self.default(tensor, side))
-
-    def default(self, tensor: Input, side: int | None) -> str:
-        """What stands for an absent input: a number, typed where nothing else types it, or as large as the input where
-        what is reduced beside the sums would be smaller than a tile.
-        """
-        number, is_bool = load_default(tensor), tensor.type.dtypes == ("bool",)
-        mask = self.mask(tensor.type.axes) if side is None else ""
-        nodes = [value.node for value in self.op.values if not self.is_sum(value)]
-        fills = not mask or all(self.fills(node.arg) for node in nodes if isinstance(node, Reduce))
-        if fills and (is_bool or meets_tensors(self.op, tensor.name)):
-            return number
+        number = load_default(tensor)
+        typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         # A whole tile of it may be stored as it is.
-        shape = f"{mask}.shape" if mask == "tile_mask" or not fills else "()"
-        return f"tl.full({shape}, {number}, {'tl.int1' if is_bool else self.compute.text})"
+        shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == "tile_mask" else "()"
+        number = number if typed else f"tl.full({shape}, {number}, {self.compute.text})"
+        return if_given(tensor, tensor.name, text, number)
+
+    @property
+    def whole_mask(self) -> str:
+        """The mask of all elements of a tile, that of whose groups has one for each."""
+        return "row_mask & (cols < n_cols)" if self.group else "tile_mask"
 
     def is_sum(self, value: Value) -> bool:
         return value.name in {*self.contraction.names, *self.contraction.sums}
 
     def fills(self, node: Node) -> bool:
-        """Whether something has its rows and columns whichever inputs are left out."""
+        """Whether something has its rows and columns, whatever params choose and whichever inputs are left out."""
         return {"rows", "cols"} & self.spanned(node) <= self.always(node)
 
     def spanned(self, node: Node) -> set[str]:
@@ -159,7 +155,7 @@ class Places:
         return {*self.contraction.roles(tuple(axis for axis in node.axes if axis in axes))}
 
     def always(self, node: Node) -> set[str]:
-        """The roles of axes that something has, whichever inputs are left out and whatever params choose."""
+        """The roles of axes that something has in any case."""
         if isinstance(node, Ref):
             value = self.op.value(node.name)
             return {"rows", "cols"} if self.is_sum(value) else self.always(value.node)

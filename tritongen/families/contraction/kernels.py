@@ -112,7 +112,7 @@ class _Builder(Sums):
             is_as_it_is = not is_float8(self.op, result.dtype)
             value = name if is_as_it_is else converted(self.op, result)
             if not self.places.fills(result.node):  # Of a choice, or without an input, it may be a row or a number.
-                value = f"tl.where(tile_mask, {value}, 0)"
+                value = f"tl.where({self.places.whole_mask}, {value}, 0)"
             value = f"side_by_side({value})" if self.places.group else value
             at = f"{batch}first_row, {col}, n_rows, n_cols, INDEX"
             line = Line(f"store_tile{suffix}({desc}, {name}_ptr, {value}, {at})")

@@ -92,6 +92,9 @@ class Sums:
 
     def by_groups(self, node: Reduce, lowering: Lowering, value: str, numbers: Numbers) -> ast.expr:
         """A reduction of each group of columns, all of which are inside or none."""
+        if not self.places.fills(node.arg):
+            other = "False" if node.arg.dtype.kind == "bool" else "0"
+            value = f"tl.where({self.places.whole_mask}, {value}, {other})"
         if node.kind == "var":
             count = self.places.group - node.correction
             return parse(f"group_squares({value}) / {max(int(count) if count == int(count) else count, 0)}")
@@ -103,7 +106,8 @@ class Sums:
         """A reduction of each strip of the result's rows or columns, as far as those are inside."""
         axis = self.contraction.strips_axis(node)
         value, width = ast.unparse(lowering.operand(node.arg)), self.op.strips_along(node.strips).width
-        return parse(f"strip_{node.kind}({value}, {('row_mask', 'col_mask')[axis]}, {width}, {axis})")
+        mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else "tile_mask"
+        return parse(f"strip_{node.kind}({value}, {mask}, {width}, {axis})")
 
     # The parts of kernels
 
