@@ -127,6 +127,7 @@ class Assembler:
             use_mask=uses_mask,
             use_col_mask=use_col_mask,
             use_rows=use_rows,
+            use_cols=use_col_mask or mentions(every, "cols"),
             use_row_mask=use_row_mask,
             aligned=aligned,
         )

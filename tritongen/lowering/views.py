@@ -61,6 +61,7 @@ class Kernel:
     stores: tuple[Line, ...] = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
     use_rows: bool = False
+    use_cols: bool = True
     use_batch: bool = False
     use_row_mask: bool = False
     use_col_mask: bool = False
