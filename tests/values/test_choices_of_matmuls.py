@@ -309,3 +309,40 @@ def test_what_is_chosen_beside_a_matmul_may_be_smaller_than_a_tile(kind: str, tm
         torch.autograd.grad(out, by, grads, materialize_grads=True) for out, by in zip(results, leaves, strict=True)
     )
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+IN_GROUPS = """
+[op]
+name = "in_groups"
+summary = "Sums of groups of a matmul's columns, or of a row."
+
+[types]
+T = "float"
+
+[inputs]
+x = "T[M]"
+a = "T[M, K]"
+b = "T[H, D=16, K]"
+
+[params]
+flag = true
+
+[compute]
+h = "sum(a * b, K)"
+y = "sum(h * h if flag else x, D)"
+
+[outputs]
+h = "a[M, H, D]"
+y = "a[M, H]"
+"""
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_row_that_is_chosen_is_summed_in_groups_of_columns(flag: bool, tmp_path: Path) -> None:
+    operator = built(read_spec("in_groups.toml", IN_GROUPS), tmp_path).in_groups
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((18,), (18, 33), (5, 16, 33))
+    x, a, b = (torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE) for shape in shapes)
+    h = torch.einsum("mk,hdk->mhd", a, b)
+    wanted = (h, (h * h if flag else x[:, None, None].expand_as(h)).sum(-1))
+    torch.testing.assert_close(operator(x, a, b, flag=flag), wanted, rtol=1e-10, atol=1e-10)
