@@ -279,7 +279,7 @@ def _by_pointers(
     lefts, rights = _given(left), _given(right)
     cols_last = any(matrix.stride(-2) == 1 for matrix in rights)
     n_terms = n_summed * n_inner
-    by_fma, swapped = None, False
+    by_fma = None
     if dtype == torch.float32 and precision == "ieee":
         swapped = any(matrix.stride(-1) == 1 for matrix in rights)
         by_fma = matmul_heuristics.FmaSums(n_batch, n_rows, n_cols, n_terms, swapped)
@@ -294,15 +294,14 @@ def _by_pointers(
     if not is_readable:
         block_k = matmul_heuristics.short_block(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
-    shared = tiles, n_terms, device, config, by_fma
-    n_parts = matmul_heuristics.choose_split_k(*shared)
+    n_parts = matmul_heuristics.choose_split_k(tiles, n_terms, device, config, by_fma)
     itemsize = max([dtype.itemsize, *(one.itemsize for one in lefts + rights)])
     n_left, n_right = len(lefts) + n_beside[0], len(rights) + n_beside[1]
     stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
     stages = matmul_heuristics.choose_stages(config, tiles * n_parts, stage, device)
     options = options_of(config, block_k, stages) | {"INDEX": index}
     if swaps:
-        options["SWAPS"] = swapped
+        options["SWAPS"] = by_fma is not None and by_fma.swaps
     pads = pads and not launch.is_traced()  # Copies are not padded there.
     options |= copies.alignments(lefts, rights, lengths, pads)
     own = [() if one is None else _strides(one) for one in matrices]

@@ -8,7 +8,23 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ..diagnostics.report import Mistake
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, ScatterSum, Take, Value, children, walk
+from ..lang.ir import (
+    Call,
+    Choose,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Scan,
+    ScatterSum,
+    Take,
+    Value,
+    children,
+    walk,
+)
 from ..lang.names import fresh, shown
 from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
@@ -227,3 +243,19 @@ def without_strides(op: Op) -> set[str]:
 
 def reads(node: Node) -> frozenset[str]:
     return node.reads
+
+
+def lasting_axes(op: Op, node: Node, whole: Container[str] = ()) -> set[str]:
+    """The axes that something has whatever params choose and whichever inputs are left out, with all their positions;
+    some values have theirs as a whole.
+    """
+    axes = set(node.axes)
+    if isinstance(node, Ref):
+        return axes if node.name in whole else lasting_axes(op, op.value(node.name).node, whole)
+    if isinstance(node, Load):
+        return axes if op.input(node.name).default is None else set()
+    if isinstance(node, Index):
+        return axes
+    if isinstance(node, Choose):
+        return lasting_axes(op, node.then, whole) & lasting_axes(op, node.other, whole)
+    return axes & set[str]().union(*(lasting_axes(op, part, whole) for part in children(node)))

@@ -7,13 +7,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...lang.ir import Choose, Index, Load, Node, Op, Ref, Result, Value, children
+from ...lang.ir import Node, Op, Result
 from ...lang.trees import parse
 from ...lowering.lines import Line
 from ...lowering.lower import Compute, if_given, load_default
 from ...lowering.tile import Tensor, meets_tensors, widen_float8
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
+from ...passes.structure import lasting_axes
 from ...spec.types import BATCH, FLOAT8S, FLOATS, Input
 from .operands import Operand
 
@@ -142,31 +143,12 @@ class Places:
         """The mask of all elements of a tile, that of whose groups has one for each."""
         return "row_mask & (cols < n_cols)" if self.group else "tile_mask"
 
-    def is_sum(self, value: Value) -> bool:
-        return value.name in {*self.contraction.names, *self.contraction.sums}
-
     def fills(self, node: Node) -> bool:
         """Whether something has its rows and columns, whatever params choose and whichever inputs are left out."""
-        return {"rows", "cols"} & self.spanned(node) <= self.always(node)
-
-    def spanned(self, node: Node) -> set[str]:
-        """The roles of the axes of something, but for those of strips."""
-        axes = {axis for role in SUFFIX for axis in self.contraction.axes(role)}
-        return {*self.contraction.roles(tuple(axis for axis in node.axes if axis in axes))}
-
-    def always(self, node: Node) -> set[str]:
-        """The roles of axes that something has in any case."""
-        if isinstance(node, Ref):
-            value = self.op.value(node.name)
-            return {"rows", "cols"} if self.is_sum(value) else self.always(value.node)
-        if isinstance(node, Load):
-            return set() if self.op.input(node.name).default is not None else self.spanned(node)
-        if isinstance(node, Index):
-            return self.spanned(node)
-        if isinstance(node, Choose):
-            return self.always(node.then) & self.always(node.other)
-        found = set[str]().union(*map(self.always, children(node)))
-        return found & self.spanned(node)
+        sums = {*self.contraction.names, *self.contraction.sums}
+        sides = {*self.contraction.rows, *self.contraction.cols} & {*node.axes}
+        lasting = sides & lasting_axes(self.op, node, sums)
+        return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(tuple(sides))}
 
     def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> str:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)

@@ -106,7 +106,7 @@ class Sums:
         """A reduction of each strip of the result's rows or columns, as far as those are inside."""
         axis = self.contraction.strips_axis(node)
         value, width = ast.unparse(lowering.operand(node.arg)), self.op.strips_along(node.strips).width
-        mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else "tile_mask"
+        mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else self.places.whole_mask
         return parse(f"strip_{node.kind}({value}, {mask}, {width}, {axis})")
 
     # The parts of kernels

@@ -10,13 +10,14 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Choose, Index, Load, Node, Reduce, Ref, Result, Scan, Value, children
+from ...lang.ir import Node, Reduce, Result, Scan, Value
 from ...lang.names import fresh
 from ...lowering.accumulate import whole
 from ...lowering.lines import Line, under
 from ...lowering.lower import Lowering
-from ...lowering.tile import needed, parts_of
+from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
+from ...passes.structure import lasting_axes
 from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows
 from ..rowwise.splits import SPLITS, part_pointers, pointers_of
@@ -199,7 +200,7 @@ class ScanBuilder(Rows):
         lowering.begin(scan.name)
         decays = [_as_reduction("prod", node.decay, node)] if node.decay else []
         reductions = [*decays, _summed(scan)]
-        is_tile = any(self.is_tile(one.arg) for one in reductions)
+        is_tile = any(self.program.over[0] in lasting_axes(self.op, one.arg) for one in reductions)
         guards = (not is_tile or (counts and self.needs_guard(one, self.other)) for one in reductions)
         trees = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
         names = ["decay", "term"][-len(trees) :]
@@ -207,20 +208,6 @@ class ScanBuilder(Rows):
             ast.unparse(lowering.hoist(name, tree) if len(ast.unparse(tree)) > _LONGEST else tree)
             for name, tree in zip(names, trees, strict=True)
         ]
-
-    def is_tile(self, node: Node) -> bool:
-        """Whether something in a node has columns, whatever params choose and whichever inputs are left out."""
-        return self.has_columns(node) and not any(isinstance(part, Choose) for part in parts_of(self.op, node))
-
-    def has_columns(self, node: Node) -> bool:
-        """Whether something has columns that is read, and not by an input that may be left out with its positions."""
-        if isinstance(node, Ref):
-            return self.has_columns(self.op.value(node.name).node)
-        if not set(node.axes) & set(self.program.over):
-            return False
-        if isinstance(node, Load):
-            return self.op.input(node.name).default is None
-        return isinstance(node, Index) or any(map(self.has_columns, children(node)))
 
 
 def _scan(value: Value) -> Scan:
