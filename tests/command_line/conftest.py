@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from projects import Project
+
+from tests.harness.projects import Project
 
 
 @pytest.fixture

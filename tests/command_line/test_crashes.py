@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from projects import FILES, SHARED, Project
 
+from tests.harness.projects import FILES, SHARED, Project
 from tritongen.diagnostics.report import Rejected
 from tritongen.project.build import Built
 from tritongen.project.tree import TEMPORARY, locked
@@ -20,10 +20,9 @@ ROOT = Path(__file__).parents[2]
 def script(project: Project, body: str, seed: str = "random") -> subprocess.Popen[str]:
     """Another process that builds, with a generator of its own."""
     text = "import os, sys, time\nfrom tritongen.project import build, tree\n" + textwrap.dedent(body)
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
     return subprocess.Popen(
-        [sys.executable, "-c", "from projects import fake\n" + text],
+        [sys.executable, "-c", "from tests.harness.projects import fake\n" + text],
         cwd=project.root,
         env=environment,
         stdout=subprocess.PIPE,

@@ -4,8 +4,8 @@ import os
 import re
 
 import pytest
-from projects import Project
 
+from tests.harness.projects import Project
 from tritongen.diagnostics.report import Rejected
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 

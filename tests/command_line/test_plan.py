@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from projects import Project
 
+from tests.harness.projects import Project
 from tritongen import cli
 
 SPEC = """\

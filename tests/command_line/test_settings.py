@@ -1,8 +1,8 @@
 """Settings: where they are found, what is refused in them, and that changing them builds anew."""
 
 import pytest
-from projects import FILES, SHARED, Project
 
+from tests.harness.projects import FILES, SHARED, Project
 from tritongen.diagnostics.report import Rejected
 from tritongen.project.build import Built
 

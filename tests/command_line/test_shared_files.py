@@ -10,8 +10,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from projects import FILES, RUNTIME, SHARED, Project, edit, fake, importing, old
 
+from tests.harness.projects import FILES, RUNTIME, SHARED, Project, edit, fake, importing, old
 from tritongen.emit.format import format_python
 from tritongen.project import runtime as sharing
 from tritongen.project.build import Built, build, check

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from projects import Project, edit, fake
 
+from tests.harness.projects import Project, edit, fake
 from tritongen.project import build as building
 from tritongen.project.build import Built, build
 from tritongen.spec.types import Spec

@@ -1,8 +1,8 @@
 """The generated tree: what is written, kept, refused and pruned."""
 
 import pytest
-from projects import FILES, SHARED, Project, edit
 
+from tests.harness.projects import FILES, SHARED, Project, edit
 from tritongen.diagnostics.report import Rejected
 from tritongen.emit.format import format_python
 from tritongen.project.build import Built

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import step_scans
 import torch
 import triton.backends.amd.compiler as amd
 import triton.backends.nvidia.compiler as nvidia
-from importing import written
-from paged_forms import FORMS
-from step_cases import CASES, Case
 
+from tests.cases import step_scans
+from tests.cases.paged_forms import FORMS
+from tests.cases.step_cases import CASES, Case
+from tests.harness.importing import written
 from tritongen.emit.hygiene import LAUNCH
 from tritongen.spec.read import read_spec
 
@@ -53,10 +53,10 @@ OTHERS = (
 
 
 def printed(program: str, *arguments: str) -> list[str]:
-    """The lines that a program of tests/ prints, which compiles."""
+    """The lines that a program of tests/compiling prints."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, str(ROOT / "tests" / program), *arguments]
+    command = [sys.executable, "-m", f"tests.compiling.{program}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
@@ -71,7 +71,7 @@ def compiled(told: list[str]) -> int:
 
 def compile_all(pairs: list[tuple[Path, Path]], *options: str) -> list[str]:
     """Compile the kernels of specs and their folders; what the program prints."""
-    told = printed("compiling.py", *options, *(str(path) for pair in pairs for path in pair))
+    told = printed("operators", *options, *(str(path) for pair in pairs for path in pair))
     assert compiled(told) >= len(pairs)
     return told
 
@@ -140,7 +140,7 @@ def test_the_runtime(target: str) -> None:
     """Hopper's tensor cores multiply half precision in each kernel; float32 is tf32 only where asked for. A batch that
     is summed is copied in vectors, as other matrices are.
     """
-    told = printed("compiling_gemm.py", target)
+    told = printed("gemm", target)
     assert compiled(told) > 20
     if target.startswith("sm_"):
         assert {"ieee multiplies no tf32", "tf32 multiplies tf32", "bf16x6 multiplies bf16"} <= set(told)
@@ -154,7 +154,7 @@ def test_the_runtime(target: str) -> None:
 @pytest.mark.usefixtures("in_ci")
 def test_the_scatter_add(target: str) -> None:
     """For every dtype, for wide rows and for single elements."""
-    assert compiled(printed("compiling_scatter.py", target)) > 20
+    assert compiled(printed("scatter", target)) > 20
 
 
 def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_lengths_compile_nothing() -> None:
     """Attention of a hundred pairs of lengths, forward and backward. The first compiles all, and the first past which
     programs split what streams the two kernels for that.
     """
-    told = printed("compiling_lengths.py", str(ROOT / "generated" / "attention"))
+    told = printed("lengths", str(ROOT / "generated" / "attention"))
     assert compiled(told) == 5
     backward = "attention_backward_dk_dv_kernel attention_backward_dq_kernel"
     assert told[:-1] == [f"{backward} attention_kernel", "attention_kernel attention_reduce_kernel"]
@@ -192,7 +192,7 @@ def test_lengths_compile_nothing() -> None:
 
 def test_rows_of_a_multiple_of_8_are_read_16_bytes_at_a_time() -> None:
     """As those of a multiple of 16, of which Triton knows by itself; rows of other lengths are read in pieces."""
-    told = printed("compiling_rows.py", str(ROOT / "generated" / "rms_norm"), "3000", "3004", "4096")
+    told = printed("rows", str(ROOT / "generated" / "rms_norm"), "3000", "3004", "4096")
     widths = {(length, kernel): bits for length, kernel, *bits in map(str.split, told)}
     for kernel in ("rms_norm_kernel", "rms_norm_backward_kernel"):
         assert widths["3000", kernel][-1] == widths["4096", kernel][-1] == "128"
@@ -202,7 +202,7 @@ def test_rows_of_a_multiple_of_8_are_read_16_bytes_at_a_time() -> None:
 
 def test_matmuls_copy_as_wide_as_lengths_allow() -> None:
     """Whichever axes are contiguous: in the forward and both gradients of a linear layer."""
-    told = printed("compiling_matmuls.py", str(ROOT / "generated" / "linear"), "1000", "1004")
+    told = printed("matmuls", str(ROOT / "generated" / "linear"), "1000", "1004")
     kernels = "linear_kernel", "gemm_kernel", "gemm_kernel"
     assert told == [f"{length} {name} {size}" for length, size in ((1000, 16), (1004, 8)) for name in kernels]
 

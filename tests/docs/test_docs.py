@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from importing import module_at
 
+from tests.harness.importing import module_at
 from tritongen.cli import cli
 from tritongen.operator.compile import check
 from tritongen.spec.read import read_spec

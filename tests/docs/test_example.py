@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from oracles import DEVICE
+
+from tests.harness.oracles import DEVICE
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from oracles import DEVICE
 
+from tests.harness.oracles import DEVICE
 from tritongen.operator.compile import generate
 from tritongen.project.runtime import runtime_files
 from tritongen.spec.read import read_spec

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from step_cases import CASES
 
+from tests.cases.step_cases import CASES
 from tritongen.operator.compile import backward_of, forward_of, generate
 
 CHOSEN = [

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from importing import emitted_tests, written
 
+from tests.harness.importing import emitted_tests, written
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.testing.oracle import own_lines, signature, torch_lines

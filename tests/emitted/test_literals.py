@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import module_at, with_runtime, written
 
+from tests.harness.importing import module_at, with_runtime, written
 from tritongen.emit.format import format_python
 from tritongen.lang.literals import code_of, literal, message, prose
 from tritongen.operator.compile import generate

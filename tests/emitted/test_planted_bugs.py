@@ -1,4 +1,4 @@
-"""What tests/planted_bugs.py plants in a small operator, and that its tests are what catches it."""
+"""What tests/harness/planted_bugs.py plants in a small operator, and that its tests are what catches it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emitted_code import Mutation
-from mutations import KINDS, mutations
-from oracles import DEVICE
-from planted_bugs import ENVIRONMENT, Mutant, Outcome, Tree, candidates, needs_gpu, sampled, table
+
+from tests.harness.emitted_code import Mutation
+from tests.harness.mutations import KINDS, mutations
+from tests.harness.oracles import DEVICE
+from tests.harness.planted_bugs import ENVIRONMENT, Mutant, Outcome, Tree, candidates, needs_gpu, sampled, table
 
 KERNEL = """
 import torch

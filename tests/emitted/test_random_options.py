@@ -1,11 +1,12 @@
-"""Emitted tests of specs of the gallery with other options: see tests/random_options.py, by which CI tries more."""
+"""Emitted tests of specs of the gallery with other options: see tests/random/options.py, by which CI tries more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from random_options import DrawnOptions, check
+
+from tests.random.options import DrawnOptions, check
 
 
 # Each failed once. 8: a registered operator whose results have NaN. 61: a line of params that is a step of its own,

@@ -9,10 +9,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-import importing
 import pytest
-from oracles import DEVICE
 
+from tests.harness import importing
+from tests.harness.oracles import DEVICE
 from tritongen.emit.registration import autocast_rule
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec

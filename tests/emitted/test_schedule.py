@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from importing import INTERPRETING, written
 
+from tests.harness.importing import INTERPRETING, written
 from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "specs"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from importing import defined_twice, unread
 
+from tests.harness.importing import defined_twice, unread
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import triton
-from gemm_cases import GEMM
+
+from tests.cases.gemm import GEMM
 
 
 @pytest.fixture

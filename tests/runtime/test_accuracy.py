@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from importing import runtime_module
+
+from tests.harness.importing import runtime_module
 
 EPS = torch.finfo(torch.float32).eps
 

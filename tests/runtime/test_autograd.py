@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from importing import runtime_module
+
+from tests.harness.importing import runtime_module
 
 
 def _squared() -> tuple[Any, list[tuple[Any, ...]]]:

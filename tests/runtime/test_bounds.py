@@ -13,7 +13,8 @@ if torch.cuda.is_available():
     pytest.skip("the check is of Triton's interpreter", allow_module_level=True)
 import triton
 import triton.language as tl
-from importing import runtime_module
+
+from tests.harness.importing import runtime_module
 
 
 @triton.jit

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from importing import runtime_module
+
+from tests.harness.importing import runtime_module
 
 FLAT, STRIDED = "flat kernel", "strided kernel"
 KERNELS = (FLAT, STRIDED)

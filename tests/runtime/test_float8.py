@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import triton
-from importing import module_of
-from oracles import DEVICE
+
+from tests.harness.importing import module_of
+from tests.harness.oracles import DEVICE
 
 STORE = """
 import triton

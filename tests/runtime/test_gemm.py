@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import triton
-from gemm_cases import (
+
+from tests.cases.gemm import (
     BATCHES,
     DEVICE,
     GEMM,
@@ -25,7 +26,7 @@ from gemm_cases import (
     sliced,
     transposed,
 )
-from replaying import replay_interpreted
+from tests.harness.replaying import replay_interpreted
 
 
 def label(config: triton.Config) -> str:

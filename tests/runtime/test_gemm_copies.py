@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gemm_cases import (
+
+from tests.cases.gemm import (
     BATCHES,
     DEVICE,
     GEMM,
@@ -20,7 +21,7 @@ from gemm_cases import (
     sliced,
     transposed,
 )
-from replaying import replay_interpreted
+from tests.harness.replaying import replay_interpreted
 
 
 def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:

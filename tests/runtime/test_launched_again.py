@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import built, module_at, runtime_module, runtime_of
-from replaying import replay_interpreted
 
+from tests.harness.importing import built, module_at, runtime_module, runtime_of
+from tests.harness.replaying import replay_interpreted
 from tritongen.spec.read import read_spec
 
 GENERATED = Path(__file__).parents[2] / "generated"

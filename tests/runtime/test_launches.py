@@ -11,13 +11,14 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from importing import module_at, runtime_module, runtime_of
-from oracles import DEVICE
-from replaying import replay_on_the_cpu
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from tests.harness.importing import module_at, runtime_module, runtime_of
+from tests.harness.oracles import DEVICE
+from tests.harness.replaying import replay_on_the_cpu
 
 GENERATED = Path(__file__).parents[2] / "generated"
 

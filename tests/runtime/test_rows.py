@@ -10,9 +10,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from importing import built, module_at
-from oracles import DEVICE
 
+from tests.harness.importing import built, module_at
+from tests.harness.oracles import DEVICE
 from tritongen.resources import templates_dir
 from tritongen.spec.read import read_spec
 

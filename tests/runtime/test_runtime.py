@@ -10,8 +10,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from importing import written
 
+from tests.harness.importing import written
 from tritongen.emit.imports import DEVICE_MODULES, device_names
 from tritongen.spec.read import read_spec
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from importing import runtime_module
-from oracles import DEVICE
+
+from tests.harness.importing import runtime_module
+from tests.harness.oracles import DEVICE
 
 SCATTER = runtime_module("scatter_sums")
 # Relative to the largest sum: one rounding of half precision, which the interpreter cuts off for bfloat16.

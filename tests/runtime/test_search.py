@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import runtime_module
 from triton.runtime.errors import OutOfResources
+
+from tests.harness.importing import runtime_module
 
 GPU = torch.device("cuda", 0)
 CONFIGS = [triton.Config({"BLOCK_M": rows}) for rows in (16, 32, 64)]

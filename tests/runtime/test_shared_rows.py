@@ -12,8 +12,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from importing import built, runtime_module, runtime_of
 
+from tests.harness.importing import built, runtime_module, runtime_of
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 

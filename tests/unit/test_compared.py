@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from step_cases import Case
 
+from tests.cases.step_cases import Case
 from tritongen.lang.ir import Call, Op, walk
 from tritongen.lang.unparse import spelled
 from tritongen.operator.compile import backward_of, forward_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from step_cases import APART, CASES, Case
 
+from tests.cases.step_cases import APART, CASES, Case
 from tritongen.families.family import Step
 from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram

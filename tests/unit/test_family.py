@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from family.contiguous import Contiguous
-from importing import built
 
+from tests.family.contiguous import Contiguous
+from tests.harness.importing import built
 from tritongen import resources
 from tritongen.families import registry
 from tritongen.operator.compile import forward_of, generate

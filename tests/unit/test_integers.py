@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from importing import written
 
+from tests.harness.importing import written
 from tritongen.lang.integers import Integers
 from tritongen.lang.typecheck import typecheck
 from tritongen.spec.read import read_spec

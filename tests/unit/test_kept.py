@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 import torch
-from step_cases import CASES, Case
 
+from tests.cases.step_cases import CASES, Case
 from tritongen.autodiff.gradient import derive
 from tritongen.families.registry import families_of_steps
 from tritongen.lang.ir import Reduce

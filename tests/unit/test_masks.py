@@ -8,8 +8,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from random_masks import Case, MathOverflows, RandomConditions, Tile, op_of
 
+from tests.random.masks import Case, MathOverflows, RandomConditions, Tile, op_of
 from tritongen.lang.ir import Op
 from tritongen.lang.unparse import spelled
 from tritongen.passes.masks.expressions import FALSE, Extreme, parts_of

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import module_at, runtime_module, runtime_of
 
+from tests.harness.importing import module_at, runtime_module, runtime_of
 from tritongen.diagnostics.report import Mistakes
 from tritongen.emit.matmul_configs import (
     DESCRIPTORS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from step_case import Case
 
+from tests.cases.step_case import Case
 from tritongen.families.family import Step
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.passes.orders import Term, in_order, term_of

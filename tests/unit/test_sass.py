@@ -1,6 +1,6 @@
 """Descriptors of matmuls in machine code: those that a path leaves out are found, and others are not taken for that."""
 
-from sass import mistakes
+from tests.compiling.sass import mistakes
 
 # Two loops, and before each what it needs. The matmul of the second reads what the first has for its matmul, too.
 BEGIN = """

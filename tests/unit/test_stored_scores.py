@@ -3,9 +3,9 @@
 import ast
 
 import pytest
-from streaming_cases import CAUSAL, MEAN, QKV, Case
-from streaming_formulas import full
 
+from tests.cases.streaming_cases import CAUSAL, MEAN, QKV, Case
+from tests.cases.streaming_formulas import full
 from tritongen.families.streaming.tile_sums import TileSums
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.roofline.account import account_of

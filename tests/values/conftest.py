@@ -6,7 +6,8 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from importing import runtime_of
+
+from tests.harness.importing import runtime_of
 
 
 @pytest.fixture

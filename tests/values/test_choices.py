@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import built, module_at
-from oracles import DEVICE
 
+from tests.harness.importing import built, module_at
+from tests.harness.oracles import DEVICE
 from tritongen.lang.trees import parenthesized, parse
 from tritongen.operator.compile import generate
 from tritongen.project.runtime import runtime_files
@@ -255,8 +255,7 @@ def test_one_word_has_no_reduction_of_another(tmp_path: Path) -> None:
     for name in KINDS:
         written(name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", COMPILED, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

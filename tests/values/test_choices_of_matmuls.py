@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built, runtime_of
-from oracles import DEVICE
 
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import DEVICE
 from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "tests" / "specs"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluated import LEADING, Evaluated
-from importing import built
-from oracles import compare
 
+from tests.harness.importing import built
+from tests.harness.oracles import compare
+from tests.random.evaluated import LEADING, Evaluated
 from tritongen.spec.read import read_spec
 
 LENGTHS = {"B": 3, "C": 4, "S": 5, "M": 3, "N": 4, "K": 5, "P": 6, "D": 3, "V": 7, "G": 2}

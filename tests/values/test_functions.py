@@ -22,12 +22,11 @@ import triton
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    sys.path.insert(0, str(ROOT))
 
-from function_cases import INF, KINDS, NAN, Case, kernel, source  # noqa: E402
-from importing import module_of  # noqa: E402
-from oracles import DEVICE  # noqa: E402
-
+from tests.cases.functions import INF, KINDS, NAN, Case, kernel, source  # noqa: E402
+from tests.harness.importing import module_of  # noqa: E402
+from tests.harness.oracles import DEVICE  # noqa: E402
 from tritongen.lang.functions import FUNCTIONS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

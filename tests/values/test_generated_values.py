@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import built, runtime_of
-from oracles import DEVICE
-from spec_inputs import Case, cases, draw, multiplies, param_sets, spec_of
 
+from tests.cases.spec_inputs import Case, cases, draw, multiplies, param_sets, spec_of
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import DEVICE
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gluon_cases import (
+
+from tests.cases.gluon import (
     BIAS,
     CAUSAL,
     COLUMNS,
@@ -20,7 +21,6 @@ from gluon_cases import (
     kernel_of,
     spec_of,
 )
-
 from tritongen.operator.compile import generate
 from tritongen.spec.types import Spec
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import emulated_gluon
 import pytest
 import torch
-from gluon_cases import (
+
+from tests.cases.gluon import (
     BIAS,
     CAUSAL,
     COLUMNS,
@@ -36,7 +36,8 @@ from gluon_cases import (
     some,
     spec_of,
 )
-from importing import built, runtime_module, runtime_of
+from tests.harness import emulated_gluon
+from tests.harness.importing import built, runtime_module, runtime_of
 
 
 @pytest.fixture

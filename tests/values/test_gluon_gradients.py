@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from gluon_cases import (
+
+from tests.cases.gluon import (
     BIAS,
     CAUSAL,
     DEVICE,
@@ -26,7 +27,6 @@ from gluon_cases import (
     some,
     spec_of,
 )
-
 from tritongen.operator.compile import generate
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from gluon_cases import CAUSAL, DEVICE, HALF, drawn, launching, masked_scores, spec_of
+
+from tests.cases.gluon import CAUSAL, DEVICE, HALF, drawn, launching, masked_scores, spec_of
 
 
 @pytest.mark.parametrize("heads", ["(H=2 D)", "H, D"])

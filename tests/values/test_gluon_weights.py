@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from gluon_cases import BIAS, DEVICE, GRADIENT, LOG, OF_HEADS, QKV, drawn, launching, masked_scores, some, spec_of
+
+from tests.cases.gluon import BIAS, DEVICE, GRADIENT, LOG, OF_HEADS, QKV, drawn, launching, masked_scores, some, spec_of
 
 
 @pytest.mark.parametrize("weight", ["weight", "1 / weight"])

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import built, runtime_of
-from oracles import DEVICE
 
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import DEVICE
 from tritongen.autodiff.gradient import derive
 from tritongen.lang.typecheck import typecheck
 from tritongen.operator.compile import backward_of, forward_of, generate

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built
-from oracles import DEVICE
 
+from tests.harness.importing import built
+from tests.harness.oracles import DEVICE
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Grad, Spec

@@ -12,10 +12,10 @@ from types import ModuleType
 import pytest
 import torch
 import triton
-from importing import built, runtime_of
-from oracles import compare
-from step_cases import Case
 
+from tests.cases.step_cases import Case
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import compare
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 

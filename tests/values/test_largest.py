@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import compare
-from step_cases import Case
 
+from tests.cases.step_cases import Case
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 from tritongen.spec.read import read_spec
 
 F = torch.nn.functional

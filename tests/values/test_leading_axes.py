@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import compare
 
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import triton
-from importing import built, runtime_of
-from oracles import DEVICE
 
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import DEVICE
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 

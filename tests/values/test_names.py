@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built
 
+from tests.harness.importing import built
 from tritongen.emit.scoping import undefined_names
 from tritongen.lang.names import MARKS
 from tritongen.operator.compile import generate

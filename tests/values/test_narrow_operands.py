@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built, runtime_of
-from oracles import compare
 
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import compare
 from tritongen.spec.read import read_spec
 
 SPEC = """

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import compare
-from paged_forms import FORM_SIZES, FORMS, MEAN, R, rows_of
 
+from tests.cases.paged_forms import FORM_SIZES, FORMS, MEAN, R, rows_of
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec

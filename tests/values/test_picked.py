@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
 
+from tests.harness.importing import built, runtime_of
 from tritongen.families.contraction.family import CONTRACTION
 from tritongen.families.contraction.program import ContractionProgram
 from tritongen.operator.compile import backward_of, forward_of

@@ -1,13 +1,13 @@
-"""Random attention, beside a float64 oracle: see tests/random_attention.py, by which CI tries more."""
+"""Random attention, beside a float64 oracle: see tests/random/attention.py, by which CI tries more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from importing import written
-from random_attention import DrawnAttention, check
 
+from tests.harness.importing import written
+from tests.random.attention import DrawnAttention, check
 from tritongen.spec.read import read_spec
 
 

@@ -1,11 +1,12 @@
-"""Random specs of blocks that people fuse, beside a float64 oracle: see tests/random_blocks.py, which tries more."""
+"""Random specs of blocks that people fuse, beside a float64 oracle: see tests/random/blocks.py, which tries more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from random_blocks import check, drawn
+
+from tests.random.blocks import check, drawn
 
 
 # Each was wrong or refused once. 20: a neighbour's position in a gradient.

@@ -1,11 +1,12 @@
-"""Random specs, beside a float64 oracle: see tests/random_specs.py, by which CI tries more."""
+"""Random specs, beside a float64 oracle: see tests/random/specs.py, by which CI tries more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from random_specs import Drawn, check
+
+from tests.random.specs import Drawn, check
 
 
 # 2533, 2675: the gradient of an input that is left out. 2539: ties that the gradient finds to the last bit. 2659: rows

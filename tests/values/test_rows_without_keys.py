@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluated import Evaluated
-from importing import built
-from oracles import differentiated
 
+from tests.harness.importing import built
+from tests.harness.oracles import differentiated
+from tests.random.evaluated import Evaluated
 from tritongen.spec.read import read_spec
 
 SPEC = """[op]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import DEVICE
-from step_cases import Case
 
+from tests.cases.step_cases import Case
+from tests.harness.importing import built
+from tests.harness.oracles import DEVICE
 from tritongen.spec.read import read_spec
 
 F = torch.nn.functional

@@ -11,10 +11,10 @@ from types import ModuleType
 import pytest
 import torch
 import triton
-from importing import built, runtime_of
-from oracles import compare
-from step_scans import CASES, Case
 
+from tests.cases.step_scans import CASES, Case
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import compare
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of, written
-from oracles import compare, differentiated
 
+from tests.harness.importing import built, runtime_of, written
+from tests.harness.oracles import compare, differentiated
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec

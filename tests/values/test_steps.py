@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import DEVICE, compare
-from step_cases import CASES, Case
 
+from tests.cases.step_cases import CASES, Case
+from tests.harness.importing import built
+from tests.harness.oracles import DEVICE, compare
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
 

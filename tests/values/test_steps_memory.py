@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from importing import built
-from oracles import DEVICE
-from step_cases import CASES, Case
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.cases.step_cases import CASES, Case
+from tests.harness.importing import built
+from tests.harness.oracles import DEVICE
 
 F = torch.nn.functional
 DEEP = Case(

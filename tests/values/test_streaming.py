@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_module, runtime_of
-from oracles import DEVICE, compare
-from streaming_cases import CASES as OF_ONE_AXIS
-from streaming_cases import CAUSAL, GROUPED, MEAN, QKV, Case
-from streaming_choices import CASES as OF_CHOICES
-from streaming_formulas import SIZES, behind, by_documents, causal, full, grouped, with_sink
-from streaming_heads import CASES as OF_TWO_AXES
-from streaming_images import CASES as OF_IMAGES
-from streaming_layouts import CASES as OF_LAYOUTS
-from streaming_sums import CASES as OF_SUMS
 
+from tests.cases.streaming_cases import CASES as OF_ONE_AXIS
+from tests.cases.streaming_cases import CAUSAL, GROUPED, MEAN, QKV, Case
+from tests.cases.streaming_choices import CASES as OF_CHOICES
+from tests.cases.streaming_formulas import SIZES, behind, by_documents, causal, full, grouped, with_sink
+from tests.cases.streaming_heads import CASES as OF_TWO_AXES
+from tests.cases.streaming_images import CASES as OF_IMAGES
+from tests.cases.streaming_layouts import CASES as OF_LAYOUTS
+from tests.cases.streaming_sums import CASES as OF_SUMS
+from tests.harness.importing import built, runtime_module, runtime_of
+from tests.harness.oracles import DEVICE, compare
 from tritongen.diagnostics.report import Mistakes
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate

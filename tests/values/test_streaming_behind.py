@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import compare
-from streaming_before import CASES as BEFORE
-from streaming_behind import CASES as BEHIND
-from streaming_behind import rms
-from streaming_cases import QKV, Case
-from streaming_formulas import SIZES, behind, masked
-from streaming_heads import ROTARY
-from streaming_several import CASES as SEVERAL
-from streaming_softmaxes import CASES as SOFTMAXES
 
+from tests.cases.streaming_before import CASES as BEFORE
+from tests.cases.streaming_behind import CASES as BEHIND
+from tests.cases.streaming_behind import rms
+from tests.cases.streaming_cases import QKV, Case
+from tests.cases.streaming_formulas import SIZES, behind, masked
+from tests.cases.streaming_heads import ROTARY
+from tests.cases.streaming_several import CASES as SEVERAL
+from tests.cases.streaming_softmaxes import CASES as SOFTMAXES
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 from tritongen.families.family import Step
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.names import shown

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built, runtime_module, runtime_of
-from oracles import DEVICE, compare
-from replaying import replay_interpreted
-from streaming_cases import CASES
-from streaming_formulas import causal
-from streaming_layouts import CASES as OF_LAYOUTS
+
+from tests.cases.streaming_cases import CASES
+from tests.cases.streaming_formulas import causal
+from tests.cases.streaming_layouts import CASES as OF_LAYOUTS
+from tests.harness.importing import built, runtime_module, runtime_of
+from tests.harness.oracles import DEVICE, compare
+from tests.harness.replaying import replay_interpreted
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, module_at, on_device, runtime_of, written
-from paged_forms import QKV as IN_PAGES
-from paged_forms import Form as InPages
-from streaming_cases import GROUPED, MEAN, QKV, Case
-from streaming_formulas import full
 
+from tests.cases.paged_forms import QKV as IN_PAGES
+from tests.cases.paged_forms import Form as InPages
+from tests.cases.streaming_cases import GROUPED, MEAN, QKV, Case
+from tests.cases.streaming_formulas import full
+from tests.harness.importing import built, module_at, on_device, runtime_of, written
 from tritongen.operator.compile import generate
 
 

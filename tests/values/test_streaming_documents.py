@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
-from oracles import compare
-from streaming_cases import GROUPED, MEAN, QKV, Case
-from streaming_formulas import SIZES, behind, masked, repeated, scores
 
+from tests.cases.streaming_cases import GROUPED, MEAN, QKV, Case
+from tests.cases.streaming_formulas import SIZES, behind, masked, repeated, scores
+from tests.harness.importing import built, runtime_of
+from tests.harness.oracles import compare
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.names import shown
 from tritongen.operator.compile import backward_of, forward_of

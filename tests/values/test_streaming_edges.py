@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from importing import built, module_at, written
-from oracles import DEVICE, compare
-from streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
-from streaming_formulas import SIZES
-from streaming_images import CASES as IMAGES
 
+from tests.cases.streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
+from tests.cases.streaming_formulas import SIZES
+from tests.cases.streaming_images import CASES as IMAGES
+from tests.harness.importing import built, module_at, written
+from tests.harness.oracles import DEVICE, compare
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.types import Spec
 from tritongen.testing.oracle import signature, torch_lines

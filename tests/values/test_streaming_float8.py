@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import DEVICE
 
+from tests.harness.importing import built
+from tests.harness.oracles import DEVICE
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from gluon_cases import CAUSAL, GRADIENT, IS_HOPPER, QKV, drawn, launching, masked_scores, spec_of
-from importing import built
-from oracles import compare
-from streaming_cases import CASES as OF_ONE_AXIS
-from streaming_formulas import SIZES, full
-from streaming_heads import CASES, ROTARY, flat
 
+from tests.cases.gluon import CAUSAL, GRADIENT, IS_HOPPER, QKV, drawn, launching, masked_scores, spec_of
+from tests.cases.streaming_cases import CASES as OF_ONE_AXIS
+from tests.cases.streaming_formulas import SIZES, full
+from tests.cases.streaming_heads import CASES, ROTARY, flat
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import forward_of, generate
 

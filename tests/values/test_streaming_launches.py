@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import built, runtime_module, runtime_of
-from oracles import compare
 from triton.runtime.errors import OutOfResources
 
+from tests.harness.importing import built, runtime_module, runtime_of
+from tests.harness.oracles import compare
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec

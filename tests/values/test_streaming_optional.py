@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import compare
-from streaming_cases import CASES, MEAN, QKV, Case
-from streaming_formulas import full
+
+from tests.cases.streaming_cases import CASES, MEAN, QKV, Case
+from tests.cases.streaming_formulas import full
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
-from oracles import compare
-from streaming_cases import QKV, Case
-from streaming_choices import CASES as OF_CHOICES
-from streaming_choices import probabilities
-from streaming_formulas import SIZES, behind, masked, scores, with_sink
-from streaming_images import CASES as OF_IMAGES
-from streaming_layouts import CASES as OF_LAYOUTS
-from streaming_sums import CASES as OF_SUMS
-from streaming_sums import apart
 
+from tests.cases.streaming_cases import QKV, Case
+from tests.cases.streaming_choices import CASES as OF_CHOICES
+from tests.cases.streaming_choices import probabilities
+from tests.cases.streaming_formulas import SIZES, behind, masked, scores, with_sink
+from tests.cases.streaming_images import CASES as OF_IMAGES
+from tests.cases.streaming_layouts import CASES as OF_LAYOUTS
+from tests.cases.streaming_sums import CASES as OF_SUMS
+from tests.cases.streaming_sums import apart
+from tests.harness.importing import built
+from tests.harness.oracles import compare
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.operator.compile import backward_of, forward_of, generate
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built, runtime_of
 
+from tests.harness.importing import built, runtime_of
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import triton
-from importing import built
 
+from tests.harness.importing import built
 from tritongen.operator.compile import forward_of
 from tritongen.roofline.account import account_of
 from tritongen.roofline.devices import DEVICES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
 
+from tests.harness.importing import built
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec

@@ -1,0 +1,218 @@
+"""Softmaxes in ways that specs write them beside `softmax`: in base 2, with factors, with rows made 0."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.cases.streaming_cases import CAUSAL, GROUPED, QKV, Case
+from tests.cases.streaming_formulas import SIZES, behind, causal, full, grouped, kept_rows, masked, scores, with_sink
+
+KEEP = f"{QKV}; keep:bool[B, H, M, N]"
+FACTOR = f"{QKV}; keep:T[B, H, M, N]"
+OVER = "\no = sum(p * v, N) / sum(p, N)"
+LOG2 = "1.4426950408889634"
+PROJECTED = "x:T[B, M, C]; y:T[B, N, C]; wq:T[H, C, D]; wk:T[H, C, D]; wv:T[H, C, E]; wo:T[H, E, F]"
+ATTENDED = "q = sum(x * wq, C)\nk = sum(y * wk, C)\nv = sum(y * wv, C)\n" + CAUSAL + "\n"
+NEAR = "near = index(N) + 9 <= index(M)\ns = where(near, sum(q * k, D) * 0.25, -inf)"  # The first rows have no keys.
+
+
+def _by_factors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    s = masked(scores(q, k), behind(q, k) >= 0)
+    p = (s - s.amax(-1, keepdim=True)).exp() * keep
+    return p @ v / p.sum(-1, keepdim=True)
+
+
+def _by_factors_and_lse(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    p = scores(q, k).exp() * keep.square()
+    return (p * keep) @ v / p.sum(-1, keepdim=True), p.sum(-1).log()
+
+
+def _by_factors_of_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return _by_factors(q, k, v, keep[:, None, None])
+
+
+def _by_square_factors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    a = _by_factors(q, k, v, keep.square())
+    return a * torch.rsqrt((a * a).mean(-1, keepdim=True) + 1e-5)
+
+
+def _near(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    m, n = torch.arange(SIZES["M"])[:, None], torch.arange(SIZES["N"])
+    return kept_rows(q, k, v, (n + 9 <= m).expand(SIZES["B"], -1, -1))
+
+
+def _near_dropped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    near = torch.arange(SIZES["N"]) + 9 <= torch.arange(SIZES["M"])[:, None]
+    some = near.any(-1, keepdim=True)
+    p = torch.softmax(masked(scores(q, k), near | ~some), -1)
+    return torch.where(some, p.masked_fill(~keep, 0.0) / 0.9, 0.0) @ v
+
+
+def _chosen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention to positions up to the row's own."""
+    m, n = torch.arange(SIZES["M"])[:, None], torch.arange(SIZES["N"])
+    return torch.softmax(masked(scores(q, k), n <= m), -1) @ v
+
+
+def _projected(x: torch.Tensor, y: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    q, k, v = (torch.einsum("bnc,hcd->bhnd", one, w) for one, w in zip((x, y, y), weights[:3], strict=True))
+    return torch.einsum("bhme,hef->bmf", causal(q, k, v), weights[3])
+
+
+def _lse(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(masked(scores(q, k), behind(q, k) >= 0), -1)
+
+
+CASES = {
+    "exponentials_that_are_kept": Case(
+        KEEP, f"{CAUSAL}\np = exp(s - max(s, N)) * keep{OVER}", _by_factors
+    ),
+    "exponentials_that_are_chosen": Case(
+        KEEP, f"{CAUSAL}\np = where(keep, exp(s - max(s, N)), 0.0){OVER}", _by_factors
+    ),
+    "exponentials_that_positions_choose": Case(
+        QKV,
+        f"s = sum(q * k, D) * 0.25\np = where(index(N) <= index(M), exp(s - max(s, N)), 0.0){OVER}",
+        _chosen,
+    ),
+    "kept_exponentials_and_their_logarithm": Case(
+        KEEP,
+        f"{CAUSAL}\nm = max(s, N)\np = exp(s - m) * cast(keep, q){OVER}\nlse = m + log(sum(p, N))",
+        lambda q, k, v, keep: (
+            _by_factors(q, k, v, keep), torch.logsumexp(masked(scores(q, k), (behind(q, k) >= 0) & keep), -1)
+        ),
+        outputs="o:q; lse:q",
+    ),
+    "factors_of_exponentials": Case(
+        FACTOR,
+        f"{CAUSAL}\np = exp(s - max(s, N)) * keep{OVER}",
+        _by_factors,
+        by="q k v keep",
+        steps=3,
+        passes=3,
+        tiles="dkeep",
+    ),
+    "factors_of_exponentials_without_gradients": Case(
+        FACTOR, f"{CAUSAL}\np = exp(s - max(s, N)) * keep{OVER}", _by_factors
+    ),
+    "factors_of_keys": Case(
+        f"{QKV}; keep:T[B, N]",
+        f"{CAUSAL}\np = exp(s - max(s, N)) * keep{OVER}",
+        _by_factors_of_keys,
+        by="q k v keep",
+        steps=3,
+    ),
+    "squares_as_factors_and_a_norm": Case(
+        FACTOR,
+        f"{CAUSAL}\np = exp(s - max(s, N)) * keep * keep\na = sum(p * v, N) / sum(p, N)\n"
+        "o = a * rsqrt(mean(a * a, E) + 1e-5)",
+        _by_square_factors,
+        by="q k v keep",
+        steps=4,
+        passes=3,
+        tiles="dkeep",
+    ),
+    "factors_of_sums_and_their_logarithm": Case(
+        FACTOR,
+        "s = sum(q * k, D) * 0.25\nm = max(s, N)\np = exp(s - m) * keep * keep\n"
+        "o = sum(p * (keep * v), N) / sum(p, N)\nlse = m + log(sum(p, N))",
+        _by_factors_and_lse,
+        outputs="o:q; lse:q",
+        by="q k v keep",
+        steps=3,
+        passes=3,
+        tiles="dkeep",
+    ),
+    "powers_of_2": Case(QKV, f"{CAUSAL}\np = exp2((s - max(s, N)) * {LOG2}){OVER}", causal),
+    "powers_of_2_below_an_lse": Case(
+        QKV,
+        f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(exp2((s - lse) * {LOG2}) * v, N)",
+        lambda q, k, v: (causal(q, k, v), _lse(q, k)),
+        outputs="o:q; lse:q",
+    ),
+    "powers_of_2_of_scaled_scores": Case(
+        GROUPED,
+        "s = where(index(N) - size(N) <= index(M) - size(M), sum(q * k, D) * (0.25 * 1.4426950408889634), -inf)\n"
+        f"p = exp2(s - max(s, N)){OVER}",
+        grouped,
+        outputs="o:q[B, (G R), M, E]",
+    ),
+    "powers_of_2_and_an_lse_to_base_2": Case(
+        QKV,
+        f"{CAUSAL}\nt = s * {LOG2}\nm = max(t, N)\np = exp2(t - m)\nl = sum(p, N)\n"
+        "o = sum(p * v, N) / l\nlse = m + log2(l)",
+        lambda q, k, v: (causal(q, k, v), _lse(q, k) * float(LOG2)),
+        outputs="o:q; lse:q",
+        steps=3,
+    ),
+    "powers_of_2_of_products": Case(
+        QKV, f"{CAUSAL}\nm = max(s, N)\np = exp2(s * {LOG2} - m * {LOG2}){OVER}", causal
+    ),
+    "temperature_after_the_maximum": Case(
+        QKV,
+        f"s = sum(q * k, D)\np = exp((s - max(s, N)) * t){OVER}",
+        full,
+        params="t = { default = 0.25, min = 0.01 }",
+    ),
+    "nan_to_num": Case(QKV, f"{NEAR}\no = sum(nan_to_num(softmax(s, N)) * v, N)", _near, steps=3),
+    "where_isnan": Case(
+        QKV, f"{NEAR}\np = softmax(s, N)\no = sum(where(isnan(p), 0.0, p) * v, N)", _near, steps=3
+    ),
+    "nan_to_num_of_a_cast_below_an_lse": Case(
+        QKV, f"{NEAR}\np = cast(exp(s - logsumexp(s, N)), q)\no = sum(nan_to_num(p, 0.0) * v, N)", _near, steps=3
+    ),
+    "nan_to_num_and_dropout": Case(
+        KEEP,
+        f"{NEAR}\np = nan_to_num(softmax(s, N))\no = sum(where(keep, p / 0.9, 0.0) * v, N)",
+        _near_dropped,
+        steps=3,
+    ),
+    "probabilities_chosen_by_the_largest": Case(
+        QKV,
+        f"{NEAR}\no = sum(where(max(s, N) == -inf, 0.0, softmax(s, N)) * v, N)",
+        _near,
+        steps=3,
+    ),
+    "loss_of_an_lse_by_which_scores_are_below": Case(
+        QKV,
+        f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(exp(s - lse) * v, N)\nz = mean(lse * lse, H, M)",
+        lambda q, k, v: (causal(q, k, v), _lse(q, k).square().mean((1, 2))),
+        outputs="o:q; z:auto[B]",
+        steps=3,
+    ),
+    "loss_of_an_lse_with_a_sink": Case(
+        f"{QKV}; sink:T[H]",
+        f"{CAUSAL}\nlse = logaddexp(logsumexp(s, N), sink)\no = sum(exp(s - lse) * v, N)\nz = sum(lse * lse, B, H, M)",
+        lambda q, k, v, sink: (
+            with_sink(q, k, v, sink), torch.logaddexp(_lse(q, k), sink[:, None]).square().sum()
+        ),
+        outputs="o:q; z:auto[]",
+        by="q k v sink",
+        steps=4,
+    ),
+    "loss_of_powers_of_2": Case(
+        QKV,
+        f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(exp2((s - lse) * {LOG2}) * v, N)\nz = sum(lse * lse, M)",
+        lambda q, k, v: (causal(q, k, v), _lse(q, k).square().sum(-1)),
+        outputs="o:q; z:auto[B, H]",
+        steps=3,
+    ),
+    "cast_before_a_projection": Case(
+        PROJECTED,
+        f"{ATTENDED}a = cast(sum(softmax(s, N) * v, N), T)\no = sum(a * wo, H, E)",
+        _projected,
+        outputs="o:x[B, M, F]",
+        by="x wq wk wv wo",
+        steps=9,
+    ),
+    "cast_of_a_line_before_a_projection": Case(
+        PROJECTED,
+        f"{ATTENDED}a = sum(softmax(s, N) * v, N)\nb = cast(a, T)\no = sum(b * wo, H, E)",
+        _projected,
+        outputs="o:x[B, M, F]",
+        by="x wq wk wv wo",
+        steps=9,
+    ),
+}  # fmt: skip

@@ -1,0 +1,124 @@
+"""Imports files and generated folders from where they are, each as a module of its own."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from tests.harness.oracles import on_device
+from tritongen.emit.imports import RUNTIME_FOLDER
+from tritongen.emit.scoping import undefined_names
+from tritongen.lang.trees import parsed_module
+from tritongen.operator.compile import generate
+from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
+from tritongen.resources import templates_dir
+from tritongen.spec.types import Spec
+
+# What pytest is told in a process of its own, as conftest.py does where tests run.
+INTERPRETING = ("-p", "tests.harness.fast_interpreter") if os.environ.get("TRITON_INTERPRET") == "1" else ()
+
+_count = itertools.count()
+
+
+def module_at(path: Path) -> ModuleType:
+    """A Python file, or a folder that is a package, as a new module however often it is imported."""
+    package = path.is_dir()
+    if package and (path.parent / RUNTIME_FOLDER).is_dir():  # An operator of a tree finds the runtime beside itself.
+        return importlib.import_module(f"{module_at(path.parent).__name__}.{path.name}")
+    found = importlib.util.spec_from_file_location(
+        f"{path.stem}_{next(_count)}",
+        path / "__init__.py" if package else path,
+        submodule_search_locations=[str(path)] if package else None,
+    )
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # Where modules of a package look for one another.
+    found.loader.exec_module(module)
+    return module
+
+
+def runtime_module(name: str) -> ModuleType:
+    """A module of the runtime, as a new one of a new runtime."""
+    return importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.{name}")
+
+
+def runtime_of(operator: ModuleType, name: str) -> ModuleType:
+    """A module of the runtime that an operator's package has in it or beside it."""
+    inside = (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir()
+    home = operator.__name__ if inside else operator.__name__.rpartition(".")[0]
+    return importlib.import_module(f"{home}.{RUNTIME_FOLDER}.{name}")
+
+
+def written(spec: Spec, folder: Path) -> Path:
+    """The folder of a spec's files in `folder`, with the runtime in it.
+
+    They define all that they mention, once, and functions read what they are passed and assign.
+    """
+    texts = generate(spec, ".")
+    assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
+    assert {name: twice for name, text in texts.items() if (twice := defined_twice(text))} == {}
+    assert {name: found for name in ("op.py", "kernels.py") if (found := [*unread(name, texts[name])])} == {}
+    return with_runtime(folder / spec.name, texts)
+
+
+def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What pytest says of the tests of operators in a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", *options, str(home), *INTERPRETING]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment)
+
+
+def defined_twice(text: str) -> list[str]:
+    """The functions, classes and constants of a module of which a later one has the same name."""
+    tree = parsed_module(text)
+    names = Counter(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    names.update(target.id for target in assigned if isinstance(target, ast.Name))
+    return [name for name, count in names.items() if count > 1]
+
+
+def unread(name: str, text: str) -> Iterator[str]:
+    """Parameters of functions of op.py, but for methods, whose parameters torch gives; and all assigned variables.
+
+    Every kernel is passed INDEX, the dtype of its offsets, by the runtime, whether it has offsets or not.
+    """
+    tree = parsed_module(text)
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        given = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        if name == "op.py" and function in tree.body:
+            given |= {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        yield from (f"{one} of {function.name}" for one in sorted(given - read) if one[0] != "_")
+
+
+def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
+    """A folder of files with the runtime in it."""
+    shared = {f"{inside}/{name}": text for inside in RUNTIME_FOLDERS for name, text in runtime_files(inside).items()}
+    for name, text in {**texts, **shared}.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return home
+
+
+def module_of(text: str, home: Path) -> ModuleType:
+    """A module of some text, which imports from `._runtime` and has a package of its own in `home`."""
+    package = module_at(with_runtime(home, {"__init__.py": "", "kernels.py": text}))
+    return importlib.import_module(f"{package.__name__}.kernels")
+
+
+def built(spec: Spec, folder: Path) -> ModuleType:
+    """The package of a spec in a folder of its own in `folder`; its operator also takes the CPU's tensors, anywhere."""
+    package = module_at(written(spec, folder))
+    setattr(package, spec.name, on_device(getattr(package, spec.name)))
+    return package

@@ -1,0 +1,298 @@
+"""Plants typical bugs in emitted operators, one at a time, and names those that the emitted tests let live.
+
+    python -m tests.harness.planted_bugs [--op softmax --op gelu] [--sample 200] [--seed 0] [--jobs 2]
+
+What is planted is in tests/harness/mutations.py. Every mutant is a copy of its operator's folder, whose own tests
+run in Triton's interpreter: those that execute the mutated statement in the unchanged folder, and no
+others, for what is not executed cannot fail. The exit code is 1 where fewer than 95 % are caught.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from tests.harness.emitted_code import Mutation
+from tests.harness.mutations import KINDS, mutations
+
+ROOT = Path(__file__).parents[2]
+SHARE = 0.95
+T = TypeVar("T")
+# Every family, and in them the kernels of rows in registers, in a loop and in parts, sums of columns, ...
+OPS = (
+    "vector_add gelu where rope cross_entropy softmax rms_norm layer_norm logsumexp argmax var sum "
+    "rms_norm_fp8 quantize_fp8_blocks matmul linear_silu_mul batched_matmul tril_matmul int8_matmul_dequant router"
+).split()
+# Without a GPU, whatever the machine has: read when triton and torch are imported.
+ENVIRONMENT = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+Lines = frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of tests ended: `failed` is the first that did, or what else went wrong; empty if all passed."""
+
+    failed: str = ""
+    # The lines that each test executed, where they were traced.
+    executed: dict[str, Lines] = field(default_factory=dict)
+
+
+class _Recorder:
+    """A plugin of pytest: runs chosen tests, records the first failure, and traces the lines of some files."""
+
+    def __init__(self, chosen: frozenset[str] | None, traced: frozenset[str]) -> None:
+        self.chosen, self.traced = chosen, traced
+        self.failed = ""
+        self.executed: dict[str, Lines] = {}
+        self.lines: set[tuple[str, int]] = set()
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self.chosen is not None:
+            items[:] = [item for item in items if item.nodeid in self.chosen]
+
+    def pytest_runtest_logstart(self) -> None:
+        self.lines = set()
+        if self.traced:
+            sys.settrace(self._call)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        self.executed[nodeid] = frozenset(self.lines)
+
+    def _call(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        return self._line if frame.f_code.co_filename in self.traced else None
+
+    def _line(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        self.lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return self._line
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid.split("::")[-1]
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.failed = self.failed or "import"
+
+
+def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> None:
+    """Runs the tests of a folder in a process of its own, and sends the outcome."""
+    import pytest
+    import torch
+
+    torch.set_num_threads(1)
+    os.chdir(home)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    options = "-x -q --import-mode=importlib --assert=plain --tb=no -p no:cacheprovider -p no:xdist -W ignore".split()
+    code = pytest.main([*options, f"--rootdir={home}", "-c", os.devnull, folder], plugins=[recorder])
+    answer.send(Outcome(recorder.failed or ("" if code == 0 else f"exit code {int(code)}"), recorder.executed))
+
+
+class Tree:
+    """A folder of built operators, and the processes that run tests of copies of them, in ENVIRONMENT."""
+
+    def __init__(self, generated: Path) -> None:
+        self.generated = generated.resolve()
+        self.processes = multiprocessing.get_context("forkserver")
+        modules = ["torch", "torch.utils.checkpoint", "triton", "pytest", "tests.harness.fast_interpreter"]
+        self.processes.set_forkserver_preload(modules)
+
+    def modules(self, op: str) -> list[Path]:
+        """What has kernels and host code of an operator, and the runtime that operators share."""
+        own = [path for path in (self.generated / op).rglob("*.py") if not path.name.startswith(("test_", "bench_"))]
+        shared = [path for path in (self.generated / "_runtime").glob("*.py") if path.stem != "benchmarking"]
+        return sorted(path for path in (*own, *shared) if not path.stem.startswith(("configs", "__")))
+
+    def run(
+        self,
+        op: str,
+        changed: dict[Path, str],
+        chosen: frozenset[str] | None = None,
+        timeout: float = 600,
+        trace: bool = False,
+    ) -> Outcome:
+        """The tests of a copy of an operator in which some files have another text."""
+        with tempfile.TemporaryDirectory() as home:
+            copy = Path(home) / self.generated.name
+            for name in ("__init__.py", "_runtime", op):
+                source = self.generated / name
+                if source.is_dir():
+                    shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+                elif source.exists():
+                    copy.mkdir(exist_ok=True)
+                    shutil.copy(source, copy / name)
+            for path, text in changed.items():
+                (copy / path.relative_to(self.generated)).write_text(text, encoding="utf-8")
+            traced = frozenset(str(copy / path.relative_to(self.generated)) for path in self.modules(op) if trace)
+            ours, theirs = self.processes.Pipe(duplex=False)
+            folder = str(Path(copy.name) / op)
+            process = self.processes.Process(target=_tests, args=(home, folder, _Recorder(chosen, traced), theirs))
+            process.start()
+            theirs.close()
+            try:
+                found = ours.recv() if ours.poll(timeout) else Outcome("no end")
+            except EOFError:
+                found = Outcome("crash")
+            process.kill()
+            process.join()
+            short = len(str(copy)) + 1
+            executed = {
+                test: frozenset((path[short:], line) for path, line in lines) for test, lines in found.executed.items()
+            }
+            return Outcome(found.failed, executed)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mutation of a module of an operator, with the tests that execute its statement."""
+
+    op: str
+    path: Path
+    text: str
+    mutation: Mutation
+    tests: frozenset[str]
+
+    def __str__(self) -> str:
+        line, old, new = self.mutation.shown(self.text)
+        where = f"{self.op}/{self.path.name}:{line}, {self.mutation.function}"
+        return f"{self.mutation.kind}, {self.mutation.what}: {where}\n    - {old}\n    + {new}"
+
+
+def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
+    """What can be planted in an operator and in what it uses of the runtime."""
+    found = []
+    texts = {path: path.read_text(encoding="utf-8") for path in tree.modules(op)}
+    for path, text in texts.items():
+        own = path.parent.name == op
+        where = str(path.relative_to(tree.generated))
+        tests_of: dict[int, set[str]] = defaultdict(set)
+        for test, lines in executed.items():
+            for line in (line for name, line in lines if name == where):
+                tests_of[line].add(test)
+        launches = own or "launch.run" in text
+        beside = "".join(other for one, other in texts.items() if one != path and launches)
+
+        # Of the host code only what launches kernels: other helpers have tests of their own.
+        def is_own(name: str, own: bool = own, launches: bool = launches) -> bool:
+            return launches and (not own or op.replace("_", "") in name.replace("_", "").lower())
+
+        for mutation in mutations(text, beside, is_own):
+            first, last = mutation.lines
+            tests = frozenset().union(*(tests_of[line] for line in range(first, last + 1)))
+            if tests or own:
+                found.append(Mutant(op, path, text, mutation, tests))
+    return found
+
+
+# Host code that the interpreter never enters: calls alike launch what was compiled, on the tensors' device.
+_ON_GPU = ("replay is not None", "torch.cuda", "compiled")
+
+
+def needs_gpu(mutant: Mutant) -> str:
+    """Why only a GPU runs a statement that no test executes here; empty where a test should."""
+    if mutant.mutation.gpu:
+        return mutant.mutation.gpu
+    if mutant.path.name == "gluon_kernels.py":
+        return "Gluon"
+    if mutant.tests:
+        return ""
+    first = mutant.mutation.lines[0]
+    for node in ast.walk(ast.parse(mutant.text)):
+        if isinstance(node, ast.If) and node.body[0].lineno <= first <= (node.body[-1].end_lineno or 0):
+            condition = ast.unparse(node.test)
+            if any(one in condition for one in _ON_GPU):
+                return condition
+    return ""
+
+
+def spread(groups: Sequence[Sequence[T]]) -> list[T]:
+    """One of each group, then a second of each, ...: an even sample, however long it is."""
+    rounds: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*groups)
+    return [one for some in rounds for one in some if one is not None]
+
+
+def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
+    """As many of each kind as of another, and in a kind of each operator and of each function."""
+    mutants = random.Random(seed).sample(mutants, len(mutants))
+
+    def by(some: list[Mutant], keys: list[Callable[[Mutant], str]]) -> list[Mutant]:
+        if not keys:
+            return some
+        groups: dict[str, list[Mutant]] = defaultdict(list)
+        for one in some:
+            groups[keys[0](one)].append(one)
+        return spread([by(group, keys[1:]) for group in groups.values()])
+
+    return by(mutants, [lambda one: one.mutation.kind, lambda one: one.op, lambda one: one.mutation.function])[:size]
+
+
+def table(outcomes: dict[Mutant, str]) -> str:
+    """Planted, caught and survived by kind."""
+    lines = [f"{'kind':14}{'planted':>9}{'caught':>9}{'survived':>9}"]
+    for kind in (*KINDS, "all"):
+        some = [failed for one, failed in outcomes.items() if kind in (one.mutation.kind, "all")]
+        lines.append(f"{kind:14}{len(some):9}{sum(map(bool, some)):9}{some.count(''):9}")
+    return "\n".join(lines)
+
+
+@click.command()
+@click.option("--generated", type=click.Path(path_type=Path, exists=True), default=ROOT / "generated")
+@click.option("--op", "ops", multiple=True, help="An operator; by default one or two of each family.")
+@click.option("--sample", default=400, help="How many bugs to plant.")
+@click.option("--seed", default=0)
+@click.option("--jobs", default=2)
+def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: int) -> None:
+    """Plants bugs in emitted operators, and counts those that the emitted tests catch."""
+    os.environ |= ENVIRONMENT
+    tree = Tree(generated)
+    workers = ThreadPoolExecutor(jobs)
+    ops = ops or tuple(OPS)
+    click.echo(f"The tests of {len(ops)} operators as they are.")
+    baselines = dict(zip(ops, workers.map(lambda op: tree.run(op, {}, timeout=1500, trace=True), ops), strict=True))
+    for op, outcome in baselines.items():
+        if outcome.failed:
+            raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
+    every = [one for op in ops for one in candidates(tree, op, baselines[op].executed)]
+    mutants = sampled(every, sample, seed)
+    unseen = [one for one in mutants if needs_gpu(one)]
+    mutants = [one for one in mutants if not needs_gpu(one)]
+
+    def failure(mutant: Mutant) -> str:
+        if not mutant.tests:
+            return ""
+        text = mutant.mutation.applied(mutant.text)
+        return tree.run(mutant.op, {mutant.path: text}, mutant.tests, timeout=120).failed
+
+    outcomes: dict[Mutant, str] = {}
+    for mutant, failed in zip(mutants, workers.map(failure, mutants), strict=True):
+        outcomes[mutant] = failed
+        if not failed:
+            click.echo(f"\n{len(outcomes)} of {len(mutants)} survived, {len(mutant.tests)} tests: {mutant}")
+    for mutant in unseen:
+        click.echo(f"\nneeds a GPU, {needs_gpu(mutant)}: {mutant}")
+    click.echo(f"\n{table(outcomes)}\n{len(unseen)} more need a GPU; {len(every)} can be planted.")
+    share = sum(map(bool, outcomes.values())) / max(1, len(outcomes))
+    click.echo(f"{share:.1%} caught, {SHARE:.0%} are wanted.")
+    sys.exit(share < SHARE)
+
+
+if __name__ == "__main__":
+    main()
