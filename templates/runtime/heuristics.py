@@ -14,7 +14,7 @@ from .tensors import cdiv, power_of_two
 
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
 STRIDED_WHOLE = 128  # columns of whole rows with sums over them, if not contiguous
-SHORTEST_PART = 16_384  # columns of a row that programs share and map back
+SHORTEST_PART = 16_384  # elements of a program where programs share rows and map them back
 
 
 @memoized
@@ -264,7 +264,8 @@ def choose_mapped_splits(
     if 2 * programs > sm_count(device):
         return 1
     shares: int = sm_count(device) * max(1, 32 // config.num_warps) // programs
-    return max(1, min(shares, n_cols // SHORTEST_PART))
+    elements = n_cols * config.kwargs["BLOCK_M"]
+    return max(1, min(shares, elements // SHORTEST_PART))
 
 
 class Whole:

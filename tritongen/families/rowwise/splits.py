@@ -22,12 +22,19 @@ class Splits(Walks):
     """The kernels of a row program whose rows are split between programs."""
 
     def may_be_few(self) -> bool:
-        """Whether rows that are mapped back may be few and long, as groups of channels are in a picture.
+        """Whether rows that are mapped back may be few and long: groups of channels of a picture, features of tokens.
 
-        Rows along a single axis are taken to be as many as tokens are, and windows, whose lengths are told, are short.
-        No program may write what others still read.
+        Rows that are contiguous along a single axis are taken to be as many as tokens, and windows of fixed lengths
+        are short. No program may write what others still read.
         """
-        return len(self.program.over) > 1 and self.may_be_long() and bool(self.space.rows) and not self.barrier()
+        over = self.program.over
+        may_be_few = len(over) > 1 or self.ends_before(over)
+        return may_be_few and self.may_be_long() and bool(self.space.rows) and not self.barrier()
+
+    def ends_before(self, over: Sequence[str]) -> bool:
+        """Whether these are the leading axes of all inputs that have them, and another axis is the innermost one."""
+        having = [tensor.type.axes for tensor in self.op.inputs if set(over) & {*tensor.type.axes}]
+        return bool(having) and not any(axes[-1] in over for axes in having)
 
     def may_be_long(self) -> bool:
         """Whether the lengths of axes that are told leave it open that programs share a row."""
