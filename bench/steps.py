@@ -166,7 +166,8 @@ def main() -> None:
 
 def operator_of(name: str) -> Call:
     """The operator, of several results the first."""
-    package = "examples.ops" if (runner.ROOT / "examples" / "ops" / name).exists() else "bench.plans.ops"
+    places = {"examples.ops": "examples/ops", "generated": "generated", "bench.plans.ops": "bench/plans/ops"}
+    package = next(package for package, folder in places.items() if (runner.ROOT / folder / name).exists())
     operator = runner.operator(name, package)
 
     def first(*inputs: torch.Tensor) -> torch.Tensor:
@@ -176,26 +177,31 @@ def operator_of(name: str) -> Call:
     return first
 
 
-def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool) -> None:
+def measure(name: str, inputs: list[torch.Tensor], peer: Call, steps: bool, title: str = "") -> None:
+    """Prints the row of an operator at these inputs; without a backward where its results are integers."""
     operator = operator_of(name)
     learned = [one for place, one in enumerate(inputs) if place not in FROZEN.get(name, ())]
     for one in inputs:
         one.requires_grad_(any(one is other for other in learned))
+    has_gradient = operator(*inputs).requires_grad
     forward, backward = [], []
     for call in (operator, peer, torch.compile(peer, dynamic=False)):
         with torch.no_grad():
             forward.append(replayed(partial(call, *inputs)))
-        seed = torch.randn_like(call(*inputs))
-        backward.append(replayed(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
+        if has_gradient:
+            seed = torch.randn_like(call(*inputs))
+            backward.append(replayed(lambda: torch.autograd.grad(call(*inputs), learned, seed)))  # noqa: B023
     with torch.no_grad():
-        exact = peer(*(one.double() if one.is_floating_point() else one for one in inputs))
+        exact = peer(*(one.double() if one.is_floating_point() else one for one in inputs)).double()
         errors = [relative(call(*inputs).view_as(exact), exact) for call in (operator, peer)]
-    cells = [*runner.cells(forward), *runner.cells(backward)]
-    print(f"| {name} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)
+    cells = [*runner.cells(forward), *(runner.cells(backward) if has_gradient else ("", ""))]
+    print(f"| {title or name} | {' | '.join(cells)} | {errors[0]:.1e}, {errors[1]:.1e} |", flush=True)
     if steps:
-        seed = torch.randn_like(operator(*inputs))
+        seed = torch.randn_like(operator(*inputs)) if has_gradient else None
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            torch.autograd.grad(operator(*inputs), learned, seed)
+            y = operator(*inputs)
+            if has_gradient:
+                torch.autograd.grad(y, learned, seed)
             torch.cuda.synchronize()
         for event in sorted(profile.key_averages(), key=lambda one: -one.self_device_time_total):
             if event.self_device_time_total:
