@@ -26,6 +26,8 @@ a = "any[N]"
 number = "number[N]"
 g = "float32[B, (H=2 D)]"
 c = "float32[C=3]"
+zf = "float32[]"
+zi = "int64[]"
 o = "float32[N] = 0"
 """
 PARAMS = """
@@ -120,6 +122,17 @@ def test_axes(expression: str, axes: str) -> None:
         ("number * 2.5", "float", "number", "float"),
         ("h * size(N)", "float", "h", ""),
         ("k + index(N)", "int", "k int64", ""),
+        # So do tensors without axes.
+        ("h * zf", "float", "h", ""),
+        ("exp(zf) * h + zi", "float", "h", ""),
+        ("sum(s, N) * h", "float", "h", ""),
+        ("k * zi", "int", "k", ""),
+        ("k * zf", "float", "k zf", "float"),
+        ("b + zi", "int", "b zi", ""),
+        ("(zi + zf) * h", "float", "h", ""),
+        ("where(b, zf, 0.0) * h", "float", "zf h", ""),
+        ("a + zi", "any", "a zi", ""),
+        ("where(b, h, zf)", "float", "h", ""),
         # Numbers alone have torch's default dtypes.
         ("2 + 3", "int", "int64", ""),
         ("1 / 2", "float", "float32", ""),

@@ -73,8 +73,8 @@ class Algebra:
         row = FUNCTIONS[name]
         axes = self.order(tuple(axis for arg in args for axis in arg.axes))
         if row.accepts == "where":
-            return Call(name, args, axes, promote(*(arg.dtype for arg in args[1:])))
-        dtype = promote(*(arg.dtype for want, arg in zip(row.args, args, strict=True) if want.required))
+            return Call(name, args, axes, promote(*args[1:]))
+        dtype = promote(*(arg for want, arg in zip(row.args, args, strict=True) if want.required))
         if row.result == "bool":
             dtype = BOOL
         return Call(name, args, axes, as_float(dtype) if row.result == "float" else dtype)
@@ -126,7 +126,7 @@ class Algebra:
             return then
         shared, then, other = self._apart(then, other)
         axes = self.order((*then.axes, *other.axes))
-        choice = Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
+        choice = Choose(condition, then, other, axes, promote(then, other))
         return self.product(shared * Term(1.0, {choice: 1}))
 
     def _apart(self, then: Node, other: Node) -> tuple[Term, Node, Node]:
@@ -160,7 +160,7 @@ class Algebra:
         if isinstance(node, Call):
             return self.plain("where", condition, then, other)
         axes = self.order((*then.axes, *other.axes))
-        return Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
+        return Choose(condition, then, other, axes, promote(then, other))
 
     # Sums
 

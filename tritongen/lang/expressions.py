@@ -243,7 +243,7 @@ class Expressions:
             raise self.fail("TG202", message, tree.test, hint)
         then, other = self.visit(tree.body), self.visit(tree.orelse)
         axes = self.natural_order((*then.axes, *other.axes))
-        return Choose(condition, then, other, axes, promote(then.dtype, other.dtype))
+        return Choose(condition, then, other, axes, promote(then, other))
 
     def static(self, node: Node) -> bool:
         leaves = [n for n in walk(node) if not isinstance(n, Call)]
@@ -289,7 +289,7 @@ class Expressions:
         row = FUNCTIONS[name]
         axes = self.natural_order(tuple(axis for arg in args for axis in arg.axes))
         if row.accepts == "where":
-            branches = promote(*(arg.dtype for arg in args[1:]))
+            branches = promote(*args[1:])
             return Call(name, tuple(args), axes, branches)
         try:
             folded = fold_numbers(name, args)
@@ -302,7 +302,7 @@ class Expressions:
             message = f"{name} is computed of tensors and params, and these are numbers alone"
             raise self.fail("TG208", message, tree, "write the number that it is")
         # Options, such as the numbers that nan_to_num puts in, do not promote.
-        dtype = promote(*(arg.dtype for want, arg in zip(row.args, args, strict=True) if want.required))
+        dtype = promote(*(arg for want, arg in zip(row.args, args, strict=True) if want.required))
         self.check_kind(row, args, dtype, tree)
         if row.result == "bool":
             return Call(name, tuple(args), axes, BOOL)

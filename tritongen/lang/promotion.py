@@ -20,9 +20,12 @@ def kind_of(dtypes: Iterable[str]) -> Kind:
     return "bool" if names <= set(BOOLS) else "any"
 
 
-def promote(*dtypes: Dtype) -> Dtype:
-    """torch's promotion: numbers give way to tensors unless they are of a higher kind."""
-    strong = [dtype for dtype in dtypes if not dtype.weak] or list(dtypes)
+def promote(*nodes: Node) -> Dtype:
+    """torch's promotion: tensors without axes give way to those with axes, and numbers to both, unless they are of a
+    higher kind.
+    """
+    dtypes = [node.dtype for node in nodes]
+    strong = _with_axes(nodes) or [dtype for dtype in dtypes if not dtype.weak] or dtypes
     kind = max((dtype.kind for dtype in strong), key=_RANK.__getitem__)
     of = tuple(dict.fromkeys(name for dtype in strong for name in dtype.of))
     rule = next((rule for rule in ("sum", "int") if any(dtype.rule == rule for dtype in strong)), "")
@@ -36,6 +39,15 @@ def promote(*dtypes: Dtype) -> Dtype:
     if of and number == "int" and kind == "any" and not rule:
         rule = "int"  # It may be a boolean.
     return Dtype(kind, of, rule)  # type: ignore[arg-type]
+
+
+def _with_axes(nodes: Iterable[Node]) -> list[Dtype]:
+    """The dtypes of the tensors with axes, where those without surely are of no higher kind; else none."""
+    tensors = [node for node in nodes if not node.dtype.weak]
+    wide = [node.dtype for node in tensors if node.axes]
+    lowest = max((0 if dtype.kind == "any" else _RANK[dtype.kind] for dtype in wide), default=-1)
+    highest = max((_RANK["float" if node.dtype.kind == "any" else node.dtype.kind] for node in tensors), default=0)
+    return wide if highest <= lowest else []
 
 
 def is_float8(op: Op, dtype: Dtype) -> bool:

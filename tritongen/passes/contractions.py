@@ -304,7 +304,7 @@ def times(left: Node, right: Node) -> Node:
 def applied(function: str, left: Node, right: Node) -> Call:
     """A function of two nodes, over the axes of both."""
     axes = tuple(dict.fromkeys((*left.axes, *right.axes)))
-    return Call(function, (left, right), axes, promote(left.dtype, right.dtype))
+    return Call(function, (left, right), axes, promote(left, right))
 
 
 def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:
@@ -381,7 +381,7 @@ def _factors_of(contraction: Contraction) -> set[str]:
 def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
     """Refuse integers other than int8; what a side reads may be other integers that it makes int8 of."""
     known = {tensor.name: set(tensor.type.dtypes) for tensor in op.inputs}
-    if promote(*(side.dtype for side in sides)).kind == "float":
+    if promote(*sides).kind == "float":
         return
     for leaf in sorted(leaf for side in sides for leaf in side.dtype.of):
         others = ", ".join(sorted(known.get(leaf, {leaf}) - {"int8"}))

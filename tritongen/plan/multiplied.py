@@ -42,7 +42,7 @@ class Multiplied:
     def dtype_of(self, name: str) -> Dtype:
         """The dtype that is multiplied."""
         product = self.products[name][0]
-        dtype = promote(product.left.dtype, product.right.dtype)
+        dtype = promote(product.left, product.right)
         return self.shared(dtype) if dtype.kind == "float" else Dtype("int", ("int32",))
 
     def shared(self, dtype: Dtype) -> Dtype:

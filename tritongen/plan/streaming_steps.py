@@ -345,7 +345,7 @@ def _with_args(node: Call, args: tuple[Node, ...]) -> Call:
     """The call with other arguments, and their axes in the order of the one that has most: `...` comes first."""
     widest_first = sorted(args, key=lambda arg: -len(arg.axes))
     axes = tuple(dict.fromkeys(axis for arg in widest_first for axis in arg.axes))
-    dtype = promote(*(arg.dtype for arg in args if arg.dtype.kind == "float"))
+    dtype = promote(*(arg for arg in args if arg.dtype.kind == "float"))
     return replace(node, args=args, axes=axes, dtype=dtype)
 
 

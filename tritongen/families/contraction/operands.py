@@ -92,7 +92,7 @@ class Operands:
 
 def operands_of(op: Op, contraction: Contraction) -> Operands:
     sides = [(side, n) for product in contraction.products for n, side in enumerate(product.sides)]
-    dot = multiplied(op, promote(*(side.dtype for side in contraction.products[0].sides)))
+    dot = multiplied(op, promote(*contraction.products[0].sides))
     names = {(name, n): None for side, n in sides for name in tensors_of(op, side)}
     matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
     inside = tuple(dict.fromkeys(name for name, _ in names))
