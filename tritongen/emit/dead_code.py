@@ -73,8 +73,13 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _may_refuse(node: ast.AST) -> bool:
-    """Whether it is a call of anything but `tl.program_id(0)` and `x.to(INDEX)`."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func) != "tl.program_id" and not _is_index(node)
+    """Whether it is a call of anything but `tl.program_id(0)`, `x.to(INDEX)`, and of functions of numbers."""
+    if not isinstance(node, ast.Call):
+        return False
+    function = ast.unparse(node.func)
+    return function not in ("tl.program_id", "abs", "float") and not (
+        function.startswith("scalars.") or _is_index(node)
+    )
 
 
 def _is_index(node: ast.Call) -> bool:

@@ -14,6 +14,7 @@ from ..lang.unparse import spelled
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
+from ..passes.scalars import host_lines, passed_numbers
 from ..passes.structure import Program
 from .configs import Traffic
 from .format import LONGEST, wrapped
@@ -107,6 +108,7 @@ class Common:
             "replay": "",
             "refusals": outer.checks(),
             "shapes": shapes,
+            "scalars": host_lines(self.op),
             "made": [(result.output.name, host.made(result)) for result in self.op.results],
             "compute_of_results": host.compute_value() if host.allocates_wide() else "",
             "result": host.result(),
@@ -144,7 +146,7 @@ class Common:
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
         tensors = tuple(a.value for a in kernel.arguments if a.spelling == f"{a.value}_ptr")
-        params = tuple(name for name in kernel.passed if name in {param.name for param in self.op.params})
+        params = tuple(name for name in kernel.passed if name in passed_numbers(self.op))
         integers = kernel.passed[len(tensors) : len(kernel.passed) - len(params)]
         assert (*tensors, *integers, *params) == kernel.passed
         return tensors, integers, params

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..passes.scalars import passed_numbers
 from .choices import Choices, condition
 from .lines import Line, condition_text, mentions, nested, shared_path, under
 from .lower import Compute, Lowering
@@ -200,18 +201,18 @@ def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
     """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
     casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
     if compute.constexpr:
-        casts |= {param.name: "COMPUTE" for param in op.params if param.kind == "float"}
-    names = (param.name for param in op.params if param.name in casts)
+        casts |= {name: "COMPUTE" for name, kind in passed_numbers(op).items() if kind == "float"}
+    names = (name for name in passed_numbers(op) if name in casts)
     return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
 
 
 def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argument]:
-    """The numbers among the params that some lines mention."""
+    """The numbers among the params, and those that the host computes of them, that some lines mention."""
     found = []
-    for param in op.params:
-        if param.kind in ("float", "int") and mentions(lines, param.name):
-            wide = param.kind == "float" and compute.constexpr
-            found.append(Argument(f"{param.name}: tl.float64" if wide else param.name, param.name))
+    for name, kind in passed_numbers(op).items():
+        if mentions(lines, name):
+            wide = kind == "float" and compute.constexpr
+            found.append(Argument(f"{name}: tl.float64" if wide else name, name))
     return found
 
 

@@ -36,6 +36,7 @@ from ..lang.ir import (
 from ..lang.names import numbered, shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..passes.exponentials import resolve
+from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .guards import Guard, guard_of
@@ -150,7 +151,7 @@ class Lowering:
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
-        if source and shown(source) != shown(lines[-1].text):
+        if source and lines and shown(source) != shown(lines[-1].text):
             lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(self.path))
         return lines
 
@@ -168,6 +169,8 @@ class Lowering:
             return
         # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
         expression = self.expression(node) if value.node.axes else self.operand(node)
+        if isinstance(expression, ast.Name) and expression.id == value.name:
+            return  # The host computes it.
         self.put(Line(f"{value.name} = {ast.unparse(expression)}"))
 
     def put(self, *lines: Line) -> None:
@@ -214,7 +217,8 @@ class Lowering:
             case Choose():
                 return self.choose(node, self.expression)
             case Call():
-                return self.call(node)
+                scalar = host_scalars(self.op).get(node)
+                return ast.Name(scalar.name) if scalar else self.call(node)
             case _:
                 raise AssertionError(f"nothing lowers {type(node).__name__}")
 

@@ -16,6 +16,7 @@ from ...lowering.lines import Line, mentions
 from ...lowering.space import Space
 from ...lowering.views import Kernel
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
+from ...passes.scalars import passed_numbers
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .kernels import SLICERS, ContractionKernels, plan_contraction
@@ -300,12 +301,18 @@ class Products(Common):
             "positions": {name: before[name] or after[name] for name in after},
         }
 
+    def passed_params(self) -> list[str]:
+        """The params, and what the host computes of them for kernels."""
+        beside, params = self.plan.arguments.beside, [param.name for param in self.op.params]
+        passed = {argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group}
+        return [*params, *(name for name in passed_numbers(self.op) if name in passed and name not in params)]
+
     def by_name(self) -> dict[str, str]:
         """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
             return {}
         names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
-        pairs = [f'"{name}": {name}' for name in [*names, *(param.name for param in self.op.params)]]
+        pairs = [f'"{name}": {name}' for name in [*names, *self.passed_params()]]
         apart = []
         if self.plan.descriptors and (joined := self.operands.joined):
             both = f"{joined.first.name}, {joined.second.name}"

@@ -13,6 +13,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
+from ...passes.scalars import passed_numbers
 from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
 
@@ -78,7 +79,7 @@ def plan_map(program: Program) -> MapKernels:
 
 def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
     """The arguments that are no params."""
-    params = {param.name for param in op.params}
+    params = passed_numbers(op)
     return tuple(argument for argument in arguments if argument.value not in params)
 
 
@@ -210,6 +211,6 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
     strides = Assembler(replace(windows, space=spread)).stride_arguments(lines)
     further = [argument for argument in strides if argument.name not in kernel.names]
-    params = [argument for argument in kernel.arguments if argument.value in {param.name for param in op.params}]
+    params = [argument for argument in kernel.arguments if argument.value in passed_numbers(op)]
     others = [argument for argument in kernel.arguments if argument not in params]
     return replace(kernel, arguments=(*others, *further, *params))

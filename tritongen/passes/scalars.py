@@ -1,0 +1,144 @@
+"""Arithmetic of params and numbers alone, which the host does in float64, so that kernels get it rounded once."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..lang.ir import Call, Constant, Node, Op, Ref, Scalar, children
+from ..lang.names import fresh
+from ..lang.trees import literal, parse, substitute
+
+# How the host spells them, of Python's numbers.
+_HOST = {
+    "add": "x + y",
+    "sub": "x - y",
+    "mul": "x * y",
+    "neg": "-x",
+    "positive": "x",
+    "square": "x * x",
+    "abs": "abs(x)",
+    "div": "scalars.divide(x, y)",
+    "reciprocal": "scalars.divide(1.0, x)",
+    "rsqrt": "scalars.divide(1.0, scalars.sqrt(x))",
+    "pow": "scalars.power(x, y)",
+    **{name: f"scalars.{name}(x)" for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sigmoid", "sqrt")},
+}
+_WORDS = {"add": "plus", "sub": "minus", "mul": "times", "div": "over"}
+_NUMBERS = {0: "zero", 1: "one", 2: "two", 3: "three", 4: "four", 0.5: "half"}
+_LONGEST = 3  # functions that a name spells
+
+
+@dataclass(frozen=True, slots=True)
+class HostScalar:
+    """A number that the host computes, as a param of kernels: its name, and the host's expression of it."""
+
+    name: str
+    text: str
+
+
+def passed_numbers(op: Op) -> dict[str, str]:
+    """What kernels are passed by value: params that are numbers, and what the host computes of them; and the kinds."""
+    params = {param.name: param.kind for param in op.params if param.kind in ("float", "int")}
+    return params | {one.name: "float" for one in host_scalars(op).values()}
+
+
+def host_lines(op: Op) -> list[str]:
+    """The lines by which the host computes numbers, each after those that it is made of."""
+    return [f"{scalar.name} = {scalar.text}" for scalar in host_scalars(op).values()]
+
+
+@lru_cache(maxsize=2**10)
+def host_scalars(op: Op) -> Mapping[Node, HostScalar]:
+    """The largest parts of the math that are made of params and numbers alone, and are floats."""
+    found: dict[Node, HostScalar] = {}
+    lines, taken = set[str](), op.names
+    results = {result.output.name for result in op.results}
+    for value in op.values:
+        for node in _largest(value.node, lines):
+            if node in found:
+                continue
+            is_line = node is value.node and value.name not in results
+            name = value.name if is_line else fresh(_named(node) or f"{value.name}_scalar", taken)
+            found[node] = HostScalar(name, ast.unparse(_as_float(_tree(node))))
+        if value.node in found and found[value.node].name == value.name:
+            lines.add(value.name)
+    return found
+
+
+def _largest(node: Node, lines: set[str]) -> Iterator[Node]:
+    if node.dtype.kind == "float" and _is_of_host(node, lines) and not _is_exact(node):
+        yield node
+        return
+    for part in children(node):
+        yield from _largest(part, lines)
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether nothing is rounded that was not before: a sign or a power of two alone is put to a param."""
+    match node:
+        case Call(function="neg" | "positive" | "abs", args=(arg,)):
+            return _is_exact(arg)
+        case (
+            Call(function="mul" | "div", args=(arg, Constant(value=float() | int() as value)))
+            | Call(function="mul", args=(Constant(value=float() | int() as value), arg))
+        ):
+            return _is_exact(arg) and abs(math.frexp(value)[0]) == 0.5
+    return not isinstance(node, Call)
+
+
+def _is_of_host(node: Node, lines: set[str]) -> bool:
+    """Whether the host computes a node, with a param in it; `lines` are those that it computes."""
+    match node:
+        case Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case Scalar(dtype=dtype):
+            return dtype.kind in ("int", "float")
+        case Ref(name=name):
+            return name in lines
+        case Call(function="pow", dtype=dtype) if dtype.kind == "int":
+            return False  # It may be any number of digits long.
+        case Call(function=function, args=args):
+            return function in _HOST and all(_is_of_host(arg, lines) for arg in args)
+    return False
+
+
+def _tree(node: Node) -> ast.expr:
+    match node:
+        case Constant(value=int() | float() as value):
+            return literal(float(value))
+        case Call(function=function, args=args):
+            return substitute(parse(_HOST[function]), dict(zip("xy", map(_tree, args), strict=False)))
+        case Scalar(name=name) | Ref(name=name):
+            return ast.Name(name)
+    raise AssertionError(f"the host computes no {type(node).__name__}")
+
+
+def _as_float(tree: ast.expr) -> ast.expr:
+    """A number that is a float whatever params are given as: kernels are compiled for the types of theirs."""
+    is_float = any(isinstance(part, ast.Constant | ast.Attribute) for part in ast.walk(tree))
+    return tree if is_float else ast.Call(ast.Name("float"), [tree], [])
+
+
+def _named(node: Node) -> str:
+    """A name that says how the number is made; "" where that would be long."""
+    words = _words(node)
+    return "_".join(words) if words and len(words) <= 2 * _LONGEST - 1 else ""
+
+
+def _words(node: Node) -> list[str]:
+    match node:
+        case Constant(value=int() | float() as value):
+            return [_NUMBERS[value]] if value in _NUMBERS else []
+        case Scalar(name=name) | Ref(name=name):
+            return [name]
+        case Call(function=function, args=args):
+            parts = [_words(arg) for arg in args]
+            if not all(parts):
+                return []
+            first, *others = parts
+            return [*first, _WORDS.get(function, function), *others[0]] if others else [function, *first]
+    return []
