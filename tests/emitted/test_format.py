@@ -94,3 +94,33 @@ def test_sources_of_the_runtime(path: Path) -> None:
 def check(text: str, width: int = 88) -> None:
     once = format_python(text, width)
     assert black.format_str(once, mode=black_mode(width)) == once
+
+
+GROUPED = """\
+@triton.jit
+def scale_kernel(
+    x_ptr, x_scale_ptr, y_ptr,
+    n_rows, n_cols,
+    stride_x_0, stride_x_n,
+    stride_x_scale_0,
+    stride_y_0, stride_y_n,
+    alpha: tl.float64,
+    COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    INDEX: tl.constexpr,
+):  # fmt: skip
+    pass
+"""
+
+
+def test_kernel_parameters_have_a_line_for_each_tensor() -> None:
+    """A long signature is grouped by what its parameters are; black and ruff leave it so."""
+    names = GROUPED.partition("(\n")[2].partition("):")[0].split()
+    plain = f"@triton.jit\ndef scale_kernel({' '.join(names).rstrip(',')}):\n    pass\n"
+    text = format_python(plain, 78)
+    assert text == GROUPED
+    assert black.format_str(text, mode=black_mode(78)) == text
+
+
+def test_short_signature_of_a_kernel_stays_on_its_line() -> None:
+    text = "@triton.jit\ndef scale_kernel(x_ptr, n, BLOCK: tl.constexpr):\n    pass\n"
+    assert format_python(text) == text

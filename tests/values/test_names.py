@@ -136,7 +136,7 @@ torch triton tl math functools typing contextlib itertools configs self Any Call
 BLOCK BLOCK_M COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute call_key config contiguous flat
 folded grid index is_fake launch meta n n_cols n_rows n_splits offsets row_mask row_sizes row_tile rows size_n sizes
 split_cols tile_mask tiles device stream num_warps num_stages options params specialization warmup backend size_0
-stride_x0 gain_cols gain_part gain_ptr gain_row gain_rows gain_shape dgain i0 ic0 i_k TypeError bytes dict enumerate
+stride_x_0 gain_cols gain_part gain_ptr gain_row gain_rows gain_shape dgain i0 ic0 i_k TypeError bytes dict enumerate
 float getattr hash id int isinstance len list map max min object open print property range reversed set slice str super
 tuple type vars zip accumulator apart block_k block_m by_name dot end first_col first_row first_step first_tile inner
 inner_mask is_long launches long_parts matrix n_batch n_inner n_parts n_tiles part part_col parts place programs shared

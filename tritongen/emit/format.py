@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Unavailable
@@ -39,7 +42,8 @@ def format_python(text: str, line_length: int = 88) -> str:
     import black
 
     once = getattr(black, "_format_str_once", black.format_str)
-    return str(once(_with_comments_wrapped(text), mode=black_mode(line_length)))
+    laid_out = _KERNEL.sub(lambda found: _grouped(found, line_length), _with_comments_wrapped(text))
+    return str(once(laid_out, mode=black_mode(line_length)))
 
 
 def black_mode(line_length: int) -> black.mode.Mode:
@@ -61,3 +65,40 @@ def _with_comments_wrapped(text: str) -> str:
         is_long = len(line) > LONGEST and line.lstrip().startswith("# ")
         lines += wrapped(line, after="# ") if is_long else [line]
     return "\n".join(lines)
+
+
+# The signature of a kernel, as templates have it: on the line below its decorator.
+_KERNEL = re.compile(r"(?m)(?<=^)(@(?:triton|gluon)\.jit.*\ndef \w+)\((.*)\):$")
+
+
+def _grouped(found: re.Match[str], line_length: int) -> str:
+    """A kernel's signature, if it is too long for a line: pointers, lengths, the strides of each tensor, params and
+    constants, each of these on a line of its own. black would have each parameter on one.
+    """
+    head, names = found[1], found[2].split(", ")
+    if len(found[0]) - found[0].index("\n") - 1 <= line_length:
+        return found[0]
+    tensors = [name.rpartition("_")[0] for name in names if name.endswith(("_ptr", "_desc"))]
+    lines = [head + "("]
+    for _, group in groupby(names, lambda name: _group_of(name, tensors)):
+        lines += [f"    {line}," for line in _packed(group, line_length - len("    ,"))]
+    return "\n".join([*lines, "):  # fmt: skip"])
+
+
+def _group_of(name: str, tensors: Iterable[str]) -> str:
+    """What a parameter of a kernel has in common with its neighbours."""
+    name, _, kind = name.partition(": ")
+    if name.startswith("stride_"):
+        return max((one for one in tensors if name.startswith(f"stride_{one}_")), key=len, default=name)
+    return kind or ("tensors" if name.endswith(("_ptr", "_desc")) else "lengths")
+
+
+def _packed(words: Iterable[str], width: int) -> list[str]:
+    """Words with commas between on as few lines as hold them."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(f", {word}") <= width:
+            lines[-1] += f", {word}"
+        else:
+            lines.append(word)
+    return lines

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, walk
-from ..lang.names import shown
 from ..spec.types import BATCH
 
 # Free dimensions that a kernel takes after folding. A batch of three covers the transposes that
@@ -32,7 +31,7 @@ class Dim:
     axes: tuple[str, ...]
     index: str  # the kernel's name for the position along it
     size: str  # the kernel's name for its length
-    suffix: str  # of the names of strides along it: "stride_x" + suffix
+    suffix: str  # of the names of strides along it: "stride_x_" + suffix
     pinned: bool
 
 
@@ -84,7 +83,7 @@ def row_space(
         row_dims = (replace(row_dims[0], index="rows"),)
     col_dims: tuple[Dim, ...]
     if len(cols) == 1 and cols[0] != BATCH:
-        col_dims = (Dim(cols, "cols", "n_cols", suffix(cols[0]), True),)
+        col_dims = (Dim(cols, "cols", "n_cols", cols[0].lower(), True),)
     elif BATCH not in cols and set(cols[1:]) <= set(sizes) and not any(axis in cols for axis in _reduced(op)):
         col_dims = _dims(op, cols, {*cols}, sizes, 0, "c")
     else:
@@ -113,7 +112,7 @@ def _neighbours_last(op: Op, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def _outside(op: Op, visited: tuple[str, ...], indices: dict[str, str]) -> tuple[Dim, ...]:
     """The axes that a kernel does not visit, some of which have an index."""
     axes = [axis for axis in op.axes if axis not in visited]
-    return tuple(Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", suffix(axis), True) for axis in axes)
+    return tuple(Dim((axis,), indices.get(axis, ""), f"size_{axis.lower()}", axis.lower(), True) for axis in axes)
 
 
 def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> Space:
@@ -206,7 +205,7 @@ def _dims(
     slots = _slots(op, free, most)
     dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
-        Dim((axis,), index_of(axis), sizes.get(axis, f"size_{axis.lower()}"), suffix(axis), True)
+        Dim((axis,), index_of(axis), sizes.get(axis, f"size_{axis.lower()}"), axis.lower(), True)
         for axis in axes
         if axis in pinned
     ]
@@ -216,7 +215,3 @@ def _dims(
 def index_of(axis: str) -> str:
     """What kernels call the position along an axis."""
     return f"i_{axis.lower()}"
-
-
-def suffix(axis: str) -> str:
-    return axis.lower() if len(shown(axis)) == 1 else f"_{axis.lower()}"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
-from ..lang.names import shown
 from ..lang.trees import parse
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
@@ -32,8 +31,7 @@ class Tensor:
         return f"{self.name}_ptr"
 
     def stride(self, dim: Dim) -> str:
-        joint = "" if len(shown(self.name)) == 1 else "_"
-        return f"stride_{self.name}{joint}{dim.suffix.lstrip('_') if joint else dim.suffix}"
+        return f"stride_{self.name}_{dim.suffix}"
 
     def strides(self, dims: tuple[Dim, ...]) -> tuple[str, ...]:
         return tuple(self.stride(dim) for dim in dims)

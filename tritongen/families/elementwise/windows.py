@@ -14,7 +14,7 @@ from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lines import Line
 from ...lowering.lower import Lowering
-from ...lowering.space import Dim, Space, index_of, is_line, suffix
+from ...lowering.space import Dim, Space, index_of, is_line
 from ...lowering.tile import loads, needed
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
@@ -94,16 +94,16 @@ def space_of_results(program: Program, space: Space) -> Space:
     """
     cols = columns(program)
     taken = tuple(dim for dim in space.taken if not set(dim.axes) & set(cols))
-    return replace(space, cols=(Dim(cols, "cols", "n_cols", suffix(cols[-1]), True),), taken=taken)
+    return replace(space, cols=(Dim(cols, "cols", "n_cols", cols[-1].lower(), True),), taken=taken)
 
 
 def space_of_windows(program: Program, space: Space) -> Space:
     """The space of windows, each with one element of the columns of results, given that of those."""
     (dim,) = space.cols
     first, *others = dim.axes
-    col = Dim((first,), index_of(first) if others else "cols", "n_cols", suffix(first), True)
+    col = Dim((first,), index_of(first) if others else "cols", "n_cols", first.lower(), True)
     known = [axis for axis in program.op.axes if axis in program.over]
-    taken = [Dim((axis,), index_of(axis), f"size_{axis.lower()}", suffix(axis), True) for axis in known]
+    taken = [Dim((axis,), index_of(axis), f"size_{axis.lower()}", axis.lower(), True) for axis in known]
     return replace(space, cols=(col,), taken=tuple(taken))
 
 

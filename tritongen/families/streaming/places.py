@@ -10,7 +10,7 @@ from ...lang.ir import Load, Op, walk
 from ...lang.trees import parse
 from ...lowering.lines import Line, indented
 from ...lowering.lower import if_given, load_default
-from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes, suffix
+from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
 from ...passes.paged import Pages
 from ...spec.types import BATCH, Input
@@ -27,7 +27,7 @@ def space_of(op: Op, stream: Stream) -> Space:
     for axis in stream.batch:
         if axis in pinned:
             size = str(sizes.get(axis, f"size_{axis.lower()}"))
-            dims.append(Dim((axis,), f"i_{axis.lower()}", size, suffix(axis), True))
+            dims.append(Dim((axis,), f"i_{axis.lower()}", size, axis.lower(), True))
     if len(dims) == 1:
         dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
     cols = [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.heads]
@@ -40,7 +40,7 @@ def space_of(op: Op, stream: Stream) -> Space:
 
 
 def _dim(axis: str, index: str, size: str) -> Dim:
-    return Dim((axis,), index, size, suffix(axis), True)
+    return Dim((axis,), index, size, axis.lower(), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Places(Tile):
         return own if own != "col_mask" else "(cols < n_cols)"
 
     def taken_stride(self, tensor: Tensor, axis: str) -> str:
-        return tensor.stride(Dim((axis,), "", "", suffix(axis), True))
+        return tensor.stride(Dim((axis,), "", "", axis.lower(), True))
 
     # What the lowering asks
 
