@@ -14,7 +14,7 @@ from .tensors import cdiv, power_of_two
 
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
 STRIDED_WHOLE = 128  # columns of whole rows with sums over them, if not contiguous
-SHORTEST_PART = 16_384  # elements of a program where programs share rows and map them back
+SHORTEST_PART = 16_384  # elements of a program, where several share a row and map it
 
 
 @memoized

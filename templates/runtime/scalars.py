@@ -7,7 +7,11 @@ def divide(x: float, y: float) -> float:
     """x / y."""
     if y != 0:
         return x / y
-    return math.nan if x == 0 or x != x else math.copysign(math.inf, x) * math.copysign(1.0, y)
+    return (
+        math.nan
+        if x == 0 or x != x
+        else math.copysign(math.inf, x) * math.copysign(1.0, y)
+    )
 
 
 def power(x: float, y: float) -> float:
