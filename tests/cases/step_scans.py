@@ -18,7 +18,7 @@ def _nucleus(p: torch.Tensor) -> torch.Tensor:
 
 def _between(x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     sums = F.pad(x.cumsum(0), (0, 0, 1, 0))
-    return (sums[ends + 2] - sums[ends]).T
+    return sums[ends + 2] - sums[ends]
 
 
 def _place(x: torch.Tensor, e: torch.Tensor, at: torch.Tensor) -> torch.Tensor:

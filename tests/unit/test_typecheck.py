@@ -181,8 +181,8 @@ def test_dtypes(expression: str, kind: str, of: str, rule: str) -> None:
     ("output", "kind", "of", "axes"),
     [
         ("auto", "float", ("w", "d"), ("M", "N")),
-        ("h", "float", ("h",), ("M", "N")),
-        ("a", "any", ("a",), ("M", "N")),
+        ("h", "float", ("h",), ("N", "M")),
+        ("a", "any", ("a",), ("N", "M")),
         ("bool", "bool", ("bool",), ("M", "N")),
         ("bfloat16", "float", ("bfloat16",), ("M", "N")),
         ("auto[N, M]", "float", ("w", "d"), ("N", "M")),

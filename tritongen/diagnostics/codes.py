@@ -130,6 +130,21 @@ _TREE = (
         place, or set `out` to where the generated folders are to be.
         """,
     ),
+    row(
+        "TG709",
+        "a result with its dimensions in another order than before",
+        """
+        Up to version 0.1, a result whose order [outputs] does not state had the axes of the input
+        with the most axes first. Now it has those of the input that [outputs] names, and what a
+        `take` brings stands where the axis stood that it replaces. `check` reports this of files
+        that an earlier version wrote. State the order, or build to accept the new one.
+
+            # table = "float[V, E]", i = "int32[..., T]", y = "take(table, i, V)"
+            [outputs]
+            y = "table"               # [..., T, E] now, [..., E, T] before
+            y = "table[..., T, E]"    # states it
+        """,
+    ),
 )
 
 _SETTINGS = (

@@ -12,7 +12,7 @@ from functools import cached_property
 from operator import is_
 from typing import Any, Literal, cast
 
-from ..spec.types import AxisTerm, Input, Output, Param, plain_shape
+from ..spec.types import AxisTerm, Input, Output, Param, default_shape
 from .hashed import Hashed
 
 Kind = Literal["bool", "int", "float", "any"]
@@ -363,8 +363,7 @@ class Op(Hashed):
 
     def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
         """The dimensions of a result, as it spells them or as an input of the same axes has them."""
-        same = (tensor.type.shape for tensor in self.inputs if tensor.type.axes == result.axes)
-        return result.output.shape or next(same, plain_shape(result.axes))
+        return result.output.shape or default_shape(self.inputs, result.axes)
 
     def strips_along(self, axis: str) -> Strips:
         return next(strips for strips in self.strips if strips.axis == axis)

@@ -6,8 +6,10 @@ mistake is told once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..diagnostics.report import Mistake, Mistakes, listed
-from ..spec.types import Output, Spec, told_in_order
+from ..spec.types import AxisTerm, Output, Spec, default_shape, told_in_order
 from .expressions import Abandoned, Expressions, axis_list
 from .ir import (
     Dtype,
@@ -19,6 +21,7 @@ from .ir import (
     Result,
     Value,
 )
+from .layout import dimensions, former_dimensions, written
 from .promotion import kind_of
 from .syntax import NotAnExpression, Text
 
@@ -28,8 +31,19 @@ def typecheck(spec: Spec) -> Op:
     return _Typer(spec).op()
 
 
+def moved_dimensions(spec: Spec) -> tuple[Mistake, ...]:
+    """The results of a correct spec whose dimensions came in another order before version 0.2."""
+    typer = _Typer(spec)
+    typer.op()
+    return tuple(typer.moved)
+
+
 class _Typer(Expressions):
     """What can be said of a whole spec."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.moved: list[Mistake] = []
 
     def op(self) -> Op:
         for statement in self.spec.compute:
@@ -81,7 +95,11 @@ class _Typer(Expressions):
             self.mistakes.append(Mistake("TG303", message, ("compute", output.name), hint="make them two operators"))
             return None
         if output.shape is None:
-            axes = self.natural_order(node.axes)
+            shape = dimensions(self, output, node)
+            axes = tuple(name for term in shape for name in term.names)
+            if shape != default_shape(self.spec.inputs, axes):
+                output = replace(output, shape=shape)
+            self.told_order(output.name, output.dtype, shape, former_dimensions(self, node))
         else:
             axes = tuple(name for term in output.shape for name in term.names)
             if set(axes) != set(node.axes):
@@ -103,6 +121,14 @@ class _Typer(Expressions):
         else:
             dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
         return Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
+
+    def told_order(self, name: str, dtype: str, shape: tuple[AxisTerm, ...], former: tuple[AxisTerm, ...]) -> None:
+        """Records where the dimensions of a result come in another order than version 0.1 gave them."""
+        new, old = written(shape), written(former)
+        if new != old:
+            message = f"{name} has the dimensions {new} now, and had {old}"
+            hint = f'state the order: {name} = "{dtype}{new}", or {name} = "{dtype}{old}" for the former'
+            self.moved.append(Mistake("TG709", message, ("outputs", name), None, hint=hint))
 
     def check_used(self) -> None:
         used = self.used.union(*((output.name, output.dtype) for output in self.spec.outputs))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..diagnostics.locate import locate
 from ..diagnostics.report import Diagnostic, Mistake, Rejected, in_order
 from ..resources import digest, in_checkout, read_text
 from .runtime import PACKAGE, SOURCE, compare_runtime, linked_folders, package_files
@@ -24,6 +25,7 @@ from .tree import (
     body_of,
     compare,
     folders_of_others,
+    is_of_another_version,
     is_ours_or_missing,
     listing,
     locked,
@@ -168,7 +170,20 @@ def check(
     _render(works, generate, watch)
     changes = tuple(change for work in works for change in work.changes())
     count = sum(len(project.sources) for project in projects)
-    return Drift(count, _told(changes), changes)
+    moved = [diagnostic for work in works for diagnostic in _moved(work, changes)]
+    return Drift(count, in_order([*_told(changes), *moved]), changes)
+
+
+def _moved(work: _Work, changes: Sequence[Change]) -> Iterator[Diagnostic]:
+    """What earlier versions laid out in another way, of operators that one of them wrote."""
+    from ..lang.typecheck import moved_dimensions
+    from .render import made_of
+
+    replaced = {change.path for change in changes if change.kind == "stale" and is_of_another_version(change)}
+    for one in work.rendered:
+        if replaced & {os.path.join(work.folder(one), name) for name in one.files}:
+            text, _, moved = made_of(one.source, moved_dimensions)
+            yield from locate(one.source.shown, text, moved)
 
 
 def show(path: str, generate: Generate | None = None) -> Rendered:
@@ -305,8 +320,6 @@ _OWN = "every op has a folder of its own: give one of the specs another name"
 
 
 def _conflict(one: Rendered, code: str, message: str, hint: str = _OWN) -> Diagnostic:
-    from ..diagnostics.locate import locate
-
     mistake = Mistake(code, message, ("op", "name"), 0, len(one.op), hint)
     return locate(one.source.shown, read_text(one.source.path), [mistake])[0]
 

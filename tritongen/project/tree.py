@@ -130,6 +130,12 @@ def is_ours_or_missing(path: str) -> bool:
     return not text or read_header(text) is not None
 
 
+def is_of_another_version(change: Change) -> bool:
+    """Whether a file was written by another version of the program than the one that writes it now."""
+    old, new = read_header(change.old), read_header(change.new or "")
+    return old is not None and new is not None and old.templates != new.templates
+
+
 def our_files(folder: str) -> Iterator[tuple[str, str, Header]]:
     """The files of a folder that have our header: path, text and header."""
     for name in sorted(listing(folder)):

@@ -104,6 +104,11 @@ class Input:
     default: float | int | bool | None = None
 
 
+def default_shape(inputs: Iterable[Input], axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
+    """The dimensions of the first input with these axes in this order, otherwise one for each axis."""
+    return next((tensor.type.shape for tensor in inputs if tensor.type.axes == axes), plain_shape(axes))
+
+
 def told_in_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
     """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one, but for
     axes of `fixed` lengths.

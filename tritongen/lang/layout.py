@@ -1,0 +1,78 @@
+"""The dimensions of a result whose order [outputs] does not state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ..spec.types import BATCH, AxisTerm, Output, default_shape
+from .ir import Load, Node, Ref, Take, walk
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+
+def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm, ...]:
+    """The dimensions in order: `...`, the axes of the input that [outputs] names (otherwise of the input with the
+    most axes), then those of the other inputs in their order.
+
+    The axes that a `take` brings stand where the axis stood that they replace. The groups of a named input are
+    dimensions of the result too.
+    """
+    named = typer.inputs.get(output.dtype)
+    first = named or max(typer.spec.inputs, key=lambda tensor: len(tensor.type.axes))
+    order = [BATCH] if BATCH in node.axes else []
+    brought = _brought(typer, node)
+    for tensor in (first, *typer.spec.inputs):
+        for axis in tensor.type.axes:
+            replacing = _replacing(axis, brought, {*node.axes})
+            order += [one for one in replacing if one == axis or one not in tensor.type.axes]
+    axes = tuple(dict.fromkeys(order))
+    if named is not None:
+        return _grouped(axes, named.type.shape)
+    return default_shape(typer.spec.inputs, axes)
+
+
+def former_dimensions(typer: Expressions, node: Node) -> tuple[AxisTerm, ...]:
+    """The dimensions in the order of version 0.1: that of the input with the most axes, then of the others."""
+    return default_shape(typer.spec.inputs, typer.natural_order(node.axes))
+
+
+def written(shape: Iterable[AxisTerm]) -> str:
+    """`[..., (H D), N]`"""
+    terms = (term.names[0] if len(term.names) == 1 else f"({' '.join(term.names)})" for term in shape)
+    return f"[{', '.join(terms)}]"
+
+
+def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
+    """For each axis along which something is taken: the axes of the indices."""
+    brought: dict[str, list[str]] = {}
+    pending, seen = [node], set[str]()
+    while pending:
+        for part in walk(pending.pop()):
+            if isinstance(part, Ref) and part.name not in seen:
+                seen.add(part.name)
+                pending.append(typer.values[part.name].node)
+            for axis, index in part.at if isinstance(part, Load | Take) else ():
+                own = brought.setdefault(axis, [])
+                own += [one for one in index.axes if one not in own]
+    return brought
+
+
+def _replacing(axis: str, brought: dict[str, list[str]], kept: set[str]) -> Iterator[str]:
+    """The axes of a result that stand in the place of one: itself, or what was brought in its place."""
+    pending, seen = [axis], set[str]()
+    while pending:
+        one = pending.pop(0)
+        if one in kept:
+            yield one
+        elif one not in seen:
+            pending[:0] = brought.get(one, ())
+        seen.add(one)
+
+
+def _grouped(axes: tuple[str, ...], shape: tuple[AxisTerm, ...]) -> tuple[AxisTerm, ...]:
+    """Dimensions of these axes, with the groups that are complete."""
+    groups = {term.names[0]: term for term in shape if {*term.names} <= {*axes}}
+    inner = {name for term in groups.values() for name in term.names[1:]}
+    return tuple(groups.get(axis, AxisTerm((axis,), (None,))) for axis in axes if axis not in inner)
