@@ -171,7 +171,7 @@ def call_of(case: Case, tree: str) -> Callable[[], Any]:
     function = partial(operator(case.operator, tree), **case.params)
     if not case.wrt:
         return partial(function, *case.inputs)
-    from generated._runtime.benchmarking import Graph
+    from generated._testing.benchmarking import Graph
 
     return Graph.of(function, case.inputs, case.wrt).backward
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNTIME = "_runtime"
+TESTING = "_testing"
 CODE = ("kernel.py", "kernels.py", "op.py", "configs.py", "configs_backward.py")
 KINDS = ("code", "test", "bench", "other")
 # Of kernels, operator and configurations together; tests and benchmark together have one budget for all.
@@ -55,7 +56,7 @@ def count(home: Path) -> tuple[dict[str, Counter[str]], Counter[str]]:
     for path in sorted(home.glob("*/*.py")):
         folder, text = path.parent.name, path.read_text(encoding="utf-8")
         sizes[folder][kind(path.name)] += len(text.splitlines())
-        if folder != RUNTIME:
+        if folder not in (RUNTIME, TESTING):
             for definition in definitions(text):
                 found[definition].append((folder, kind(path.name)))
     repeated: Counter[str] = Counter()
@@ -69,6 +70,7 @@ def count(home: Path) -> tuple[dict[str, Counter[str]], Counter[str]]:
 def table(home: Path) -> str:
     sizes, repeated = count(home)
     sizes.pop(RUNTIME, None)
+    sizes.pop(TESTING, None)
     runtime = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (home / RUNTIME).rglob("*.py"))
     lines = ["| operator | kernels, op, configs | budget | test and bench | budget |", "|---|--:|--:|--:|--:|"]
     for name, size in sorted(sizes.items()):

@@ -64,7 +64,7 @@ def views() -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def reduced(name: str, x: torch.Tensor, copy: float) -> str:
-    from generated._runtime.benchmarking import quantiles
+    from generated._testing.benchmarking import quantiles
 
     bench = benchmark(name)
     work = bench.work((x,), backward=False, size=x.numel())

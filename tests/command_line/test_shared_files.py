@@ -25,11 +25,12 @@ def test_what_operators_share(project: Project) -> None:
     """It is as the templates have it, ours by its header, and mended as other files are."""
     project.spec("one")
     project.build()
-    sources = ROOT / "templates" / "runtime"
-    assert sorted(f"_runtime/{path.relative_to(sources).as_posix()}" for path in sources.rglob("*.py")) == RUNTIME
+    templates = ROOT / "templates"
+    sources = [path for name in ("runtime", "testing") for path in (templates / name).glob("*.py")]
+    assert sorted(f"_{path.relative_to(templates).as_posix()}" for path in sources) == RUNTIME
     for name in RUNTIME:
         text = (project.out / name).read_text()
-        assert body_of(text) == (sources / name.removeprefix("_runtime/")).read_text()
+        assert body_of(text).replace("from .._runtime", "from ..runtime") == (templates / name[1:]).read_text()
         header = read_header(text)
         assert header is not None
         assert header.source == "its runtime"

@@ -138,7 +138,7 @@ def test_renamed(project: Project) -> None:
     built = project.build("specs/spec.toml")
     assert built.written == ("generated/__init__.py", *(f"generated/other/{name}" for name in FILES))
     assert built.removed == tuple(f"generated/one/{name}" for name in FILES)
-    assert sorted(path.name for path in project.out.iterdir()) == ["__init__.py", "_runtime", "other"]
+    assert sorted(path.name for path in project.out.iterdir()) == ["__init__.py", "_runtime", "_testing", "other"]
 
 
 def test_an_edited_orphan_is_kept(project: Project) -> None:

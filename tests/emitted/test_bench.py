@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.harness.importing import with_runtime
 from tests.harness.oracles import DEVICE
 from tritongen.operator.compile import generate
-from tritongen.project.runtime import runtime_files
 from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
@@ -31,10 +31,7 @@ BFLOAT16 = 2  # bytes
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("home")
-    runtime = folder / PACKAGE / "_runtime"
-    runtime.mkdir(parents=True)
-    for file, text in runtime_files().items():
-        (runtime / file).write_text(text, encoding="utf-8")
+    with_runtime(folder / PACKAGE, {})
     sys.path.insert(0, str(folder))
     yield folder / PACKAGE
     sys.path.remove(str(folder))
@@ -59,7 +56,7 @@ def write(folder: Path, spec: str) -> Path:
 @pytest.fixture
 def harness(home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What the benchmarks share, which is to work where the tests do."""
-    module = importlib.import_module(f"{PACKAGE}._runtime.benchmarking")
+    module = importlib.import_module(f"{PACKAGE}._testing.benchmarking")
     monkeypatch.setattr(module, "DEVICE", DEVICE)
     return module
 

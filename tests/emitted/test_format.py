@@ -11,7 +11,7 @@ from tritongen.spec.read import read_spec
 
 ROOT = Path(__file__).parents[2]
 SPECS = "add_bias amax bias_gelu_residual cross_entropy gelu layer_norm masked_fill rope softmax var"
-SOURCES = sorted((ROOT / "templates" / "runtime").rglob("*.py"))
+SOURCES = sorted(path for name in ("runtime", "testing") for path in (ROOT / "templates" / name).glob("*.py"))
 STATEMENTS = """\
 {t} = {a}({b}, {c} + {d} * {b})
 {t} = {a} + {b} * {c} + {d}

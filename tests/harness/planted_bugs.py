@@ -118,7 +118,7 @@ class Tree:
     def modules(self, op: str) -> list[Path]:
         """What has kernels and host code of an operator, and the runtime that operators share."""
         own = [path for path in (self.generated / op).rglob("*.py") if not path.name.startswith(("test_", "bench_"))]
-        shared = [path for path in (self.generated / "_runtime").glob("*.py") if path.stem != "benchmarking"]
+        shared = (self.generated / "_runtime").glob("*.py")
         return sorted(path for path in (*own, *shared) if not path.stem.startswith(("configs", "__")))
 
     def run(
@@ -132,7 +132,7 @@ class Tree:
         """The tests of a copy of an operator in which some files have another text."""
         with tempfile.TemporaryDirectory() as home:
             copy = Path(home) / self.generated.name
-            for name in ("__init__.py", "_runtime", op):
+            for name in ("__init__.py", "_runtime", "_testing", op):
                 source = self.generated / name
                 if source.is_dir():
                     shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -15,8 +15,9 @@ from tests.harness.importing import written
 from tritongen.emit.imports import DEVICE_MODULES, device_names
 from tritongen.spec.read import read_spec
 
-RUNTIME = Path(__file__).parents[2] / "templates" / "runtime"
-FILES = sorted(path.relative_to(RUNTIME).as_posix() for path in RUNTIME.rglob("*.py"))
+TEMPLATES = Path(__file__).parents[2] / "templates"
+FOLDERS = ("runtime", "testing")
+FILES = sorted(path.relative_to(TEMPLATES).as_posix() for name in FOLDERS for path in (TEMPLATES / name).glob("*.py"))
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -34,23 +35,24 @@ def imported(tree: ast.AST) -> set[str]:
 def test_it_needs_torch_and_triton_alone(file: str) -> None:
     """And what tests with it needs pytest, which nothing else does."""
     allowed = {"torch", "triton", *sys.stdlib_module_names} | ({"pytest"} if file.startswith("testing/") else set())
-    assert imported(ast.parse((RUNTIME / file).read_text(encoding="utf-8"))) <= allowed
+    assert imported(ast.parse((TEMPLATES / file).read_text(encoding="utf-8"))) <= allowed
 
 
 def test_what_launches_does_not_import_what_tests_and_measures() -> None:
     """Tests and benchmarks are for whoever works on operators: no operator loads pytest."""
-    apart = ("testing/", "benchmarking.py")
-    for file in (one for one in FILES if not one.startswith(apart)):
-        nodes = ast.walk(ast.parse((RUNTIME / file).read_text(encoding="utf-8")))
+    for file in (one for one in FILES if one.startswith("runtime/")):
+        nodes = ast.walk(ast.parse((TEMPLATES / file).read_text(encoding="utf-8")))
         own = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
         names = {(node.module or alias.name).partition(".")[0] for node in own for alias in node.names}
-        assert not {"testing", "benchmarking"} & names, file
+        assert "testing" not in names, file
 
 
 @pytest.mark.parametrize("interpret", [False, True])
 def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
     """Nor does it take a GPU: it leaves torch, the environment and the disk as they were, and knows no launches."""
-    (tmp_path / "runtime").symlink_to(RUNTIME)
+    for folder in FOLDERS:
+        (tmp_path / "home" / folder).parent.mkdir(exist_ok=True)
+        (tmp_path / "home" / folder).symlink_to(TEMPLATES / folder)
     empty = tmp_path / "empty"
     empty.mkdir()
     names = [file.removesuffix(".py").replace("/", ".") for file in FILES if "__init__" not in file]
@@ -68,9 +70,9 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
 
         before = state()
         for name in {names!r}:
-            importlib.import_module(f"runtime.{{name}}")
+            importlib.import_module(f"home.{{name}}")
         assert state() == before
-        assert sys.modules["runtime.launch"].Launches.known == {{}}
+        assert sys.modules["home.runtime.launch"].Launches.known == {{}}
         assert not list(pathlib.Path().iterdir())
         print("imported")
     """
@@ -90,8 +92,8 @@ def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path)
     program = f"import sys, {name}; {name}.{name}; print(*sys.modules, sep='\\n')"
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
-    runtime = {f"{name}._runtime.{module}" for module in ("testing", "gemm_kernels", "split_kernels")}
-    assert not {"pytest", *runtime} & set(done.stdout.split()), done.stderr
+    runtime = {f"{name}._runtime.{module}" for module in ("gemm_kernels", "split_kernels")}
+    assert not {"pytest", f"{name}._testing", *runtime} & set(done.stdout.split()), done.stderr
     assert f"{name}._runtime.launch" in done.stdout, done.stderr
 
 
@@ -113,7 +115,7 @@ def test_operators_are_traced_with_their_gradients() -> None:
 def test_torch_compile_traces_what_compares() -> None:
     """That of torch 2.11 traces neither `min` nor `max` with a key."""
     for file in FILES:
-        for node in ast.walk(ast.parse((RUNTIME / file).read_text())):
+        for node in ast.walk(ast.parse((TEMPLATES / file).read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
                 keyed = [one for one in node.keywords if one.arg == "key"]
                 assert not keyed or file.startswith("testing/"), f"{file}:{node.lineno}"

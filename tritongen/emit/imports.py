@@ -15,6 +15,7 @@ from ..resources import read_text, templates_dir
 from .scoping import undefined_names
 
 RUNTIME_FOLDER = "_runtime"
+TESTING_FOLDER = "_testing"  # beside it: what emitted tests and benchmarks share
 
 STANDARD = {
     "contextlib": "import contextlib",

@@ -15,7 +15,16 @@ from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
 from ..emit.host_checks import IS_FAKE
 from ..emit.hygiene import resolved
-from ..emit.imports import PACKAGES, RUNTIME_FOLDER, STANDARD, device_imports, gluon_imports, host_imports, imports_of
+from ..emit.imports import (
+    PACKAGES,
+    RUNTIME_FOLDER,
+    STANDARD,
+    TESTING_FOLDER,
+    device_imports,
+    gluon_imports,
+    host_imports,
+    imports_of,
+)
 from ..emit.module import Around, Module
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
@@ -153,7 +162,7 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     """
     spec, forward = _forward(spec, marked)
     with told():
-        files = _files(spec, forward, f"{runtime}{RUNTIME_FOLDER}")
+        files = _files(spec, forward, runtime)
         passing = tuple(name for name in PASSING if name in files)
         for together in (passing, *((name,) for name in files if name not in passing)):
             files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
@@ -164,8 +173,9 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     return files
 
 
-def _files(spec: Spec, forward: Step, package: str) -> dict[str, str]:
-    """The files, in which the names of the spec are marked as they are in it."""
+def _files(spec: Spec, forward: Step, home: str) -> dict[str, str]:
+    """The files, in which the names of the spec are marked as they are in it; `home` has the runtime in it."""
+    package, testing = f"{home}{RUNTIME_FOLDER}", f"{home}{TESTING_FOLDER}"
     family, program = forward.family, forward.program
     autocast = autocast_rule(program, family.autocast)
     backward = backward_of(spec, forward)
@@ -192,8 +202,8 @@ def _files(spec: Spec, forward: Step, package: str) -> dict[str, str]:
         **({"gluon_kernels.py": gluon_module(module, gluon, package)} if gluon else {}),
         "op.py": framed("op.py.jinja", module.view, host_imports(package)),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
-        f"test_{spec.name}.py": tests_of(tested, sibling_imports(forward.op, package), package),
-        f"bench_{spec.name}.py": render(sizes.template, bench_view(spec, program.op, sizes, package)),
+        f"test_{spec.name}.py": tests_of(tested, sibling_imports(forward.op, home), testing),
+        f"bench_{spec.name}.py": render(sizes.template, bench_view(spec, program.op, sizes, testing)),
     }
 
 
@@ -208,13 +218,13 @@ def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) 
     return render("module.py.jinja", view, body=body, imports=imports_of(body, provided))
 
 
-def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], runtime: str) -> str:
+def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], harness: str) -> str:
     """A test file, which sets Triton up between what it imports of others and what it imports of the project."""
     body = render("test_class.jinja", view)
     imports = imports_of(f"os.environ, torch.cuda\n{body}", {**STANDARD, **PACKAGES, **siblings})
     project = next(n for n, line in enumerate(imports) if line.startswith("from ."))
     packages, others = imports[: project - 1], imports[project:]
-    about = {"runtime": runtime.strip("."), "packages": packages, "siblings": others, "body": body}
+    about = {"harness": harness.strip("."), "packages": packages, "siblings": others, "body": body}
     return render("test.py.jinja", {**view, **about})
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from string import Template
 
-from ..emit.imports import RUNTIME_FOLDER
+from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..resources import digest, read_text, templates_dir
 from .tree import Change, compare, with_header
 
@@ -17,26 +17,32 @@ PACKAGE = "its operators"  # and that of the package that exports them
 _SPEC = "0" * 16
 _MEND = "`tritongen build` writes it beside the operators"
 _LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
-_SOURCES = "runtime"  # the folder of templates/ that is emitted as it is
+_SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # the folders of templates/ that they are made of
 
-
-RUNTIME_FOLDERS = (RUNTIME_FOLDER, os.path.join(RUNTIME_FOLDER, "testing"))
+RUNTIME_FOLDERS = (RUNTIME_FOLDER, TESTING_FOLDER)
+_FORMER = os.path.join(RUNTIME_FOLDER, "testing")  # where the harness of tests was
 
 
 @functools.cache
 def runtime_files(folder: str = RUNTIME_FOLDER) -> Mapping[str, str]:
-    """The files of the runtime, or of a folder in it, as they are written, by name."""
-    home = os.path.join(templates_dir(), _SOURCES, os.path.relpath(folder, RUNTIME_FOLDER))
+    """The files of the runtime, or of the harness of its tests, as they are written, by name."""
+    home = os.path.join(templates_dir(), _SOURCES[folder])
     names = sorted(name for name in os.listdir(home) if name.endswith(".py"))
-    texts = {name: read_text(os.path.join(home, name)) for name in names}
+    texts = {name: _placed(read_text(os.path.join(home, name))) for name in names}
     templates = digest(*texts, *texts.values())
     return {name: with_header(SOURCE, _SPEC, templates, len(texts), text, _MEND) for name, text in texts.items()}
+
+
+def _placed(text: str) -> str:
+    """A module of templates/ as it imports from the folders that are emitted."""
+    return text.replace("from ..runtime import", f"from ..{RUNTIME_FOLDER} import")
 
 
 def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
     """How the runtime in a folder differs from what it should be; where none is needed, from nothing."""
     for folder in RUNTIME_FOLDERS:
         yield from compare(os.path.join(home, folder), runtime_files(folder) if is_needed else {}, SOURCE)
+    yield from compare(os.path.join(home, _FORMER), {}, SOURCE)
 
 
 def linked_folders(home: str) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..emit.imports import RUNTIME_FOLDER
+from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..resources import digest, read_text
 from .settings import Stamp, stamp_of
 
@@ -30,6 +30,7 @@ _PARTS = re.compile(
     r"One of (?P<count>\d+) files\.\n.*\n"
     r"# spec (?P<spec>\w+), templates (?P<templates>\w+), body (?P<body>\w+)\n\n"
 )
+_SHARED = (RUNTIME_FOLDER, TESTING_FOLDER)  # what operators share, in folders beside or in theirs
 _NOT_OURS = "\ufffd"  # stands for what is no text
 HEADER_LINES = _HEADER.count("\n")
 
@@ -103,7 +104,7 @@ def orphans(out: str, owners: Mapping[str, str], is_gone: Callable[[str], bool])
     not among them.
     """
     made = set(owners.values())
-    for name in sorted(_folders_in(out) - {*owners, RUNTIME_FOLDER}):
+    for name in sorted(_folders_in(out) - {*owners, *_SHARED}):
         for path, text, header in our_files(os.path.join(out, name)):
             if header.source in made or is_gone(header.source):
                 yield _extra(path, text, header)
@@ -113,7 +114,7 @@ def op_folders(out: str, known: Container[str]) -> dict[str, str]:
     """The folders of operators but for those that are known, each with the spec that its header names."""
     found: dict[str, str] = {}
     for name in sorted(_folders_in(out)):
-        if name not in known and name != RUNTIME_FOLDER:
+        if name not in known and name not in _SHARED:
             header = read_header(_text_at(os.path.join(out, name, "__init__.py")) or "")
             found |= {name: header.source} if header else {}
     return found
@@ -122,7 +123,7 @@ def op_folders(out: str, known: Container[str]) -> dict[str, str]:
 def runtime_homes(out: str) -> set[str]:
     """The folders that have a runtime in them, and not a link to one."""
     homes = {out, *(os.path.join(out, name) for name in _folders_in(out))}
-    return {home for home in homes if RUNTIME_FOLDER in _folders_in(home)}
+    return {home for home in homes if not _folders_in(home).isdisjoint(_SHARED)}
 
 
 def is_ours_or_missing(path: str) -> bool:
@@ -204,8 +205,8 @@ def sweep(out: str) -> None:
     for folder in homes:
         _sweep(folder)
     for home in runtime_homes(out):
-        for folder, _, _ in os.walk(os.path.join(home, RUNTIME_FOLDER)):
-            _sweep(folder)
+        for folder in _folders_in(home) & {*_SHARED}:
+            _sweep(os.path.join(home, folder))
 
 
 def _sweep(folder: str) -> None:

@@ -41,14 +41,14 @@ class Sizes(Protocol):
     def view(self) -> dict[str, Any]: ...
 
 
-def bench_view(spec: Spec, op: Op, lengths: Sizes, runtime: str) -> dict[str, Any]:
-    """`runtime` is the package that the harness is in."""
+def bench_view(spec: Spec, op: Op, lengths: Sizes, harness: str) -> dict[str, Any]:
+    """`harness` is the package that the harness is in."""
     view = oracle_view(spec, op)
     return {
         **{key: view[key] for key in ("name", "call", "oracle", "signature", "lines", "required")},
         **lengths.view(),
         **dtypes_view(op),
-        "imports": f"from {runtime} import benchmarking\n{imports(op)}",
+        "imports": f"from {harness} import benchmarking\n{imports(op)}",
         "imports_math": "math" in undefined_names("\n".join(view["lines"])),
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths) for tensor in op.inputs]),

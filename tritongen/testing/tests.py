@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..emit.host_checks import CLASS_NAMES, tuple_text
+from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..emit.registration import LOWER
 from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
@@ -105,12 +106,15 @@ def tests_view(
     }
 
 
-def sibling_imports(op: Op, runtime: str) -> Mapping[str, str]:
-    """What provides the names of a test file besides the standard library and packages."""
+def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
+    """What provides the names of a test file besides the standard library and packages; `home` has the runtime."""
     name = local_name(op)
     operator = f"from . import {op.name}" + ("" if name == op.name else f" as {name}")
-    own = {each: f"from {runtime} import {each}" for each in ("dtypes", "testing")}
-    return own | {each: f"from . import {each}" for each in ("configs", "kernels")} | {name: operator}
+    shared = {
+        "dtypes": f"from {home}{RUNTIME_FOLDER} import dtypes",
+        "testing": f"from {home} import {TESTING_FOLDER} as testing",
+    }
+    return shared | {each: f"from . import {each}" for each in ("configs", "kernels")} | {name: operator}
 
 
 # Declarations

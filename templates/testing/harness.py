@@ -10,7 +10,7 @@ import triton
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton.runtime.autotuner import Autotuner
 
-from .. import heuristics, launch
+from ..runtime import heuristics, launch
 from .bounds import check_bounds
 from .inputs import (
     DEVICE,

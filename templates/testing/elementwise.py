@@ -4,7 +4,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics
+from ..runtime import heuristics
 from .harness import Dtypes, each, only, results
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .operator import OperatorTests

@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics, matmul_heuristics
+from ..runtime import heuristics, matmul_heuristics
 from .elementwise import SMALL_BLOCK, SMALL_TILE, TALL_TILE
 from .harness import Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered

@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 
-from .. import launch, streaming_heuristics
+from ..runtime import launch, streaming_heuristics
 from .harness import Dtypes, Harness, Shape, each, gpu, only
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles

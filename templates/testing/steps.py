@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import matmul_heuristics
+from ..runtime import matmul_heuristics
 from .harness import each
 from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described

@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import matmul_heuristics
+from ..runtime import matmul_heuristics
 from .harness import SUMS, Dtypes, Harness, Shape, each, gpu
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .interpreter import mend_bfloat16

@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 
-from .. import heuristics
+from ..runtime import heuristics
 from .elementwise import SMALL_TILE, TALL_TILE, MapTests
 from .harness import SUMS, Harness, Shape, each, gpu, only
 from .inputs import DEVICE, scattered
