@@ -1,7 +1,7 @@
 """Launches of kernels that map rows and sum over them: programs write partial sums, which a second kernel adds up."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
@@ -11,23 +11,51 @@ from .dtypes import torch_dtype
 from .sums_kernels import add_parts_kernel
 
 
+class Whole(NamedTuple):
+    """The kernel whose programs hold whole rows, and the tensors that a step reads along the columns."""
+
+    table: heuristics.Whole
+    kernel: Any
+    reads: Sequence[torch.Tensor | None]
+
+
+class Cooperative(NamedTuple):
+    """The kernel of which several CTAs, all resident (a cooperative launch), hold a row together, the tensors that a
+    step reads along the columns, and the number of words that CTAs exchange per row. It takes the mailbox of those
+    before its tensors.
+    """
+
+    kernel: Any
+    reads: Sequence[torch.Tensor | None]
+    n_words: int
+
+
+class Rows(NamedTuple):
+    """The function that only reduces rows, and its arguments. The kernel for tiles takes its results before its own
+    tensors.
+    """
+
+    function: Callable[..., Any]
+    args: Sequence[Any]
+
+
 def run(
     key: launch.Key | None,
+    *,
     shape: tuple[int, int],
     compute: tl.dtype,
     sums: Sequence[torch.Tensor | None],
     args: launch.Args,
     constants: dict[str, Any],
-    *,
     tiles: tuple[heuristics.Sums, Any],
-    whole: tuple[heuristics.Whole, Any, Sequence[torch.Tensor | None]] | None = None,
-    shared: tuple[Any, Sequence[torch.Tensor], int] | None = None,
-    rows: tuple[Callable[..., Any], Sequence[Any]] | None = None,
+    whole: Whole | None = None,
+    cooperative: Cooperative | None = None,
+    rows: Rows | None = None,
     tiles_args: launch.Args | None = None,
     contiguous: bool = True,
     add_parts_kernel: Any = add_parts_kernel,
 ) -> None:
-    """Launch the kernel for rows and columns of a `shape`: whole rows, rows that CTAs share, or tiles of them.
+    """Launch the kernel for rows and columns of a `shape`: whole rows, rows that several CTAs hold, or tiles of them.
 
     Args:
         key: that of the call; calls with the same key repeat its launches on their own tensors, followed by their sums.
@@ -37,11 +65,9 @@ def run(
         args: the tensors of the kernels, their sizes and their params. Partial sums follow the tensors.
         constants: their constexprs, but for INDEX.
         tiles: the table and the kernel for tiles, before which another kernel reduces the rows.
-        whole: those for whole rows, and the tensors that an iteration reads along the columns.
-        shared: the kernel for rows that CTAs share, the tensors that an iteration reads along the columns, and the
-            number of words that CTAs exchange per row; it takes the mailbox of those before its tensors.
-        rows: the function that only reduces rows, and its arguments; the kernel for tiles takes its results before its
-            own tensors.
+        whole: the kernel for rows that one program holds.
+        cooperative: the kernel for rows that several CTAs hold together.
+        rows: what reduces the rows before the kernel for tiles.
         tiles_args: the arguments of the kernel for tiles, if they are not `args`.
         contiguous: whether columns are contiguous, in all tensors.
         add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
@@ -50,18 +76,18 @@ def run(
     device = launch.device_of(args[0])
     first: tuple[torch.Tensor, ...] = ()  # of the tensors of the kernel
     options: dict[str, Any] = {}
-    if whole is not None and whole[0].fits(n_cols, contiguous):
+    if whole is not None and whole.table.fits(n_cols, contiguous):
         table, kernel, reads = whole
         config = table.choose(n_cols, _column_bytes(reads), device, contiguous)
         n_programs = heuristics.choose_whole_programs(n_rows, config, table, device)
         grid: tuple[int, ...] = (n_programs,)
     elif (
-        shared is not None
+        cooperative is not None
         and contiguous
         and compute == tl.float32
         and heuristics.use_shared(n_cols, device)
     ):
-        kernel, reads, n_words = shared
+        kernel, reads, n_words = cooperative
         config = heuristics.choose_shared(n_cols, _column_bytes(reads))
         n_programs = heuristics.choose_groups(n_rows, config, device)
         members = config.kwargs["CTAS_PER_ROW"]
@@ -71,7 +97,7 @@ def run(
         options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
     else:
         if rows is not None:
-            found = rows[0](*rows[1])
+            found = rows.function(*rows.args)
             first = found if isinstance(found, tuple) else (found,)
         kernel, args = tiles[1], tiles_args or args
         config = tiles[0].choose(n_rows, n_cols, contiguous)

@@ -39,11 +39,11 @@ Results = tuple[torch.Tensor | None, ...]
 def run(
     key: launch.Key | None,
     by_name: dict[str, Any],
+    *,
     lengths: Lengths,
     left: Matrices,
     right: Matrices,
     results: Results,
-    *,
     strided: tuple[matmul_heuristics.Strided, Any],
     reduction: Any,
     described: tuple[matmul_heuristics.Tma, Any, Any] | None = None,

@@ -145,16 +145,16 @@ def fold_rows(
 
 def run(
     key: launch.Key | None,
+    *,
     kernels: tuple[Any, Any],
     tables: tuple[heuristics.Flat | None, heuristics.Tile | None],
     axes: str,
     n_dims: int,
     operands: Operands,
+    constants: dict[str, Any],
     sizes: tuple[int, ...] = (),
     params: tuple[Any, ...] = (),
     is_fake: bool = False,
-    /,
-    **constants: Any,
 ) -> bool:
     """Launch the flat kernel if all tensors are contiguous in the same order, otherwise the second one, on tiles.
 
@@ -201,16 +201,16 @@ def run(
 
 def run_tiles(
     key: launch.Key | None,
+    *,
     kernel: Any,
     table: heuristics.Tile | None,
     axes: str,
     n_dims: int,
     operands: Operands,
+    constants: dict[str, Any],
     sizes: tuple[int, ...] = (),
     params: tuple[Any, ...] = (),
     is_fake: bool = False,
-    /,
-    **constants: Any,
 ) -> bool:
     """Launch a kernel on tiles of rows by columns, where only the rows are folded.
 
@@ -237,15 +237,15 @@ def run_tiles(
 
 def run_line(
     key: launch.Key | None,
+    *,
     kernel: Any,
     table: heuristics.Flat | None,
     axes: str,
     operands: Operands,
+    constants: dict[str, Any],
     sizes: tuple[int, ...] = (),
     params: tuple[Any, ...] = (),
     is_fake: bool = False,
-    /,
-    **constants: Any,
 ) -> None:
     """Launch a kernel on the elements along one axis, with any strides, unless the tensors are fake."""
     every, _, over = parse(axes)

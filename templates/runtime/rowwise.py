@@ -46,16 +46,18 @@ class Map(NamedTuple):
     own: tuple[str, ...] = ()
 
 
-class Shared(NamedTuple):
-    """For long rows: a kernel whose CTAs share a row, the tensors of which each holds a part, the number of words that
-    they exchange per row, and of values in these, and whether these are means and squared distances from them. After
-    the mailbox, its arguments are among those of the loop, by name.
+class Cooperative(NamedTuple):
+    """For long rows: a kernel of which several CTAs, all resident (a cooperative launch), reduce a row together.
+
+    Each CTA holds a part of the tensors `held`. They exchange `n_words` per row with `n_values` in these, which are
+    means and squared distances from them if it `merges_moments`. After the mailbox, the kernel's arguments are among
+    those of the loop, by name.
     """
 
     kernel: Any
     held: tuple[torch.Tensor, ...]
     n_words: int
-    n_numbers: int
+    n_values: int
     merges_moments: bool = False
 
 
@@ -74,6 +76,7 @@ class Split(NamedTuple):
 
 
 def sizes(
+    *,
     n_dims: int,
     rows: Sequence[int],
     n_cols: int,
@@ -109,18 +112,18 @@ def sizes(
 
 def run(
     key: launch.Key | None,
+    *,
     shape: tuple[int, int],
     contiguous: bool,
     args: launch.Args,
     constants: dict[str, Any],
-    *,
     loop: tuple[heuristics.Loop, Any],
     registers: tuple[heuristics.Registers, Any] | None = None,
     split: Split | None = None,
     vector: torch.Tensor | None = None,
     uniform: int | None = None,
     search: bool = False,
-    shared: Shared | None = None,
+    cooperative: Cooperative | None = None,
 ) -> None:
     """Launch the kernel for rows and columns of a `shape`: rows in registers, a loop along each, or two stages.
 
@@ -136,7 +139,7 @@ def run(
         vector: the tensor whose columns a thread reduces several at a time, if the loop does so.
         uniform: how many adjacent columns share an element that blocks read once, if any.
         search: whether @triton.autotune picks the configuration.
-        shared: the kernel for rows that CTAs share.
+        cooperative: the kernel of which several CTAs reduce a row together.
     """
     n_rows, n_cols = shape
     constants = {**constants, "INDEX": tensors.index_dtype(*args[0])}
@@ -150,16 +153,20 @@ def run(
         launch.run(key, registers[1], grid, config, *args, **constants)
         return
     device = launch.device_of(args[0])
-    if shared is not None and key is not None and contiguous:
-        sizes = _shared_sizes(shared.kernel, loop[1], args, constants)
+    if cooperative is not None and key is not None and contiguous:
+        sizes = _shared_sizes(cooperative.kernel, loop[1], args, constants)
         is_single = constants.get("COMPUTE", tl.float32) == tl.float32
-        itemsize = max(held.element_size() for held in shared.held)
+        itemsize = max(held.element_size() for held in cooperative.held)
         if (
             sizes
             and is_single
-            and heuristics.use_shared_rows(n_cols, itemsize, len(shared.held), device)
+            and heuristics.use_shared_rows(
+                n_cols, itemsize, len(cooperative.held), device
+            )
         ):
-            _run_shared(key, shared, shape, (args[0], sizes, args[2]), constants)
+            _run_cooperative(
+                key, cooperative, shape, (args[0], sizes, args[2]), constants
+            )
             return
     config = loop[0].choose(n_rows, n_cols, contiguous, 32, registers is None)
     n_splits = 1
@@ -193,7 +200,7 @@ def run(
 def _shared_sizes(
     kernel: Any, loop: Any, args: launch.Args, constants: dict[str, Any]
 ) -> tuple[int | None, ...]:
-    """The sizes of the loop that the kernel for shared rows takes; () if rows do not fold into one dimension."""
+    """The sizes of the loop that the cooperative kernel takes; () if rows do not fold into one dimension."""
     first, of_loop, params = args
     names = loop.arg_names[len(first) : len(first) + len(of_loop)]
     told = dict(zip(names, of_loop, strict=True))
@@ -204,9 +211,9 @@ def _shared_sizes(
     return tuple(map(told.get, names)) if in_line and told.keys() >= {*names} else ()
 
 
-def _run_shared(
+def _run_cooperative(
     key: launch.Key,
-    shared: Shared,
+    cooperative: Cooperative,
     shape: tuple[int, int],
     args: launch.Args,
     constants: dict[str, Any],
@@ -214,20 +221,20 @@ def _run_shared(
     """Launch the kernel for rows that CTAs share, with as many CTAs as run at once, and an empty mailbox."""
     n_rows, n_cols = shape
     device = launch.device_of(args[0])
-    pairs = shared.n_numbers > shared.n_words
+    pairs = cooperative.n_values > cooperative.n_words
     config = heuristics.choose_shared_rows(
-        n_cols, len(shared.held), pairs, shared.merges_moments
+        n_cols, len(cooperative.held), pairs, cooperative.merges_moments
     )
     ctas: int = config.kwargs["CTAS_PER_ROW"]
     grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
     options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True, **constants}
     options.pop("ALIGN", None)  # 16 divides the lengths of such rows.
-    words = (n_rows, shared.n_words, ctas)
+    words = (n_rows, cooperative.n_words, ctas)
 
     def mailbox() -> torch.Tensor:
         return torch.zeros(words, dtype=torch.int64, device=device)
 
-    launch.run(key, shared.kernel, grid, config, *args, mailbox, **options)
+    launch.run(key, cooperative.kernel, grid, config, *args, mailbox, **options)
 
 
 def run_parts(

@@ -52,10 +52,11 @@ class Gluon(NamedTuple):
 
 
 def sizes(
+    *,
     n_dims: int,
     batch: Sequence[int],
     lengths: tuple[int, ...],
-    every: Sequence[torch.Tensor | None],
+    operands: Sequence[torch.Tensor | None],
     n_own: Sequence[int],
 ) -> tuple[int, ...] | None:
     """The sizes that kernels take for a batch that is folded into `n_dims` dimensions; None if more remain.
@@ -68,23 +69,27 @@ def sizes(
     folded = tensors.fold(
         n_dims,
         tuple(batch),
-        tuple(absent if one is None else one.stride()[: len(batch)] for one in every),
+        tuple(
+            absent if one is None else one.stride()[: len(batch)] for one in operands
+        ),
     )
     if folded is None:
         return None
     head_sizes, steps = folded
     found = [*lengths, *head_sizes[1:]]
-    for one, own, step in zip(every, n_own, steps, strict=True):
+    for one, own, step in zip(operands, n_own, steps, strict=True):
         found += [*step, *((0,) * own if one is None else one.stride()[len(batch) :])]
     return tuple(found)
 
 
 def run(
     key: launch.Key | None,
+    *,
     table: streaming_heuristics.Streamed,
     kernel: Any,
     lengths: tuple[int, int, int],
-    reads: tuple[tuple[int, ...], tuple[int, ...]],
+    tile_widths: tuple[int, ...],
+    block_widths: tuple[int, ...],
     args: launch.Args,
     constants: dict[str, Any],
     split: Split | None = None,
@@ -101,7 +106,8 @@ def run(
         table: of configurations.
         kernel: the plain kernel.
         lengths: the number of heads, the rows of each, and the length of the streamed axis.
-        reads: the widths of the matrices of a tile, and of those of a streamed block.
+        tile_widths: those of the matrices of a tile.
+        block_widths: those of the matrices of a streamed block.
         args: the tensors of the kernel, its sizes and its params.
         constants: its constexprs other than tile sizes.
         split: how programs split the streamed axis, if they can.
@@ -113,7 +119,9 @@ def run(
         search: whether tiles of the plain kernel are timed at the first call of a size, rather than chosen by rule.
     """
     n_heads, n_rows, n_cols = lengths
-    tile_widths, block_widths = (tuple(map(padded, one)) for one in reads)
+    tile_widths, block_widths = (
+        tuple(map(padded, one)) for one in (tile_widths, block_widths)
+    )
     matrix = args[0][0]
     given, sizes, params = args
     dims = None
@@ -153,7 +161,7 @@ def run(
     try:
         _launch(*launched)
     except OutOfResources as error:
-        width = max(map(max, reads))
+        width = max(tile_widths + block_widths)
         raise ValueError(
             f"heads of {width} elements of {matrix.dtype} are wider than a tile in shared memory; scores are stored "
             "instead where the spec gives that axis a length of more than 1024, or has `fuse = false` in [schedule]"

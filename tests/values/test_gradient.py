@@ -352,7 +352,7 @@ def test_inputs_that_may_be_absent_are_not_read_ahead(default: str) -> None:
         reference = {{ torch = "torch.nn.functional.rms_norm(x + shift, (x.shape[-1],), weight, 1e-6)" }}
     """
     kernels = generate(read_spec("spec.toml", text))["kernels.py"]
-    assert ("def shifted_norm_backward_shared_kernel(" in kernels) == (default == "")
+    assert ("def shifted_norm_backward_cooperative_kernel(" in kernels) == (default == "")
 
 
 def test_formulas_are_in_the_language_of_specs() -> None:

@@ -78,7 +78,8 @@ def test_values_and_what_kernels_read(
     run, read = contraction.run, list[torch.dtype]()
 
     def noted(*args: Any, **options: Any) -> None:
-        read.extend(one.dtype for operands in args[3:5] for one in operands if one is not None)
+        operands = (*options["left"], *options["right"])
+        read.extend(one.dtype for one in operands if one is not None)
         run(*args, **options)
 
     monkeypatch.setattr(contraction, "run", noted)

@@ -236,7 +236,7 @@ class Host(Checks):
         name = target if target.isidentifier() else "folded"
         lines = [
             f"{name} = {call}",
-            f"if {name} is None:  # More dimensions than the kernel has.",
+            f"if {name} is None:  # Dimensions that do not fold: contiguous copies fold into one.",
             f"    return {self.retry()}",
         ]
         return lines if name == target else [*lines, f"{target} = {name}"]

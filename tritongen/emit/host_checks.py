@@ -318,6 +318,11 @@ def tuple_text(parts: list[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
+def keywords(**fields: object) -> str:
+    """The arguments of a call, by name."""
+    return ", ".join(f"{name}={text}" for name, text in fields.items())
+
+
 def targets_text(names: list[str]) -> str:
     """What a shape is unpacked into."""
     return ", ".join(names) if len(names) > 1 else tuple_text(names)

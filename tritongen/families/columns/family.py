@@ -54,7 +54,7 @@ class Columns(Maps[SumsProgram]):
         return SumsModule(program, around, before.op if before else None).module()
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {"ctas_per_row": "(1, 3, 8)"} if module.view["shared"] else {}
+        return {"ctas_per_row": "(1, 3, 8)"} if module.view["cooperative"] else {}
 
 
 def _telling(program: SumsProgram, rows: Op) -> list[Input]:

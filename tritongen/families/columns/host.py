@@ -45,7 +45,7 @@ class SumsModule(RowSizes):
             "sizes": self.size_lines(),
             "rows_function": self.rows_function(),
             "whole": plan.whole and self.one(plan.whole),
-            "shared": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
+            "cooperative": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles),
             "contiguous": self.contiguous,
             "args": self.args((plan.whole or plan.tiles).kernel),

@@ -287,7 +287,9 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
     doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
     slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
-    return parts.kernel("shared_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads)
+    return parts.kernel(
+        "cooperative_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads
+    )
 
 
 def _is_sum(value: Value) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.host_checks import IS_FAKE, tuple_text
+from ...emit.host_checks import IS_FAKE, keywords, tuple_text
 from ...emit.module import Around, Common, Module, kernel_view
+from ...lang.names import in_string
 from ...lowering.lines import mentions
 from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
@@ -49,7 +50,7 @@ class MapModule(Common):
         sizes = tuple(map(self.value, self.plan.sizes))
         passed = _without_empty_ends([tuple_text(list(sizes)), tuple_text(list(params))])
         indexed = mentions([*kernel.setup, *kernel.body, *kernel.stores], "INDEX")
-        options = [*self.constants(), *([f"INDEX={self.index()}"] if indexed else []), "num_warps=1"]
+        options = self.constants() | ({"INDEX": self.index()} if indexed else {}) | {"num_warps": "1"}
         told = [
             "key" if self.knows else "None",
             self.around.launcher(kernel.name),
@@ -62,7 +63,7 @@ class MapModule(Common):
             "body": None,
             "strided": None,
             "single": kernel_view(kernel) | {"indexed": indexed},
-            "launch": f"launch.run({', '.join([*told, *passed, *options])})",
+            "launch": f"launch.run({', '.join([*told, *passed, keywords(**options)])})",
         }
 
     # Kernels
@@ -90,19 +91,23 @@ class MapModule(Common):
         tables = ["None" if self.autotune else f"configs.{kind.upper()}{self.tables}" for kind in kinds]
         operands, _, params = self.arguments(self.plan.launched[0])
         every = ", ".join(self.axes_of(name) for name in operands)
-        told = ["key" if self.knows else "None", _one_or_all(kernels), _one_or_all(tables)]
-        told.append(f'"{every} -> {self.stepped()}"')
+        several = "s" if len(kinds) > 1 else ""
+        told = {f"kernel{several}": _one_or_all(kernels), f"table{several}": _one_or_all(tables)}
+        told["axes"] = f'"{every} -> {self.stepped()}"'
         if not is_line(self.space):
-            told.append(str(self.n_dims))
-        told.append(tuple_text(list(operands)))
-        optional = [tuple_text(list(map(self.value, self.plan.sizes))), tuple_text(list(params))]
-        optional.append(IS_FAKE if IS_FAKE in self.around.extra else "()")
-        return [*told, *_without_empty_ends(optional), *self.constants()]
+            told["n_dims"] = str(self.n_dims)
+        constants = ", ".join(f'"{in_string(name)}": {text}' for name, text in self.constants().items())
+        told |= {"operands": tuple_text(list(operands)), "constants": f"{{{constants}}}"}
+        optional = {"sizes": tuple_text(list(map(self.value, self.plan.sizes))), "params": tuple_text(list(params))}
+        told |= {name: text for name, text in optional.items() if text != "()"}
+        if IS_FAKE in self.around.extra:
+            told["is_fake"] = IS_FAKE
+        return ["key" if self.knows else "None", keywords(**told)]
 
-    def constants(self) -> list[str]:
+    def constants(self) -> dict[str, str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
         names = self.plan.launched[0].constexprs
-        return [f"{name}={compute if name == 'COMPUTE' else self.constant(name)}" for name in names]
+        return {name: compute if name == "COMPUTE" else self.constant(name) for name in names}
 
     def axes_of(self, name: str) -> str:
         """The axes along which a kernel steps through a tensor by strides, and which it looks up positions along."""

@@ -42,7 +42,7 @@ class Rowwise(Maps[Program]):
             "splits": SPLITS if module.view.get("partial") else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
         }
-        if module.view.get("shared"):
+        if module.view.get("cooperative"):
             declared["ctas_per_row"] = "(1, 3, 8)"
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 

@@ -61,7 +61,7 @@ class RowsModule(RowSizes):
             "partial": None,
             "combine": None,
             "mapping": None,
-            "shared": None,
+            "cooperative": None,
             **self.known(loop),
         }
         if plan.registers is not None:
@@ -85,9 +85,9 @@ class RowsModule(RowSizes):
             }
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            names = ("before", "ahead", "next", "inside", "after", "tensors", "words", "numbers", "moments")
+            names = ("before", "ahead", "next", "inside", "after", "tensors", "words", "n_values", "moments")
             parts = {name: getattr(self.shared, name) for name in names}
-            extra["shared"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
+            extra["cooperative"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
         kinds = {table}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}

@@ -30,9 +30,9 @@ HALF = frozenset(("float16", "bfloat16"))
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """The kernel, and what stands in its loop over rows: see `shared_kernel` of templates/kernels.jinja.
+    """The kernel, and what stands in its loop over rows: see `cooperative_kernel` of templates/kernels.jinja.
 
-    CTAs hold parts of the `tensors`, and exchange so many `words` for each row, with so many `numbers` in them. These
+    CTAs hold parts of the `tensors`, and exchange so many `words` for each row, with `n_values` in them. These
     may be `moments`: means, and squared distances from them.
     """
 
@@ -43,7 +43,7 @@ class SharedRows:
     inside: tuple[Line, ...]
     tensors: tuple[str, ...] = ()
     words: int = 0
-    numbers: int = 0
+    n_values: int = 0
     moments: bool = False
     after: tuple[Line, ...] = ()
 
@@ -159,9 +159,9 @@ class _Sharing(RowBuilder):
         for x in (tensor.name for tensor in tensors):
             inside += [Line(f"{x}_now = {x}_next"), Line(f"{x}_next = {x}_ahead")]
         kernel = self.assembled(before, ahead, following, inside, lowering)
-        held, numbers = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
+        held, n_values = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
         moments = any(run.counts for _, run in states)
-        return replace(kernel, tensors=held, words=len(states), numbers=numbers, moments=moments)
+        return replace(kernel, tensors=held, words=len(states), n_values=n_values, moments=moments)
 
     def held(self, tensors: list[Input], when: str) -> list[Line]:
         """The parts of a row in registers, in the dtype of the computation."""
@@ -207,7 +207,7 @@ class _Sharing(RowBuilder):
         lines = [*before, *ahead, *following, *inside]
         setup = self.assembler.bases(self.op.results)
         doc = "CTAs that share rows, a part of the columns each, which they hold in registers."
-        kernel = self.assembler.kernel("shared_kernel", doc, setup, lines, (), [], lowering)
+        kernel = self.assembler.kernel("cooperative_kernel", doc, setup, lines, (), [], lowering)
         pointers, rest = pointers_of(kernel)
         kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *pointers, *rest))
         casts = [line for line in param_casts(self.op, self.compute, lowering) if line in kernel.setup]

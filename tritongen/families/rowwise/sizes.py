@@ -123,13 +123,13 @@ class RowSizes(Common):
 
     def folded(self) -> list[str]:
         """The rows folded by the runtime."""
-        texts = [tuple_text([name for name, _ in group]) for group in self.groups()]
-        while texts[-1] == "()":
-            texts.pop()
+        groups = zip(("tiles", "by_col", "by_row"), self.groups(), strict=True)
+        every = {kind: tuple_text([name for name, _ in group]) for kind, group in groups}
+        texts = [f"{kind}={text}" for kind, text in every.items() if text != "()" or kind == "tiles"]
         (cols,) = self.space.col_axes
         rows = self.host.sizes(self.space.row_axes)
         n_dims = len(self.space.rows)
-        call = f"rowwise.sizes({n_dims}, {rows}, {cols}, {', '.join(texts)})"
+        call = f"rowwise.sizes(n_dims={n_dims}, rows={rows}, n_cols={cols}, {', '.join(texts)})"
         return self.host.folded("sizes", call, self.space.row_axes, n_dims)
 
     def row_strides(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...emit.axes import sizes
 from ...emit.configs import Traffic
-from ...emit.host_checks import tuple_text
+from ...emit.host_checks import keywords, tuple_text
 from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
@@ -102,7 +102,8 @@ class StreamingModule(Common):
             "multiplied_as": multiplied_as(self.op, self.stream),
             "launcher": self.around.launcher(kernel.name),
             "index": self.index(),
-            "reads": self.reads(),
+            "tile_widths": self.widths(of_blocks=False),
+            "block_widths": self.widths(of_blocks=True),
             "passed": self.args(self.own(kernel)),
             "constants_text": self.constants_of(kernel, "index"),
             "split": self.reduction and self.split(self.reduction),
@@ -123,10 +124,11 @@ class StreamingModule(Common):
         counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
         own = tuple_text([counts.get(name, "None") for name in self.arguments(self.own(self.plan.kernel))[0]])
         matmuls = f"({len(self.stream.scores)}, {len(self.stream.summed)})"
-        fields = f'__name__, "{self.op.name}", {matmuls}, {len(self.space.rows)}, ({kinds}), {own}'
+        fields = {"module": "__name__", "name": f'"{self.op.name}"', "matmuls": matmuls, "n_dims": len(self.space.rows)}
+        fields |= {"kinds": f"({kinds})", "n_own": own}
         if self.gluon["found_of"]:
-            fields += f", {tuple_text([*map(str, self.gluon['found_of'])])}"
-        return f", gluon=streaming.Gluon({fields})"
+            fields["found_of"] = tuple_text([*map(str, self.gluon["found_of"])])
+        return f", gluon=streaming.Gluon({keywords(**fields)})"
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
         """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
@@ -146,7 +148,7 @@ class StreamingModule(Common):
         places = tuple_text([str(tensors.index(name)) for name in self.described])
         counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
         own = tuple_text([counts.get(name, "None") for name in tensors])
-        return f", blocks=streaming_tma.Blocks({len(self.space.rows)}, {own}, {places})"
+        return f", blocks=streaming_tma.Blocks({keywords(n_dims=len(self.space.rows), n_own=own, places=places)})"
 
     def own(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split, and descriptors, are the runtime's."""
@@ -159,7 +161,8 @@ class StreamingModule(Common):
         launcher = self.around.launcher(reduction.name)
         args = self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})")
         length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
-        return f"streaming.Split({launcher}, {length}, {args}, {self.constants_of(reduction, 'index')})"
+        constants = self.constants_of(reduction, "index")
+        return f"streaming.Split({keywords(kernel=launcher, length=length, args=args, constants=constants)})"
 
     def streaming(self) -> Streaming:
         streamed = (load for load in self.stream.matrices if self.stream.streamed in load.axes)
@@ -182,12 +185,10 @@ class StreamingModule(Common):
         doubles = [(name, f"{name}.double()") for name in matrices]
         return [*doubles, *((name, f"{before}{name}.int()") for name, before in absent.items())]
 
-    def reads(self) -> str:
-        """The widths of the matrices of a tile, and of those of a block."""
-        sides: list[list[str]] = [[], []]
-        for load in self.stream.matrices:
-            sides[self.stream.streamed in load.axes].append(self.stream.width(load))
-        return tuple_text([tuple_text(side) for side in sides])
+    def widths(self, of_blocks: bool) -> str:
+        """The widths of the matrices of a tile, or of those of a streamed block."""
+        stream = self.stream
+        return tuple_text([stream.width(one) for one in stream.matrices if (stream.streamed in one.axes) == of_blocks])
 
     @property
     def n_turns(self) -> str:
@@ -258,7 +259,8 @@ class StreamingModule(Common):
         texts = tuple_text([text for _, text, _ in every])
         own = tuple_text([str(count) for _, _, count in every])
         lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
-        return f"streaming.sizes({len(self.space.rows)}, {self.host.sizes(batch)}, {lengths}, {texts}, {own})"
+        told = {"n_dims": len(self.space.rows), "batch": self.host.sizes(batch), "lengths": lengths, "operands": texts}
+        return f"streaming.sizes({keywords(**told, n_own=own)})"
 
     def folded_tensors(self, kernel: Kernel) -> list[tuple[str, str, int]]:
         """The tensors of a kernel that have the batch: the name of each, how it is spelled with all of that, and how
