@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import UnionType
 
 from ..diagnostics.report import Mistake, did_you_mean, listed
 from ..spec.types import BATCH, FLOAT8S, Input, Spec
+from .calls import build_call
 from .function import Function
 from .functions import FUNCTIONS, OPERATORS, POWERS
-from .hints import ONE_SIDED, for_function, for_name
+from .hints import for_name, for_syntax, record_parts
 from .ir import (
     BOOL,
     Call,
@@ -31,9 +33,8 @@ from .ir import (
     walk,
 )
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
-from .reductions import REDUCTIONS, build_reduction
-from .special import SPECIAL, may_be
-from .syntax import CONSTANTS, SYMBOLS, Text, instead, symbol
+from .special import may_be
+from .syntax import CONSTANTS, LEFT_OUT, SYMBOLS, Text, is_none, symbol
 
 
 class Abandoned(Exception):
@@ -116,22 +117,54 @@ class Expressions:
             case ast.UnaryOp(op=op, operand=operand):
                 return self.call(OPERATORS[SYMBOLS[type(op)]], [self.visit(operand)], tree)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in SYMBOLS:
-                return self.binary(SYMBOLS[type(op)], self.visit(left), self.visit(right), tree)
+                first, second = self.visit_all((left, right))
+                return self.binary(SYMBOLS[type(op)], first, second, tree)
             case ast.BoolOp(op=op, values=parts):
                 function = "logical_and" if isinstance(op, ast.And) else "logical_or"
-                return self.chain(function, [self.visit(part) for part in parts], tree)
+                return self.chain(function, self.visit_all(parts), tree)
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 return self.compare(tree, [left, *rights], ops)
             case ast.IfExp():
                 return self.choose(tree)
             case ast.Call(func=ast.Name(id=name)):
-                return self.function(name, tree)
+                return build_call(self, name, tree)
             case _:
                 raise self.refuse(tree)
 
     def refuse(self, tree: ast.AST) -> Abandoned:
         message = f"`{ast.unparse(tree)}` is not part of the language"
-        return self.fail("TG202", message, tree, instead(tree))
+        hint = LEFT_OUT if is_none(tree) else for_syntax(self, tree)
+        abandoned = self.fail("TG202", message, tree, hint)
+        record_parts(self, tree)
+        return abandoned
+
+    def visit_all(self, trees: Iterable[ast.AST]) -> list[Node]:
+        """The nodes of several parts. The mistakes of all of them are recorded before the expression is given up."""
+        nodes, abandoned = [], None
+        for tree in trees:
+            try:
+                nodes.append(self.visit(tree))
+            except Abandoned as error:
+                abandoned = error
+        if abandoned:
+            raise abandoned
+        return nodes
+
+    def tell(self, tree: ast.AST) -> None:
+        """Records the mistakes of a part of an expression."""
+        with suppress(Abandoned):
+            self.visit(tree)
+
+    def tried(self, tree: ast.AST) -> Node | None:
+        """The node of a part of an expression, None where it has a mistake, which is not recorded."""
+        before = len(self.mistakes), {*self.used}
+        try:
+            return self.visit(tree)
+        except Abandoned:
+            return None
+        finally:
+            del self.mistakes[before[0] :]
+            self.used = before[1]
 
     def name(self, name: str, tree: ast.AST) -> Node:
         self.used.add(name)
@@ -210,7 +243,7 @@ class Expressions:
         for part in parts:
             if isinstance(part, ast.Name) and self.is_word(part.id):
                 return self.compare_word(tree, part, parts, ops)
-        nodes = [self.visit(part) for part in parts]
+        nodes = self.visit_all(parts)
         pairs = [
             self.call(OPERATORS[SYMBOLS[type(op)]], [left, right], tree)
             for left, op, right in zip(nodes, ops, nodes[1:], strict=False)
@@ -236,12 +269,12 @@ class Expressions:
         return self.call(OPERATORS[SYMBOLS[type(ops[0])]], nodes, tree)
 
     def choose(self, tree: ast.IfExp) -> Node:
-        condition = self.visit(tree.test)
+        condition, then, other = self.visit_all((tree.test, tree.body, tree.orelse))
         if not self.static(condition):
-            hint = "write where(condition, a, b) to choose by the values of tensors"
+            parts = ", ".join(map(ast.unparse, (tree.test, tree.body, tree.orelse)))
+            hint = f"write where({parts}) to choose by the values of tensors"
             message = "`a if c else b` needs a condition on flags or words of [params]"
             raise self.fail("TG202", message, tree.test, hint)
-        then, other = self.visit(tree.body), self.visit(tree.orelse)
         axes = self.natural_order((*then.axes, *other.axes))
         return Choose(condition, then, other, axes, promote(then, other))
 
@@ -251,39 +284,6 @@ class Expressions:
         known = all(isinstance(n, Constant | Scalar) for n in leaves)
         kinds = {self.params[n.name].kind for n in flags}
         return known and bool(flags) and kinds <= {"bool", "enum"}
-
-    def function(self, name: str, tree: ast.Call) -> Node:
-        if name in SPECIAL:
-            return SPECIAL[name](self, tree)
-        if name in REDUCTIONS:
-            return build_reduction(self, name, tree)
-        if name not in FUNCTIONS:
-            raise self.fail("TG204", f"there is no function {name}", tree.func, for_function(self, name, tree))
-        names = [arg.name for arg in FUNCTIONS[name].args]
-        form = f"{name}({', '.join(names)})"
-        if len(tree.args) > len(names):
-            count = f"{len(names)} argument" + ("s" if len(names) > 1 else "")
-            message = f"{name} takes {count}, not {len(tree.args)}"
-            raise self.fail("TG205", message, tree.args[len(names)], form)
-        given = {arg: self.visit(value) for arg, value in zip(names, tree.args, strict=False)}
-        for keyword in tree.keywords:
-            if keyword.arg is None:
-                raise self.fail("TG202", "`**` is not part of the language", keyword, form)
-            if keyword.arg in given:
-                raise self.fail("TG206", f"{keyword.arg} is given twice", keyword, form)
-            if keyword.arg not in names:
-                hint = did_you_mean(keyword.arg, names, form)
-                if keyword.arg in (*self.values, *self.inputs, *self.params):
-                    hint = f"values compare by ==: {keyword.arg} == {ast.unparse(keyword.value)}"
-                raise self.fail("TG206", f"{name} has no argument {keyword.arg}", keyword, hint)
-            given[keyword.arg] = self.visit(keyword.value)
-        nodes: list[Node] = []
-        for wanted in FUNCTIONS[name].args:
-            if wanted.name not in given and wanted.required:
-                hint = ONE_SIDED.get((name, wanted.name), form)
-                raise self.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
-            nodes.append(given[wanted.name] if wanted.name in given else _default(wanted.default))
-        return self.call(name, nodes, tree)
 
     def call(self, name: str, args: list[Node], tree: ast.AST) -> Node:
         row = FUNCTIONS[name]
@@ -344,7 +344,8 @@ class Expressions:
         known = (self.inputs[n].type.dtypes if n in self.inputs else (n,) for n in dtype.of)
         return all("bool" in dtypes for dtypes in known)
 
-    def axis(self, tree: ast.AST) -> str:
+    def axis(self, tree: ast.AST, instead: str = "") -> str:
+        """The axis that a part of an expression names. `instead` is the hint where it does not."""
         if isinstance(tree, ast.Constant) and tree.value is Ellipsis and BATCH in self.axes:
             return BATCH
         if isinstance(tree, ast.Name) and tree.id in self.axes:
@@ -353,7 +354,7 @@ class Expressions:
         hint = did_you_mean(text, self.axes, f"the axes are {', '.join(self.axes)}")
         if isinstance(tree, ast.Constant) and tree.value in self.axes:
             hint = f"write {tree.value} without quotes"
-        raise self.fail("TG301", f"{text} is not an axis", tree, hint)
+        raise self.fail("TG301", f"{text} is not an axis", tree, instead or hint)
 
     def one_axis(self, tree: ast.AST, function: str) -> str:
         axis = self.axis(tree)
@@ -376,10 +377,6 @@ class Expressions:
             name += "_"
         self.add(Value(name, node, ""))
         return Ref(name, node.axes, node.dtype)
-
-
-def _default(value: float | int | bool | None) -> Constant:
-    return Constant(None, Dtype("bool")) if value is None else constant(value)
 
 
 def _outer_first(inputs: tuple[Input, ...], axes: list[str]) -> list[str]:

@@ -6,21 +6,18 @@ import ast
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import did_you_mean
+from ..spec.grammar import ALL_DTYPES
 from ..spec.types import BATCH
+from .counted_axes import axes_of, named_axes
 from .functions import FUNCTIONS
+from .habits import ANSWERS, AXIS_AT, CASTS, MODULES
 from .reductions import REDUCTIONS
 from .special import SPECIAL
-from .syntax import CONSTANTS
+from .syntax import CONSTANTS, instead
 
 if TYPE_CHECKING:
     from .expressions import Expressions
 
-# What Python and torch convert by, and the dtypes that are meant.
-_CONVERSIONS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
-_CONVERSIONS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32"}
-# What torch computes along an axis and the language has no word for.
-_SCANS = frozenset("cummax cummin logcumsumexp".split())
-_TRIANGLES = {"tril": "<=", "triu": ">="}
 ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
 
 
@@ -42,22 +39,126 @@ def for_function(found: Expressions, name: str, tree: ast.Call) -> str:
     """The hint for a call of a function that there is not."""
     if name in (*found.values, *found.inputs, *found.params):
         return f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
-    if name in _CONVERSIONS:
-        word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
-        if word.lstrip("+-") in CONSTANTS:
-            return f"write {word}"
-        return f"write cast({ast.unparse(tree.args[0]) if tree.args else 'x'}, {_CONVERSIONS[name]})"
-    if name in _TRIANGLES:
-        return _triangle(found, name, tree)
-    if name in _SCANS:
-        return f"{name} is a scan: those along an axis are cumsum and cumprod"
-    return did_you_mean(name, [*FUNCTIONS, *REDUCTIONS, *SPECIAL], "docs/spec.md lists all functions")
+    known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
+    return answer(found, name, tree) or did_you_mean(name, known, "`tritongen functions` lists all functions")
 
 
-def _triangle(found: Expressions, name: str, tree: ast.Call) -> str:
-    """How torch's tril and triu are written, by the positions along the last two axes."""
-    texts = [ast.unparse(part) for part in tree.args] or ["x"]
-    axes = found.visit(tree.args[0]).axes if tree.args else ()
-    rows, columns = axes[-2:] if len(axes) > 1 and BATCH not in axes[-2:] else ("M", "N")
-    offset = f" + {texts[1]}" if len(texts) > 1 else ""
-    return f"write where(index({columns}) {_TRIANGLES[name]} index({rows}){offset}, {texts[0]}, 0)"
+def for_syntax(found: Expressions, tree: ast.AST) -> str:
+    """What to write for something that the language does not have."""
+    match tree:
+        case ast.Subscript(value=ast.Attribute(attr="shape") as value, slice=at):
+            return answer(found, "shape", _called(value.value, at))
+        case ast.Subscript(value=ast.Call() | ast.Attribute() as value):
+            return for_syntax(found, value)
+        case ast.Subscript(value=value, slice=at):
+            return _at_positions(found, value, at)
+        case ast.BinOp(op=ast.MatMult(), left=left, right=right):
+            return answer(found, "matmul", _called(left, right))
+        case ast.Attribute(value=ast.Name(id=module), attr="pi" | "e" | "inf" | "nan" as name) if module in MODULES:
+            return f"write {name}"
+        case ast.Attribute(attr=name) if name in ALL_DTYPES:
+            return f"write {name}, as in cast(x, {name})"
+        case ast.Attribute(value=value, attr=name):
+            return answer(found, name, _called(value)) or "values have no attributes"
+        case ast.Call(func=ast.Attribute(value=value, attr=name)):
+            called = tree if _module(value) in MODULES else ast.Call(tree.func, [value, *tree.args], tree.keywords)
+            return answer(found, name, called) or f"there is no {name}: `tritongen functions` lists all functions"
+        case ast.Call():
+            return "functions are called by their name alone: exp(x), cast(x, float32)"
+    return instead(tree)
+
+
+def record_parts(found: Expressions, tree: ast.AST) -> None:
+    """Records the mistakes in the values that something is made of which the language does not have."""
+    binds = isinstance(tree, ast.Lambda | ast.NamedExpr | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)
+    pending = [] if binds else [*ast.iter_child_nodes(tree)]
+    known = {*found.axes, *found.values, *found.inputs, *found.params, *MODULES}
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            pending += ast.iter_child_nodes(part)
+            continue
+        is_value = not isinstance(part, ast.Name) or part.id not in known
+        if is_value and isinstance(part, ast.Name | ast.Call | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp):
+            found.tell(part)
+        elif isinstance(part, ast.Attribute | ast.Subscript | ast.Starred | ast.Tuple | ast.List):
+            pending += ast.iter_child_nodes(part)
+
+
+def answer(found: Expressions, name: str, tree: ast.Call) -> str:
+    """What to write for a call as torch, numpy or Python have it; "" where nothing is known of it."""
+    if name in CASTS:
+        return _cast(name, tree)
+    name = "shape" if name == "size" else name
+    first = 1 if name in REDUCTIONS else AXIS_AT.get(name, len(tree.args))
+    words = _words(found, tree, tree.args[first:])
+    if name in ANSWERS:
+        return ANSWERS[name].format(**words)
+    if name in REDUCTIONS:
+        named = words["named"] or f"{words['N']}"
+        return f"write {name}({words['x']}, {named})" + ("" if words["named"] else ", with the axes to reduce")
+    if name in FUNCTIONS:
+        given = [*tree.args, *(ast.keyword(one.arg, one.value) for one in tree.keywords if one.arg)]
+        return f"write {name}({', '.join(map(ast.unparse, given))})"
+    return ""
+
+
+def _cast(name: str, tree: ast.Call) -> str:
+    texts = [ast.unparse(part) for part in (*tree.args, *(one.value for one in tree.keywords))]
+    word = str(getattr(tree.args[0], "value", "")) if tree.args else ""
+    if word.lstrip("+-") in CONSTANTS:
+        return f"write {word}"
+    dtype = texts[1].removeprefix("torch.") if name in ("to", "type", "astype") and texts[1:] else CASTS[name]
+    return f"write cast({texts[0] if texts else 'x'}, {dtype})"
+
+
+def _words(found: Expressions, tree: ast.Call, counted: list[ast.expr]) -> dict[str, str]:
+    """What stands for the fields of an answer."""
+    texts = [_operand(part) for part in tree.args if not isinstance(part, ast.Starred)]
+    x, y, z = [*texts, *"xyz"[len(texts) :]][:3]
+    axes, other = ([*axes_of(found, part)] for part in [*tree.args, None, None][:2])
+    by = next((one.value for one in tree.keywords if one.arg in ("dim", "axis")), None)
+    named = [axis for part in [*counted, by] for axis in named_axes(found, axes, part)]
+    last = ["M", "N", *(axis for axis in axes if axis != BATCH)][-2:] if len(axes) != 1 else ["M", *axes]
+    shared = [axis for axis in axes if axis in other and axis != BATCH]
+    return {
+        "x": x,
+        "y": y,
+        "z": z,
+        "M": last[0],
+        "N": named[0] if named else last[1],
+        "K": shared[0] if len(shared) == 1 else "K",
+        "axes": ", ".join(axes) or "M, N",
+        "named": ", ".join(named),
+        "plus": f" + {y}" if len(texts) > 1 else "",
+    }
+
+
+def _operand(tree: ast.expr) -> str:
+    text = ast.unparse(tree)
+    return text if isinstance(tree, ast.Name | ast.Call | ast.Constant | ast.Attribute) else f"({text})"
+
+
+def _at_positions(found: Expressions, value: ast.expr, at: ast.expr) -> str:
+    """How torch's indexing is written: one `take` for each position."""
+    parts = at.elts if isinstance(at, ast.Tuple) else [at]
+    axes, text, takes = [*axes_of(found, value)], ast.unparse(value), False
+    behind = next((n for n, part in enumerate(parts) if getattr(part, "value", 0) is ...), len(parts))
+    for place, part in enumerate(parts):
+        if isinstance(part, ast.Slice):
+            if part.lower or part.upper or part.step:
+                return "there are no slices: write take(x, index(P) + start, N), with P an axis of an input"
+        elif getattr(part, "value", 0) not in (None, ...):
+            number = ast.Constant(place - len(parts)) if place > behind else ast.Constant(place)
+            axis = [*named_axes(found, axes, number), "N"][0]
+            text, takes = f"take({text}, {ast.unparse(part)}, {axis})", True
+    return f"write {text}, with the axis along which it is read" if takes else ANSWERS["unsqueeze"]
+
+
+def _called(*parts: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name("f"), [*parts], [])
+
+
+def _module(tree: ast.expr) -> str:
+    """The last name of `torch.nn.functional`."""
+    return getattr(tree, "attr", getattr(tree, "id", ""))

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..diagnostics.report import did_you_mean
 from ..spec.types import Param
+from .counted_axes import axes_of, named_axes, number_of
+from .habits import KEYWORDS
 from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scalar, Scan, Size
 
 if TYPE_CHECKING:
@@ -95,7 +97,7 @@ def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
     """The axes that a reduction names; all of them where it names none."""
     named: list[str] = []
     for at in tree.args[1:]:
-        axis = typer.axis(at)
+        axis = typer.axis(at, _no_axis(typer, tree, at))
         if axis in named:
             raise typer.fail("TG302", f"axis {axis} is named twice", at, "name it once")
         if axis not in arg.axes:
@@ -109,12 +111,30 @@ def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
     return typer.natural_order(tuple(named)) or arg.axes
 
 
+def _no_axis(typer: Expressions, tree: ast.Call, at: ast.expr) -> str:
+    """The hint where what follows the value is no axis: that axes have names, or which function is of two values."""
+    name, value, other = ast.unparse(tree.func), ast.unparse(tree.args[0]), ast.unparse(at)
+    numbered = [axis for axis in named_axes(typer, [*axes_of(typer, tree.args[0])], at) if axis != other]
+    hint = f"write {name}({value}, {', '.join(numbered)}): axes have names" if numbered else ""
+    of_two = {"max": "maximum", "min": "minimum", "amax": "maximum", "amin": "minimum"}.get(name)
+    known = (*typer.values, *typer.inputs, *typer.params)
+    if of_two and (isinstance(at, ast.Constant | ast.Call | ast.BinOp) or other in known):
+        two = f"write {of_two}({value}, {other}) for the {'larger' if of_two == 'maximum' else 'smaller'} of two values"
+        return f"{two}; of an axis, {hint}" if hint else two
+    if not hint and number_of(at) is not None:
+        return f"axes have names: {name}({value}, {', '.join(typer.axes[-1:])})"
+    return hint
+
+
 def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float | Scalar:
     allowed = dict(row.keywords)
     option: float | Scalar = next(iter(allowed.values()), 0)
     for keyword in tree.keywords:
         if keyword.arg not in allowed:
-            hint = did_you_mean(keyword.arg or "", allowed, _axes_follow(row.name, keyword.arg))
+            known = KEYWORDS.get(("", keyword.arg or ""), "axes follow the value by name: {form}")
+            by = named_axes(typer, [*axes_of(typer, tree.args[0])], keyword.value)
+            words = {"name": row.name, "form": f"{row.name}({ast.unparse(tree.args[0])}, {', '.join(by) or 'N'})"}
+            hint = did_you_mean(keyword.arg or "", allowed, known.format(**words))
             message = f"{row.name} has no argument {keyword.arg or '**'}"
             raise typer.fail("TG206", message, keyword, hint)
         value = typer.visit(keyword.value)
@@ -141,14 +161,6 @@ def _check_power(typer: Expressions, param: Param, at: ast.expr) -> None:
         message = f"{param.name} may be less than 1 or infinite, and such norms are computed otherwise"
         hint = f"bound it, as in {param.name} = {{ default = {number}, min = 1{most} }}"
         raise typer.fail("TG205", message, at, hint)
-
-
-def _axes_follow(name: str, keyword: str | None) -> str:
-    if keyword == "keepdim":
-        return "there is no need: what was reduced broadcasts by the names of its axes"
-    if keyword == "unbiased":
-        return "write correction=0 for unbiased=False; correction=1 is the default"
-    return f"axes follow the value by name: {name}(x, N)"
 
 
 def _primitive(kind: str) -> Callable[[_Call], Node]:

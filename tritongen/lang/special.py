@@ -69,11 +69,26 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
         message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
         hint = "declare it as int[...], or cast it: cast(i, int64)"
         raise typer.fail("TG403", message, tree.args[1], hint)
+    _check_position(typer, axis, index, tree)
     if not is_reduced(source, axis, typer.values):
         return _substitute(typer, source, axis, index)
     stored = typer.line_of("taken", source)
     kept = tuple(other for other in source.axes if other != axis)
     return Take(stored, ((axis, index),), typer.natural_order((*kept, *index.axes)), source.dtype)
+
+
+def _check_position(typer: Expressions, axis: str, index: Node, tree: ast.Call) -> None:
+    """Refuse a number that is no position along the axis, however long it is."""
+    number, size = index.value if isinstance(index, Constant) else None, typer.sizes.get(axis)
+    if not isinstance(number, int):
+        return
+    if number < 0:
+        last = f"size({axis}) - {-number}"
+        message = f"position {number} is outside of axis {axis}: positions count from 0"
+        raise typer.fail("TG205", message, tree.args[1], f"write {last} to count from the end")
+    if size is not None and number >= size:
+        message = f"position {number} is outside of axis {axis}, which has {size} elements"
+        raise typer.fail("TG205", message, tree.args[1], f"the last position is {size - 1}")
 
 
 def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:

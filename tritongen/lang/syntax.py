@@ -54,6 +54,15 @@ _FOREIGN = {
     "\u00f7": "write /",
     "\u00b2": "write ** 2",
 }
+_PARTS = "expressions are made of names, numbers, operators and functions"
+LEFT_OUT = 'an input with a default may be left out, and stands for that number then: w = "float[N] = 1"'
+_INSTEAD: tuple[tuple[tuple[type[ast.AST], ...], str], ...] = (
+    ((ast.Compare,), "compare by == != < <= > >="),
+    ((ast.NamedExpr,), "give it a line of its own in [compute]"),
+    ((ast.Tuple, ast.List, ast.Set), "one line of [compute] is one tensor: write several lines"),
+    ((ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp), "a reduction is over axes: sum(x, N)"),
+    ((ast.Lambda,), "there are no functions of one's own: give each part a line in [compute]"),
+)
 _ASSIGNED = re.compile(r"(?<![=!<>])=(?!=)")
 # What Python says of brackets is the same in all its versions; the rest is not.
 _BRACKETS = ("was never closed", "unmatched", "does not match")
@@ -104,6 +113,8 @@ class Text:
         """A hint on what stands where Python read no further."""
         if place >= len(self.text.rstrip()) - 1 and self.text.rstrip()[-1:] in "+-*/%&|^~<>=,.":
             return "a value must follow"
+        if self.text.split()[:1] == ["if"]:
+            return "write where(condition, x, other), or `x if flag else other` for a flag of [params]"
         if self.text[place:].split("(")[0].split()[:1] == ["not"]:
             return "`not` binds less tightly than other operators: put it and its value in parentheses"
         found = [hint for sign, hint in _FOREIGN.items() if sign in self.text[max(place - 1, 0) : place + 1]]
@@ -152,25 +163,11 @@ def symbol(tree: ast.AST) -> str:
 
 
 def instead(tree: ast.AST) -> str:
-    """What to write for something that the language does not have."""
-    match tree:
-        case ast.Subscript():
-            return "write take(x, i, N) to read at a position along an axis"
-        case ast.BinOp(op=ast.MatMult()):
-            return "write sum(a * b, K), over the axis that both have"
-        case ast.Call(func=ast.Attribute(value=value, attr="to" | "type" | "astype"), args=[dtype, *_]):
-            return f"write cast({ast.unparse(value)}, {ast.unparse(dtype).removeprefix('torch.')})"
-        case ast.Attribute(value=ast.Name(), attr="pi" | "e" | "inf" | "nan" as name):
-            return f"write {name}"
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return f"functions are called by their name alone: {name}(x)"
-        case ast.Attribute() | ast.Call():
-            return "functions are called by their name alone: exp(x), cast(x, float32)"
-        case ast.Compare():
-            return "compare by == != < <= > >="
-        case ast.NamedExpr():
-            return "give it a line of its own in [compute]"
-        case ast.Tuple() | ast.List() | ast.Set():
-            return "one line of [compute] is one tensor: write several lines"
-        case _:
-            return "expressions are made of names, numbers, operators and functions"
+    """What to write for syntax that the language does not have."""
+    return next((hint for kinds, hint in _INSTEAD if isinstance(tree, kinds)), _PARTS)
+
+
+def is_none(tree: ast.AST) -> bool:
+    """Whether it is None, or asks if something is."""
+    parts = (tree.left, *tree.comparators) if isinstance(tree, ast.Compare) else (tree,)
+    return any(isinstance(part, ast.Constant) and part.value is None for part in parts)

@@ -92,6 +92,7 @@ def parse_output(
             hint = "an output has one dtype: write 'auto', the name of an input, or a dtype"
         if word.text in ALIASES:
             hint = f"did you mean '{ALIASES[word.text]}'?"
+        hint = parser.without_module(word) or hint
         parser.fail("TG122", f"'{word.text}' is neither an input nor a dtype", word, hint)
     shape = parser.shape() if parser.token else None
     parser.end()
@@ -178,7 +179,12 @@ class _Parser:
                 variables,
                 f'a shared type is declared first: [types] {word.text} = "float"',
             )
-        self.fail("TG122", f"unknown dtype '{word.text}'", word, hint)
+        self.fail("TG122", f"unknown dtype '{word.text}'", word, self.without_module(word) or hint)
+
+    def without_module(self, word: _Token) -> str:
+        """The hint for `torch.float32`."""
+        dtype = next((one.text for one in self._tokens if one.text in READ_DTYPES), "")
+        return f"write {dtype} without {word.text}" if word.text in ("torch", "tl", "np") and dtype else ""
 
     def shape(self) -> Shape:
         if not self.token or self.token == "=":

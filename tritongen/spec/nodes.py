@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..diagnostics.report import Mistake, did_you_mean, listed
@@ -61,7 +61,7 @@ class Many:
 class Either:
     says: str
     options: tuple[Text | Flag | Number | Integer | Many | Fields, ...]
-    otherwise: str = ""  # the hint for a value of another type
+    otherwise: str | Callable[[str, object], str] = ""  # the hint for a value of another type, or what gives it
 
     @property
     def noun(self) -> str:
@@ -99,6 +99,7 @@ def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
     if not _fits(node, value):
         message = f"{_named(key)} must be {node.noun}, not {noun_of(value)}"
         hint = node.otherwise if isinstance(node, Either) else ""
+        hint = hint if isinstance(hint, str) else hint(key[-1], value)
         yield Mistake("TG105", message, key, 0, 1, hint)
         return
     match node, value:

@@ -29,6 +29,21 @@ def read_param(name: str, value: Any) -> Param:
     return Param(name, kind, default, (), value.get("min"), value.get("max"))
 
 
+def instead_of_a_word(name: str, value: object) -> str:
+    """How to declare a param whose value was written as a string."""
+    word = value.strip() if isinstance(value, str) else ""
+    if word in ("float", "int", "bool"):
+        return f'a param without a default has a type: {name} = {{ type = "{word}" }}'
+    if word.lower() in ("true", "false"):
+        return f"write it without quotes: {name} = {word.lower()}"
+    try:
+        float(word)
+    except ValueError:
+        word = word if word.isidentifier() and word != "None" else "none"
+        return f'one of a few words: {name} = {{ choices = ["{word}", "other"], default = "{word}" }}'
+    return f"write it without quotes: {name} = {word}"
+
+
 def number_of(value: object) -> float | int | None:
     """A value that is a number and no flag; None otherwise."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -61,7 +76,9 @@ def _mistakes(name: str, table: Table) -> Iterator[Mistake]:
     key = ("params", name)
     default = table.get("default")
     if isinstance(default, str):
-        hint = f"list what it may be: choices = [{default!r}, ...]".replace("'", '"')
+        hint = instead_of_a_word("default", default)
+        if not hint.startswith("write it"):
+            hint = f'list what it may be: choices = ["{default}", ...]'
         message = f"the default of '{name}' is a word, but it has no choices"
         yield Mistake("TG133", message, (*key, "default"), 0, len(default), hint)
     elif default is None and "type" not in table:

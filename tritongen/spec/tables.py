@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .nodes import Either, Entries, Fields, Flag, Integer, Many, Number, Text
+from .params import instead_of_a_word
 from .types import PRECISIONS, WRITES
 
 
@@ -34,7 +35,7 @@ _PARAM = Either(
             },
         ),
     ),
-    'one of a few words: { choices = ["none", "tanh"], default = "none" }',
+    instead_of_a_word,
 )
 _BOUND = Either("a number, or an axis for its length", (Number("a number"), Text("an axis")))
 _RANGE = Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high"))

@@ -17,6 +17,7 @@ _HINTS = {
     "Cannot overwrite a value": "this key is given twice",
     "Cannot declare": "a table is written once",
 }
+_TUPLE = re.compile(r"\('[^)]*\)")  # a path of keys, as Python writes it
 _PAIR = re.compile(r"\s*[\w\"'.-]+\s*=")
 _SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
@@ -45,6 +46,7 @@ def parse_toml(text: str) -> Table:
         if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
             written = text.split("\n")[int(line) - 1]
             column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
+        message = _TUPLE.sub(lambda keys: ".".join(re.findall(r"'([^']*)'", keys[0])), message)
         message = message[:1].lower() + message[1:]
         raise BadToml(message, int(line), int(column), hint) from None
     except RecursionError:

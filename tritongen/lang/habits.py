@@ -1,0 +1,114 @@
+"""What torch, numpy and Python write, and what this language writes in its place, or that it has none.
+
+In an answer, {x}, {y} and {z} are the first arguments as they were written (of a method, {x} is what it is called on),
+{N} and {M} the last axis of {x} and the one before it, or the axis that a number names, {K} the axes that {x} and {y}
+share, {axes} all axes of {x}, and {plus} what is added by {y}, where it is given.
+"""
+
+from __future__ import annotations
+
+_MATMUL = "write sum({x} * {y}, {K}): the product, summed over the axis that both have"
+_JOINED = "there is no concatenation: return the parts as several results, each under its name in [outputs]"
+_BY_NAME = "there is no need: values broadcast by the names of their axes"
+_ORDER = 'axes are matched by name: [outputs] states the order of a result, as in y = "auto[{N}, {M}]"'
+_SHAPE = "axes have names: a dimension that is a group of them is (H D) in [inputs] and [outputs]"
+_RANDOM = "there are no random numbers: make them an input"
+_SORTED = "there is no sorting: max(x, {N}) and argmax(x, {N}) give the largest element and its position"
+_NUMBER = "write the number itself, which broadcasts: 0.0, 1.0"
+_PART = "write take({x}, index(P) + start, {N}), with P an axis of an input that is as long as the part"
+_SCATTER = "there is no scatter: write sum(where(i == index(V), x, 0), N), with V an axis of an input"
+_WINDOW = "write take({x}, index(P) + index(R), {N}), a window of R at each P, both of them axes of inputs"
+_CONVOLUTION = "write sum(take(x, index(P) + index(R), N) * w, C, R), with P an axis of an input"
+_POOLING = "write max(take({x}, index(P) * size(R) + index(R), {N}), R), with P and R axes of inputs"
+_REPEATED = "write take({x}, index(P) % size({N}), {N}), with P a longer axis of an input"
+_NOT_NEEDED = "leave it out: every result is a new tensor of its own"
+_NO_SCAN = "the scans along an axis are cumsum and cumprod"
+_LENGTH = "write size({N}) for the length of an axis"
+
+# By the name of a function, a method or an attribute.
+ANSWERS: dict[str, str] = {
+    **dict.fromkeys("matmul mm bmm mv dot vdot inner tensordot".split(), _MATMUL),
+    "einsum": "write the product and its sum, as in sum(a * b, K): letters that the result lacks are summed over",
+    "outer": "write {x} * {y}: values broadcast by the names of their axes",
+    "linear": "write sum({x} * {y}, {K}) + bias, over the axis that both have",
+    **dict.fromkeys("cat concat concatenate hstack vstack stack column_stack".split(), _JOINED),
+    **dict.fromkeys("split chunk unbind tensor_split".split(), _PART),
+    **dict.fromkeys("arange range linspace".split(), "write index(N) for the positions along an axis of an input"),
+    **dict.fromkeys("rand randn randint rand_like randn_like bernoulli multinomial normal".split(), _RANDOM),
+    "dropout": "there are no random numbers: make the mask an input, and write where(mask, {x} / (1 - p), 0.0)",
+    **dict.fromkeys("topk sort argsort msort kthvalue median quantile unique".split(), _SORTED),
+    "layer_norm": "write ({x} - mean({x}, {N})) * rsqrt(var({x}, {N}, correction=0) + eps)",
+    "rms_norm": "write {x} * rsqrt(mean({x} * {x}, {N}) + eps)",
+    **dict.fromkeys(
+        "group_norm batch_norm instance_norm".split(),
+        "write (x - mean(x, N)) * rsqrt(var(x, N, correction=0) + eps), over all axes that share their statistics",
+    ),
+    "normalize": "write {x} / maximum(norm({x}, {N}), 1e-12)",
+    **dict.fromkeys("reshape view flatten unflatten ravel".split(), _SHAPE),
+    **dict.fromkeys("transpose permute swapaxes movedim moveaxis t T mT H".split(), _ORDER),
+    **dict.fromkeys("flip fliplr flipud".split(), "write take({x}, size({N}) - 1 - index({N}), {N})"),
+    "roll": "write take({x}, (index({N}) - {y}) % size({N}), {N})",
+    **dict.fromkeys("gather index_select take_along_dim".split(), "write take({x}, i, {N}), with i an integer input"),
+    "embedding": "write take(weight, i, V), with V the axis of weight that i is a position along",
+    "select": "write take({x}, {z}, {N})",
+    "narrow": _PART,
+    "one_hot": "write {x} == index(V), with V an axis of an input",
+    **dict.fromkeys("scatter scatter_add index_add index_put bincount segment_sum scatter_reduce".split(), _SCATTER),
+    **dict.fromkeys("squeeze unsqueeze expand expand_as broadcast_to view_as reshape_as".split(), _BY_NAME),
+    "pad": "choose by the position: where((i >= 0) & (i < size({N})), take({x}, i, {N}), 0.0), with i = index(P) - 1",
+    "unfold": _WINDOW,
+    **dict.fromkeys("repeat tile".split(), _REPEATED),
+    "repeat_interleave": "write take({x}, index(P) // {y}, {N}), with P a longer axis of an input",
+    **dict.fromkeys("conv1d conv2d conv3d convolution".split(), _CONVOLUTION),
+    **dict.fromkeys("max_pool1d max_pool2d max_pool3d".split(), _POOLING),
+    **dict.fromkeys("avg_pool1d avg_pool2d avg_pool3d".split(), _POOLING.replace("max(", "mean(")),
+    **dict.fromkeys("zeros ones full empty zeros_like ones_like full_like empty_like tensor".split(), _NUMBER),
+    **dict.fromkeys("len shape".split(), _LENGTH),
+    "numel": "write size({axes}), the number of elements over these axes",
+    "masked_fill": "write where({y}, {z}, {x})",
+    **dict.fromkeys("contiguous clone cpu cuda".split(), _NOT_NEEDED),
+    **dict.fromkeys("detach item".split(), "there is none: [grad] wrt names the inputs that have gradients"),
+    **dict.fromkeys("dtype type_as".split(), "write cast(value, x) for a value in the dtype of the input x"),
+    "device": "there are no devices: results are where the inputs are",
+    "print": "there is none: [schedule] fuse = false stores each line, so that op.py can show it",
+    "tril": "write where(index({N}) <= index({M}){plus}, {x}, 0)",
+    "triu": "write where(index({N}) >= index({M}){plus}, {x}, 0)",
+    **dict.fromkeys("cummax cummin logcumsumexp".split(), _NO_SCAN),
+    "diff": "write take({x}, index(P) + 1, {N}) - take({x}, index(P), {N}), with P an axis of an input",
+    **dict.fromkeys("diag diagonal trace".split(), "write take({x}, index({M}), {N}) for the diagonal"),
+    "scaled_dot_product_attention": "write sum(softmax(sum(q * k, D) * scale, N) * v, N)",
+    "cross_entropy": "write logsumexp({x}, V) - take({x}, target, V), with V the axis of the classes",
+    "nll_loss": "write -take({x}, target, V), with V the axis of the classes",
+    "mse_loss": "write mean(square({x} - {y}), {N})",
+    "l1_loss": "write mean(abs({x} - {y}), {N})",
+    "cosine_similarity": "write sum({x} * {y}, {N}) / (norm({x}, {N}) * norm({y}, {N}))",
+    "std_mean": "write std({x}, {N}) and mean({x}, {N}), on a line each",
+    "var_mean": "write var({x}, {N}) and mean({x}, {N}), on a line each",
+    **dict.fromkeys("values indices".split(), "max(x, N) is the largest element alone, argmax(x, N) its position"),
+    "nonzero": "there is no result of a length that values decide: write where(condition, x, 0)",
+}
+
+# Keywords that functions have elsewhere, by the function ("" for any reduction) and the keyword.
+KEYWORDS: dict[tuple[str, str], str] = {
+    **{("", name): "axes follow the value by name: {form}" for name in ("dim", "axis")},
+    **{
+        ("", name): "there is no need: what was reduced broadcasts by the names of its axes"
+        for name in ("keepdim", "keepdims")
+    },
+    ("", "unbiased"): "write correction=0 for unbiased=False; correction=1 is the default",
+    ("", "ddof"): "write correction=0 for ddof=0; correction=1 is the default",
+    ("", "dtype"): "cast the value: {name}(cast(x, float32), N)",
+    ("gelu", "approximate"): "write gelu_tanh(x) for approximate='tanh', gelu(x) for 'none'",
+    ("relu", "inplace"): "leave it out: every result is a new tensor",
+}
+
+# The first argument that counts an axis, where there is one; for reductions it is the one after the value.
+AXIS_AT = {"size": 1, "shape": 1, "flip": 1, "gather": 1, "index_select": 1, "select": 1, "narrow": 1, "roll": 2}
+AXIS_AT |= {"repeat_interleave": 2, "layer_norm": 1, "rms_norm": 1}
+
+# Names of modules, which are written before a function there.
+MODULES = frozenset("torch np numpy math F tl nn functional jnp jax special linalg".split())
+
+# What casts elsewhere, and the dtype that is meant.
+CASTS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
+CASTS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32", "type": "float32", "astype": "float32"}
