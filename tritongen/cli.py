@@ -49,13 +49,21 @@ def run(arguments: list[str] | None = None) -> int:
         code = cli.main(arguments, prog_name="tritongen", standalone_mode=False)
         return code if isinstance(code, int) else CLEAN
     except click.ClickException as error:
-        error.show()
+        import io
+
+        from .diagnostics.report import printable
+
+        told = io.StringIO()
+        error.show(told)
+        click.echo("\n".join(map(printable, told.getvalue().expandtabs().rstrip("\n").split("\n"))), err=True)
         return WRONG
     except (click.Abort, KeyboardInterrupt):
         click.echo("\ninterrupted", err=True)
         return INTERRUPTED
     except OSError as error:
-        click.echo(f"tritongen: {error.filename or 'error'}: {error.strerror or error}", err=True)
+        from .diagnostics.report import printable
+
+        click.echo(printable(f"tritongen: {error.filename or 'error'}: {error.strerror or error}"), err=True)
         return WRONG
     except Exception as error:
         return _failed(error)
@@ -87,18 +95,20 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
     from .project.build import build as build_tree
 
     try:
-        built = build_tree(paths, force, watch=_watch)
+        built = build_tree(paths, force, watch=_watch, waits=_waits)
     except Rejected as rejected:
         return _reject(rejected.diagnostics, form, "nothing was written")
     if form == "json":
         _echo_json(
-            diagnostics=built.refused,
+            diagnostics=(*built.refused, *built.strays),
             specs=built.specs,
             written=built.written,
             removed=built.removed,
         )
     else:
         _tell(built.refused, form)
+        for one in built.strays:
+            click.echo(f"note {one.code}: {one.place}: {one.message}; {one.hint}", err=True)
         _summarise_build(built)
     return FINDINGS if built.refused else CLEAN
 
@@ -125,7 +135,8 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     found = len(drift.findings)
     # `build` leaves alone what was edited by hand, unless it is told otherwise.
     force = " --force" if all(one.code in ("TG704", "TG705") for one in drift.findings) else ""
-    wrong = f"{_count(found, 'file')} not as they should be; run `tritongen build{force}`"
+    mend = f"run `tritongen build{force}`" if any(one.code != "TG710" for one in drift.findings) else "see the above"
+    wrong = f"{_count(found, 'file')} not as they should be; {mend}"
     click.echo(f"{_count(drift.specs, 'spec')}: {wrong if found else 'as they should be'}")
     return FINDINGS if drift.findings else CLEAN
 
@@ -369,6 +380,10 @@ def _watch(results: Iterator[_T], total: int) -> Iterator[_T]:
         return
     with click.progressbar(results, length=total, label="rendering", file=sys.stderr) as bar:
         yield from bar
+
+
+def _waits(out: str) -> None:
+    click.echo(f"waiting for another `tritongen build`, which is writing {out}/", err=True)
 
 
 def _count(number: int, noun: str) -> str:

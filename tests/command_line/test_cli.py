@@ -113,6 +113,30 @@ def test_wrong_specs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "::error file=b%2Cc.toml,line=1,col=8,title=tritongen TG101::" in capsys.readouterr().out
 
 
+def test_nothing_steers_a_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither escapes of TOML, nor paths and arguments: messages have them as escapes."""
+    raw, escaped = "\a\x9b\u202e\x1b]", r"\x07\x9b\u202e\x1b]"
+    (project / "specs").mkdir()
+    text = f'[op]\nname = "b{escaped}"\n[inputs]\n"x{escaped}" = "float[N{escaped}]"\n[compute]\ny = "x{escaped}"\n'
+    (project / "specs" / "a.toml").write_text(text.replace(r"\x", r"\u00"))
+    for arguments in (
+        ["build"],
+        ["check", "--format", "github"],
+        ["build", f"a{raw}"],
+        ["new", f"a{raw}"],
+        ["explain", raw],
+        ["plan", "specs", "--sizes", f"M{raw}=3"],
+        ["plan", "specs", "--device", raw],
+        ["show", f"a{raw}"],
+    ):
+        assert run(*arguments) == cli.WRONG
+        told = "".join(capsys.readouterr())
+        assert not {one for one in told if not one.isprintable() and one != "\n"}, arguments
+        assert r"\x07" in told or "\\u0007" in told, arguments
+    run("build", "--format", "json")
+    assert not {one for one in capsys.readouterr().out if not one.isprintable() and one != "\n"}
+
+
 def test_bad_usage() -> None:
     assert run() == 2
     assert run("buidl") == 2

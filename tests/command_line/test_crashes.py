@@ -123,6 +123,44 @@ def test_left_over_temporaries(project: Project) -> None:
     assert project.build() == Built(1)
 
 
+@pytest.mark.parametrize(
+    "name", [".tritongen-notes", ".tritongen-1-ab.tmp", "one/.tritongen-2-cd.tmp", "_runtime/.tritongen-3"]
+)
+def test_a_folder_that_begins_as_temporaries_do(project: Project, name: str) -> None:
+    """It is somebody's, as is a file that only begins so."""
+    project.spec("one")
+    project.build()
+    (project.out / name).mkdir()
+    mine = project.out / ".tritongen-mine"
+    mine.write_text("mine")
+    project.spec("one", "x * 3")
+    assert project.build().written
+    assert project.build() == Built(1)
+    assert (project.out / name).is_dir()
+    assert mine.exists()
+
+
+def test_a_build_that_waits_says_so(project: Project) -> None:
+    """While another holds the folder, in whose place it may be."""
+    project.spec("one")
+    with locked([str(project.out)]):
+        waiting = script(
+            project,
+            """
+            from tritongen import cli
+            from tritongen.project import render
+            render.generate_modules = fake
+            sys.stderr = sys.stdout
+            sys.exit(cli.run(["build"]))
+            """,
+        )
+        assert waiting.stdout
+        assert waiting.stdout.readline() == "waiting for another `tritongen build`, which is writing generated/\n"
+    rest = waiting.communicate(timeout=60)[0]
+    assert waiting.returncode == 0, rest
+    assert "wrote generated/one/" in rest
+
+
 def test_errors_name_the_file(project: Project) -> None:
     """As those of a full disk would; here it is a limit on the size of files."""
     project.spec("one")

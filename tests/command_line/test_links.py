@@ -70,3 +70,13 @@ def test_a_pipe_is_no_spec(project: Project) -> None:
     project.spec("one")
     os.mkfifo(project.root / "specs" / "pipe.toml")
     assert project.build().specs == 1
+
+
+def test_stamps_are_not_written_through_a_link(project: Project) -> None:
+    """A link to the project itself would get a .gitignore that ignores everything."""
+    project.spec("one")
+    (project.root / ".tritongen").symlink_to(".")
+    project.build()
+    assert not (project.root / ".gitignore").exists()
+    assert not (project.root / "stamps.json").exists()
+    assert project.build().written == ()

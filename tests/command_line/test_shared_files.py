@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_what_operators_share(project: Project) -> None:
         assert header.source == "its runtime"
     (project.out / "_runtime" / "launch.py").unlink()
     old = project.out / "_runtime" / "old.py"
-    old.write_text(runtime_files()["math.py"])
+    old.write_text(runtime_files()["math.py"].replace("_runtime/math.py", "_runtime/old.py"))
     (project.out / "_runtime" / "mine.py").write_text("MINE = 1\n")
     assert project.kinds() == [("missing", "_runtime/launch.py"), ("extra", "_runtime/old.py")]
     built = project.build()
@@ -66,12 +67,14 @@ def test_what_is_said_of_shared_files(project: Project) -> None:
     project.spec("one")
     project.build()
     (project.out / "_runtime" / "math.py").unlink()
-    (project.out / "_runtime" / "old.py").write_text(runtime_files()["math.py"])
-    old = with_header("its runtime", "0", "0", 1, "OLD = 1\n")
+    (project.out / "_runtime" / "old.py").write_text(
+        runtime_files()["math.py"].replace("_runtime/math.py", "_runtime/old.py")
+    )
+    old = with_header("its runtime", "0", "0", 1, "OLD = 1\n", "_runtime/launch.py")
     (project.out / "_runtime" / "launch.py").write_text(old)
     (project.out / "_runtime" / "tma.py").write_text(old + "MINE = 1\n")
     (project.out / "_runtime" / "gemm.py").write_text("MINE = 1\n")
-    (project.out / "__init__.py").write_text(with_header("its operators", "0", "0", 1, "OLD = 1\n"))
+    (project.out / "__init__.py").write_text(with_header("its operators", "0", "0", 1, "OLD = 1\n", "__init__.py"))
     said = {Path(one.path).name: (one.code, one.message) for one in check((), fake).findings}
     assert said == {
         "__init__.py": ("TG701", "stale: it should export the operators in another way now"),
@@ -93,9 +96,13 @@ def test_somebody_elses_runtime(project: Project) -> None:
 
 def of_another_version(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds the tree as a version would whose runtime and operators say something else."""
-    texts = {name: with_header("its runtime", "0", "0", 1, f'"""Old {name}."""\n') for name in runtime_files()}
+
+    def texts(folder: str) -> Mapping[str, str]:
+        old = {name: (f'"""Old {name}."""\n', f"{folder}/{name}") for name in runtime_files()}
+        return {name: with_header("its runtime", "0", "0", 1, text, place) for name, (text, place) in old.items()}
+
     with monkeypatch.context() as patched:
-        patched.setattr(sharing, "runtime_files", lambda _: texts)
+        patched.setattr(sharing, "runtime_files", texts)
         build((), generate=old)
     stamps = project.root / ".tritongen" / "stamps.json"
     stamps.write_text(json.dumps(json.loads(stamps.read_text()) | {"made_by": "another version"}))

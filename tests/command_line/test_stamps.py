@@ -1,6 +1,7 @@
 """Stamps of what was built: a build trusts them only as far as the files agree."""
 
 import json
+import os
 from collections.abc import Mapping
 
 import pytest
@@ -62,6 +63,21 @@ def test_an_edit_of_the_same_size_shows(project: Project) -> None:
     assert project.build().written
     edit(project.out / "one" / "kernels.py", "x * 3", "x * 4")
     assert project.build().refused
+
+
+def test_an_edit_that_keeps_size_and_time_shows(project: Project) -> None:
+    """As editors and tools do that put back the time."""
+    path = project.spec("one", "x * 2")
+    project.build()
+    for file, old, new in ((path, "x * 2", "x * 3"), (project.out / "one" / "kernels.py", "x * 3", "x * 4")):
+        before = file.stat()
+        edit(file, old, new)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        after = file.stat()
+        assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
+        built = project.build()
+        assert bool(built.written) == (file == path)
+        assert bool(built.refused) == (file != path)
 
 
 def test_windows_line_ends_are_no_edit(project: Project) -> None:

@@ -1,26 +1,30 @@
 """The generated tree: what is written, kept, refused and pruned."""
 
+from collections.abc import Mapping
+
 import pytest
 
-from tests.harness.projects import FILES, SHARED, Project, edit
+from tests.harness.projects import FILES, SHARED, Project, edit, fake
 from tritongen.diagnostics.report import Rejected
 from tritongen.emit.format import format_python
-from tritongen.project.build import Built
+from tritongen.project.build import Built, build
 from tritongen.project.tree import HEADER_LINES, body_of, is_edited, read_header, with_header
+from tritongen.spec.types import Spec
 
 
 def test_header() -> None:
-    text = with_header("specs/a b.toml", "ab", "cd", 3, "import os\n\nX = 1\n")
+    text = with_header("specs/a b.toml", "ab", "cd", 3, "import os\n\nX = 1\n", "a/op.py by the project in ../..")
     assert format_python(text) == text
     header = read_header(text)
     assert header
     assert (header.source, header.count, header.spec) == ("specs/a b.toml", 3, "ab")
+    assert (header.path, header.root) == ("a/op.py", "../..")
     assert body_of(text) == "import os\n\nX = 1\n"
     assert text.split("\n")[HEADER_LINES] == "import os"
     assert not is_edited(text, header)
     assert is_edited(text + "\n", header)
     assert read_header("import os\n") is None
-    docstring = with_header("a.toml", "ab", "cd", 3, '"""Text."""\n\nX = 1\n')
+    docstring = with_header("a.toml", "ab", "cd", 3, '"""Text."""\n\nX = 1\n', "_runtime/math.py")
     assert format_python(docstring) == docstring
 
 
@@ -153,11 +157,15 @@ def test_an_edited_orphan_is_kept(project: Project) -> None:
 
 
 def test_an_extra_file_of_ours(project: Project) -> None:
+    """Of a version that wrote one more."""
     project.spec("one")
-    project.build()
-    extra = project.out / "one" / "old.py"
-    extra.write_text((project.out / "one" / "kernels.py").read_text())
-    assert project.kinds() == [("extra", "one/old.py")]
+
+    def more(spec: Spec, runtime: str) -> Mapping[str, str]:
+        return {**fake(spec, runtime), "old.py": "OLD = 1\n"}
+
+    build((), generate=more)
+    edit(project.root / ".tritongen" / "stamps.json", '"made_by"', '"by"')
+    assert project.kinds() == [*(("stale", f"one/{name}") for name in FILES), ("extra", "one/old.py")]
     assert project.build().removed == ("generated/one/old.py",)
 
 

@@ -83,7 +83,8 @@ _TREE = (
         "a file that no spec generates any more",
         """
         Its header says that tritongen generated it, but its spec is gone, has been renamed or now
-        generates other files. `tritongen build` removes it.
+        generates other files. `tritongen build` removes it, if this project wrote it and it is where it
+        was written.
         """,
     ),
     row(
@@ -143,6 +144,16 @@ _TREE = (
             [outputs]
             y = "table"               # [..., T, E] now, [..., E, T] before
             y = "table[..., T, E]"    # states it
+        """,
+    ),
+    row(
+        "TG710",
+        "generated files that this project did not put there",
+        """
+        A file's header says from which spec, by which project and to which path it was written. Of a
+        copy, of a file of tritongen 0.1, and of a project whose spec is gone, this is another path or
+        another project, or not known. Nothing keeps such files up to date, and `build` neither removes
+        nor exports them: move them out of the generated folder, or remove them.
         """,
     ),
 )

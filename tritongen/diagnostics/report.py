@@ -124,18 +124,19 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
         return click.style(text, **style) if color else text  # type: ignore[arg-type]
 
     label = paint(f"error {diagnostic.code}", fg="red", bold=True)
-    lines = [f"{paint(diagnostic.place, bold=True)}: {label}: {paint(diagnostic.message, bold=True)}"]
+    place, message = printable(diagnostic.place), printable(diagnostic.message)
+    lines = [f"{paint(place, bold=True)}: {label}: {paint(message, bold=True)}"]
     if diagnostic.source.strip():
         margin = f"{diagnostic.line:5} | "
         before = diagnostic.source[: diagnostic.column - 1]
         marked = diagnostic.source[diagnostic.column - 1 :][: diagnostic.length]
         carets = "^" * max(1, sum(map(_width, marked)))
         lines += [
-            paint(margin, fg="blue") + _printable(diagnostic.source),
+            paint(margin, fg="blue") + _aligned(diagnostic.source),
             paint(" " * 5 + " | ", fg="blue") + _blank(before) + paint(carets, fg="red", bold=True),
         ]
     if diagnostic.hint:
-        lines.append(paint("help:", fg="cyan", bold=True) + f" {diagnostic.hint}")
+        lines.append(paint("help:", fg="cyan", bold=True) + f" {printable(diagnostic.hint)}")
     return "\n".join(lines)
 
 
@@ -168,7 +169,7 @@ def as_github(diagnostic: Diagnostic) -> str:
         property_of("col", max(1, diagnostic.column)),
         property_of("title", f"tritongen {diagnostic.code}"),
     ]
-    message = diagnostic.message + (f"\n{diagnostic.hint}" if diagnostic.hint else "")
+    message = printable(diagnostic.message) + (f"\n{printable(diagnostic.hint)}" if diagnostic.hint else "")
     return f"::error {','.join(properties)}::{escaped(message)}"
 
 
@@ -182,6 +183,11 @@ def _blank(text: str) -> str:
     return "".join("\t" if one == "\t" else " " * _width(one) for one in text)
 
 
-def _printable(text: str) -> str:
-    """`text` without what could steer a terminal."""
+def printable(text: str) -> str:
+    """`text` with escapes in the place of what could steer a terminal: specs, paths and arguments may hold anything."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _aligned(text: str) -> str:
+    """A line of a spec as a terminal may have it, each character in its column."""
     return "".join(one if one.isprintable() or one == "\t" else "?" for one in text)

@@ -7,7 +7,7 @@ are never half-way to each other because of one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ..diagnostics.locate import locate
 from ..diagnostics.report import Diagnostic, Mistake, Rejected, in_order
 from ..resources import digest, in_checkout, read_text
 from .runtime import PACKAGE, SOURCE, compare_runtime, linked_folders, package_files
-from .settings import Project, Settings, Source, find_projects, shown_path, stamp_of
+from .settings import Project, Source, find_projects, shown_path
 from .stamps import Stamps
 from .tree import (
     TEMPORARY,
@@ -25,6 +25,7 @@ from .tree import (
     body_of,
     compare,
     folders_of_others,
+    has_runtime,
     is_of_another_version,
     is_ours_or_missing,
     listing,
@@ -33,7 +34,6 @@ from .tree import (
     orphans,
     our_files,
     remove,
-    runtime_homes,
     sweep,
     write,
 )
@@ -50,6 +50,7 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
     "extra": ("TG703", "extra: {source} does not make it any more"),
     "edited": ("TG704", "edited by hand since it was generated from {source}"),
     "foreign": ("TG705", "not generated, but where {source} puts a file"),
+    "stray": ("TG710", "generated from {source}, but not here or not by this project: left alone"),
 }
 # Of files that no spec makes: those of the runtime, and the package that exports the operators.
 _SHARED: dict[str, dict[Kind, str]] = {
@@ -70,16 +71,21 @@ _SHARED: dict[str, dict[Kind, str]] = {
 _LINKED = "is a symbolic link, so its files would be another folder's"
 _FORCE_HINT = "move the change into the spec or the file elsewhere, or build with --force"
 _SHARED_HINT = "move the file elsewhere, or build with --force"
+_STRAY_HINT = "if it is a copy, move it out of the generated folder, or remove it"
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build did. With `refused` ones, it did nothing. `example` is a spec and the folder that it makes."""
+    """What a build did. With `refused` ones, it did nothing. `example` is a spec and the folder that it makes.
+
+    `strays` are copies and the like, which no build keeps up to date or removes.
+    """
 
     specs: int = 0
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     refused: tuple[Diagnostic, ...] = ()
+    strays: tuple[Diagnostic, ...] = ()
     example: tuple[str, str] = field(default=("", ""), compare=False)
 
 
@@ -102,23 +108,18 @@ class _Work:
     pending: list[Source] = field(default_factory=list)
     rendered: list[Rendered] = field(default_factory=list)
 
-    def changes(self) -> Iterator[Change]:
-        """What must change for the tree to be right."""
+    def changes(self) -> list[Change]:
+        """What must change of the folders of operators for the tree to be right."""
+        settings = self.project.settings
+        found: list[Change] = []
         for one in self.rendered:
-            yield from compare(self.folder(one), one.files, one.source.name)
-        owners = {op: source.name for op, source in self.owners.items()}
-        owners |= {one.op: one.source.name for one in self.rendered}
-        gone = tuple(orphans(self.project.settings.out_dir, owners, self._is_gone))
-        yield from gone
-        yield from self._shared(owners, {os.path.basename(os.path.dirname(change.path)) for change in gone})
+            found += compare(self.folder(one), one.files, one.source.name, settings.root, settings.out_dir)
+        return [*found, *orphans(settings.root, settings.out_dir, self.specs_of_ops(), self._is_gone)]
 
-    def _shared(self, owners: Mapping[str, str], gone: Set[str]) -> Iterator[Change]:
-        """What must change of the files that no operator owns."""
-        out = self.project.settings.out_dir
-        ops = {*owners, *op_folders(out, owners)} - gone
-        yield from _of_runtime(self.project.settings, ops)
-        if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
-            yield from compare(out, package_files(ops) if ops else {}, PACKAGE)
+    def specs_of_ops(self) -> dict[str, str]:
+        """The folders that specs make, each with its spec."""
+        made = {op: source.name for op, source in self.owners.items()}
+        return made | {one.op: one.source.name for one in self.rendered}
 
     def folder(self, one: Rendered) -> str:
         return os.path.join(self.project.settings.out_dir, one.op)
@@ -133,29 +134,37 @@ def build(
     force: bool = False,
     generate: Generate | None = None,
     watch: Watch | None = None,
+    waits: Callable[[str], None] = lambda _: None,
 ) -> Built:
-    """Brings the tree up to date. Raises `Rejected`, having written nothing, if a spec is wrong."""
-    projects = find_projects(paths)
-    for project in projects:
-        _join_others(project)
+    """Brings the tree up to date. Raises `Rejected`, having written nothing, if a spec is wrong.
+
+    `waits` is called with the folder that another build is writing, before this one waits for it.
+    """
+    projects = _with_others(find_projects(paths))
     count = sum(len(project.sources) for project in projects)
     works = [_survey(project) for project in projects]
-    if all(map(_is_settled, works)):
-        return Built(count, example=_example(works))
-    with locked(project.settings.out_dir for project in projects) as alone:
+    if not any(work.pending for work in works):
+        changes = _changes(works)
+        if all(change.kind == "stray" for change in changes):
+            for work in works:
+                work.stamps.save(work.project)
+            return Built(count, example=_example(works), strays=_told(changes))
+    with locked((project.settings.out_dir for project in projects), lambda out: waits(shown_path(out))) as alone:
         works = [_survey(project) for project in projects]
         _render(works, generate, watch)
         if alone:
             for project in projects:
                 sweep(project.settings.out_dir)
         changes = _bring_up_to_date(works, force)
+    strays = _told([change for change in changes if change.kind == "stray"])
     if not force and any(change.refused for change in changes):
-        return Built(count, refused=_told([change for change in changes if change.refused]))
+        return Built(count, refused=_told([change for change in changes if change.refused]), strays=strays)
     return Built(
         count,
         tuple(shown_path(change.path) for change in changes if change.new is not None),
-        tuple(shown_path(change.path) for change in changes if change.new is None),
+        tuple(shown_path(change.path) for change in changes if change.new is None and change.kind != "stray"),
         example=_example(works),
+        strays=strays,
     )
 
 
@@ -168,7 +177,7 @@ def check(
     projects = find_projects(paths)
     works = [_Work(project, Stamps(project.settings), {}, project.sources) for project in projects]
     _render(works, generate, watch)
-    changes = tuple(change for work in works for change in work.changes())
+    changes = tuple(_changes(works))
     count = sum(len(project.sources) for project in projects)
     moved = [diagnostic for work in works for diagnostic in _moved(work, changes)]
     return Drift(count, in_order([*_told(changes), *moved]), changes)
@@ -194,32 +203,64 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
     return works[0].rendered[0]
 
 
-def _of_runtime(settings: Settings, ops: Collection[str]) -> Iterator[Change]:
-    """What must change of the runtime of some operators, be it one beside them or one in each.
+def _changes(works: Sequence[_Work]) -> list[Change]:
+    """What must change for the tree to be right. Several projects may share one."""
+    changes = [change for work in works for change in work.changes()]
+    gone = {os.path.dirname(change.path) for change in changes if change.kind == "extra"}
+    for out in sorted({work.project.settings.out_dir for work in works}):
+        here = [work for work in works if work.project.settings.out_dir == out]
+        changes += _shared(out, {op: work for work in here for op in work.specs_of_ops()}, gone)
+    return changes
 
-    Raises `Rejected` where a folder of it is a symbolic link.
+
+def _shared(out: str, made: Mapping[str, _Work], gone: Set[str]) -> Iterator[Change]:
+    """What must change of the files that no operator owns: a runtime, or several, and the package."""
+    settings = {op: work.project.settings for op, work in made.items()}
+    others = [op for op in op_folders(out, made) if os.path.join(out, op) not in gone]
+    yield from _of_runtime(out, {op: one.runtime for op, one in settings.items()}, others, gone)
+    if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
+        ops = {*made, *others}
+        yield from compare(out, package_files(ops) if ops else {}, PACKAGE, "", out)
+
+
+def _of_runtime(
+    out: str, ours: Mapping[str, str], others: Sequence[str], gone: Set[str] = frozenset()
+) -> Iterator[Change]:
+    """What must change of the runtime beside operators, or in each.
+
+    `ours` are operators with the setting for each. What `others` have in their folders is not touched; those that have
+    none need the one beside them. Raises `Rejected` where a folder of a runtime is a symbolic link.
     """
-    out = settings.out_dir
-    homes = {os.path.join(out, op) for op in ops} if settings.runtime == "folder" else {out} if ops else set()
+    homes = {os.path.join(out, op) for op, kind in ours.items() if kind == "folder"}
+    if len(homes) < len(ours) or not all(has_runtime(os.path.join(out, op)) for op in others):
+        homes.add(out)
     if linked := [path for home in sorted(homes) for path in linked_folders(home)]:
         hint = "put a folder in its place: `tritongen build` fills it"
         raise Rejected(Diagnostic(path, 0, 0, "TG708", f"this {_LINKED}", hint) for path in map(shown_path, linked))
-    for home in sorted(homes | runtime_homes(out)):
+    before = {home for home in {out, *gone, *(os.path.join(out, op) for op in ours)} if has_runtime(home)}
+    for home in sorted(homes | before):
         yield from compare_runtime(home, home in homes)
 
 
-def _join_others(project: Project) -> None:
+def _with_others(projects: Sequence[Project]) -> list[Project]:
     """Takes in the specs of all operators beside a runtime that is about to change: one tree has one runtime."""
-    settings = project.settings
-    ops = op_folders(settings.out_dir, ())
-    if not any(True for _ in _of_runtime(settings, ops)):
-        return
-    known = {source.name for source in project.sources}
-    for name in sorted(ops.values()):
-        path = os.path.normpath(os.path.join(settings.root, name))
-        if name not in known and os.path.isfile(path):
-            project.sources.append(Source(path, name, shown_path(path), stamp_of(os.stat(path)), settings))
-    project.sources.sort(key=lambda source: source.name)
+    all_of_them = {project.settings.root: project for project in projects}
+    for project in projects:
+        settings = project.settings
+        out = settings.out_dir
+        headers = op_folders(out, ())
+        ours = {op for op, one in headers.items() if one.is_from(settings.root, out, os.path.join(out, one.path))}
+        others = [op for op in headers if op not in ours]
+        if not any(True for _ in _of_runtime(out, dict.fromkeys(ours, settings.runtime), others)):
+            continue
+        paths = [one.spec_path(settings.root, os.path.join(out, op)) for op, one in headers.items()]
+        for other in find_projects(tuple(filter(os.path.isfile, paths))):
+            if other.settings.out_dir == out:
+                mine = all_of_them.setdefault(other.settings.root, other)
+                known = {source.name for source in mine.sources}
+                mine.sources += [source for source in other.sources if source.name not in known]
+                mine.sources.sort(key=lambda source: source.name)
+    return sorted(all_of_them.values(), key=lambda project: project.settings.root)
 
 
 def _survey(project: Project) -> _Work:
@@ -233,13 +274,6 @@ def _survey(project: Project) -> _Work:
         else:
             work.pending.append(source)
     return work
-
-
-def _is_settled(work: _Work) -> bool:
-    if work.pending or any(True for _ in work.changes()):
-        return False
-    work.stamps.save(work.project)
-    return True
 
 
 def _example(works: Sequence[_Work]) -> tuple[str, str]:
@@ -264,9 +298,10 @@ def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
         return ""
     folder = os.path.join(source.settings.out_dir, op)
     files, ours = listing(folder), list(our_files(folder))
-    for _, content, header in ours:
-        body = digest(body_of(content))
-        if header != Header(source.name, len(ours), digest(text), stamps.templates, body):
+    for path, content, header in ours:
+        facts = source.name, len(ours), digest(text), stamps.templates, digest(body_of(content))
+        is_here = header.root and header.is_from(source.settings.root, source.settings.out_dir, path)
+        if not is_here or header != Header(*facts, header.path, header.root):
             return ""
     if not ours or any(name.startswith(TEMPORARY) for name in files):
         return ""
@@ -286,22 +321,26 @@ def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | No
         results = watch(results, len(pending))
     done = sorted(results, key=lambda one: one.source.path)
     wrong = [diagnostic for one in done for diagnostic in one.diagnostics]
+    # Some file systems take Add and add for one folder.
+    taken = {
+        os.path.join(work.project.settings.out_dir, op.lower()): one
+        for work in works
+        for op, one in work.owners.items()
+    }
     for work in works:
         mine = set(work.pending)
         work.rendered = [one for one in done if one.source in mine and not one.diagnostics]
-        wrong += _conflicts(work)
+        wrong += _conflicts(work, taken)
     if wrong:
         raise Rejected(wrong)
 
 
-def _conflicts(work: _Work) -> Iterator[Diagnostic]:
+def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
     """Specs that would write where another's files are."""
-    # Some file systems take Add and add for one folder.
-    taken = {op.lower(): source for op, source in work.owners.items()}
-    names = {source.name for source in work.project.sources}
+    paths = {source.path for source in work.project.sources}
     settings = work.project.settings
     for one in work.rendered:
-        other = taken.setdefault(one.op.lower(), one.source)
+        other = taken.setdefault(os.path.join(settings.out_dir, one.op.lower()), one.source)
         if other is not one.source:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
@@ -310,10 +349,11 @@ def _conflicts(work: _Work) -> Iterator[Diagnostic]:
             yield _conflict(one, "TG708", message, "put a folder in its place, or give the operator another name")
             continue
         folders = [work.folder(one), *folders_of_others(settings.out_dir, one.op)]
-        owners = {(folder, header.source) for folder in folders for _, _, header in our_files(folder)}
+        headers = [(folder, header) for folder in folders for _, _, header in our_files(folder)]
+        owners = {(folder, header.spec_path(settings.root, folder)) for folder, header in headers}
         for folder, owner in sorted(owners):
-            if owner not in names and os.path.lexists(os.path.join(settings.root, owner)):
-                yield _conflict(one, "TG707", f"'{os.path.basename(folder)}' was made from {owner}")
+            if owner not in paths and os.path.lexists(owner):
+                yield _conflict(one, "TG707", f"'{os.path.basename(folder)}' was made from {shown_path(owner)}")
 
 
 _OWN = "every op has a folder of its own: give one of the specs another name"
@@ -328,13 +368,14 @@ def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
     """Makes the tree right, and says how; or changes nothing, and returns what it refuses to."""
     # Stamped before they are read, so that an edit from now on shows.
     stamps = {work.folder(one): listing(work.folder(one)) for work in works for one in work.rendered}
-    found = (change for work in works for change in work.changes())
-    changes = sorted(found, key=lambda change: change.path)
+    changes = sorted(_changes(works), key=lambda change: change.path)
     refused = [change for change in changes if change.refused]
     if refused and not force:
         return refused
     for change in changes:
         folder, name = os.path.split(change.path)
+        if change.kind == "stray":
+            continue
         if change.new is None:
             remove(change.path)
             stamps.get(folder, {}).pop(name, None)
@@ -355,4 +396,5 @@ def _finding(change: Change) -> Diagnostic:
     code, message = _FINDINGS[change.kind]
     message = _SHARED.get(change.source, {}).get(change.kind, message.format(source=change.source))
     hint = _SHARED_HINT if change.source in _SHARED else _FORCE_HINT
-    return Diagnostic(shown_path(change.path), 0, 0, code, message, hint if change.refused else "")
+    hint = hint if change.refused else _STRAY_HINT if change.kind == "stray" else ""
+    return Diagnostic(shown_path(change.path), 0, 0, code, message, hint)

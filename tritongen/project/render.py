@@ -18,7 +18,7 @@ from ..spec.read import read_spec
 from ..spec.toml import BadToml, syntax_error
 from ..spec.types import Spec
 from .settings import Source, stamp_of
-from .tree import with_header
+from .tree import with_header, written_by
 
 T = TypeVar("T")
 Generate = Callable[[Spec, str], Mapping[str, str]]  # of a spec, and where the runtime is
@@ -86,11 +86,11 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
     except Rejected as rejected:
         return Rendered(source, diagnostics=rejected.diagnostics)
-    length, spec_digest = source.settings.line_length, digest(text)
-    files = {
-        name: with_header(source.name, spec_digest, templates, len(modules), format_python(module, length))
-        for name, module in sorted(modules.items())
-    }
+    settings, facts = source.settings, (source.name, digest(text), templates, len(modules))
+    files = {}
+    for name, module in sorted(modules.items()):
+        place = written_by(settings.root, settings.out_dir, spec.name, name)
+        files[name] = with_header(*facts, format_python(module, settings.line_length), place)
     return Rendered(source, spec.name, files)
 
 

@@ -30,7 +30,11 @@ def runtime_files(folder: str = RUNTIME_FOLDER) -> Mapping[str, str]:
     names = sorted(name for name in os.listdir(home) if name.endswith(".py"))
     texts = {name: _placed(read_text(os.path.join(home, name))) for name in names}
     templates = digest(*texts, *texts.values())
-    return {name: with_header(SOURCE, _SPEC, templates, len(texts), text, _MEND) for name, text in texts.items()}
+    inside = folder.replace(os.sep, "/")
+    return {
+        name: with_header(SOURCE, _SPEC, templates, len(texts), text, f"{inside}/{name}", _MEND)
+        for name, text in texts.items()
+    }
 
 
 def _placed(text: str) -> str:
@@ -41,8 +45,9 @@ def _placed(text: str) -> str:
 def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
     """How the runtime in a folder differs from what it should be; where none is needed, from nothing."""
     for folder in RUNTIME_FOLDERS:
-        yield from compare(os.path.join(home, folder), runtime_files(folder) if is_needed else {}, SOURCE)
-    yield from compare(os.path.join(home, _FORMER), {}, SOURCE)
+        expected = runtime_files(folder) if is_needed else {}
+        yield from compare(os.path.join(home, folder), expected, SOURCE, "", home)
+    yield from compare(os.path.join(home, _FORMER), {}, SOURCE, "", home)
 
 
 def linked_folders(home: str) -> list[str]:
@@ -57,7 +62,7 @@ def package_files(ops: Iterable[str]) -> Mapping[str, str]:
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
     exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))
     text = Template(template).substitute(imports="\n".join(imports), names="\n".join(exports))
-    return {"__init__.py": with_header(PACKAGE, _SPEC, digest(template), 1, text, _MEND)}
+    return {"__init__.py": with_header(PACKAGE, _SPEC, digest(template), 1, text, "__init__.py", _MEND)}
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -1,7 +1,7 @@
-"""What the last build left, by size, time and inode: a build of unchanged specs reads no more.
+"""What the last build left, by size, times and inode: a build of unchanged specs reads no more.
 
 The stamps lie in `.tritongen/` beside the settings, which keeps itself out of git. Losing them
-costs time and nothing else.
+costs time and nothing else. Where `.tritongen` is a link, into a folder of somebody else's, there are none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Stamps:
         gone = [name for name in self._entries if name not in built and project.covers(name)]
         for name in gone:
             del self._entries[name]
-        if not (self._changed or gone):
+        if not (self._changed or gone) or os.path.islink(self._folder):
             return
         with contextlib.suppress(OSError):  # a read-only checkout builds all the same
             write(self._path, json.dumps({"made_by": self._made_by, "specs": self._entries}))
@@ -56,7 +56,7 @@ class Stamps:
 
     def _load(self) -> dict[str, Any]:
         try:
-            if not os.path.isfile(self._path):
+            if os.path.islink(self._folder) or not os.path.isfile(self._path):
                 return {}
             with open(self._path, encoding="utf-8") as file:
                 stored = json.load(file)
