@@ -259,11 +259,12 @@ ALWAYS: tuple[Path, ...] = ((),)
 
 @dataclass(frozen=True)
 class Value(Hashed):
-    """A named line of the math, with the text that it came from."""
+    """A named line of the math, with the text that it came from; or `why` it is computed, as a comment of kernels."""
 
     name: str
     node: Node
     source: str
+    why: str = ""
 
     def of(self, node: Node) -> Value:
         """The line of another node."""

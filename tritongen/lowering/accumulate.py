@@ -251,8 +251,8 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     )
     return Running(
         states,
-        lambda x: (Line(f"{both} = online_exp({both}, {x}, {finite})"),),
-        (Line(f"{both} = merge_online_exp({both}, {finite})"),),
+        lambda x: (Line(f"{both} = online_exp({both}, {x}, finite={finite})"),),
+        (Line(f"{both} = merge_online_exp({both}, finite={finite})"),),
     )
 
 

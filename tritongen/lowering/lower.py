@@ -151,6 +151,7 @@ class Lowering:
         source = f"{value.name} = {value.source}" if value.source and comment else ""
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
+        source = source or value.why
         if source and lines and shown(source) != shown(lines[-1].text):
             lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(self.path))
         return lines

@@ -126,7 +126,8 @@ class MeansOfRows:
         lse = self.op.value(self.lse).node
         ref = Ref(self.lse, lse.axes, lse.dtype)
         more = applied("add", ref, Constant(1.0, FLOAT))
-        value = Value(self.shift, where_equal(more, ref, Constant(math.inf, FLOAT), ref), "")
+        why = "lse is -inf (a row without keys), or + 1 is lost in it: inf makes exp(s - lse) 0 in the backward."
+        value = Value(self.shift, where_equal(more, ref, Constant(math.inf, FLOAT), ref), "", why)
         self.op = replace(self.op, values=(*self.op.values, value))
 
     def add_factor(self) -> None:

@@ -227,7 +227,7 @@ def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
     inside = [*parts.reads(values, True, False), *parts.reads(values, True, True)]
     inside += parts.finish(set(), "tl.program_id(1) == 0")
-    doc = "Tiles of rows by columns, and each program's share of the sums."
+    doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
     return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
 
 
@@ -247,9 +247,9 @@ def _whole(program: SumsProgram) -> SumsKernel:
     inside = [*parts.reads(values, True, False), *parts.reads(early, True, True), *parts.reads(values, False, True)]
     inside += parts.reduced(first, whole=True)
     again = parts.reads(late, True, True, "evict_first")
-    comment = "Once more, from the cache: what is held until its numbers are known takes registers from the sums."
+    comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
     inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(known)]
-    doc = "Whole rows in a step, and each program's share of the sums."
+    doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
     reads = [*parts.read(early, True, True), *parts.read(values, False, True), *parts.read(late, True, True)]
     names = tuple(tensor.name for tensor in reads)
     return parts.kernel("kernel", doc, before, inside, parts.shares("tl.program_id(0)"), reads=names)
@@ -285,7 +285,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
         inside.append(Line(f"{', '.join(pair)} = {heard}"))
     inside += [*parts.means(reductions), *parts.finish(names, "member == 0")]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
-    doc = "Groups of programs that share rows, a part of the columns each, and each group's share of the sums."
+    doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
     slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
     return parts.kernel(
         "cooperative_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads

@@ -175,7 +175,7 @@ class _Builder(Sums):
         lines = Lines(setup=[*self.bases(), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer, may_swap=True)
         lines.end += self.after()
-        doc = "Tiles of rows by columns, with any strides; or, for split-K, partial sums over `steps` blocks."
+        doc = "One BLOCK_M x BLOCK_N tile per program, any strides; for split-K, a partial sum over `steps` blocks."
         return self.kernel("kernel", doc, self.arguments.strided(), lines)
 
     def read_parts(self) -> list[Line]:
@@ -190,7 +190,7 @@ class _Builder(Sums):
         lines = Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
         lines.loop += self.read_parts()
         lines.end += self.after()
-        doc = "The sums of partial sums of split-K or stream-K, always in the same order, and the epilogue."
+        doc = "Adds up the partial sums of split-K or stream-K, in a fixed order, and computes the epilogue."
         return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines)
 
     def parts(self) -> tuple[Line, ...]:
@@ -203,7 +203,7 @@ class _Builder(Sums):
         return self.kept is None and not self.halved
 
     def shares(self) -> Kernel:
-        doc = "Stream-K: partial sums of the tiles in the tail wave, which are too few for all SMs."
+        doc = "Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."
         return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), self.described(True))
 
     def described(self, knows: bool) -> Lines:
@@ -243,7 +243,7 @@ class _Builder(Sums):
     def descriptors(self) -> Kernel:
         lines = self.described(False)
         lines.end += [*self.missing(), *self.after(True, self.reduces_rows())]
-        doc = "A persistent kernel whose tiles of rows by columns are copied by TMA."
+        doc = "Persistent; loads and stores tiles by TMA."
         return self.kernel("tma_kernel", doc, self.arguments.tma(), lines)
 
     @property

@@ -70,7 +70,7 @@ class RowBuilder(Splits):
             body += lowering.line(value)
         stores = [*self.assembler.stores(r for r in self.op.results if not r.over), *self.barrier()]
         stores += self.assembler.stores(r for r in self.op.results if r.over)
-        doc = "One or several rows per program, each whole in registers."
+        doc = "BLOCK_M rows per program, held in registers."
         return self.assembler.kernel("kernel", doc, setup, [*reads, *body], (), stores, lowering)
 
     def loop(self, passes: list[list[Value]]) -> Kernel:
@@ -92,9 +92,9 @@ class RowBuilder(Splits):
         stores += self.assembler.stores(row_results)
         reads = self.assembler.reads(list(self.op.values), tiles=False)
         setup = [*self.assembler.bases(self.op.results), *reads, *before]
-        doc = "A loop along each row, for rows that do not fit in registers."
+        doc = "Loops along each row, for rows that do not fit in registers."
         if not self.program.maps_back:
-            doc = "A loop along each row; every lane keeps a state of its own, merged at the end."
+            doc = "Loops along each row; each lane accumulates its own columns, and lanes are merged at the end."
         return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
 
     def simple(self, reductions: list[Value]) -> bool:

@@ -206,7 +206,7 @@ class _Sharing(RowBuilder):
         before, ahead, following, inside = (nested(lines) for lines in (before, ahead, following, inside))
         lines = [*before, *ahead, *following, *inside]
         setup = self.assembler.bases(self.op.results)
-        doc = "CTAs that share rows, a part of the columns each, which they hold in registers."
+        doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
         kernel = self.assembler.kernel("cooperative_kernel", doc, setup, lines, (), [], lowering)
         pointers, rest = pointers_of(kernel)
         kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *pointers, *rest))

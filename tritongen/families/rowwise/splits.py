@@ -64,7 +64,7 @@ class Splits(Walks):
         )
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
-        doc = "The first stage for few long rows: each program reduces a part of a row."
+        doc = "First stage for few long rows: each program reduces a part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
         inputs, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*inputs, *part_pointers(states), *SPLITS, *rest))
@@ -79,7 +79,7 @@ class Splits(Walks):
         lines += self.finish(values, known, lowering)
         stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
-        doc = "The second stage for few long rows: merges the parts of each row."
+        doc = "Second stage for few long rows: merges the partial results of each row."
         kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
         used, rest = pointers_of(kernel)
         more = SPLITS if self.counts(reductions) else SPLITS[:1]
@@ -107,7 +107,7 @@ class Splits(Walks):
         numbers = self.finish(needed(others, [r.output.name for r in row_results]), known, lowering)
         numbers += self.assembler.stores(row_results)
         stores = _once(nested(numbers)) if numbers else []
-        doc = "The second stage for few long rows: each program merges the parts of a row, and maps one of them."
+        doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
         kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
         used, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*self.parts(reductions), *used, *SPLITS, *rest))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ...lang.ir import Path, Reduce, Result, Value
 from ...lowering.accumulate import ROW, Running, Span, lane, running, running_exp, running_sum
@@ -41,7 +42,7 @@ class Walks(Rows):
         for value in wanted:
             body += lowering.line(value, comment=bool(value.source))
         body += self.assembler.stores(tile_results)
-        comment = "The columns again, last ones first: those are still in the cache."
+        comment = "Second pass, from the last columns, which are still in L2; no pass follows, hence evict_first."
         return Pass(comment, (), tuple(body), (), backwards=True)
 
     def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
@@ -60,6 +61,9 @@ class Walks(Rows):
             wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
             policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], True, policy, self.first("start"))
+            cached = next((n for n, line in enumerate(body) if "evict_last" in line.text), None)
+            if cached is not None:
+                body[cached] = replace(body[cached], comment="evict_last: another pass reads the columns again.")
             for value in wanted:
                 body += lowering.line(value)
             for value, state in states:

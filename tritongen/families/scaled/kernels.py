@@ -46,7 +46,7 @@ def plan_scaled(program: Program) -> ScaledKernel:
     stays = "Zeros stay, as those of rows that do not count: times an infinity or NaN they would not."
     store = Line(f"tl.store({address}, {scaled}, mask=tile_mask)", stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
-    doc = f"{rows.name} times {factors.name}, in place; rows whose {factors.name} is 1 are left alone."
+    doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
     lowering = Lowering(op, compute, tile.index, tile.size, tile.load, _no_reductions, Choices(op))
     kernel = assembler.kernel("kernel", doc, setup, [], (walk,), [], lowering)
     arguments = (*kernel.arguments, Argument("split_cols", "split_cols"))

@@ -96,7 +96,7 @@ class ScanBuilder(Rows):
         start = self.each(lambda scan, carry: [carry.filled(carry.name, carry.start)])
         walk = self.walk(start, lowering)
         setup = self.setup(self.stored(), self.op.results, lowering)
-        doc = "A loop along each row, which carries what comes before a block into it."
+        doc = "Loops along each row and carries the state of the scan from block to block."
         return self.assembler.kernel("loop_kernel", doc, setup, [], (walk,), [], lowering)
 
     def partial(self) -> Kernel:
@@ -113,7 +113,7 @@ class ScanBuilder(Rows):
             lambda _, carry: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name, _ in carry.starts]
         )
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
-        doc = "The first stage for few long rows: each program finds what a part of a row ends with."
+        doc = "First stage for few long rows: each program computes the final state of its part of a row."
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
         pointers, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*pointers, *self.parts(), *SPLITS, *rest))
@@ -128,7 +128,7 @@ class ScanBuilder(Rows):
             *self.each(self.before),
         ]
         walk = self.walk(start, lowering)
-        doc = "The second stage for few long rows: each program carries what comes before a part of a row into it."
+        doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.stored(), self.op.results, lowering)
         kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), [], lowering)
         pointers, rest = pointers_of(kernel)

@@ -145,7 +145,7 @@ class Blocks:
         first, last = (each.spelled(end, spelled) for end in (self.limits.first, self.limits.last))
         begin = [] if first == "0" else [Line(f"row_begin = tl.minimum({first}, n_cols).to({index})")]
         lines = [*begin, Line(f"row_end = tl.maximum({last}, 0).to({index})")]
-        says = f"A row meets what streams {'from `row_begin` on ' if begin else ''}up to, and without, `row_end`."
+        says = f"Visible columns of a row: [{'row_begin' if begin else 0}, row_end)."
         return [replace(lines[0], comment=says), *lines[1:]]
 
     @property
@@ -186,7 +186,7 @@ class Blocks:
     def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The line that tells the bounds of the runs."""
         if self.tiles is None:
-            return [Line("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Whole blocks need no mask.")]
+            return [Line("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Full blocks need no mask.")]
         some, every = self.tiles.some, self.tiles.every
         ends = [some.first, every.first, every.last, some.last]
         texts = [self.spelled(end, spelled) for end in ends]
@@ -200,7 +200,7 @@ class Blocks:
             texts = ["tl.min(first_met, 0)", first, last, "tl.minimum(tl.max(last_met, 0), end)"]
         texts = texts if len(self.parts) > 2 else texts[2:]
         function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
-        says = "Blocks that are masked away are skipped, and those that are needed as a whole need no mask."
+        says = "Fully masked blocks are skipped; fully visible ones need no mask."
         lines = [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
         if self.gap is not None:
             first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))

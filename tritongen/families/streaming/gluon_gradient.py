@@ -16,6 +16,7 @@ from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
 from ...lowering.lower import Compute, Lowering
 from ...passes.masks.expressions import Number
+from ...passes.masks.tiles import longest
 from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
@@ -333,8 +334,7 @@ class _GradientBuilder(Builder):
         mentioned = [*lines, *([Line(scale)] if scale else [])]
         param_args = param_arguments(op, self.compute, mentioned)
         params = [one.name for one in param_args]
-        signature = [*given.values(), *(["bounds_ptr"] if found else []), *lengths, *steps]
-        signature += [one.spelling for one in param_args]
+        more = [*(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in param_args)]
         casts = [line for line in param_casts(op, self.compute, self.lowering) if line.assigned in params]
         widths = lengths_of_widths(self, mentioned, lengths)
         if widths is None:
@@ -342,7 +342,6 @@ class _GradientBuilder(Builder):
         uniform = [*(line.assigned for line in widths), *params]
         own = [text for name, text in given.items() if name not in described] + ["bounds_ptr"] * bool(found)
         integers = [param.name for param in op.params if param.kind == "int" and param.name in params]
-        last_first = self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0)
 
         def of(name: str) -> str:
             """How many blocks a ring has, and how many groups read each. What is copied is given back soon."""
@@ -366,7 +365,8 @@ class _GradientBuilder(Builder):
             "made_rings": ", ".join(f"ring({name}_desc, {of(name)})" for name in in_rings),
             "sums": [(one.name, one.matrix.name) for one in stream.sums if one.matrix],
             "memory": [*memory.items()],
-            "last_first": last_first,
+            "last_first": self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0),
+            "longest": longest(self.blocks.tiles),
             "heads": ", ".join(heads),
             "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in heads),
             "head": tuple_text([dim.index for dim in dims]),
@@ -391,7 +391,7 @@ class _GradientBuilder(Builder):
             "loop": in_gluon(loop),
             "end": in_gluon(end),
             "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *steps, *uniform]),
-            "signature": ", ".join(signature),
+            "signature": ", ".join([*given.values(), *more]),
             "casts": in_gluon([*widths, *casts]),
             "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
             "kinds": [kinds.get(name, "") for name in tensors],

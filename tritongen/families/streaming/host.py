@@ -13,6 +13,7 @@ from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...emit.stream_configs import Streaming
 from ...lowering.lines import mentions
 from ...lowering.views import Kernel
+from ...passes.masks.tiles import longest
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, multiplied_as, of_bytes, promoted
 from . import partial_sums
@@ -81,6 +82,8 @@ class StreamingModule(Common):
             "partial": self.plan.partial,
             "partial_length": operand(partial_sums.length(stream, partial_sums.in_kernel)),
             "n_parts": len(parts),
+            "longest": longest(blocks.tiles),
+            "rows": stream.rows,
             "skipped": parts.index("skipped") if "skipped" in parts else None,
             "cycle": blocks.cycle is not None,
             "n_turns": self.n_turns,

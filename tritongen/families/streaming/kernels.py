@@ -355,8 +355,8 @@ class Builder(Reads):
 
     def kernel(self, partial: tuple[Line, ...]) -> Kernel:
         streamed, rows = self.stream.streamed, self.stream.rows
-        doc = f"A tile of {rows}, which goes along {streamed} block by block"
-        doc = f"{doc}; or, of a split, along a part of the blocks." if partial else f"{doc}."
+        split = f" (over one split of {streamed} if partial_ptr is given)" if partial else ""
+        doc = f"One BLOCK_M tile of {rows} per program; loops over blocks of {streamed}{split}."
         descriptors = (Argument(f"{name}_desc", DESCRIPTOR) for name in self.described)
         behind = (*((partial_sums.ARGUMENT,) if partial else ()), *descriptors)
         return self.assembled("kernel", doc, ("n_rows", "n_cols"), partial, behind=behind)

@@ -36,7 +36,7 @@ class Reduction(Builder):
                 self.row_sum(value)
         self.after(value for value in values if not is_row_sum(value, self.stream))
         lengths = ("n_cols",) if mentions([*self.lines.setup, *self.lines.end], "n_cols") else ()
-        doc = "The sums of partial sums of a split, always in the same order, and the epilogue."
+        doc = "Adds up the partial sums of the splits, in a fixed order, and computes the epilogue."
         return self.assembled("reduce_kernel", doc, ("n_splits", "n_rows", *lengths), before=(partial_sums.ARGUMENT,))
 
     def merge(self, name: str, address: str) -> None:

@@ -26,7 +26,7 @@ from ...lang.ir import BOOL, Call, Node, Op
 from ..exponentials import resolve
 from .conditions import All, Condition, opposite
 from .cycles import Cycle, Cycles
-from .expressions import FALSE, Expression
+from .expressions import FALSE, Expression, First, Last, parts_of
 from .ranges import NOTHING, Ranges, intersection
 from .reader import Reader
 from .spans import TileSpans
@@ -60,6 +60,17 @@ class Tiles:
     rest: Node | None = None
     empty: Expression = FALSE
     full: Expression = FALSE
+
+
+def longest(tiles: Tiles | None) -> str:
+    """Which tiles have the most blocks under a mask: the "first" or the "last"; "" where no end moves with the rows of
+    the tile, or both do.
+    """
+    if tiles is None:
+        return ""
+    some = tiles.some.first, tiles.some.last
+    begins, ends = (any(isinstance(part, First | Last) for part in parts_of(one)) for one in some)
+    return "" if begins == ends else "first" if begins else "last"
 
 
 def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool = True) -> Tiles:
