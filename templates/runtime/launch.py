@@ -197,6 +197,11 @@ def device_of(tensors: tuple[Any, ...]) -> torch.device:
     raise TypeError("a launch takes a tensor")
 
 
+def has_tensors(args: tuple[Any, ...]) -> bool:
+    """Whether any argument of a launch is a tensor, or a descriptor of one."""
+    return any(isinstance(arg, torch.Tensor) or is_descriptor(arg) for arg in args)
+
+
 def is_descriptor(arg: Any) -> bool:
     """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
     return hasattr(arg, "block_shape")
@@ -394,7 +399,11 @@ def run_stages(
     stages: Sequence[Stage],
     names: Sequence[str] = (),
 ) -> None:
-    """Launch kernels one after another, and cache the launches as `remember` does."""
+    """Launch kernels one after another, and cache the launches as `remember` does.
+
+    A stage of which every tensor is absent stores nothing and is not launched.
+    """
+    stages = [stage for stage in stages if has_tensors(stage.args)]
     if key is None:
         for kernel, grid, args, options, _ in stages:
             run(None, kernel, grid, None, args, **options)

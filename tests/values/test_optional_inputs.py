@@ -114,3 +114,29 @@ def test_positions_in_what_is_left_out(expression: str, shape: tuple[int, int], 
     w = torch.full(shape[1:], DEFAULT, dtype=torch.float64, device=DEVICE)
     keep = torch.zeros((), dtype=torch.bool, device=DEVICE)
     torch.testing.assert_close(operator(x, at), operator(x, at, w, keep), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_split_rows_of_nothing_but_what_is_left_out(on: bool, tmp_path: Path) -> None:
+    """The first stage of long rows has no tensor at all where a flag leaves the sum of what is absent out."""
+    text = """
+        [op]
+        name = "steps"
+
+        [inputs]
+        x = "float[M, N]"
+        w = "float[N] = 1"
+
+        [params]
+        on = false
+
+        [compute]
+        total = "sum(x, M, N)"
+        y = "total + sum(w, N) if on else total"
+
+        [outputs]
+        y = "auto"
+    """
+    operator = built(read_spec("steps.toml", text), tmp_path).steps
+    x = torch.randn(2, 3000, dtype=torch.float64)
+    compare(lambda x: operator(x, on=on), lambda x: x.sum() + (3000.0 if on else 0.0), [x], (), 1e-9)

@@ -198,7 +198,7 @@ def _read_by(op: Op, names: Iterable[str], steps: Sequence[Step]) -> list[Step]:
     return [step for step in steps if not read.isdisjoint(_names(step.op.results))]
 
 
-def _names(results: tuple[Result, ...]) -> list[str]:
+def _names(results: Sequence[Result]) -> list[str]:
     return [result.output.name for result in results]
 
 
@@ -258,7 +258,11 @@ def _sums_in_parts(op: Op, results: Sequence[Result], stream: Stream) -> tuple[O
             rest = tuple(other for other in node.over if other not in over)
             value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=rest))
         values.append(value)
-    return replace(op, values=tuple(values)), tuple(parts)
+    own = {part.name for part in parts}
+    # Sums along one axis are read no more where a sum over both is made at once of what they sum.
+    read = {value.name for value in needed(tuple(values), _names(results))}
+    kept = tuple(value for value in values if value.name in read or value.name not in own)
+    return replace(op, values=kept), tuple(part for part in parts if part.name in read)
 
 
 def _at_once(op: Op, node: Node, stream: Stream) -> Node:
