@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cases.paged_forms import FORM_SIZES, FORMS, MEAN, R, rows_of
+from tests.cases.paged_forms import FORM_SIZES, FORMS, MEAN, QKV, Form, R, rows_of
 from tests.harness.importing import built
 from tests.harness.oracles import compare
 from tritongen.families.streaming.program import StreamingProgram
@@ -313,3 +313,21 @@ def test_forms(name: str, tmp_path: Path, small: Callable[..., None]) -> None:
 def test_booleans_of_pages_are_wide_beside_float64() -> None:
     """Triton 3.6 does not compile them otherwise."""
     assert "key, keep = None, keep.int()" in generate(FORMS["a_mask_of_positions"].spec())["op.py"]
+
+
+def test_a_mask_of_the_table(tmp_path: Path) -> None:
+    """Pages that the table does not have are masked by the table itself, in one kernel."""
+    text = Form(QKV, f"s = where(page >= 0, sum(q * take(k, page, P), D) * 0.25, -inf)\n{MEAN}", softmax_mean).text()
+    spec = read_spec("attend.toml", text)
+    assert isinstance(forward_of(spec).program, StreamingProgram)
+    sizes = FORM_SIZES
+    q = torch.randn(sizes["B"], sizes["G"] * R, sizes["M"], sizes["D"], dtype=torch.float64)
+    k, v = (torch.randn(sizes["P"], sizes["S"], sizes["G"], sizes[axis], dtype=torch.float64) for axis in "DE")
+    page = torch.tensor([[3, 0, -1, 5, -1], [-1, -1, 6, 1, -1]], dtype=torch.int32)
+
+    def of_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, page: torch.Tensor) -> torch.Tensor:
+        scores = q @ rows_of(k, page.clamp(min=0)).mT * 0.25
+        is_there = (page >= 0).repeat_interleave(sizes["S"], 1)[:, None, None]
+        return torch.softmax(scores.masked_fill(~is_there, -torch.inf), -1) @ rows_of(v, page.clamp(min=0))
+
+    compare(built(spec, tmp_path).attend, of_pages, [q, k, v, page], (), 1e-9)

@@ -153,7 +153,7 @@ def pages_of(op: Op) -> Pages | None:
         along = sorted((load for load in others if both & {*load.axes}), key=lambda load: load.name)
         is_whole = frozenset(both) in overs and all(both <= over or not both & over for over in overs)
         is_apart = len(names) == len(found) and not any(load.name in names for load in others)
-        is_plain = not any(load.at or load.name in tables for load in along)
+        is_plain = not any(load.at for load in along)
         if is_whole and is_apart and is_plain and not any(both & {*result.axes} for result in op.results):
             return Pages(page, slot, found, tuple(along))
     return None

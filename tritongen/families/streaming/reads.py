@@ -55,10 +55,11 @@ class Reads(Assembly):
 
     def pages_of_block(self, paged: Paged) -> list[Line]:
         """The lines that look up pages where none has so far: those of the next block are carried by the loop."""
-        if paged.table in self.read:
+        looked_up = f"{paged.table}_at"  # A mask may read the table itself, too.
+        if looked_up in self.read:
             return []
         assert self.pages is not None
-        self.read.add(paged.table)
+        self.read.add(looked_up)
         self.lines.setup.append(pages.head(self.places, paged))
         first, following = (
             pages.numbers(self.places, self.pages, paged, start, *self.blocks.ends)
