@@ -115,6 +115,17 @@ CASES = {
         "total = sum(w * w, N)\ny = x * total + rsqrt(total)",
         lambda x, w: x * (w * w).sum() + torch.rsqrt((w * w).sum()),
     ),
+    "sums_of_two_sorts_of_rows": Case(
+        "x:M, K; w:N, K",
+        "y = sum(x * x, K) + logsumexp(w, K)",
+        lambda x, w: (x * x).sum(1, keepdim=True) + torch.logsumexp(w, 1),
+    ),
+    "mean_of_the_columns_of_a_matmul": Case(
+        "x:M, K; w:N, K; b:N", "y = mean(sum(x * w, K) + b, N)", lambda x, w, b: (x @ w.T + b).mean(1)
+    ),
+    "sums_of_columns_for_each_row": Case(
+        "x:M, K; w:N, K; g:M", "y = x + g * sum(w, N)", lambda x, w, g: x + g[:, None] * w.sum(0)
+    ),
     "variance_of_a_norm": Case(
         "x:M, N",
         "y = var(x * rsqrt(mean(x * x, N) + 0.1), N, correction=0)",

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cases.step_cases import APART, CASES, Case
 from tritongen.families.family import Step
+from tritongen.families.several.cost import repeats_reductions
 from tritongen.families.several.family import Several
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
@@ -35,6 +36,25 @@ def test_sums_of_two_softmaxes_are_left_to_their_maxima() -> None:
     """Both at once would read x once more for each maximum."""
     forward = forward_of(CASES["two_softmaxes"].spec())
     assert len(forward.family.steps(forward.program)) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["sums_of_two_sorts_of_rows", "mean_of_the_columns_of_a_matmul", "sums_of_columns_for_each_row"]
+)
+def test_reductions_are_computed_once(name: str) -> None:
+    """Not for each row of a kernel that has rows along which they do not vary, forward or backward."""
+    spec = CASES[name].spec()
+    forward = forward_of(spec)
+    backward = backward_of(spec, forward)
+    assert backward is not None
+    passes = forward, backward.forward, *backward.plan.steps
+    steps = [step for one in passes for step in one.family.steps(one.program) or (one,)]
+    assert not any(map(repeats_reductions, steps))
+
+
+def test_reductions_of_one_row_are_left_where_storing_them_takes_as_long() -> None:
+    forward = forward_of(Case("x:M, N; v:N", "y = x * softmax(v, N)", lambda x, v: x * v.softmax(0)).spec())
+    assert not forward.family.steps(forward.program)
 
 
 def test_lines_are_kept_apart() -> None:

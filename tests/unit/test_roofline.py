@@ -175,3 +175,23 @@ def test_dtypes_are_those_of_torch() -> None:
             assert f"torch.{resolved(Dtype(kind, (one, two)), known)}" == str(wanted)
     assert resolved(Dtype("float", ("i",), "float"), known) == "float32"
     assert resolved(Dtype("int", ("t",), "sum"), known) == "int64"
+
+
+def test_sums_of_columns_take_as_long_as_their_steps() -> None:
+    """The backward of a mean over the columns of a matmul reads each tensor once, and no column for each row."""
+    found = spec(
+        'x = "float[M, K]"\nw = "float[N, K]"\nb = "float[N]"',
+        'y = "mean(sum(x * w, K) + b, N)"',
+        '[grad]\nwrt = ["x"]',
+    )
+    (sums, scaled) = account_of(found, dict.fromkeys("MNK", 8192), H100).backward
+    assert [tensor.axes for tensor in sums.writes] == [("K",)]
+    assert [tensor.axes for tensor in scaled.writes] == [("M", "K")]
+
+
+def test_what_is_repeated_for_each_row_is_counted_for_each() -> None:
+    found = spec(
+        'x = "float[M, K]"\nw = "float[N, K]"', 'y = "sum(x * x, K) + sum(w * w, K)"', "[schedule]\nfuse = false"
+    )
+    (step,) = account_of(found, dict.fromkeys("MNK", 4096), H100).forward
+    assert step.operations >= 4096**3

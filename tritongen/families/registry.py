@@ -26,7 +26,7 @@ from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
 from .scan.family import SCANS
 from .scatter.family import SCATTER
-from .several.cost import leaves_idle, multiplies_outer, time_of
+from .several.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
 from .several.cut import untaken
 from .several.family import Several
 from .several.parts import APART, Part
@@ -90,8 +90,8 @@ def _part_taken(op: Op, candidates: Families) -> Part:
 
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
     """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
-    one that leaves SMs idle or multiplies factors for each tile anew, or if lines are to be kept apart. The steps are
-    of the families `of_steps`, by default the candidates.
+    one that leaves SMs idle, multiplies factors for each tile anew or reduces again for each row what does not vary
+    along rows, or if lines are to be kept apart. The steps are of the families `of_steps`, by default the candidates.
     """
     op = integers_named(products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op)))))
     candidates = tuple(candidates) or tuple(_FAMILIES)
@@ -104,7 +104,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
             raise _refused(op, of_steps) from None
         return several
     idle = leaves_idle(single)
-    if not idle and not multiplies_outer(single):
+    if not (idle or multiplies_outer(single) or (op.fuse and repeats_reductions(single))):
         return single
     several = _several_of(op, of_steps)
     slower = 1.0 if idle else CLEARLY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
@@ -65,10 +65,25 @@ def plain(op: Op) -> Program | None:
     return Program(op, next(iter(overs), ()))
 
 
-def computed(op: Op) -> list[tuple[str, ...]]:
-    """The axes along which math computes an element each, or reduces one: of each function, reduction and scan."""
+def computed(op: Op, rows: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """The axes along which math computes an element each, or reduces one: of each function, reduction and scan.
+
+    A kernel that goes through `rows` reduces and scans for each of them, also what does not vary along them.
+    """
     nodes = [node for value in op.values for node in value.node.nodes if isinstance(node, Call | Reduce | Scan)]
-    return [(*node.axes, *node.over) if isinstance(node, Reduce) else node.axes for node in nodes]
+    return [gone_through(node, rows) if isinstance(node, Reduce | Scan) else node.axes for node in nodes]
+
+
+def gone_through(node: Reduce | Scan, rows: Sequence[str] = ()) -> tuple[str, ...]:
+    """The axes of a reduction or scan, those over which it goes, and those of the rows for which it is repeated."""
+    over = node.over if isinstance(node, Reduce) else (node.over,)
+    return tuple(dict.fromkeys((*rows, *node.axes, *over)))
+
+
+def repeated(op: Op, rows: Sequence[str]) -> list[Reduce | Scan]:
+    """The reductions and scans that do not vary along all `rows` of a kernel, which computes them again for each."""
+    nodes = (node for value in op.values if rows for node in value.node.nodes if isinstance(node, Reduce | Scan))
+    return [node for node in nodes if not {*rows} <= {*gone_through(node)}]
 
 
 def reduced_sets(op: Op) -> tuple[tuple[str, ...], ...]:

@@ -15,6 +15,7 @@ from ..spec.lengths import LENGTH
 ITEMSIZE = 2
 LAUNCH = 3_000.0
 BANDWIDTH = 3_000.0  # bytes per ns
+CACHED = 5_500.0  # the same of what lies in the L2 cache, where programs of other rows have read it
 RATE = 600_000.0  # floating-point operations of tensor cores per ns
 SCALAR_RATE = 20_000.0  # operations of other math per ns
 # How much longer a matmul takes with a prologue, whose tiles pass through registers, again for each tile of the result.

@@ -10,7 +10,7 @@ from ..autodiff.gradient import Gradient, conditions_named, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
-from ..families.several.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, time_of
+from ..families.several.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
 from ..families.several.stored import as_input, axes_in_order, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
@@ -249,7 +249,7 @@ class Planner:
             return []
         whole = self.restricted(results, 0)
         single = self.found(single_step_of, whole)
-        if single is not None and multiplies_outer(single):
+        if single is not None and (multiplies_outer(single) or repeats_reductions(single)):
             return [self.found(step_of, in_own_dtypes(self.gradient, whole)) or single]
         fills = single is not None and not leaves_idle(single)
         if single is not None and fills and not is_strided(single):
@@ -272,7 +272,10 @@ class Planner:
                 return [several]  # Of which several results may go on from the same values.
         if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
             ops[0] = self.restricted(next(iter(groups.values())), 1)
-        steps = [step or self.found(step_of, op) for step, op in zip(steps, ops, strict=True)]
+        steps = [
+            self.found(step_of, op) if step is None or repeats_reductions(step) else step
+            for step, op in zip(steps, ops, strict=True)
+        ]
         if mistakes := [self.unplanned(op) for step, op in zip(steps, ops, strict=True) if step is None]:
             raise Mistakes(*mistakes)
         return [step for step in steps if step is not None]

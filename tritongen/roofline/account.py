@@ -9,6 +9,7 @@ from typing import Any
 
 from ..emit.registration import autocast_rule
 from ..families.family import Step
+from ..families.several.cost import reducing_rows
 from ..families.stream import StoredScores
 from ..lang.ir import Load, Op, Reduce, Ref, Result
 from ..operator.autograd import autograd_module
@@ -183,7 +184,7 @@ class _Counted:
         flops, peak_seconds = self.matmuls(op)
         moved = sum(tensor.bytes for tensor in (*reads, *writes))
         seconds = max(moved / self.device.bandwidth, peak_seconds)
-        operations = 0 if flops else sum(map(self.elements, computed(op)))  # An instruction for each, at least.
+        operations = 0 if flops else sum(map(self.elements, computed(op, reducing_rows(step))))  # One each, at least.
         computing = 2 * operations / self.device.flops["float32"]  # An FMA counts twice there.
         seconds, operations = (computing, operations) if computing > seconds else (seconds, 0)
         given = {tensor.name for tensor in op.inputs}

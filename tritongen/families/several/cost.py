@@ -11,9 +11,10 @@ from ...lang.ir import Load, Op
 from ...passes.contractions import Contraction
 from ...passes.exponentials import walks
 from ...passes.factors import is_outer
-from ...passes.structure import computed, gathered
+from ...passes.structure import computed, gathered, gone_through, repeated
 from ...passes.times import (
     BANDWIDTH,
+    CACHED,
     ITEMSIZE,
     LAUNCH,
     PROLOGUE,
@@ -43,7 +44,10 @@ def time_of(step: Step) -> float:
     moved = _moved(step, lengths) / BANDWIDTH
     by_tensor_cores = _multiplied(step.op, matmuls, lengths) if matmuls else 0.0
     if not matmuls and not step.family.stream(step.program):
-        moved = max(moved, sum(count(axes, lengths) for axes in computed(step.op)) / SCALAR_RATE)
+        rows = reducing_rows(step)
+        repeats = {(name, gone_through(node, rows)) for node in repeated(step.op, rows) for name in node.reads}
+        again = sum(stored(axes, lengths) for _, axes in repeats) / CACHED
+        moved = max(moved, again, sum(count(axes, lengths) for axes in computed(step.op, rows)) / SCALAR_RATE)
     return kernel(moved, by_tensor_cores)
 
 
@@ -77,6 +81,20 @@ def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
     """The bytes read of an input, of which `take` reads at most one element per index."""
     whole = stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
     return min(whole, sum(stored(load.axes, lengths) for load in loads)) if loads else whole
+
+
+def reducing_rows(step: Step) -> tuple[str, ...]:
+    """The axes of the rows, each of which a kernel reduces or scans; none if it does neither, but for matmuls."""
+    program = step.program
+    if not program.over or step.family.matmuls(program) or step.family.stream(program) or step.family.steps(program):
+        return ()
+    found = {axis for value in step.op.values for axis in value.node.axes}
+    return tuple(axis for axis in step.op.axes if axis in found and axis not in program.over)
+
+
+def repeats_reductions(step: Step) -> bool:
+    """Whether a reduction does not vary along all rows of its kernel, which computes it again for each."""
+    return bool(repeated(step.op, reducing_rows(step)))
 
 
 def is_strided(step: Step) -> bool:
