@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluated import Evaluated
-from importing import built, runtime_module
 
+from tests.harness.importing import built, runtime_module
+from tests.random.evaluated import Evaluated
 from tritongen.spec.read import read_spec
 
 LENGTHS = {"M": 5, "N": 7, "K": 6, "E": 4}

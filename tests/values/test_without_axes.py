@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from importing import built
 
+from tests.harness.importing import built
 from tritongen.spec.read import read_spec
 
 SPEC = """
