@@ -217,14 +217,15 @@ def explain(code: str | None) -> int:
 
 @cli.command()
 def init() -> int:
-    """Start a project here: settings, and a first spec."""
+    """Start a project here: settings, a first spec, and the schema of specs for editors."""
     from .project.settings import FILE
-    from .project.starters import SETTINGS, starter
+    from .project.starters import SCHEMA, SETTINGS, starter
 
     example = os.path.join("specs", "rms_norm.toml")
     for path, text in (
         (FILE, SETTINGS),
         (example, starter("rms_norm", "rowwise", "Root-mean-square normalisation over the last axis.")),
+        (os.path.join("specs", SCHEMA), _schema_text()),
     ):
         if os.path.exists(path):
             click.echo(f"kept {path}")
@@ -238,7 +239,7 @@ def init() -> int:
 @click.argument("name")
 @click.option(
     "--family",
-    type=click.Choice(["elementwise", "reduction", "rowwise"]),
+    type=click.Choice(["elementwise", "reduction", "rowwise", "matmul", "attention"]),
     default="elementwise",
     help="The kind of math that the first version has.",
 )
@@ -246,19 +247,20 @@ def new(name: str, family: str) -> int:
     """Write a first version of a spec called NAME."""
     from .diagnostics.report import Mistakes
     from .project.settings import find_settings
-    from .project.starters import starter
+    from .project.starters import SCHEMA, starter
     from .spec.read import read_spec
     from .spec.toml import BadToml
 
-    text = starter(name, family)
+    settings = find_settings(os.getcwd())
+    folder = os.path.join(settings.root, settings.specs[0])
+    text = starter(name, family, has_schema=os.path.exists(os.path.join(folder, SCHEMA)))
     try:
         read_spec(name, text)
     except BadToml:
         raise click.UsageError(f"{name!r} cannot be a name") from None
     except Mistakes as error:
         raise click.UsageError(str(error)) from None
-    settings = find_settings(os.getcwd())
-    path = os.path.join(settings.root, settings.specs[0], f"{name}.toml")
+    path = os.path.join(folder, f"{name}.toml")
     if os.path.exists(path):
         raise click.UsageError(f"{os.path.relpath(path)} exists already")
     _create(os.path.relpath(path), text)
@@ -268,11 +270,7 @@ def new(name: str, family: str) -> int:
 @cli.command()
 def schema() -> int:
     """Print the JSON Schema of a spec, for editors."""
-    import json
-
-    from .spec.schema import schema as spec_schema
-
-    click.echo(json.dumps(spec_schema(), indent=2))
+    click.echo(_schema_text(), nl=False)
     return CLEAN
 
 
@@ -371,6 +369,14 @@ def _create(path: str, text: str) -> None:
     with naming(path), open(path, "x", encoding="utf-8", newline="\n") as file:
         file.write(text)
     click.echo(f"wrote {path}")
+
+
+def _schema_text() -> str:
+    import json
+
+    from .spec.schema import schema as spec_schema
+
+    return json.dumps(spec_schema(), indent=2) + "\n"
 
 
 def _watch(results: Iterator[_T], total: int) -> Iterator[_T]:

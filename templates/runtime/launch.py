@@ -50,6 +50,23 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
     return contextlib.nullcontext()
 
 
+def check_gpu(kernel: Any, device: torch.device) -> None:
+    """Refuse to launch without a GPU, of which Triton says "0 active drivers". Interpreted kernels need none."""
+    compiled = (kernel, getattr(kernel, "fn", None))  # The second one is autotuned.
+    if (
+        device.type == "cpu"
+        and any(isinstance(one, triton.JITFunction) for one in compiled)
+        and not torch.compiler.is_compiling()
+    ):
+        try:
+            triton.runtime.driver.active.get_current_device()
+        except RuntimeError:
+            raise RuntimeError(
+                "there is no GPU: to run kernels in Triton's interpreter, which is slow, set the environment variable "
+                "TRITON_INTERPRET=1 before triton is imported"
+            ) from None
+
+
 class Launches:
     """A cache of the launches of earlier calls. Triton's launcher finds the compiled kernel of its arguments anew in
     every launch, which takes longer than the launch itself.
@@ -143,6 +160,7 @@ def run(
         options |= {**config.kwargs, "num_warps": config.num_warps}
     options = compiled_right(options)
     device = device_of(tensors)
+    check_gpu(kernel, device)
     with on_device(device):
         own = (made(),) if made else ()
         compiled = kernel[grid](*own, *tensors, *sizes, *params, **options)
@@ -312,6 +330,7 @@ def run_named(
     Its first tensors are called by `names`, and the other arguments by their own names.
     """
     options = compiled_right(options)
+    check_gpu(kernel, device_of(args))
     with on_device(device_of(args)):
         compiled = kernel[grid](*args, **options)
     if compiled is None or not is_replayed(device_of(args)):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
 import pytest
 
 from tritongen import __version__, cli
@@ -15,6 +16,7 @@ from tritongen.diagnostics.codes import CODES
 from tritongen.operator.compile import check
 from tritongen.project import render
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
+from tritongen.project.starters import STARTERS
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
@@ -150,16 +152,46 @@ def test_bad_usage() -> None:
     assert run("--help") == 0
 
 
-@pytest.mark.parametrize("family", ["elementwise", "reduction", "rowwise"])
+@pytest.mark.parametrize("family", STARTERS)
 def test_a_new_spec_speaks_of_its_operator(project: Path, family: str) -> None:
     """It is no ReLU, say, only because it begins as one."""
     (project / "tritongen.toml").touch()
     assert run("new", "my_loss", "--family", family) == 0
     text = (project / "specs" / "my_loss.toml").read_text()
+    assert text.startswith("[op]")  # There is no schema to point to.
     spec = read_spec("my_loss.toml", text)
     assert spec.name == "my_loss"
     assert spec.summary.startswith("What my_loss computes: for a start, a ")
     check(spec)
+
+
+def test_new_knows_each_starter() -> None:
+    (option,) = (one for one in cli.cli.commands["new"].params if one.name == "family")
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == list(STARTERS)
+
+
+def test_starters_name_their_schema(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For editors: the line leads from the spec to what `tritongen schema` prints."""
+    run("init")
+    run("new", "my_linear", "--family", "matmul")
+    for name in ("rms_norm", "my_linear"):
+        path = project / "specs" / f"{name}.toml"
+        directive, place = path.read_text().splitlines()[0].split(" ")
+        assert directive == "#:schema"
+        capsys.readouterr()
+        run("schema")
+        assert (path.parent / place).read_text() == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete(shell: str) -> None:
+    """As the guide says."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "_TRITONGEN_COMPLETE": f"{shell}_source"}
+    program = "from tritongen.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert "_TRITONGEN_COMPLETE" in done.stdout
+    assert done.returncode == 0 or "Bash version" in done.stderr
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,9 +327,7 @@ def test_every_code_is_explained() -> None:
 
 
 def test_wheels_have_every_package() -> None:
-    """Setuptools takes the packages that are listed, and a checkout works without a list."""
-    import tomllib
-
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tritongen").rglob("*.py")}
-    assert set(listed) == {".".join(folder.parts) for folder in folders} | {"tritongen._templates"}
+    """Setuptools looks for them, and finds folders that have an __init__.py."""
+    folders = {path.parent for path in (ROOT / "tritongen").rglob("*.py")}
+    assert not [folder for folder in folders if not (folder / "__init__.py").exists()]
+    assert (ROOT / "tritongen" / "py.typed").exists()

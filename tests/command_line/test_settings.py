@@ -23,6 +23,22 @@ def test_wrong_settings(project: Project) -> None:
         project.build("specs/two.toml")
 
 
+def test_settings_in_two_files(project: Project) -> None:
+    """None of them is ignored in silence, as those of pyproject.toml would be beside what `init` writes."""
+    project.spec("one")
+    pyproject = project.root / "pyproject.toml"
+    for other in ('[project]\nname = "tritongen"\n', "tritongen = \n", "tool = 'tritongen'\n"):
+        pyproject.write_text(other)
+        project.build()
+    pyproject.write_text('[project]\nname = "x"\n[tool.tritongen]\nout = "kernels"\n')
+    with pytest.raises(
+        Rejected, match=r"pyproject\.toml:3:\d+: error TG804: \[tool\.tritongen\] has settings(.|\n)*help: "
+    ):
+        project.build()
+    (project.root / "tritongen.toml").unlink()
+    assert "kernels/one/kernels.py" in project.build().written
+
+
 def test_settings_are_found_from_the_spec(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = project.spec("one")
     (project.root / "elsewhere").mkdir()

@@ -97,6 +97,21 @@ def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path)
     assert f"{name}._runtime.launch" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("name", ["softmax", "matmul", "sum"])
+@pytest.mark.parametrize("autotune", [False, True])
+def test_without_a_gpu_it_is_said_what_to_set(name: str, autotune: bool, tmp_path: Path) -> None:
+    """Triton says "0 active drivers"."""
+    path = Path(__file__).parents[2] / "specs" / f"{name}.toml"
+    schedule = "\n[schedule]\nautotune = true\n" if autotune else ""
+    written(read_spec(path.name, path.read_text(encoding="utf-8") + schedule), tmp_path)
+    program = f"import torch; from {name} import {name}; {name}(*[torch.ones(4, 4)] * {1 + (name == 'matmul')})"
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert "RuntimeError: there is no GPU" in done.stderr
+    assert "set the environment variable TRITON_INTERPRET=1" in done.stderr
+
+
 def test_device_functions_have_names_of_their_own() -> None:
     """Kernels import them by these, from whichever module has one."""
     names = [name for module in (*DEVICE_MODULES, "rings") for name in device_names(module)]

@@ -186,6 +186,15 @@ _SETTINGS = (
         that are found upward from here, or `specs/` in the current folder.
         """,
     ),
+    row(
+        "TG804",
+        "settings in two files",
+        """
+        `tritongen.toml`, which `tritongen init` writes, and [tool.tritongen] of the `pyproject.toml` in the
+        same folder both have settings. Keep one of them. Of settings in several folders, those nearest
+        to a spec hold.
+        """,
+    ),
 )
 
 _TABLES = (STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS)

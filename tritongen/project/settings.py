@@ -148,11 +148,31 @@ class _Finder:
         return self._known[folder]
 
     def _read(self, folder: str) -> Settings | None:
-        path = os.path.join(folder, FILE)
+        path, other = os.path.join(folder, FILE), os.path.join(folder, PYPROJECT)
         if os.path.isfile(path):
+            if os.path.isfile(other):
+                _check_alone(other)
             return _parse(folder, path, ())
-        path = os.path.join(folder, PYPROJECT)
-        return _parse(folder, path, ("tool", "tritongen")) if os.path.isfile(path) else None
+        return _parse(folder, other, ("tool", "tritongen")) if os.path.isfile(other) else None
+
+
+def _check_alone(path: str) -> None:
+    """Raises `Rejected` where a pyproject.toml has settings, beside a file of settings."""
+    import tomllib
+
+    from ..resources import read_text
+
+    try:
+        text = read_text(path)
+        table = tomllib.loads(text).get("tool", {}).get("tritongen") if "tritongen" in text else None
+    except (ValueError, AttributeError):  # Not ours to say what is wrong with it.
+        return
+    if table is not None:
+        from ..diagnostics.locate import locate
+
+        message = f"[tool.tritongen] has settings, and so has {FILE} beside it"
+        hint = f"keep one of them: move the settings of {FILE} here and remove it, or remove this table"
+        raise Rejected(locate(shown_path(path), text, [Mistake("TG804", message, ("tool", "tritongen"), hint=hint)]))
 
 
 def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:

@@ -71,15 +71,80 @@ y = "x"
 torch = "torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)"
 """
 
+_MATMUL = """\
+[op]
+name = "{name}"
+summary = "{summary}"
+
+[types]                      # of one dtype, whichever it is
+T = "float"
+
+[inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
+x = "T[..., K]"
+weight = "T[N, K]"
+bias = "T[N] = 0"            # may be left out
+
+[compute]                    # a sum of products is a matmul; what follows is in the same kernel
+y = "relu(sum(x * weight, K) + bias)"
+
+[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
+y = "x"
+
+[grad]                       # by which inputs there are gradients
+wrt = ["x", "weight", "bias"]
+
+[reference]                  # an independent oracle, for the emitted tests only
+torch = "torch.relu(torch.nn.functional.linear(x, weight, bias))"
+"""
+
+_ATTENTION = """\
+[op]
+name = "{name}"
+summary = "{summary}"
+
+[types]                      # of one dtype, whichever it is
+T = "float"
+
+[inputs]                     # queries M, keys and values N; `...` is any number of leading axes
+q = "T[..., M, D]"
+k = "T[..., N, D]"
+v = "T[..., N, E]"
+
+[params]                     # scalars; they become keyword arguments
+scale = {{ type = "float" }}
+
+[compute]                    # one kernel, which stores no scores, whatever their math
+s = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"
+o = "sum(softmax(s, N) * v, N)"
+
+[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
+o = "q"
+
+[grad]                       # by which inputs there are gradients
+wrt = ["q", "k", "v"]
+
+[reference]                  # an independent oracle, for the emitted tests only
+torch = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)"
+"""
+
+# What editors complete and check specs by: beside them, where `init` writes it.
+SCHEMA = "spec.schema.json"
+_SCHEMA_LINE = f"#:schema ./{SCHEMA}\n"
+
 STARTERS = {
     "elementwise": (_ELEMENTWISE, "a ReLU with a slope for negative values"),
     "reduction": (_REDUCTION, "a sum of squares over the last axis"),
     "rowwise": (_ROWWISE, "a root-mean-square normalisation over the last axis"),
+    "matmul": (_MATMUL, "a linear layer and a ReLU"),
+    "attention": (_ATTENTION, "a causal attention"),
 }
 
 
-def starter(name: str, family: str, summary: str = "") -> str:
-    """The text of a spec to start from, whose summary says of what is new what it starts as."""
+def starter(name: str, family: str, summary: str = "", has_schema: bool = True) -> str:
+    """The text of a spec to start from, whose summary says of what is new what it starts as.
+
+    Its first line has editors look for the schema beside it.
+    """
     text, does = STARTERS[family]
     summary = summary or f"What {name} computes: for a start, {does}."
-    return text.format(name=name, summary=summary)
+    return (_SCHEMA_LINE if has_schema else "") + text.format(name=name, summary=summary)
