@@ -242,7 +242,7 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("family", FLAGS)
-@pytest.mark.parametrize("name", ["kernels", "launch", "tensors", "grid", "debug", "num_warps"])
+@pytest.mark.parametrize("name", ["kernels", "launch", "tensors", "grid", "debug", "num_warps", "self"])
 def test_flags_are_passed_to_kernels_by_any_name(family: str, name: str, tmp_path: Path) -> None:
     """op.py passes them by the names that kernels.py has them by, whichever of the two has another use for the name."""
     inputs, math = FLAGS[family]

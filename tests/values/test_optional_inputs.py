@@ -140,3 +140,29 @@ def test_split_rows_of_nothing_but_what_is_left_out(on: bool, tmp_path: Path) ->
     operator = built(read_spec("steps.toml", text), tmp_path).steps
     x = torch.randn(2, 3000, dtype=torch.float64)
     compare(lambda x: operator(x, on=on), lambda x: x.sum() + (3000.0 if on else 0.0), [x], (), 1e-9)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "left_out"])
+def test_a_gradient_that_is_cast_to_what_inputs_promote_to(given: bool, tmp_path: Path) -> None:
+    """Of inputs that may each have a dtype of their own, one that is left out has none."""
+    text = """
+[op]
+name = "scaled"
+[inputs]
+x = "float[M, K]"
+w = "float[K, N]"
+c = "float[K] = 2"
+[compute]
+y = "sum(x * (w * c), K)"
+[outputs]
+y = "auto"
+[grad]
+wrt = ["x", "w", "c"]
+"""
+    draw = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in ((5, 4), (4, 3), (4,))]
+    operator = built(read_spec("scaled.toml", text), tmp_path).scaled
+    if given:
+        compare(operator, lambda x, w, c: (x * c) @ w, tensors, range(3), 1e-9)
+    else:
+        compare(operator, lambda x, w: (x * 2) @ w, tensors[:2], range(2), 1e-9)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.cases.step_case import rms
 from tests.cases.step_cases import CASES, Case
 from tests.harness.importing import built
 from tests.harness.oracles import DEVICE, compare
@@ -276,3 +277,13 @@ def test_errors_of_steps_name_the_operator(shape: tuple[int, int], tmp_path: Pat
     case = Case("x:M, N", "a = max(x, M)\nb = x - a\ny = max(b, N)\nz = max(b, M)", torch.relu, "y z")
     with pytest.raises(ValueError, match=r"^steps: max has no value over an empty axis"):
         built(case.spec(), tmp_path).steps(torch.empty(shape))
+
+
+def test_a_maximum_whose_elements_a_gradient_looks_for_line_by_line(tmp_path: Path) -> None:
+    case = Case(
+        "x:M, K; w:K, N",
+        "h = sum(x * w, K)\nn = h * rsqrt(mean(h * h, N) + 1e-6)\ny = max(n, M)",
+        lambda x, w: rms(x @ w).amax(0),
+        schedule="fuse = false",
+    )
+    compare(built(case.spec(), tmp_path).steps, case.torch, case.tensors(torch.float64), range(2), 1e-9)

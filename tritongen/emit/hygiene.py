@@ -30,7 +30,7 @@ LAUNCH = frozenset(
     " enable_reflect_ftz extern_libs fpsan_homomorphic_casts grid instrumentation_mode ir_override kpack"
     " launch_cooperative_grid launch_pdl llvm_fn_attrs matrix_instr_nonkdim max_num_imprecise_acc_default"
     " maxnreg min_shared_mem num_ctas num_stages num_warps options params ptx_options ptx_version sanitize_overflow"
-    " sched4reg schedule_hint specialization specialize_impl stream supported_fp8_dtypes warmup warp_size"
+    " sched4reg schedule_hint self specialization specialize_impl stream supported_fp8_dtypes warmup warp_size"
     " waves_per_eu wgp_cu_mode".split()
 )
 _TOKEN = re.compile(

@@ -148,6 +148,9 @@ def _depth(tree: ast.AST) -> int:
     deepest, left = 0, [(tree, 1)]
     while left:
         part, depth = left.pop()
+        # `a or b or c` is one node of Python's with all of its terms, and one for each operator of ours.
+        depth += len(part.values) - 2 if isinstance(part, ast.BoolOp) else 0
+        depth += len(part.ops) - 1 if isinstance(part, ast.Compare) else 0
         deepest = max(deepest, depth)
         left += [(child, depth + 1) for child in ast.iter_child_nodes(part)]
     return deepest

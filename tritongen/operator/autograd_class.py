@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..lang.ir import Dtype, Op
 from ..lang.names import shown
 from ..lowering.lines import Line
 from ..plan.backward import Backward
-from ..spec.types import BATCH
+from ..spec.types import BATCH, Input
 
 
 def class_view(backward: Backward, namespace: str, saves: bool) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     together: set[str] = set()  # results that come with others, whether or not they are asked for
     for name, (seed, dtype) in backward.plan.converted.items():
         condition = _needed(backward, name, inputs)
-        lines += [f"{name} = None", f"if {condition}:", f"    {name} = {seed}.to({_dtype_text(dtype, inputs)})"]
+        lines += [f"{name} = None", f"if {condition}:", f"    {name} = {seed}.to({_dtype_text(dtype, op.inputs)})"]
     for step in backward.plan.steps:
         names = [result.output.name for result in step.op.results]
         needed = {own: _needed(backward, own, inputs) for own in names}
@@ -213,9 +213,13 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
     return lines, any("needs[" in line for line in lines)
 
 
-def _dtype_text(dtype: Dtype, inputs: list[str]) -> str:
-    leaves = [f"ctx.{leaf}_dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.of]
-    return leaves[0] if len(leaves) == 1 else f"dtypes.promote({', '.join(leaves)})"
+def _dtype_text(dtype: Dtype, inputs: Sequence[Input]) -> str:
+    """The dtype, by what the context keeps: None as the dtype of an input that was left out."""
+    optional = {tensor.name: tensor.default is not None for tensor in inputs}
+    kept = {leaf: f"ctx.{leaf}_dtype" for leaf in dtype.of if leaf in optional}
+    absent = {leaf: f"*(() if {text} is None else ({text},))" for leaf, text in kept.items() if optional[leaf]}
+    leaves = [{**kept, **absent}.get(leaf, f"torch.{leaf}") for leaf in dtype.of]
+    return leaves[0] if len(leaves) == 1 and not absent else f"dtypes.promote({', '.join(leaves)})"
 
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:

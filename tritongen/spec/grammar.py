@@ -263,8 +263,10 @@ class _Parser:
             return None
         self._at += 1
         token = self.next("a length")
-        if not token.text.isdigit():
+        if not re.fullmatch("[0-9]+", token.text):
             self.fail("TG126", f"the length of an axis cannot be '{token.text}'", token)
+        if len(token.text) > 20:
+            self.fail("TG126", "the length of an axis must fit in 32 bits", token)
         size = int(token.text)
         if not 1 <= size < 2**31:
             must = "be at least 1" if size < 1 else "fit in 32 bits"

@@ -49,6 +49,10 @@ def parse_toml(text: str) -> Table:
         message = _TUPLE.sub(lambda keys: ".".join(re.findall(r"'([^']*)'", keys[0])), message)
         message = message[:1].lower() + message[1:]
         raise BadToml(message, int(line), int(column), hint) from None
+    except ValueError:  # Of Python, which converts no more digits.
+        start = next((found.start() for found in re.finditer(r"[+-]?[0-9][0-9_]{4000,}", text)), 0)
+        line, before = text.count("\n", 0, start) + 1, text[:start].rpartition("\n")[2]
+        raise BadToml("a number of too many digits", line, len(before) + 1, "numbers fit in 64 bits") from None
     except RecursionError:
         raise BadToml("nested too deep", 1, 1) from None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...lang.ir import Op, Result, Value
+from ...lang.ir import Op, Ref, Result, Value
 from ...lang.rewrite import as_loads
 from ...lang.unparse import spelled
 from ...spec.types import FLOATS, Input
@@ -40,6 +40,7 @@ def part_of(whole: Op, values: tuple[Value, ...], own: frozenset[str], targets: 
     kept = tuple([_spelled(value, _some(names, value.node.references), value.name in own) for value in values])
     known = {value.name for value in kept}
     kept += tuple([Value(one.output.name, one.node, "") for one in targets if one.output.name not in known])
+    targets = tuple([_read_elsewhere(one) if _value_name(one) in names else one for one in targets])
     stored = tuple(as_input(whole, result) for _, result in reads)
     part = restricted(
         replace(whole, inputs=(*whole.inputs, *stored), values=kept), targets, f"_{targets[0].output.name}"
@@ -48,6 +49,15 @@ def part_of(whole: Op, values: tuple[Value, ...], own: frozenset[str], targets: 
     inputs = (*_telling(whole, part.inputs), *part.inputs)
     inputs += tuple(_cast_to(whole, inputs, part.values, told))
     return _in_own_types(whole, part, inputs, told)
+
+
+def _value_name(target: Result) -> str:
+    return target.node.name if isinstance(target.node, Ref) else ""
+
+
+def _read_elsewhere(target: Result) -> Result:
+    """A result that is another name for what a step reads: it is the value of its own name."""
+    return replace(target, node=Ref(target.output.name, target.node.axes, target.node.dtype))
 
 
 def _some(names: Mapping[str, str], keys: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
