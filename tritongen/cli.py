@@ -104,6 +104,7 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
             specs=built.specs,
             written=built.written,
             removed=built.removed,
+            shared=built.shared,
         )
     else:
         _tell(built.refused, form)
@@ -325,6 +326,8 @@ def _summarise_build(built: Built) -> None:
     for what, paths in (("wrote", built.written), ("removed", built.removed)):
         for folder, names in _by_folder(paths).items():
             click.echo(f"{what} {folder}/ ({', '.join(names)})")
+    for news in built.shared:
+        click.echo(_shortened(news))
     specs = _count(built.specs, "spec")
     if built.refused:
         click.echo(f"{specs}: nothing was written", err=True)
@@ -337,6 +340,12 @@ def _summarise_build(built: Built) -> None:
         click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
         if spec:
             click.echo(f"see {folder}/kernels.py, which is made of {spec}; its tests and benchmark are beside it")
+
+
+def _shortened(text: str, names: int = 8) -> str:
+    """A list that is cut where it gets long."""
+    first, left = text.split(", ")[:names], text.count(", ") + 1 - names
+    return ", ".join(first) + (f", and {left} more" if left > 0 else "")
 
 
 def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:

@@ -1,6 +1,5 @@
 """Launches of kernels that hold a tile of rows and stream another axis, like attention."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -50,6 +49,24 @@ class Gluon(NamedTuple):
         """Whether a block has the scores of a gradient as well."""
         return self.matmuls[0] > 1
 
+    def launch(
+        self,
+        key: launch.Key | None,
+        matrix: torch.Tensor,
+        widths: tuple[int, ...],
+        lengths: tuple[int, int, int],
+        in_group: int | None,
+        args: launch.Args,
+    ) -> bool:
+        """Launch it in place of the plain kernel; False if the device or the tensors do not allow it."""
+        if not streaming_heuristics.use_gluon(
+            matrix.device, matrix.dtype, lengths, widths, self.is_gradient
+        ):
+            return False
+        from . import streaming_gluon  # Gluon is imported where it is launched.
+
+        return streaming_gluon.run(key, self, lengths, in_group, args)
+
 
 def sizes(
     *,
@@ -95,7 +112,7 @@ def run(
     split: Split | None = None,
     in_group: int | None = None,
     blocks: streaming_tma.Blocks | None = None,
-    gluon: Gluon | None = None,
+    gluon: Any = None,
     across: bool = False,
     search: bool = False,
 ) -> None:
@@ -114,7 +131,7 @@ def run(
         in_group: the number of adjacent heads that share the streamed matrices, and whose rows may share a tile; None
             for kernels without groups.
         blocks: the streamed matrices whose blocks are read by TMA if the device and the tensors allow it.
-        gluon: the kernel that is launched instead if the device and the tensors allow it.
+        gluon: a `Gluon`, which is launched instead if the device and the tensors allow it.
         across: whether a program takes a single block of the axis that is streamed otherwise.
         search: whether tiles of the plain kernel are timed at the first call of a size, rather than chosen by rule.
     """
@@ -135,12 +152,8 @@ def run(
     tiling = _tiling(table, lengths, read, in_group, splits)
     if gluon is not None and tiling.n_splits == 1 and not tiling.packs:
         widths = tile_widths + block_widths
-        if streaming_heuristics.use_gluon(
-            matrix.device, matrix.dtype, lengths, widths, gluon.is_gradient
-        ):
-            launches = importlib.import_module(".streaming_gluon", __package__)
-            if launches.run(key, gluon, lengths, in_group, args):
-                return
+        if gluon.launch(key, matrix, widths, lengths, in_group, args):
+            return
     rest = kernel, lengths, args, constants, split, blocks, dims, across
     if search:
         lines = (in_group or 1) * n_rows

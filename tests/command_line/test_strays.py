@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.projects import FILES, SHARED, Project, fake
+from tests.harness.projects import FILES, SHARED, Project, edit, fake
 from tritongen import cli
 from tritongen.diagnostics.report import Rejected
 from tritongen.project import render
@@ -82,7 +82,7 @@ def test_a_runtime_that_changes_takes_the_other_project_with_it(two: tuple[Proje
     two[0].spec("one")
     two[1].spec("other")
     built("A/specs", "B/specs")
-    Path("out/_runtime/launch.py").unlink()
+    edit(Path("out/_runtime/launch.py"), "# templates ", "# templates 0")
     assert built("A/specs").specs == 2
 
 

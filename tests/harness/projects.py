@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tritongen.diagnostics.report import Mistake, Mistakes
 from tritongen.project.build import Built, build, check
-from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
+from tritongen.project.runtime import RUNTIME_FOLDERS, needs_of, shared_files
 from tritongen.spec.types import Spec
 
 SPEC = """\
@@ -22,8 +22,6 @@ y = "{expression}"
 y = "x"
 """
 FILES = ["__init__.py", "configs.py", "kernels.py"]
-RUNTIME = sorted(f"{folder}/{name}" for folder in RUNTIME_FOLDERS for name in runtime_files(folder))
-SHARED = ["__init__.py", *RUNTIME]  # what a tree has besides its operators
 
 
 def fake(spec: Spec, runtime: str) -> Mapping[str, str]:
@@ -32,10 +30,21 @@ def fake(spec: Spec, runtime: str) -> Mapping[str, str]:
     if expression == "wrong":
         raise Mistakes(Mistake("TG201", "this is wrong", ("compute", "y"), 0, 5))
     return {
-        "__init__.py": f'"""{spec.name}"""\n',
+        "__init__.py": f'"""{spec.name}"""\n' + USES.format(runtime=runtime),
         "kernels.py": f"import os\nEXPRESSION = '{expression}'\n",
         "configs.py": "CONFIGS = ( 1,2 )\n",
     }
+
+
+USES = """
+from {runtime} import _testing
+from {runtime}_runtime import gemm, launch, math, tma
+
+USED = (gemm.gemm, launch.run, math.remainder_int, tma.aligned, _testing.Input)
+"""
+SHARED_FILES = shared_files(needs_of([USES.format(runtime="..")]))
+RUNTIME = sorted(f"{folder}/{name}" for folder in RUNTIME_FOLDERS for name in SHARED_FILES[folder])
+SHARED = ["__init__.py", *RUNTIME]  # what a tree has besides its operators
 
 
 def old(spec: Spec, runtime: str) -> Mapping[str, str]:

@@ -7,17 +7,20 @@ are never half-way to each other because of one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..diagnostics.locate import locate
 from ..diagnostics.report import Diagnostic, Mistake, Rejected, in_order
 from ..resources import digest, in_checkout, read_text
-from .runtime import PACKAGE, SOURCE, compare_runtime, linked_folders, package_files
+from .runtime import changed_definitions, is_of_this_version, needs_in, package_files
 from .settings import Project, Source, find_projects, shown_path
+from .sharing import LINKED, homes_of, needs_on_disk, runtime_changes
 from .stamps import Stamps
 from .tree import (
+    PACKAGE,
+    SHARED,
     TEMPORARY,
     Change,
     Header,
@@ -25,7 +28,6 @@ from .tree import (
     body_of,
     compare,
     folders_of_others,
-    has_runtime,
     is_of_another_version,
     is_ours_or_missing,
     listing,
@@ -54,9 +56,9 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
 }
 # Of files that no spec makes: those of the runtime, and the package that exports the operators.
 _SHARED: dict[str, dict[Kind, str]] = {
-    SOURCE: {
+    SHARED: {
         "missing": "missing: operators import this part of the runtime",
-        "stale": "stale: this version of tritongen writes another runtime",
+        "stale": "stale: it holds something else than what operators use of it",
         "extra": "extra: no operator imports this part of a runtime any more",
         "edited": "edited by hand since tritongen wrote it",
         "foreign": "not generated, but where tritongen puts a part of its runtime",
@@ -68,7 +70,6 @@ _SHARED: dict[str, dict[Kind, str]] = {
         "edited": "edited by hand since tritongen wrote it",
     },
 }
-_LINKED = "is a symbolic link, so its files would be another folder's"
 _FORCE_HINT = "move the change into the spec or the file elsewhere, or build with --force"
 _SHARED_HINT = "move the file elsewhere, or build with --force"
 _STRAY_HINT = "if it is a copy, move it out of the generated folder, or remove it"
@@ -84,6 +85,7 @@ class Built:
     specs: int = 0
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()  # what became of runtimes: "generated/_runtime: + reduce.nan_max"
     refused: tuple[Diagnostic, ...] = ()
     strays: tuple[Diagnostic, ...] = ()
     example: tuple[str, str] = field(default=("", ""), compare=False)
@@ -107,6 +109,7 @@ class _Work:
     owners: dict[str, Source] = field(default_factory=dict)  # op -> its spec, of those up to date
     pending: list[Source] = field(default_factory=list)
     rendered: list[Rendered] = field(default_factory=list)
+    trusts: bool = True  # stamps
 
     def changes(self) -> list[Change]:
         """What must change of the folders of operators for the tree to be right."""
@@ -163,6 +166,7 @@ def build(
         count,
         tuple(shown_path(change.path) for change in changes if change.new is not None),
         tuple(shown_path(change.path) for change in changes if change.new is None and change.kind != "stray"),
+        changed_definitions(changes),
         example=_example(works),
         strays=strays,
     )
@@ -175,7 +179,7 @@ def check(
 ) -> Drift:
     """Renders everything again and compares. Trusts no stamp and no digest."""
     projects = find_projects(paths)
-    works = [_Work(project, Stamps(project.settings), {}, project.sources) for project in projects]
+    works = [_Work(project, Stamps(project.settings), {}, project.sources, trusts=False) for project in projects]
     _render(works, generate, watch)
     changes = tuple(_changes(works))
     count = sum(len(project.sources) for project in projects)
@@ -209,49 +213,33 @@ def _changes(works: Sequence[_Work]) -> list[Change]:
     gone = {os.path.dirname(change.path) for change in changes if change.kind == "extra"}
     for out in sorted({work.project.settings.out_dir for work in works}):
         here = [work for work in works if work.project.settings.out_dir == out]
-        changes += _shared(out, {op: work for work in here for op in work.specs_of_ops()}, gone)
+        changes += _shared(out, here, gone)
     return changes
 
 
-def _shared(out: str, made: Mapping[str, _Work], gone: Set[str]) -> Iterator[Change]:
+def _shared(out: str, here: Sequence[_Work], gone: Set[str]) -> Iterator[Change]:
     """What must change of the files that no operator owns: a runtime, or several, and the package."""
-    settings = {op: work.project.settings for op, work in made.items()}
+    made = {op: work for work in here for op in work.specs_of_ops()}
     others = [op for op in op_folders(out, made) if os.path.join(out, op) not in gone]
-    yield from _of_runtime(out, {op: one.runtime for op, one in settings.items()}, others, gone)
+    stamps = [work.stamps for work in here if work.trusts]
+    needs = {one.op: one.needs for work in here for one in work.rendered}
+    needs |= {op: needs_on_disk(out, op, stamps) for op in (*made, *others) if op not in needs}
+    kinds = {op: work.project.settings.runtime for op, work in made.items()}
+    yield from runtime_changes(out, kinds, needs, gone, stamps)
     if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
-        ops = {*made, *others}
-        yield from compare(out, package_files(ops) if ops else {}, PACKAGE, "", out)
-
-
-def _of_runtime(
-    out: str, ours: Mapping[str, str], others: Sequence[str], gone: Set[str] = frozenset()
-) -> Iterator[Change]:
-    """What must change of the runtime beside operators, or in each.
-
-    `ours` are operators with the setting for each. What `others` have in their folders is not touched; those that have
-    none need the one beside them. Raises `Rejected` where a folder of a runtime is a symbolic link.
-    """
-    homes = {os.path.join(out, op) for op, kind in ours.items() if kind == "folder"}
-    if len(homes) < len(ours) or not all(has_runtime(os.path.join(out, op)) for op in others):
-        homes.add(out)
-    if linked := [path for home in sorted(homes) for path in linked_folders(home)]:
-        hint = "put a folder in its place: `tritongen build` fills it"
-        raise Rejected(Diagnostic(path, 0, 0, "TG708", f"this {_LINKED}", hint) for path in map(shown_path, linked))
-    before = {home for home in {out, *gone, *(os.path.join(out, op) for op in ours)} if has_runtime(home)}
-    for home in sorted(homes | before):
-        yield from compare_runtime(home, home in homes)
+        yield from compare(out, package_files(needs) if needs else {}, PACKAGE, "", out)
 
 
 def _with_others(projects: Sequence[Project]) -> list[Project]:
-    """Takes in the specs of all operators beside a runtime that is about to change: one tree has one runtime."""
+    """Takes in the specs of all operators beside a runtime of another version: one tree has one runtime."""
     all_of_them = {project.settings.root: project for project in projects}
     for project in projects:
         settings = project.settings
         out = settings.out_dir
         headers = op_folders(out, ())
         ours = {op for op, one in headers.items() if one.is_from(settings.root, out, os.path.join(out, one.path))}
-        others = [op for op in headers if op not in ours]
-        if not any(True for _ in _of_runtime(out, dict.fromkeys(ours, settings.runtime), others)):
+        homes = homes_of(out, dict.fromkeys(ours, settings.runtime), dict.fromkeys(headers, frozenset()))
+        if all(map(is_of_this_version, homes)):
             continue
         paths = [one.spec_path(settings.root, os.path.join(out, op)) for op, one in headers.items()]
         for other in find_projects(tuple(filter(os.path.isfile, paths))):
@@ -305,7 +293,7 @@ def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
             return ""
     if not ours or any(name.startswith(TEMPORARY) for name in files):
         return ""
-    stamps.record(source, op, files)
+    stamps.record(source, op, files, needs_in(folder))
     return op
 
 
@@ -345,7 +333,7 @@ def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
         if os.path.islink(work.folder(one)):
-            message = f"{shown_path(work.folder(one))} {_LINKED}"
+            message = f"{shown_path(work.folder(one))} {LINKED}"
             yield _conflict(one, "TG708", message, "put a folder in its place, or give the operator another name")
             continue
         folders = [work.folder(one), *folders_of_others(settings.out_dir, one.op)]
@@ -383,7 +371,7 @@ def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
             stamps.setdefault(folder, {})[name] = write(change.path, change.new)
     for work in works:
         for one in work.rendered:
-            work.stamps.record(one.source, one.op, stamps[work.folder(one)])
+            work.stamps.record(one.source, one.op, stamps[work.folder(one)], one.needs)
         work.stamps.save(work.project)
     return changes
 

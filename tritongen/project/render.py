@@ -17,6 +17,7 @@ from ..resources import digest, read_text, templates_digest
 from ..spec.read import read_spec
 from ..spec.toml import BadToml, syntax_error
 from ..spec.types import Spec
+from .runtime import Needs, needs_of
 from .settings import Source, stamp_of
 from .tree import with_header, written_by
 
@@ -31,6 +32,7 @@ class Rendered:
     source: Source
     op: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    needs: Needs = frozenset()
     diagnostics: tuple[Diagnostic, ...] = ()
     crash: str = ""
 
@@ -91,7 +93,7 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
     for name, module in sorted(modules.items()):
         place = written_by(settings.root, settings.out_dir, spec.name, name)
         files[name] = with_header(*facts, format_python(module, settings.line_length), place)
-    return Rendered(source, spec.name, files)
+    return Rendered(source, spec.name, files, needs_of(files.values()))
 
 
 Job = tuple[Source, str, Generate]

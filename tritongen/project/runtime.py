@@ -1,58 +1,117 @@
-"""What the operators of a folder share: the runtime, the same in every project, and the package that exports them."""
+"""What the operators of a folder share: a runtime, the harness of tests, and the package that exports them.
+
+The runtime has the definitions that these operators reach, and no others, so that its text depends on the set of
+operators alone. What an operator reads of it, its own modules tell, be they rendered or on disk.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import Template
+from typing import TYPE_CHECKING
 
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..resources import digest, read_text, templates_dir
-from .tree import Change, compare, with_header
+from .settings import shown_path
+from .tree import PACKAGE, SHARED, Change, compare, our_files, with_shared_header
 
-SOURCE = "its runtime"  # what headers name in the place of a spec
-PACKAGE = "its operators"  # and that of the package that exports them
-_SPEC = "0" * 16
-_MEND = "`tritongen build` writes it beside the operators"
-_LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
-_SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # the folders of templates/ that they are made of
+if TYPE_CHECKING:
+    from ..emit.shaking import Library
 
 RUNTIME_FOLDERS = (RUNTIME_FOLDER, TESTING_FOLDER)
+Needs = frozenset[str]  # "runtime.launch:run": what operators read of the modules in templates/
+_SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # where templates/ has what is shared
 _FORMER = os.path.join(RUNTIME_FOLDER, "testing")  # where the harness of tests was
+_LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
+
+
+def needs_of(texts: Iterable[str]) -> Needs:
+    """What modules of an operator read of the runtime and the harness."""
+    from ..emit.shaking import names_read
+
+    return frozenset(":".join(name) for text in texts for name in names_read(text, _SOURCES))
+
+
+def needs_in(folder: str) -> Needs:
+    """What the files of ours in a folder read of the runtime and the harness."""
+    try:
+        return needs_of(text for path, text, _ in our_files(folder) if path.endswith(".py"))
+    except SyntaxError:  # Somebody is editing it.
+        return everything()
+
+
+def everything() -> Needs:
+    return frozenset(f"{module}:*" for module in _texts())
 
 
 @functools.cache
+def shared_files(needs: Needs) -> Mapping[str, Mapping[str, str]]:
+    """The files of the runtime and of the harness that hold what is needed: by folder, and by name."""
+    library = _library()
+    texts = library.texts(library.reached(_name(need) for need in needs))
+    found: dict[str, dict[str, str]] = {folder: {} for folder in RUNTIME_FOLDERS}
+    for folder, source in _SOURCES.items():
+        for module, text in texts.items():
+            package, _, name = module.partition(".")
+            if package == source:
+                file = f"{name or '__init__'}.py"
+                found[folder][file] = _with_header(module, text, f"{folder}/{file}")
+    return found
+
+
 def runtime_files(folder: str = RUNTIME_FOLDER) -> Mapping[str, str]:
-    """The files of the runtime, or of the harness of its tests, as they are written, by name."""
-    home = os.path.join(templates_dir(), _SOURCES[folder])
-    names = sorted(name for name in os.listdir(home) if name.endswith(".py"))
-    texts = {name: _placed(read_text(os.path.join(home, name))) for name in names}
-    templates = digest(*texts, *texts.values())
-    inside = folder.replace(os.sep, "/")
-    return {
-        name: with_header(SOURCE, _SPEC, templates, len(texts), text, f"{inside}/{name}", _MEND)
-        for name, text in texts.items()
-    }
+    """All files that the runtime, or the harness, can have, with all that they can hold."""
+    return shared_files(everything())[folder]
 
 
-def _placed(text: str) -> str:
-    """A module of templates/ as it imports from the folders that are emitted."""
-    return text.replace("from ..runtime import", f"from ..{RUNTIME_FOLDER} import")
-
-
-def compare_runtime(home: str, is_needed: bool = True) -> Iterator[Change]:
-    """How the runtime in a folder differs from what it should be; where none is needed, from nothing."""
+def compare_runtime(home: str, needs: Needs | None) -> Iterator[Change]:
+    """How the runtime in a folder differs from one that holds what is needed; None where there should be none."""
     for folder in RUNTIME_FOLDERS:
-        expected = runtime_files(folder) if is_needed else {}
-        yield from compare(os.path.join(home, folder), expected, SOURCE, "", home)
-    yield from compare(os.path.join(home, _FORMER), {}, SOURCE, "", home)
+        expected = {} if needs is None else shared_files(needs)[folder]
+        yield from compare(os.path.join(home, folder), expected, SHARED, "", home)
+    yield from compare(os.path.join(home, _FORMER), {}, SHARED, "", home)
+
+
+def is_of_this_version(home: str) -> bool:
+    """Whether there is a runtime in a folder, and all of it was made of the modules that templates/ has now."""
+    made = {name: digest(text) for name, text in _texts().items()}
+    found = []
+    for folder in (*RUNTIME_FOLDERS, _FORMER):
+        for path, _, header in our_files(os.path.join(home, folder)):
+            name = os.path.basename(path).removesuffix(".py")
+            source = _SOURCES.get(folder, "")
+            if header.path in ("", f"{folder}/{name}.py"):  # A copy that somebody put there is none of it.
+                found.append(made.get(source if name == "__init__" else f"{source}.{name}") == header.templates)
+    return bool(found) and all(found)
 
 
 def linked_folders(home: str) -> list[str]:
     """The folders of a runtime that are symbolic links, through which nothing is written."""
     return [path for folder in RUNTIME_FOLDERS if os.path.islink(path := os.path.join(home, folder))]
+
+
+def changed_definitions(changes: Sequence[Change]) -> tuple[str, ...]:
+    """What runtimes that were there before hold now, and no more: "generated/_runtime: + reduce.nan_max"."""
+    found: dict[str, list[str]] = {}
+    kept = {os.path.dirname(change.path) for change in changes if change.source == SHARED and change.kind == "stale"}
+    for sign, one, other in (("+", "new", "old"), ("-", "old", "new")):
+        for change in changes:
+            folder = os.path.dirname(change.path)
+            if folder in kept:
+                gone = _defined(getattr(change, other) or "")
+                names = [name for name in _defined(getattr(change, one) or "") if name not in gone]
+                module = os.path.basename(change.path).removesuffix(".py")
+                found.setdefault(folder, []).extend(f"{sign} {module}.{name}" for name in names)
+    return tuple(f"{shown_path(folder)}: {', '.join(names)}" for folder, names in sorted(found.items()) if names)
+
+
+def _defined(text: str) -> list[str]:
+    import ast
+
+    return [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
 
 
 def package_files(ops: Iterable[str]) -> Mapping[str, str]:
@@ -62,7 +121,37 @@ def package_files(ops: Iterable[str]) -> Mapping[str, str]:
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
     exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))
     text = Template(template).substitute(imports="\n".join(imports), names="\n".join(exports))
-    return {"__init__.py": with_header(PACKAGE, _SPEC, digest(template), 1, text, "__init__.py", _MEND)}
+    return {"__init__.py": with_shared_header(PACKAGE, digest(template), text, "__init__.py")}
+
+
+@functools.cache
+def _texts() -> Mapping[str, str]:
+    """The modules of templates/ that operators share, by their dotted names."""
+    found = {}
+    for source in _SOURCES.values():
+        home = os.path.join(templates_dir(), source)
+        for file in sorted(name for name in os.listdir(home) if name.endswith(".py")):
+            name = source if file == "__init__.py" else f"{source}.{file.removesuffix('.py')}"
+            found[name] = read_text(os.path.join(home, file))
+    return found
+
+
+@functools.cache
+def _library() -> Library:
+    from ..emit.shaking import Library
+
+    return Library(_texts(), _SOURCES.values())
+
+
+def _name(need: str) -> tuple[str, str]:
+    module, _, name = need.partition(":")
+    return module, name
+
+
+def _with_header(module: str, text: str, place: str) -> str:
+    """A module of templates/ as it is emitted, importing from the folders that are emitted."""
+    text = text.replace("from ..runtime import", f"from ..{RUNTIME_FOLDER} import")
+    return with_shared_header(SHARED, digest(_texts()[module]), text, place)
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from ..resources import digest, program_digest, templates_digest
@@ -16,10 +17,14 @@ from .settings import Project, Settings, Source, Stamp
 from .tree import listing, write
 
 FOLDER = ".tritongen"
+Listings = dict[str, dict[str, Stamp]]
 
 
 class Stamps:
-    """Of each spec: its own stamp, the op that it makes, and the stamps of that op's folder."""
+    """Of each spec: its own stamp, the op that it makes, the stamps of that op's folder, and what it needs.
+
+    Of each runtime: what it holds, and the stamps of its folders.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._folder = os.path.join(settings.root, FOLDER)
@@ -27,18 +32,31 @@ class Stamps:
         self._out = settings.out_dir
         self.templates = templates_digest(settings.line_length)
         self._made_by = digest(program_digest(), self.templates, settings.out, settings.runtime)
-        self._entries = self._load()
+        self._entries, self._shared = self._load()
         self._changed = False
 
     def op_if_fresh(self, source: Source) -> str:
         """The op of a spec of which nothing has changed since it was built, else ""."""
-        stamp, op, files = self._entries.get(source.name, (None, "", None))
+        stamp, op, files, _ = self._entries.get(source.name, (None, "", None, ()))
         fresh = stamp == source.stamp and files == listing(os.path.join(self._out, op))
         return op if fresh else ""
 
-    def record(self, source: Source, op: str, files: dict[str, Stamp]) -> None:
+    def record(self, source: Source, op: str, files: dict[str, Stamp], needs: Iterable[str]) -> None:
         """`source` and `files` must have been stamped before their content was found right."""
-        self._entries[source.name] = [source.stamp, op, files]
+        self._entries[source.name] = [source.stamp, op, files, sorted(needs)]
+        self._changed = True
+
+    def needs_if_fresh(self, op: str) -> frozenset[str] | None:
+        """What an operator needs of the runtime, if its files are those that were recorded."""
+        files = listing(os.path.join(self._out, op))
+        return next((frozenset(one[3]) for one in self._entries.values() if (one[1], one[2]) == (op, files)), None)
+
+    def is_shared_fresh(self, home: str, holds: str, files: Listings) -> bool:
+        """Whether the runtime in a folder is the one found right; `holds` is a digest of what it should hold."""
+        return self._shared.get(os.path.relpath(home, self._out)) == [holds, files]
+
+    def record_shared(self, home: str, holds: str, files: Listings) -> None:
+        self._shared[os.path.relpath(home, self._out)] = [holds, files]
         self._changed = True
 
     def save(self, project: Project) -> None:
@@ -49,27 +67,29 @@ class Stamps:
         if not (self._changed or gone) or os.path.islink(self._folder):
             return
         with contextlib.suppress(OSError):  # a read-only checkout builds all the same
-            write(self._path, json.dumps({"made_by": self._made_by, "specs": self._entries}))
+            write(self._path, json.dumps({"made_by": self._made_by, "specs": self._entries, "shared": self._shared}))
             ignore = os.path.join(self._folder, ".gitignore")
             if not os.path.exists(ignore):
                 write(ignore, "*\n")
 
-    def _load(self) -> dict[str, Any]:
+    def _load(self) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
             if os.path.islink(self._folder) or not os.path.isfile(self._path):
-                return {}
+                return {}, {}
             with open(self._path, encoding="utf-8") as file:
                 stored = json.load(file)
-            entries = stored["specs"] if stored["made_by"] == self._made_by else {}
-            return {name: entry for name, entry in entries.items() if _is_entry(entry)}
+            if stored["made_by"] != self._made_by:
+                return {}, {}
+            entries = {name: entry for name, entry in stored["specs"].items() if _is_entry(entry)}
+            return entries, dict(stored["shared"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return {}
+            return {}, {}
 
 
 def _is_entry(entry: object) -> bool:
     """Whether something that was read is what `record` writes: it may be anybody's."""
     match entry:
-        case [list(), str(op), dict()]:
-            return op.isidentifier()
+        case [list(), str(op), dict(), list(needs)]:
+            return op.isidentifier() and all(isinstance(need, str) for need in needs)
         case _:
             return False

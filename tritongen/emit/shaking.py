@@ -1,0 +1,343 @@
+"""Modules cut down to the definitions that are reached from some names: how a tree gets a runtime of its own.
+
+A name is reached if an operator reads it, or if the text of a definition that is reached does. What a definition reads
+is decided by Python's own scopes. Where a module is read as a value, and not for an attribute, all of it is reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import symtable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+Name = tuple[str, str]  # a module, "runtime.launch", and what it defines or imports
+EVERYTHING = "*"
+_LENGTH = 88  # of lines, as black has them
+
+
+@dataclass(frozen=True)
+class Import:
+    """What an alias of an import binds: a module of ours, a name of one, or something of others ("")."""
+
+    module: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A statement of a module, with the comments directly above it; or a comment that stands alone."""
+
+    lines: tuple[str, ...]
+    gap: int  # blank lines before it
+    node: ast.stmt | None = None
+    names: tuple[str, ...] = ()
+    uses: frozenset[str] = frozenset()
+    attributes: frozenset[Name] = frozenset()  # as in `launch.run`
+    passed: frozenset[str] = frozenset()  # names that are read for themselves, and not for an attribute
+    inner: tuple[tuple[str, Import], ...] = ()  # what functions import when they run
+
+    @property
+    def is_import(self) -> bool:
+        return isinstance(self.node, ast.Import | ast.ImportFrom)
+
+    @property
+    def is_definition(self) -> bool:
+        return isinstance(self.node, ast.FunctionDef | ast.ClassDef)
+
+    @property
+    def is_exports(self) -> bool:
+        return self.names == ("__all__",)
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    parts: tuple[Part, ...]
+    defined: Mapping[str, Part] = field(default_factory=dict)
+    imported: Mapping[str, Import] = field(default_factory=dict)
+
+
+class Library:
+    """Modules that import one another, by their dotted names; a package is its `__init__`."""
+
+    def __init__(self, texts: Mapping[str, str], packages: Iterable[str]) -> None:
+        self._packages = frozenset(packages)
+        self._names = frozenset(texts)
+        self.modules = {name: self._module(name, text) for name, text in sorted(texts.items())}
+
+    def reached(self, names: Iterable[Name]) -> frozenset[Name]:
+        """The names, those that they need, and so on. Unknown names reach nothing."""
+        found: set[Name] = set()
+        left = [one for name in names for one in self._expanded(name)]
+        while left:
+            one = left.pop()
+            module = self.modules.get(one[0])
+            if one in found or module is None or not (one[1] in module.defined or one[1] in module.imported):
+                continue
+            found.add(one)
+            unnamed = [part for part in module.parts if part.node and not part.names and not part.is_import]
+            for part in [*unnamed, *([module.defined[one[1]]] if one[1] in module.defined else [])]:
+                left += self._read_by(module, part)
+            target = module.imported.get(one[1])
+            if target is not None and target.name:
+                left.append((target.module, target.name))
+        return frozenset(found)
+
+    def texts(self, reached: frozenset[Name]) -> Mapping[str, str]:
+        """The text of each module that has something that is reached, and of the packages that these are in."""
+        kept: dict[str, set[str]] = {}
+        for module, name in reached:
+            kept.setdefault(module, set()).add(name)
+            package = module.rpartition(".")[0]
+            if package:
+                kept.setdefault(package, set())
+        return {name: _text(self.modules[name], kept[name]) for name in sorted(kept)}
+
+    def _module(self, name: str, text: str) -> Module:
+        parts = tuple(_parts(text, name, self._targets))
+        defined = {own: part for part in parts for own in part.names if not part.is_exports}
+        imported = {
+            own: target
+            for part in parts
+            if isinstance(part.node, ast.Import | ast.ImportFrom)
+            for own, target in self._targets(name, part.node)
+        }
+        return Module(name, parts, defined, imported)
+
+    def _targets(self, module: str, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
+        """What an import in a module binds, and to what."""
+        for alias in node.names:
+            own = alias.asname or alias.name
+            if isinstance(node, ast.Import):
+                yield own if alias.asname else own.partition(".")[0], Import()
+                continue
+            package = module if module in self._packages else module.rpartition(".")[0]
+            for _ in range(node.level - 1):
+                package = package.rpartition(".")[0]
+            source = ".".join(one for one in (package, node.module) if one) if node.level else ""
+            inside = f"{source}.{alias.name}" if source else alias.name
+            if node.level and inside in self._names:
+                yield own, Import(inside)
+            elif node.level and source in self._names:
+                yield own, Import(source, alias.name)
+            else:
+                yield own, Import()
+
+    def _expanded(self, name: Name) -> Iterable[Name]:
+        if name[1] != EVERYTHING:
+            return [name]
+        module = self.modules.get(name[0])
+        return [(name[0], own) for own in (*module.defined, *module.imported)] if module else []
+
+    def _read_by(self, module: Module, part: Part) -> Iterator[Name]:
+        for own in part.uses:
+            yield module.name, own
+        aliases = [(own, module.imported[own]) for own in part.uses if own in module.imported]
+        for own, target in [*aliases, *part.inner]:
+            if target.name:
+                yield target.module, target.name
+            elif target.module:
+                found = [name for base, name in part.attributes if base == own]
+                for name in [*found, *([EVERYTHING] if own in part.passed else [])]:
+                    yield from self._expanded((target.module, name))
+
+
+def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
+    """What an emitted module reads of ours; `places` are the names of our packages where it is, with those here.
+
+    Of `from .._runtime import launch`, the attributes that are read; of `from .._runtime.reduce import nan_max`, that.
+    """
+    nodes = list(ast.walk(ast.parse(text)))
+    aliases: dict[str, str] = {}
+    found: set[Name] = set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            *_, before, last = ["", "", *(node.module or "").split(".")]
+            for alias in node.names:
+                if before in places:
+                    found.add((f"{places[before]}.{last}", alias.name))
+                elif last in places:
+                    aliases[alias.asname or alias.name] = f"{places[last]}.{alias.name}"
+                elif alias.name in places:
+                    aliases[alias.asname or alias.name] = places[alias.name]
+    read = {base: name for base, name in _attributes(nodes) if base.id in aliases}
+    passed = (node for node in nodes if isinstance(node, ast.Name) and node.id in aliases and node not in read)
+    found |= {(aliases[base.id], name) for base, name in read.items()}
+    return frozenset(found | {(aliases[node.id], EVERYTHING) for node in passed})
+
+
+# Reading
+
+
+def _parts(text: str, module: str, targets: Callable[..., Iterator[tuple[str, Import]]]) -> Iterator[Part]:
+    lines, end = text.splitlines(), 0
+    body = ast.parse(text).body
+    for n, node in enumerate(body):
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
+        own = first
+        while own > end and lines[own - 1].startswith("#"):
+            own -= 1
+        yield from _alone(lines, end, own)
+        blank = own - _content_before(lines, own, end)
+        last = node.end_lineno or first + 1
+        if n == len(body) - 1:
+            last = len(lines)
+        yield _part(tuple(lines[own:last]), blank, node, module, targets)
+        end = last
+
+
+def _alone(lines: list[str], end: int, own: int) -> Iterator[Part]:
+    """Comments between two statements that belong to neither: headings."""
+    start = end
+    while start < own:
+        if not lines[start].strip():
+            start += 1
+            continue
+        stop = start
+        while stop < own and lines[stop].strip():
+            stop += 1
+        yield Part(tuple(lines[start:stop]), start - _content_before(lines, start, end))
+        start = stop
+
+
+def _content_before(lines: list[str], place: int, end: int) -> int:
+    """The line behind the last one before a place that is not blank."""
+    while place > end and not lines[place - 1].strip():
+        place -= 1
+    return place
+
+
+def _part(
+    lines: tuple[str, ...], gap: int, node: ast.stmt, module: str, targets: Callable[..., Iterator[tuple[str, Import]]]
+) -> Part:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return Part(lines, gap, node)
+    within = list(ast.walk(node))
+    inner = [one for one in within if isinstance(one, ast.ImportFrom | ast.Import)]
+    read = dict(_attributes(within))
+    return Part(
+        lines,
+        gap,
+        node,
+        tuple(_bound(node)),
+        frozenset([*_global_names(symtable.symtable("\n".join(lines), "part", "exec")), *_quoted(within)]),
+        frozenset((base.id, name) for base, name in read.items()),
+        frozenset(one.id for one in within if isinstance(one, ast.Name) and one not in read),
+        tuple(found for one in inner for found in targets(module, one)),
+    )
+
+
+def _attributes(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Name, str]]:
+    """Attributes of names, as `launch.run`, and those that a test replaces: `patch.setattr(launch, "run", other)`."""
+    for node in nodes:
+        match node:
+            case ast.Attribute(ast.Name() as base, name):
+                yield base, name
+            case ast.Call(ast.Attribute(attr="setattr"), [ast.Name() as base, ast.Constant(str(name)), *_]):
+                yield base, name
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def _quoted(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names in annotations that are strings."""
+    for node in nodes:
+        if isinstance(node, ast.arg | ast.AnnAssign | ast.FunctionDef):
+            annotation = node.returns if isinstance(node, ast.FunctionDef) else node.annotation
+            for inner in ast.walk(annotation) if annotation else ():
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    yield from (one.id for one in ast.walk(ast.parse(inner.value)) if isinstance(one, ast.Name))
+
+
+def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
+    is_module = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() if is_module else symbol.is_global():
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _global_names(inner)
+
+
+# Writing
+
+
+def _text(module: Module, names: set[str]) -> str:
+    """A module with some of its names: comments and docstrings as they are, and blank lines as black has them."""
+    dotted = {name for part in module.parts if _stays(part, names) for name in _chains(part)}
+    kept: list[tuple[Part, tuple[str, ...], int]] = []
+    heading: list[tuple[Part, int]] = []
+    gap, cut = 0, False
+    for part in module.parts:
+        gap = max(gap, part.gap)
+        if part.node is None:
+            heading, gap = [(part, gap)], 0
+            continue
+        lines = _lines(part, names, dotted)
+        if not lines:
+            cut = True
+            continue
+        kept += [(comment, comment.lines, before) for comment, before in heading]
+        kept.append((part, lines, min(gap, 1) if cut and not heading else gap))
+        heading, gap, cut = [], 0, False
+    out: list[str] = []
+    for n, (part, lines, gap) in enumerate(kept):
+        beside = part.is_definition or (n > 0 and kept[n - 1][0].is_definition)
+        is_headed = n > 0 and kept[n - 1][0].node is None
+        out += [""] * (0 if n == 0 else 2 if beside and not is_headed else gap) + list(lines)
+    return "\n".join(out) + "\n"
+
+
+def _stays(part: Part, names: set[str]) -> bool:
+    return part.node is not None and not part.is_import and (not part.names or not names.isdisjoint(part.names))
+
+
+def _lines(part: Part, names: set[str], dotted: set[str]) -> tuple[str, ...]:
+    """The lines of a part, none if nothing of it is reached."""
+    if part.is_exports:
+        return _exports(part, names)
+    if not isinstance(part.node, ast.Import | ast.ImportFrom):
+        return part.lines if _stays(part, names) else ()
+    node = part.node
+    left = [alias for alias in node.names if _is_read(alias, node, names, dotted)]
+    if len(left) == len(node.names) or not left:
+        return part.lines if left else ()
+    comments = tuple(line for line in part.lines if line.startswith("#"))
+    entries = [alias.name + (f" as {alias.asname}" if alias.asname else "") for alias in left]
+    if isinstance(node, ast.Import):
+        return *comments, f"import {', '.join(entries)}"
+    head = f"from {'.' * node.level}{node.module or ''} import "
+    line = head + ", ".join(entries)
+    if len(line) <= _LENGTH:
+        return *comments, line
+    return *comments, f"{head}(", *(f"    {entry}," for entry in entries), ")"
+
+
+def _is_read(alias: ast.alias, node: ast.Import | ast.ImportFrom, names: set[str], dotted: set[str]) -> bool:
+    if isinstance(node, ast.Import) and not alias.asname and "." in alias.name:
+        return alias.name in dotted
+    return (alias.asname or alias.name) in names
+
+
+def _chains(part: Part) -> Iterator[str]:
+    """Attributes that a part reads, as `torch.nn.functional`."""
+    for node in ast.walk(part.node) if part.node else ():
+        if isinstance(node, ast.Attribute):
+            yield ast.unparse(node)
+
+
+def _exports(part: Part, names: set[str]) -> tuple[str, ...]:
+    assert isinstance(part.node, ast.Assign)
+    left = [name for name in ast.literal_eval(part.node.value) if name in names]
+    if not left:
+        return ()
+    quoted = [f'"{name}"' for name in left]
+    line = f"__all__ = [{', '.join(quoted)}]"
+    return (line,) if len(line) <= _LENGTH else ("__all__ = [", *(f"    {one}," for one in quoted), "]")

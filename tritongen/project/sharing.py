@@ -1,0 +1,59 @@
+"""Where a tree has what its operators share, and what must change there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from ..diagnostics.report import Diagnostic, Rejected
+from ..resources import digest
+from .runtime import RUNTIME_FOLDERS, Needs, compare_runtime, linked_folders, needs_in
+from .settings import shown_path
+from .stamps import Stamps
+from .tree import Change, has_runtime, listing
+
+LINKED = "is a symbolic link, so its files would be another folder's"
+
+
+def needs_on_disk(out: str, op: str, stamps: Sequence[Stamps]) -> Needs:
+    """What an operator that is not rendered reads of the runtime: by the last build, or by its files."""
+    found = (one.needs_if_fresh(op) for one in stamps)
+    known = next((one for one in found if one is not None), None)
+    return needs_in(os.path.join(out, op)) if known is None else known
+
+
+def homes_of(out: str, ours: Mapping[str, str], needs: Mapping[str, Needs]) -> dict[str, Needs]:
+    """The folders that have a runtime beside operators, or in each, with what is needed of it there.
+
+    `ours` are operators with the setting for each. What others have in their folders is not touched; those that have
+    none need the one beside them. Raises `Rejected` where a folder of a runtime is a symbolic link.
+    """
+    homes: dict[str, Needs] = {}
+    for op, own in needs.items():
+        inside = os.path.join(out, op)
+        if op in ours or not has_runtime(inside):
+            home = inside if ours.get(op) == "folder" else out
+            homes[home] = homes.get(home, frozenset()) | own
+    if linked := [path for home in sorted(homes) for path in linked_folders(home)]:
+        hint = "put a folder in its place: `tritongen build` fills it"
+        raise Rejected(Diagnostic(path, 0, 0, "TG708", f"this {LINKED}", hint) for path in map(shown_path, linked))
+    return homes
+
+
+def runtime_changes(
+    out: str, ours: Mapping[str, str], needs: Mapping[str, Needs], gone: Set[str], stamps: Sequence[Stamps]
+) -> Iterator[Change]:
+    """What must change of the runtimes of a tree; `stamps` know those that the last build found right."""
+    homes = homes_of(out, ours, needs)
+    before = {home for home in {out, *gone, *(os.path.join(out, op) for op in ours)} if has_runtime(home)}
+    for home in sorted(homes.keys() | before):
+        own = homes.get(home)
+        holds = "" if own is None else digest(*sorted(own))
+        files = {folder: listing(os.path.join(home, folder)) for folder in RUNTIME_FOLDERS}
+        if any(one.is_shared_fresh(home, holds, files) for one in stamps):
+            continue
+        changes = tuple(compare_runtime(home, own))
+        if not changes and own is not None:
+            for one in stamps:
+                one.record_shared(home, holds, files)
+        yield from changes
