@@ -262,6 +262,8 @@ class Host(Checks):
         return f"{text} if {name} is not None else {zeros}"
 
     def compute_value(self) -> str:
+        if self.compute.in_float64:
+            return "tl.float64"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
         if self.compute.mode == "float":
             names = [name for name in self.compute.of if "float64" in inputs[name].type.dtypes]

@@ -51,7 +51,7 @@ class Compute:
     """The dtype that a kernel computes in.
 
     `text` is how the kernel spells it; `of` are the inputs that decide it where it is a parameter
-    of the kernel, and `mode` how: "float" (float64 if any of them is, else float32) or "promote"
+    of the kernel, and `mode` how: "float" (float64 if any of them is or `in_float64`, else float32) or "promote"
     (their promotion, widened: half to float32; with `wide`, integers to int64; with `counts`,
     booleans to int64, since the math counts with them).
     """
@@ -61,6 +61,7 @@ class Compute:
     mode: str = ""
     wide: bool = False
     counts: bool = False
+    in_float64: bool = False
 
     @property
     def constexpr(self) -> bool:
@@ -79,6 +80,8 @@ def compute_of(op: Op) -> Compute:
     # A step of positions alone computes as what it is told of does.
     inputs = [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
+    if any(isinstance(node, Cast) and node.dtype.of == ("float64",) for node in nodes):
+        return Compute("COMPUTE", mode="float", in_float64=True)
     as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
     if not floats:
         ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]

@@ -18,6 +18,7 @@ from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..lowering.lower import compute_of
 from ..passes.structure import Program
 from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
@@ -318,8 +319,10 @@ def result_dtype(op: Op, result: Result) -> str:
 
 
 def tolerances(op: Op, usual: str, single: str, others: Mapping[str, str]) -> str:
-    """Where they are others than the `usual` ones. A result spelled float64 may be of float32 numbers: `single`."""
-    if any(result.dtype.of == ("float64",) for result in op.results):
+    """Where they are others than the `usual` ones. A result spelled float64 may be of float32 numbers: `single`, unless
+    all is computed in float64.
+    """
+    if any(result.dtype.of == ("float64",) for result in op.results) and not compute_of(op).in_float64:
         others = {**others, "float64": single}
     entries = ", ".join(f"torch.{dtype}: {tolerance}" for dtype, tolerance in others.items())
     return f"testing.{usual} | {{{entries}}}" if others else ""

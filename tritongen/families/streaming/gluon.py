@@ -13,7 +13,7 @@ from ...lang.names import in_string, shown
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
-from ...lowering.lower import Compute
+from ...lowering.lower import Compute, compute_of
 from ...lowering.tile import Tile
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
@@ -63,6 +63,7 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
         and not any(param.kind in ("bool", "enum") for param in op.params)
+        and not compute_of(op).in_float64
         and not any(is_row_sum(value, stream) for value in op.values)
         and all(one.falls for one in stream.sums)
     )

@@ -14,7 +14,7 @@ from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lines import Line, mentions, nested
-from ...lowering.lower import Compute, Lowering
+from ...lowering.lower import Compute, Lowering, compute_of
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
@@ -66,6 +66,7 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
         and not reads_matrices_behind(op, stream)
         and not any(result.when for result in op.results if result not in wide)
         and not any(param.kind in ("bool", "enum") for param in op.params)
+        and not compute_of(op).in_float64
         and (len(stream.sums) == 1 or not _spills(op))
     )
     return _GradientBuilder(program, wide).view() if takes else None
