@@ -263,8 +263,8 @@ class Reverse:
         row = FUNCTIONS[node.function]
         y: Node = Ref(value.name, node.axes, node.dtype) if value else node
         derivative = dict(row.derivative)
-        # At zero the length of a vector has the gradient zero, as torch's norms have.
-        if node.function == "sqrt" and self.is_sum_of(_is_square, node.args[0]):
+        # At zero the length of a vector has the gradient zero, as torch's norms have, and a deviation, as torch's std.
+        if node.function == "sqrt" and (self.is_sum_of(_is_square, node.args[0]) or self.is_variance(node.args[0])):
             derivative = {"x": "0.5 * where(y == 0, 0.0, g / y)"}
         if node.function == "pow" and self.is_sum_of(_is_power_of_size, node.args[0]):
             derivative["x"] = "where(y == 0, 0.0, g * exponent * pow(x, exponent - 1))"
@@ -304,6 +304,15 @@ class Reverse:
         while isinstance(node, Ref):
             node = self.values[node.name].node
         return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.arg, Call) and what(node.arg)
+
+    def is_variance(self, node: Node) -> bool:
+        """Whether a node is a variance, or one that a correction by a param scales."""
+        match node:
+            case Ref(name=name):
+                return self.is_variance(self.values[name].node)
+            case Call(function="mul", args=(arg, Call(function="div", args=(Size(), _)))):
+                return self.is_variance(arg)
+        return isinstance(node, Reduce) and node.kind == "var"
 
     def through_reduction(self, node: Reduce, g: Node, value: Value | None) -> None:
         """The gradient by what is reduced; it broadcasts by the names of its axes."""
