@@ -18,7 +18,9 @@ def operator(folder: Path, inputs: str, compute: str, outputs: str = "y", params
     text = '[op]\nname = "it"\nsummary = "It."\n'
     for name, entries in tables.items():
         pairs = [entry.split(" = ", 1) for entry in entries.split("; ") if entry]
-        text += f"[{name}]\n" + "".join(f'{own} = "{value}"\n' for own, value in pairs).replace('"0"', "0") if pairs else ""
+        text += (
+            f"[{name}]\n" + "".join(f'{own} = "{value}"\n' for own, value in pairs).replace('"0"', "0") if pairs else ""
+        )
     text += "[outputs]\n" + "".join(f'{name} = "auto"\n' for name in outputs.split())
     floats = [entry.split(" = ")[0] for entry in inputs.split("; ") if "float" in entry]
     text += f"[grad]\nwrt = {floats}\n".replace("'", '"')
@@ -36,3 +38,94 @@ def test_deviation_of_equal_elements(dim: int, correction: str, tmp_path: Path) 
     (wanted,) = torch.autograd.grad(x.std(dim, correction=int(correction == "1")).sum(), x)
     (found,) = torch.autograd.grad(std(own).sum(), own)
     torch.testing.assert_close(found, wanted)
+
+
+ONES, ZERO_ROW = torch.ones(2, 3), torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+ROW, ROWS = torch.tensor([True, False]), torch.tensor([[True] * 3, [False] * 3])
+OVERFLOW, DECAY = torch.tensor([0.0, 100.0]), -200.0 * torch.arange(4.0)[:, None].expand(4, 3)
+# The inputs, the math, and the values of inputs: branches that are not chosen have infinite derivatives.
+CHOICES = {
+    "rows": ("x = float[M, N]", "s = sum(x * x, N); y = where(s > 0, x * rsqrt(s), 0.0)", [ZERO_ROW]),
+    "columns": ("x = float[M, N]", "s = sum(x * x, M); y = where(s > 0, x * rsqrt(s), 0.0)", [ZERO_ROW.T.contiguous()]),
+    "mean": ("x = float[M, N]; m = bool[M]", "y = where(m, mean(exp(x), N), 0.0)", [100 * (1 - ZERO_ROW), ROW]),
+    "factor": (
+        "x = float[M, D]; m = bool[M, D]; g = float[M]",
+        "y = sum(where(m, x * exp(g), 0.0), D)",
+        [ONES, ROWS, OVERFLOW],
+    ),
+    "named": (
+        "x = float[M]; g = float[M]; w = float[D]; m = bool[M, D]",
+        "t = x * exp(g); y = sum(where(m, t * w, 0.0), D)",
+        [torch.ones(2), OVERFLOW, torch.ones(3), ROWS],
+    ),
+    "steps": (
+        "x = float[M, N]; m = bool[M, N]; g = float[M]",
+        "t = where(m, x * exp(g), 0.0); y = softmax(t, N) - softmax(t, M)",
+        [ONES, ROWS, OVERFLOW],
+    ),
+    "scan": ("x = float[M, N]; m = bool[M]", "y = where(m, sqrt(cumsum(x, N)), 0.0)", [ZERO_ROW, ROW]),
+    "epilogue": (
+        "x = float[M, K]; w = float[N, K]; m = bool[M]; g = float[M]",
+        "y = where(m, sum(x * w, K) * exp(g), 0.0)",
+        [ONES, ONES, ROW, OVERFLOW],
+    ),
+    "prologue": (
+        "x = float[M, K]; w = float[N, K]; m = bool[M, K]; g = float[M]",
+        "y = sum(where(m, x * exp(g) * w, 0.0), K)",
+        [ONES, ONES, ROWS, OVERFLOW],
+    ),
+    "decay": (
+        "q = float[M, D]; k = float[N, D]; v = float[N, E]; b = float[M, D]; c = float[N, D]",
+        "s = where(index(M) >= index(N), sum(q * k * exp(b - c), D), 0.0); y = sum(s * v, N)",
+        [torch.ones(4, 3), torch.ones(4, 3), torch.ones(4, 2), DECAY.contiguous(), DECAY.contiguous()],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_is_not_chosen_has_no_gradient(name: str, tmp_path: Path) -> None:
+    """The oracle changes what is not chosen into ordinary numbers: no gradient may depend on these."""
+    inputs, compute, given = CHOICES[name]
+    it = operator(tmp_path, inputs, compute)
+
+    def gradients(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        own = [one.clone().requires_grad_(one.is_floating_point()) for one in tensors]
+        return torch.autograd.grad(it(*own).sum(), [one for one in own if one.requires_grad])  # type: ignore[attr-defined]
+
+    found = gradients(given)
+    assert all(one.isfinite().all() for one in found)
+    if name != "decay":  # of which no row is left out
+        tame = [torch.where(one == 100, 1.0, one) if one.is_floating_point() else one for one in given]
+        if name not in ("rows", "columns", "scan"):
+            torch.testing.assert_close(found, gradients(tame))
+
+
+UNUSED = {
+    "elements": ("x = float[M, N]", "y = 2 * x; s = sqrt(x)", [torch.zeros(2, 3)]),
+    "overflow": ("x = float[M, N]", "y = 2 * x; s = exp(x)", [torch.full((2, 3), 1000.0)]),
+    "rows": ("x = float[M, N]", "y = 2 * x; s = log(sum(x, N))", [torch.zeros(2, 3)]),
+    "columns": ("x = float[M, N]", "y = 2 * x; s = log(sum(x, M))", [torch.zeros(2, 3)]),
+    "scan": ("x = float[M, N]", "y = 2 * x; s = sqrt(cumsum(x, N))", [torch.zeros(2, 3)]),
+    "matmul": (
+        "x = float[M, K]; w = float[N, K]",
+        "t = sum(x * w, K); y = 2 * t; s = sqrt(t)",
+        [torch.zeros(2, 3), ONES],
+    ),
+    "steps": ("x = float[M, N]", "y = softmax(x, N) - softmax(x, M); s = sqrt(sum(x, N))", [torch.zeros(2, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_result_that_is_not_used_has_no_gradient(name: str, tmp_path: Path) -> None:
+    inputs, compute, given = UNUSED[name]
+    both, alone = (
+        operator(tmp_path / "both", inputs, compute, "y s"),
+        operator(tmp_path / "y", inputs, compute.rpartition(";")[0]),
+    )
+    found = []
+    for it in (both, alone):
+        own = [one.clone().requires_grad_() for one in given]
+        results = it(*own)
+        y = results[0] if isinstance(results, tuple) else results
+        found.append(torch.autograd.grad(y.sum(), own))  # type: ignore[attr-defined]
+    torch.testing.assert_close(*found)

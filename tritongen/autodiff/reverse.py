@@ -41,6 +41,7 @@ from .scanned import Scanned
 from .summed_last import summed_last
 from .taken import Taken
 from .terms import ZERO
+from .vanishing import Vanishing
 
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
 
@@ -60,6 +61,7 @@ class Reverse:
         seeds = {n.name for node in self.given.values() for n in walk(node) if isinstance(n, Load)}
         self.algebra = Algebra(op, known, frozenset(self.seeds.values()) | seeds)
         self.values = {value.name: value for value in op.values}
+        self.vanishing = Vanishing(self.values, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()))
         self.flowing: dict[str, list[Node]] = {}
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
@@ -278,7 +280,10 @@ class Reverse:
             if not text:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
-            self.to(given, node, self.algebra.parsed(text, names))
+            derived = self.algebra.parsed(text, names)
+            if self.vanishing.needs_guard(node, given, g):
+                derived = self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, derived)
+            self.to(given, node, derived)
 
     def is_mean(self, total: Node, size: Node) -> bool:
         """Whether a quotient is a mean, of a sum that others come before, which gradients of inputs without all of its

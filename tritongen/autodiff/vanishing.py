@@ -1,0 +1,109 @@
+"""Where a gradient of 0, of what a `where` did not choose, would meet a derivative that may be infinite.
+
+Next to a `where`, the algebra has the choice take in the derivative. Behind a sum, or where the choice has fewer axes,
+there is no choice for each element any more: there the gradient is 0 if what comes is. So is what comes of a result
+that is not used, where others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..lang.ir import Call, Choose, Constant, Load, Node, Reduce, Ref, Scalar, Size, Value, walk
+from ..passes.structure import is_extremum
+from .terms import ZERO, is_half
+
+_OF_EXPONENTS = frozenset("exp exp2 expm1 sinh cosh ldexp".split())
+_BY_DIVISOR = frozenset("log log2 log10 log1p sqrt rsqrt reciprocal div addcdiv xlogy xlog1py".split())
+_OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Vanishing:
+    """Of an operator whose lines are `values`; `seeds` are the gradients of its results where some may not come."""
+
+    values: dict[str, Value]
+    seeds: frozenset[str]
+
+    def needs_guard(self, node: Call, arg: Node, g: Node) -> bool:
+        """Whether the gradient by an argument of a call is to be 0 where that of the call, `g`, is."""
+        if node.function == "mul":
+            infinite = any(self.is_infinite(other) for other in node.args if other is not arg)
+        else:
+            infinite = self.is_infinite(node)
+        return infinite and self.vanishes(g) and not self.is_taken_in(g, node)
+
+    def is_taken_in(self, g: Node, node: Call) -> bool:
+        """Whether a gradient is a choice for each element of a node, which the algebra has take the derivative in."""
+        choices = (part for part in _factors(g) if is_half(part))
+        return bool(node.axes) and any({*node.axes} <= {*choice.axes} for choice in choices)
+
+    def vanishes(self, g: Node) -> bool:
+        """Whether a gradient is 0 where something was not chosen, or where results have none."""
+        match g:
+            case Load(name=name):
+                return name in self.seeds
+            case Constant():
+                return g == ZERO
+            case Call(function="where", args=(_, then, other)) | Choose(then=then, other=other):
+                sides = [side for side in (then, other) if side != ZERO]
+                return (isinstance(g, Call) and len(sides) < 2) or all(map(self.vanishes, sides))
+            case Call(function="mul", args=args):
+                return any(map(self.vanishes, args))
+            case Call(function="add" | "sub", args=args):
+                return all(map(self.vanishes, args))
+            case Call(function="div" | "neg", args=(arg, *_)) | Reduce(kind="sum" | "mean", arg=arg):
+                return self.vanishes(arg)
+        return False
+
+    def is_infinite(self, node: Node) -> bool:
+        """Whether a function, or its derivative, may be infinite where its arguments are not."""
+        node = self.resolved(node)
+        if not isinstance(node, Call):
+            return False
+        if node.function in _OF_EXPONENTS:
+            return not self.is_below(node.args[0])
+        if node.function in _BY_DIVISOR:
+            return not self.is_above_zero(node.args[-1])
+        return node.function in _OTHERS
+
+    def is_below(self, exponent: Node) -> bool:
+        """Whether an exponent is a distance from a largest."""
+        return any(self.is_largest(part) for part in walk(self.resolved(exponent)))
+
+    def is_largest(self, node: Node) -> bool:
+        if isinstance(node, Ref):
+            found = self.resolved(node)
+            return is_extremum(found) or (isinstance(found, Call) and any(map(self.is_largest, found.args)))
+        return is_extremum(node)
+
+    def is_above_zero(self, node: Node) -> bool:
+        """Whether a divisor is a length, a number, above one, or a sum of exponentials below a largest."""
+        match self.resolved(node):
+            case Constant() | Size() | Scalar():
+                return True
+            case Call(function="add" | "maximum" | "clamp_min", args=args):
+                return any(isinstance(arg, Constant | Scalar) for arg in args)
+            case (
+                Call(function="exp" | "exp2", args=(exponent,))
+                | Reduce(kind="sum", arg=Call(function="exp" | "exp2", args=(exponent,)))
+            ):
+                return self.is_below(exponent)
+            case Reduce(kind="sum", arg=Ref() as arg):
+                return self.is_above_zero(arg)
+            case Call(function="sqrt", args=(arg,)):
+                return self.is_above_zero(arg)
+        return False
+
+    def resolved(self, node: Node) -> Node:
+        while isinstance(node, Ref):
+            node = self.values[node.name].node
+        return node
+
+
+def _factors(node: Node) -> list[Node]:
+    if isinstance(node, Call) and node.function in ("mul", "neg", "div"):
+        args: Collection[Node] = node.args if node.function == "mul" else node.args[:1]
+        return [factor for arg in args for factor in _factors(arg)]
+    return [node]
