@@ -198,21 +198,57 @@ def divide(x, other):
 
 
 @triton.jit
+def quotient(x, other):
+    """The quotient, rounded to nearest, for functions that round it to an integer; one may be a Python number."""
+    return divide(like(x, other), like(other, x))
+
+
+@triton.jit
+def negative(x):
+    """-x with the sign of zero: Triton's own is 0 - x."""
+    return -1.0 * x
+
+
+@triton.jit
+def any_of(flags):
+    """Whether any flag of a tile is set."""
+    if len(flags.shape) == 0:
+        found = flags
+    else:
+        found = tl.max(flags.to(tl.int32)) > 0
+    return found
+
+
+@triton.jit
+def without_multiples(rest, size):
+    """rest less a whole multiple of size, by one fma, which is exact: a quotient of as many digits as there are.
+
+    Of quotients that might overflow, size is first multiplied by a power of two.
+    """
+    power: tl.constexpr = 2.0**1000 if rest.dtype == tl.float64 else 2.0**120
+    for _ in tl.static_range(2):
+        size = tl.where(tl.abs(rest) * (1 / power) >= size, size * power, size)
+    return tl.fma(-1.0 * tl.floor(divide(rest, size)), size, rest)
+
+
+@triton.jit
 def fmod(x, other):
     """x - other * trunc(x / other), without rounding.
 
-    Each step takes a rounded whole quotient away with one fma, which is exact. Two steps do for
-    quotients below 2**47 (2**105 in float64); above, the result is only in the right range.
+    Each step takes a multiple away. Two steps do for quotients below 2**47 (2**105 in float64);
+    only tiles with larger ones go on.
     """
     x, other = like(x, other), like(other, x)
-    size = tl.abs(other)
-    rest = tl.abs(x)
+    defined = (tl.abs(x) < float("inf")) & (tl.abs(other) > 0)
+    size = tl.where(defined, tl.abs(other), 1.0)
+    rest = tl.where(defined & (size < float("inf")), tl.abs(x), 0.0)
     for _ in tl.static_range(2):
-        rest = tl.fma(-1.0 * tl.floor(divide(rest, size)), size, rest)
+        rest = without_multiples(rest, size)
+    while any_of(tl.abs(rest) >= size):
+        rest = without_multiples(rest, size)
     rest = tl.where(rest < 0, rest + size, rest)
     rest = tl.where(rest < size, rest, 0.0)
     rest = tl.where(size == float("inf"), tl.abs(x), rest)
-    defined = (tl.abs(x) < float("inf")) & (size > 0)
     return copysign(tl.where(defined, rest, float("nan")), x)
 
 

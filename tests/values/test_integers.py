@@ -68,3 +68,31 @@ def test_sums_of_numbers_beside_what_is_mapped(tmp_path: Path) -> None:
     x = torch.full((3, 5), 2**40 + 1)
     found = operator({"x": "number[M, N]"}, lines, tmp_path)(x)
     torch.testing.assert_close(found, (x * 2, (x + 1).sum(0), (x + 1).sum(1)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("text", "of_torch"),
+    [
+        ("x * 300", lambda x: x * 300),
+        ("x + 3449720151", lambda x: x + 3449720151),
+        ("x // 300", lambda x: x // 300),
+        ("x ^ 40000", lambda x: x ^ 40000),
+        ("sum(x * 300, N)", lambda x: (x * 300).sum()),
+    ],
+)
+def test_numbers_wrap_around_to_narrow_dtypes(
+    text: str, of_torch: Callable[..., torch.Tensor], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    name = str(dtype).removeprefix("torch.")
+    for number, kind in enumerate((f"{name}[N]", "int[N]")):
+        it = operator({"x": kind}, {"y": text}, tmp_path / str(number))
+        x = torch.tensor([1, 2, 100, 5, 0, 44], dtype=dtype)
+        torch.testing.assert_close(it(x), of_torch(x))
+
+
+def test_numbers_beyond_int32_beside_positions(tmp_path: Path) -> None:
+    """The bounds of the product fit, those of the number do not."""
+    it = operator({"x": "int64[N]"}, {"z": "0 * index(N)", "y": "3449720151 * z + x"}, tmp_path)
+    x = torch.tensor([1, 2, 3])
+    torch.testing.assert_close(it(x), (torch.zeros(3, dtype=torch.int64), x))

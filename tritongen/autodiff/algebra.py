@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ..lang.exact import exact_arguments
 from ..lang.functions import FUNCTIONS, OPERATORS
 from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, walk
 from ..lang.promotion import as_float, constant, fold_numbers, promote
@@ -77,6 +78,7 @@ class Algebra:
         dtype = promote(*(arg for want, arg in zip(row.args, args, strict=True) if want.required))
         if row.result == "bool":
             dtype = BOOL
+        args = exact_arguments(name, args, {})
         return Call(name, args, axes, as_float(dtype) if row.result == "float" else dtype)
 
     def order(self, axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from types import UnionType
 from ..diagnostics.report import Mistake, did_you_mean, listed
 from ..spec.types import BATCH, FLOAT8S, Input, Spec
 from .calls import build_call
+from .exact import exact_arguments
 from .function import Function
 from .functions import FUNCTIONS, OPERATORS, POWERS
 from .hints import for_name, for_syntax, record_parts
@@ -305,8 +306,10 @@ class Expressions:
         dtype = promote(*(arg for want, arg in zip(row.args, args, strict=True) if want.required))
         self.check_kind(row, args, dtype, tree)
         if row.result == "bool":
-            return Call(name, tuple(args), axes, BOOL)
-        return Call(name, tuple(args), axes, as_float(dtype) if row.result == "float" else dtype)
+            dtype = BOOL
+        elif row.result == "float":
+            dtype = as_float(dtype)
+        return Call(name, exact_arguments(name, tuple(args), self.values), axes, dtype)
 
     def check_divisor(self, name: str, args: list[Node], tree: ast.AST) -> None:
         """Refuse what integers have no value of, whatever the tensors hold."""

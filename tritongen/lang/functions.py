@@ -127,7 +127,7 @@ _ACTIVATIONS = (
         "clamp(x, 0, 6)",
         "x limited to [0, 6].",
         accepts="number",
-        x="where((x <= 0) | (x >= 6), 0.0, g)",
+        x="where((x <= 0) | (x >= 6), 0.0, where(x == x, g, g * x))",
     ),
     activation(
         "leaky_relu",
@@ -141,21 +141,21 @@ _ACTIVATIONS = (
         "x alpha=1.0",
         "elu(x, alpha)",
         "x where x > 0, otherwise alpha * expm1(x).",
-        x="where(x <= 0, g * alpha * exp(x), g)",
+        x="where(x > 0, g, g * alpha * exp(x))",
     ),
     activation(
         "selu",
         "x",
         "selu(x)",
         "Scaled elu, with the constants that preserve mean 0 and variance 1.",
-        x="where(x <= 0, 1.7580993408473766 * g * exp(x), 1.0507009873554805 * g)",
+        x="where(x > 0, 1.0507009873554805 * g, 1.7580993408473766 * g * exp(x))",
     ),
     activation(
         "celu",
         "x alpha=1.0",
         "celu(x, alpha)",
         "x where x > 0, otherwise alpha * expm1(x / alpha).",
-        x="where(x <= 0, g * exp(x / alpha), g)",
+        x="where(x > 0, g, g * exp(x / alpha))",
     ),
     activation(
         "gelu",
@@ -202,7 +202,7 @@ _ACTIVATIONS = (
         "clamp(x, min_val, max_val)",
         "x limited to [min_val, max_val].",
         accepts="number",
-        x="where((x <= min_val) | (x >= max_val), 0.0, g)",
+        x="where((x <= min_val) | (x >= max_val), 0.0, where(x == x, g, g * x))",
     ),
     activation(
         "hardsigmoid",
@@ -216,7 +216,7 @@ _ACTIVATIONS = (
         "x",
         "x * (clamp(x + 3, 0, 6) * 0.16666666666666666)",
         "x * hardsigmoid(x).",
-        x="where(x <= -3, 0.0, where(x < 3, g * (x * 0.3333333333333333 + 0.5), g))",
+        x="where(x <= -3, 0.0, where(x >= 3, g, g * (x * 0.3333333333333333 + 0.5)))",
     ),
     activation("tanhshrink", "x", "x - tanh(x)", "x - tanh(x).", x="g * square(tanh(x))"),
     activation(
@@ -224,14 +224,14 @@ _ACTIVATIONS = (
         "x lambd=0.5",
         "x - clamp(x, -lambd, lambd)",
         "x moved towards 0 by lambd; 0 where abs(x) <= lambd.",
-        x="where(abs(x) <= lambd, 0.0, g)",
+        x="where(abs(x) <= lambd, 0.0, where(x == x, g, g * x))",
     ),
     activation(
         "hardshrink",
         "x lambd=0.5",
         "tl.where(tl.abs(x) <= lambd, 0.0, x)",
         "x, but 0 where abs(x) <= lambd.",
-        x="where(abs(x) <= lambd, 0.0, g)",
+        x="where(abs(x) <= lambd, 0.0, where(x == x, g, g * x))",
     ),
     activation(
         "threshold",

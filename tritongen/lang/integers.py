@@ -56,9 +56,9 @@ class Integers:
         terms = operands(node)
         if not all(map(self.narrow, terms)):
             return False
-        if node.dtype.kind == "bool":  # Triton refuses to compare with what does not fit.
-            numbers = [term.value for term in terms if isinstance(term, Constant) and isinstance(term.value, int)]
-            return any(not inside((number, number), room) for number in numbers)
+        numbers = [term.value for term in terms if isinstance(term, Constant) and isinstance(term.value, int)]
+        if any(not inside((number, number), INT32) for number in numbers):  # Triton refuses what does not fit.
+            return node.dtype.kind == "bool" or is_int64(node.dtype)
         return is_int64(node.dtype) and not inside(self.bounds(node), room)
 
     def fits_int32(self, node: Node) -> bool:

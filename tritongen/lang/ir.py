@@ -1,7 +1,6 @@
 """The typed form of a spec's math: nodes over named axes, each with its axes and its dtype.
 
-An `Op` is what every family plans; a derived gradient would be an `Op` like any other. Nodes are
-immutable and compare by structure, so that equal expressions are equal nodes.
+An `Op` is what every family plans; a derived gradient is an `Op` like any other. Nodes compare by structure.
 """
 
 from __future__ import annotations
@@ -142,6 +141,7 @@ class Call(Tree):
     """A row of the function table, applied.
 
     Where it is `rounded`, no compiler may fuse a product of it with what is added: it is the same number in any kernel.
+    `exact` quotients are rounded to nearest, and `exact` negations have the sign of zero: see `exact.py`.
     """
 
     function: str
@@ -149,6 +149,7 @@ class Call(Tree):
     axes: tuple[str, ...]
     dtype: Dtype
     rounded: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)

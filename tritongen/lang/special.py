@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..diagnostics.report import did_you_mean, listed
 from ..spec.grammar import ALIASES, ALL_DTYPES
 from ..spec.types import DTYPE_CLASSES, FLOAT8S, of_types
+from .exact import with_exact
 from .ir import (
     Call,
     Cast,
@@ -125,9 +126,9 @@ def _substitute(typer: Expressions, node: Node, axis: str, index: Node) -> Node:
             kept = tuple(a for a in own if a not in moved)
             axes = typer.natural_order((*kept, *axes_of(*moved.values())))
             return replace(node, axes=axes, at=tuple(moved.items()))
-        case Call(function=function, args=args):
+        case Call(args=args):
             parts = tuple(again(arg) for arg in args)
-            return Call(function, parts, axes_of(*parts), node.dtype)
+            return replace(node, args=parts, axes=axes_of(*parts))
         case Cast(arg=arg):
             part = again(arg)
             return Cast(part, node.dtype, part.axes)
@@ -166,7 +167,9 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
         elif word not in DTYPE_CLASSES:
             hint = did_you_mean(word, ALL_DTYPES, hint)
         raise typer.fail("TG404", f"{text} is not a dtype", to, hint)
-    return Cast(node, Dtype(kind_of((name,)), (name,)), node.axes)
+    kind = kind_of((name,))
+    node = node if kind == "float" else with_exact(node, ("div", "reciprocal"), typer.values)
+    return Cast(node, Dtype(kind, (name,)), node.axes)
 
 
 SPECIAL: dict[str, Callable[[Expressions, ast.Call], Node]] = {

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Call, Constant, Node, Path, Scalar
-from ..lang.trees import parenthesized
+from ..lang.trees import literal, parenthesized
+from ..spec.types import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +196,18 @@ def _is_one_if(lines: Sequence[Line]) -> bool:
 def indented(lines: Iterable[Line]) -> list[Line]:
     """The lines one level deeper."""
     return [replace(line, text=f"    {line.text}") for line in lines]
+
+
+def load_default(tensor: Input) -> str:
+    """How a kernel spells the number that an absent optional input stands for."""
+    return ast.unparse(literal(tensor.default))
+
+
+def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
+    """Lines that give a name what is read of an optional input, or the number that stands for it."""
+    return [
+        Line(f"if {tensor.name}_ptr is not None:"),
+        Line(f"    {name} = {value}"),
+        Line("else:"),
+        Line(f"    {name} = {otherwise}"),
+    ]

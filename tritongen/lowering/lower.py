@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from ..lang.exact import EXACT
 from ..lang.functions import FUNCTIONS, Function
 from ..lang.integers import Integers
 from ..lang.ir import (
@@ -40,7 +41,7 @@ from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .guards import Guard, guard_of
-from .lines import Line, condition_tree, is_condition, under
+from .lines import Line, condition_tree, if_given, is_condition, under
 from .number_types import NumberTypes, compares
 
 LONGEST = 100  # characters of a comment
@@ -270,7 +271,7 @@ class Lowering:
     def applied(self, node: Call) -> ast.expr:
         row = FUNCTIONS[node.function]
         kind = self.kind(row, node)
-        template = parse(row.spelling(kind))
+        template = parse(EXACT[node.function] if node.exact and kind == "float" else row.spelling(kind))
         if node.rounded and kind == "float":
             template = rounded(template)
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
@@ -292,8 +293,8 @@ class Lowering:
                 value = parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
             elif self.numbers.rounds(given) and compares(template, arg.name):
                 value = self.numbers.full(value)
-            elif unsigned := self.numbers.unsigned_beside(given, row.accepts, node):
-                value = self.wrapped(value, unsigned)
+            elif narrower := self.numbers.narrower_beside(given, row.accepts, node):
+                value = self.wrapped(value, narrower)
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
@@ -303,7 +304,7 @@ class Lowering:
         return tree
 
     def wrapped(self, value: ast.expr, leaves: Sequence[str]) -> ast.expr:
-        """A negative number in the dtype to which integers promote, where it wraps around if that is uint8."""
+        """A number in the dtype to which integers promote, where it wraps around if it does not fit."""
         number = parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
         if self.compute.mode == "promote":
             return method(number, "to", parse(self.compute.text))
@@ -388,18 +389,3 @@ class Lowering:
     def new_name(self, name: str) -> str:
         done = {line.assigned for line in self.pending}
         return numbered(f"{self.target}_{name}", self.op.names | done)
-
-
-def load_default(tensor: Input) -> str:
-    """How a kernel spells the number that an absent optional input stands for."""
-    return ast.unparse(literal(tensor.default))
-
-
-def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
-    """Lines that give a name what is read of an optional input, or the number that stands for it."""
-    return [
-        Line(f"if {tensor.name}_ptr is not None:"),
-        Line(f"    {name} = {value}"),
-        Line("else:"),
-        Line(f"    {name} = {otherwise}"),
-    ]

@@ -10,7 +10,9 @@ import math
 import struct
 from dataclasses import dataclass
 
+from ..lang.integers import INT64, bounds_of_dtypes, inside
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, walk
+from ..spec.types import INTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,19 @@ class NumberTypes:
         lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
         return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
 
-    def unsigned_beside(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
-        """What the integers promote from that a negative number meets, if it may be uint8, which Triton refuses."""
-        if not (isinstance(node, Constant) and isinstance(node.value, int) and node.value < 0):
+    def narrower_beside(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
+        """What the integers promote from that a number meets, if that may not fit in theirs, which Triton refuses."""
+        if not (isinstance(node, Constant) and isinstance(node.value, int)):
             return ()
+        number = int(node.value)
         values = call.args[accepts == "where" :]
         if accepts == "float" or any(arg.dtype.kind == "float" for arg in values):
             return ()
         inputs = {tensor.name: tensor.type.dtypes for tensor in self.op.inputs}
         leaves = dict.fromkeys(leaf for arg in values if arg.dtype.kind in ("int", "any") for leaf in arg.dtype.of)
-        return tuple(leaves) if any("uint8" in inputs.get(leaf, (leaf,)) for leaf in leaves) else ()
+        dtypes = {dtype for leaf in leaves for dtype in inputs.get(leaf, (leaf,))} & {*INTS}
+        fits = all(inside((number, number), bounds_of_dtypes((dtype,)) or INT64) for dtype in dtypes)
+        return () if fits else tuple(leaves)
 
     def rounds(self, node: Node) -> bool:
         """Whether Triton's float32 of a number would differ in a kernel that may be in float64."""

@@ -13,8 +13,8 @@ from ..lang.trees import parse
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .guards import Guard
-from .lines import Line
-from .lower import Compute, Lowering, if_given, load_default
+from .lines import Line, if_given, load_default
+from .lower import Compute, Lowering
 from .space import Dim, Space
 
 

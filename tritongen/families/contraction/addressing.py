@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ...lang.ir import Node, Op, Result
 from ...lang.trees import parse
-from ...lowering.lines import Line
-from ...lowering.lower import Compute, if_given, load_default
+from ...lowering.lines import Line, if_given, load_default
+from ...lowering.lower import Compute
 from ...lowering.tile import Tensor, meets_tensors, widen_float8
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked

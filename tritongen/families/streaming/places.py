@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Load, Op, walk
 from ...lang.trees import parse
-from ...lowering.lines import Line, indented
-from ...lowering.lower import if_given, load_default
+from ...lowering.lines import Line, if_given, indented, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
 from ...passes.paged import Pages
