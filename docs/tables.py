@@ -10,20 +10,11 @@ import click
 
 from tritongen.cli import cli
 from tritongen.diagnostics.codes import CODES
-from tritongen.lang.function import Arg, Function
+from tritongen.lang.catalogue import call, entries, written
 from tritongen.lang.functions import FUNCTIONS, OPERATORS
 from tritongen.lang.reductions import REDUCTIONS
 
 PAGES = (Path(__file__).parent / "spec.md", Path(__file__).parent.parent / "README.md")
-TAKES = {
-    "any": "any",
-    "number": "numbers",
-    "integral": "integers, booleans",
-    "float": "floats",
-    "bool": "any, as x != 0",
-    "where": "a condition, any",
-}
-GIVES = {"promote": "promoted", "float": "float", "bool": "bool"}
 
 
 def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
@@ -33,16 +24,13 @@ def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def functions() -> str:
-    rows = ((f"`{call(one)}`", TAKES[one.accepts], GIVES[one.result], one.summary) for one in FUNCTIONS.values())
+    rows = ((f"`{call(FUNCTIONS[name])}`", takes, gives, summary) for name, takes, gives, summary in _functions())
     return table("function | arguments | result | meaning", rows)
 
 
-def call(function: Function) -> str:
-    return f"{function.name}({', '.join(map(argument, function.args))})"
-
-
-def argument(arg: Arg) -> str:
-    return arg.name if arg.required else f"{arg.name}={arg.default}"
+def _functions() -> Iterable[tuple[str, str, str, str]]:
+    known = {one.name: one for one in entries()}
+    return ((name, known[name].takes, known[name].gives, known[name].summary) for name in FUNCTIONS)
 
 
 def operators() -> str:
@@ -50,18 +38,9 @@ def operators() -> str:
     return table("operator | function | meaning", rows)
 
 
-def written(sign: str) -> str:
-    if sign in ("u-", "u+", "~", "not"):
-        return f"{sign.removeprefix('u')}{' ' if sign == 'not' else ''}x"
-    return f"x {sign} other"
-
-
 def reductions() -> str:
-    takes = {"float": "floats", "number": "numbers", "any": "any"}
-    rows = []
-    for one in REDUCTIONS.values():
-        options = "".join(f", {name}={default}" for name, default in one.keywords)
-        rows.append((f"`{one.name}(x, N{options})`", takes[one.accepts], one.summary))
+    known = {one.name: one for one in entries() if one.name in REDUCTIONS}
+    rows = ((f"`{one.form}`", one.takes, REDUCTIONS[name].summary) for name, one in known.items())
     return table("reduction | argument | meaning", rows)
 
 

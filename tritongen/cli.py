@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 
 from . import __version__
+from .cli_language import LANGUAGE
 from .spec.lengths import LENGTH
 
 if TYPE_CHECKING:
@@ -197,26 +198,6 @@ def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
 
 
 @cli.command()
-@click.argument("code", required=False)
-def explain(code: str | None) -> int:
-    """Explain the diagnostic CODE, or list all codes."""
-    from .diagnostics.codes import CODES
-    from .diagnostics.report import did_you_mean
-
-    if code is None:
-        for row in CODES.values():
-            click.echo(f"{row.code}  {row.title}")
-        return CLEAN
-    known = CODES.get(code.upper())
-    if known is None:
-        hint = did_you_mean(code.upper(), CODES, "`tritongen explain` lists them")
-        raise click.UsageError(f"there is no code '{code}'; {hint}")
-    click.echo(click.style(f"{known.code}: {known.title}", bold=True))
-    click.echo(f"\n{known.explanation}")
-    return CLEAN
-
-
-@cli.command()
 def init() -> int:
     """Start a project here: settings, a first spec, and the schema of specs for editors."""
     from .project.settings import FILE
@@ -285,6 +266,10 @@ def doctor() -> int:
         enough = enough and good
         click.echo(f"{click.style(f'{name:10}', bold=True)} {found}")
     return CLEAN if enough else MISSING
+
+
+for _command in LANGUAGE:
+    cli.add_command(_command)
 
 
 def _reject(diagnostics: Iterable[Diagnostic], form: str, outcome: str) -> int:

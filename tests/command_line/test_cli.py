@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ import click
 import pytest
 
 from tritongen import __version__, cli
-from tritongen.diagnostics.codes import CODES
+from tritongen.diagnostics.codes import CODES, TOPICS
+from tritongen.lang.functions import FUNCTIONS
+from tritongen.lang.reductions import REDUCTIONS
+from tritongen.lang.special import SPECIAL
 from tritongen.operator.compile import check
 from tritongen.project import render
 from tritongen.project.starters import STARTERS
@@ -204,7 +208,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("explain") == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(CODES)
+    assert re.findall(r"^TG\d{3}", capsys.readouterr().out, re.MULTILINE) == sorted(CODES)
     for code, row in CODES.items():
         assert run("explain", code.lower()) == 0
         assert row.explanation in capsys.readouterr().out
@@ -311,6 +315,31 @@ def test_starts_lightly() -> None:
 def test_module_runs() -> None:
     done = process("--version")
     assert (done.returncode, done.stdout) == (0, f"tritongen, version {__version__}\n")
+
+
+def test_functions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("functions") == 0
+    listed = capsys.readouterr().out
+    names = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
+    for name in names:
+        assert re.search(rf"\b{name}\(", listed), name
+        assert run("functions", name) == 0
+        said = capsys.readouterr().out
+        assert f"{name}(" in said
+        assert "gradient" in said
+    assert run("functions", "//") == 0
+    assert "floor_divide(x, other)" in capsys.readouterr().out
+    assert run("functions", "matmul") == 2
+    assert "write sum(x * y, K)" in capsys.readouterr().err
+    assert run("functions", "softmx") == 2
+    assert "did you mean 'softmax'?" in capsys.readouterr().err
+
+
+def test_explain_a_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    for digit, topic in TOPICS.items():
+        assert run("explain", topic) == 0
+        told = re.findall(r"^TG\d{3}", capsys.readouterr().out, re.MULTILINE)
+        assert told == [code for code in CODES if code[2] == digit]
 
 
 def test_every_code_is_explained() -> None:

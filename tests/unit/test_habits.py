@@ -6,7 +6,10 @@ import re
 
 import pytest
 
+from tritongen.lang.functions import FUNCTIONS
 from tritongen.lang.habits import ANSWERS
+from tritongen.lang.reductions import REDUCTIONS
+from tritongen.lang.special import SPECIAL
 from tritongen.lang.typecheck import typecheck
 from tritongen.spec.read import read_spec
 
@@ -45,6 +48,10 @@ OTHERS |= {name: {"y": "target", "x": "q", "V": "D"} for name in ("cross_entropy
 OTHERS |= {"masked_fill": {"y": "mask"}, "cosine_similarity": {"y": "x"}}
 TOLD = {name: text for name, text in ANSWERS.items() if text.startswith("write ") and text != ANSWERS["zeros"]}
 del TOLD["einsum"]  # prose
+
+
+def test_what_the_language_has_needs_no_answer() -> None:
+    assert not ANSWERS.keys() & {*FUNCTIONS, *REDUCTIONS, *SPECIAL}
 
 
 @pytest.mark.parametrize("name", TOLD)

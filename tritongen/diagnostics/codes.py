@@ -199,3 +199,18 @@ _SETTINGS = (
 
 _TABLES = (STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS)
 CODES: dict[str, Code] = {one.code: one for table in _TABLES for one in table}
+# By the first digit of the codes.
+TOPICS = {
+    "1": "structure",
+    "2": "names",
+    "3": "axes",
+    "4": "dtypes",
+    "5": "schedule",
+    "6": "kernels",
+    "7": "files",
+    "8": "settings",
+}
+
+
+def of_topic(topic: str) -> list[Code]:
+    return [one for one in CODES.values() if TOPICS[one.code[2]] == topic]

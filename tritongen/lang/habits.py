@@ -67,7 +67,7 @@ ANSWERS: dict[str, str] = {
     "numel": "write size({axes}), the number of elements over these axes",
     "masked_fill": "write where({y}, {z}, {x})",
     **dict.fromkeys("contiguous clone cpu cuda".split(), _NOT_NEEDED),
-    **dict.fromkeys("detach item".split(), "there is none: [grad] wrt names the inputs that have gradients"),
+    "item": "there is no need: a tensor without axes is a number of the caller's, float[] in [inputs]",
     **dict.fromkeys("dtype type_as".split(), "write cast(value, x) for a value in the dtype of the input x"),
     "device": "there are no devices: results are where the inputs are",
     "print": "there is none: [schedule] fuse = false stores each line, so that op.py can show it",

@@ -1,0 +1,63 @@
+"""The commands that explain the language: `explain`, `functions`."""
+
+from __future__ import annotations
+
+import click
+
+CLEAN = 0
+
+
+@click.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> int:
+    """Explain the diagnostic CODE, or list all codes, or those of a topic such as axes."""
+    from .diagnostics.codes import CODES, TOPICS, of_topic
+    from .diagnostics.report import did_you_mean
+
+    topics = [*TOPICS.values()] if code is None else [code.lower()] if code.lower() in TOPICS.values() else []
+    for place, topic in enumerate(topics):
+        click.echo(click.style(f"{chr(10) if place else ''}{topic}", bold=True))
+        for row in of_topic(topic):
+            click.echo(f"{row.code}  {row.title}")
+    if code is None:
+        click.echo("\n`tritongen explain CODE` explains one; `tritongen functions` lists the language")
+    if topics or code is None:
+        return CLEAN
+    known = CODES.get(code.upper())
+    if known is None:
+        hint = did_you_mean(code.upper(), CODES, "`tritongen explain` lists them")
+        raise click.UsageError(f"there is no code '{code}'; {hint}")
+    click.echo(click.style(f"{known.code}: {known.title}", bold=True))
+    click.echo(f"\n{known.explanation}")
+    return CLEAN
+
+
+@click.command()
+@click.argument("name", required=False)
+def functions(name: str | None) -> int:
+    """List the functions and operators of the language, or say all of the one called NAME."""
+    from .diagnostics.report import did_you_mean
+    from .lang.catalogue import entries, find
+    from .lang.habits import ANSWERS
+
+    known = entries()
+    if name is None:
+        topics = dict.fromkeys(one.topic for one in known)
+        for place, topic in enumerate(topics):
+            click.echo(click.style(f"{chr(10) if place else ''}{topic}", bold=True))
+            width = max(len(one.form) for one in known if one.topic == topic)
+            for one in (one for one in known if one.topic == topic):
+                click.echo(f"{one.form:{width}}  {one.summary}")
+        return CLEAN
+    found = find(name)
+    if found is None:
+        words = {word: word for word in ("x", "y", "z", "M", "N", "K")} | {"axes": "M, N", "plus": ""}
+        instead = ANSWERS[name].format(**words) if name in ANSWERS else ""
+        hint = instead or did_you_mean(name, (one.name for one in known), "`tritongen functions` lists them")
+        raise click.UsageError(f"there is no function '{name}'; {hint}")
+    for line in found.lines():
+        click.echo(line)
+    return CLEAN
+
+
+LANGUAGE = (explain, functions)
