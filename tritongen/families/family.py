@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from ..diagnostics.report import Mistake
 from ..emit.module import Around, Module
 from ..lang.ir import Op
+from ..lang.verify import verify
 from ..passes.contractions import Contraction
 from ..passes.structure import Program
 from ..spec.types import Schedule, Spec
@@ -120,4 +121,5 @@ class Step:
 
 def module_of(step: Step, around: Around | None = None, autotune: bool = False) -> Module:
     """The module of a step's kernels; with `autotune`, launches tune their configurations."""
+    verify(step.op)
     return step.family.module(step.program, step.before, around or Around(step.op.name), autotune)

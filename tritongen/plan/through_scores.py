@@ -66,11 +66,14 @@ class ThroughScores(MeansOfRows):
             return Ref(name, node.axes, node.dtype)
 
         def result(ref: Ref, gradient: Node) -> None:
+            """A result, and its gradient: summed over axes of means that what they are made of lacks."""
+            over = tuple(axis for axis in gradient.axes if axis not in ref.axes)
             results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
-            given[ref.name] = gradient
+            given[ref.name] = Reduce("sum", gradient, over, ref.axes, gradient.dtype) if over else gradient
 
         lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
-        power: Node = Call("exp", (applied("sub", score, lse),), score.axes, score.dtype)
+        below = applied("sub", score, lse)
+        power: Node = Call("exp", (below,), below.axes, score.dtype)
         p = named("p", applied("mul", power, load(self.factor, self.rows)) if self.factor else power)
         weighted: dict[str, Node] = {}
         dp: Node | None = None
@@ -79,16 +82,14 @@ class ThroughScores(MeansOfRows):
         def by_weight(name: str, weight: Node, gradient: Node) -> tuple[Ref, Node]:
             """What exponentials are multiplied by, and what that makes of a gradient."""
             w = named(f"{name}_weight", weight, says=False)
-            dw = applied("mul", p, gradient)
-            over = tuple(axis for axis in dw.axes if axis not in w.axes)
-            result(w, Reduce("sum", dw, over, w.axes, dw.dtype) if over else dw)
+            result(w, applied("mul", p, gradient))
             return w, applied("mul", gradient, w)
 
         for mean in means:
             term: Node = mean.seed
             if mean.matrix is not None:
                 product = applied("mul", mean.seed, mean.matrix)
-                axes = tuple(axis for axis in score.axes if axis not in mean.own)
+                axes = tuple(axis for axis in p.axes if axis in product.axes and axis not in mean.own)
                 term = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
             if weight := self.weights[mean.name]:
                 if less is not None and weight == self.weight:
@@ -101,7 +102,7 @@ class ThroughScores(MeansOfRows):
             term, less = by_weight("total", self.weight, Call("neg", (less,), less.axes, less.dtype))[1], None
             dp = applied("add", dp, term)
         ds = named("ds", applied("mul", p, dp if less is None else applied("sub", dp, less)))
-        result(score, Ref(ds.name, score.axes, score.dtype))
+        result(score, ds)
         for mean in means:
             if mean.matrix is None:
                 continue

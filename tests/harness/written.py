@@ -1,0 +1,95 @@
+"""Builds the text of a spec, and compares what it computes with what the same text evaluates to in float64."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.harness.importing import built
+from tests.harness.oracles import differentiated
+from tests.random.evaluated import LEADING, Evaluated
+from tritongen.spec.read import read_spec
+
+HEAD = '[op]\nname = "written"\nsummary = "Computes what is written."\n'
+
+
+class Written:
+    """The operator of a spec's text, which may lack [op], beside the text itself."""
+
+    def __init__(self, text: str, folder: Path) -> None:
+        self.text = text if text.startswith("[op]") else HEAD + text
+        spec = read_spec("written.toml", self.text)
+        self.operator = getattr(built(spec, folder), spec.name)
+        self.evaluated = Evaluated(self.text)
+
+    def drawn(self, lengths: Mapping[str, int], seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
+        """A tensor for each input: of normal values, of positions 0 to 2, or of flags."""
+        random = torch.Generator().manual_seed(seed)
+        return {one.name: self.tensor(one.dtype, self.evaluated.shape(one, lengths, 0), random, dtype)
+                for one in self.evaluated.inputs}  # fmt: skip
+
+    def tensor(self, kind: str, shape: list[int], random: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+        values = torch.randn(shape, generator=random, dtype=torch.float64)
+        if "bool" in kind:
+            return values > 0
+        return torch.randint(0, 3, shape, generator=random) if "int" in kind else values.to(dtype)
+
+    def compare(
+        self,
+        lengths: Mapping[str, int],
+        tensors: Mapping[str, torch.Tensor | None],
+        params: Mapping[str, Any] | None = None,
+        tolerance: float = 1e-7,
+        without: Collection[str] = (),
+    ) -> None:
+        """Its results and its gradients, of tensors of which some are None; not those results or gradients `without`.
+
+        Memory that no kernel writes is NaN, or the largest integer.
+        """
+        sizes = {**dict.fromkeys(LEADING, 1), **lengths}
+        names = [one.name for one in self.evaluated.inputs]
+        here = [name for name in names if tensors[name] is not None]
+        given = [tensor for name in here if (tensor := tensors[name]) is not None]
+        by = [here.index(name) for name in self.evaluated.by if name in here]
+
+        def of_all(function: Callable[..., Any]) -> Callable[..., object]:
+            def call(*own: torch.Tensor) -> object:
+                found = function(*(dict(zip(here, own, strict=True)).get(name) for name in names))
+                return found[0] if isinstance(found, tuple) and len(found) == 1 else found
+
+            return call
+
+        def formula(*own: torch.Tensor | None) -> object:
+            return self.evaluated(sizes, own, params or {}, leading=0)
+
+        with uninitialised_is_nan():
+            dtype = next((one.dtype for one in given if one.is_floating_point()), torch.float32)
+            found = differentiated(of_all(lambda *own: self.operator(*own, **(params or {}))), given, by, dtype)
+        wide = [one.double() if one.is_floating_point() else one for one in given]
+        wanted = differentiated(of_all(formula), wide, by, dtype)
+        labels = [*(one.name for one in self.evaluated.outputs), *(f"d{here[place]}" for place in by)]
+        for label, one, other in zip(labels, found, wanted, strict=True):
+            if label in without:
+                continue
+            scale = max(1.0, float(other.nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
+
+            def told(message: str, label: str = label) -> str:
+                return f"{label}: {message}"
+
+            torch.testing.assert_close(one.double().cpu(), other.double(), rtol=tolerance, atol=tolerance * scale,
+                                       equal_nan=True, msg=told)  # fmt: skip
+
+
+@contextlib.contextmanager
+def uninitialised_is_nan() -> Iterator[None]:
+    """Has torch fill what it allocates: with NaN, or with the largest integer."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])

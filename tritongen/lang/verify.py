@@ -1,0 +1,54 @@
+"""Whether the axes of an operator's nodes agree with one another, as every rewrite has to leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .ir import Index, Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, children, walk
+from .names import shown
+from .unparse import spelled
+
+
+def verify(op: Op) -> None:
+    """Raises `AssertionError` where a node or a result lacks axes of what it is made of.
+
+    A kernel of such an operator would take one element of several for all, or store outside of its results.
+    """
+    for value in op.values:
+        for node in walk(value.node):
+            if lacks := {*_axes(op, node)} - {*node.axes}:
+                raise AssertionError(_told(op, f"{spelled(node)} in {value.name}", lacks))
+    for result in op.results:
+        if lacks := {*result.node.axes} - {*result.axes}:
+            raise AssertionError(_told(op, f"the result {result.output.name}", lacks))
+
+
+def _told(op: Op, what: str, lacks: set[str]) -> str:
+    return shown(f"{op.name}: {what} lacks axes of what it is made of: {', '.join(sorted(lacks, key=shown))}")
+
+
+def _axes(op: Op, node: Node) -> Iterator[str]:
+    """The axes along which a node varies, by what it is made of."""
+    match node:
+        case Ref(name=name):
+            yield from op.value(name).node.axes
+        case Load(name=name, at=at):
+            taken = {axis for axis, _ in at}
+            yield from (axis for axis in op.input(name).type.axes if axis not in taken)
+            yield from (axis for _, position in at for axis in position.axes)
+        case Take(arg=arg, at=at):
+            taken = {axis for axis, _ in at}
+            yield from (axis for axis in arg.axes if axis not in taken)
+            yield from (axis for _, position in at for axis in position.axes)
+        case Reduce(arg=arg, over=over):
+            yield from (axis for axis in arg.axes if axis not in over)
+        case ScatterSum(arg=arg, into=into):
+            yield from (axis for axis in arg.axes if axis not in node.over)
+            yield from into
+        case Index(axis=axis):
+            yield axis
+        case Scan(over=over):
+            yield from (axis for part in children(node) for axis in part.axes)
+            yield over
+        case _:
+            yield from (axis for part in children(node) for axis in part.axes)
