@@ -58,9 +58,15 @@ class Program:
 
 
 def plain(op: Op) -> Program | None:
-    """The program of math whose reductions are over the same axes, and whose results have all others; else None."""
+    """The program of math whose reductions are over the same axes, and whose results have all others, and all of these
+    or none; else None.
+    """
     overs = reduced_sets(op)
-    if not only_maps_and_reduces(op) or len(overs) > 1 or are_apart(op, {axis for over in overs for axis in over}):
+    reduced = {axis for over in overs for axis in over}
+    if not only_maps_and_reduces(op) or len(overs) > 1 or are_apart(op, reduced):
+        return None
+    # What has some of the axes that are reduced together is not empty where another of them is.
+    if any({*result.axes} & reduced not in (set(), reduced) for result in op.results):
         return None
     return Program(op, next(iter(overs), ()))
 

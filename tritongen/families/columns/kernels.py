@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Node, Op, Reduce, Value
+from ...lang.ir import Op, Reduce, Value
 from ...lang.names import shown
 from ...lowering.accumulate import lane
 from ...lowering.assemble import param_casts
@@ -302,13 +302,9 @@ def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Line]:
     """Takes a tile into a sum, where the sum is asked for."""
     lowering.begin(value.name)
     text = ast.unparse(lowering.expression(value.node))
-    if _beyond(rows.op, value.node, rows.space.row_axes) != "0":
+    # Rows past the last are of other numbers where those suit a maximum along the columns.
+    if rows.other != "0.0" or lane(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
         text = f"tl.where(row_mask, {text}, 0.0)"
     lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
     guard = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")
     return [guard, *(Line(f"    {line.text}", line.comment) for line in lines)]
-
-
-def _beyond(op: Op, node: Node, rows: tuple[str, ...]) -> str:
-    """What a summand is in the rows past the last, where loads give 0."""
-    return lane(op, node, rows, "0.0")

@@ -43,7 +43,8 @@ class Contraction(Maps[ContractionProgram]):
             return None
         op, contraction = sharing_sums(*found)
         whole = tuple(result for result in op.results if of_strips(op, result) is None)
-        if are_apart(replace(op, results=whole), set(contraction.cols)):
+        # Where there are no columns, no tile stores what has none of them.
+        if are_apart(replace(op, results=whole), {*contraction.cols} & dict(op.sizes).keys()):
             raise refused(op, contraction.names[0], "has results of other axes beside it", "write a spec for each")
         for one in picked:
             contractions.check_picked(op, contraction, one)
