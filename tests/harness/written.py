@@ -75,7 +75,7 @@ class Written:
         for label, one, other in zip(labels, found, wanted, strict=True):
             if label in without:
                 continue
-            scale = max(1.0, float(other.nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
+            scale = max(1.0, float(other.double().nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
 
             def told(message: str, label: str = label) -> str:
                 return f"{label}: {message}"

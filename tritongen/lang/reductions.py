@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..diagnostics.report import did_you_mean
-from ..spec.types import Param
+from ..spec.types import BATCH, Param
 from .counted_axes import axes_of, named_axes, number_of
 from .habits import KEYWORDS
-from .ir import BOOL, INT64, Constant, Dtype, Node, Reduce, Scalar, Scan, Size
+from .ir import BOOL, INT64, Constant, Dtype, Load, Node, Reduce, Scalar, Scan, Size
+from .special import index_along
 
 if TYPE_CHECKING:
     from .expressions import Expressions
@@ -256,13 +257,34 @@ def _scan(call: _Call) -> Node:
     return Scan(kind, call.arg, call.over[0], call.arg.axes, _summed(call.arg.dtype))
 
 
+def _position(kind: str) -> Callable[[_Call], Node]:
+    """The position of the first largest or smallest element, as `index` counts the axes in the order of the call.
+
+    Kernels count in the order in which they go along the axes; else it is the first of the positions of those elements.
+    """
+
+    def build(call: _Call) -> Node:
+        own = call.arg.name if isinstance(call.arg, Load) and not call.arg.at else ""
+        every = call.typer.inputs[own].type.axes if own else call.over
+        written = tuple(map(call.typer.axis, call.tree.args[1:])) or every
+        if written == call.over or BATCH in written:
+            return call.primitive(f"arg{kind}", call.arg, INT64)
+        found = call.map("eq", call.arg, call.primitive(kind, call.arg))
+        if call.arg.dtype.kind in ("float", "any"):
+            found = call.map("logical_or", found, call.map("ne", call.arg, call.arg))
+        at = index_along(call.typer, written, call.tree)
+        return call.primitive("min", call.map("where", found, at, Size(written)), INT64)
+
+    return build
+
+
 _BUILD: dict[str, Callable[[_Call], Node]] = {
     "sum": _sum("sum"),
     "prod": _sum("prod"),
     "amax": _primitive("max"),
     "amin": _primitive("min"),
-    "argmax": lambda call: call.primitive("argmax", call.arg, INT64),
-    "argmin": lambda call: call.primitive("argmin", call.arg, INT64),
+    "argmax": _position("max"),
+    "argmin": _position("min"),
     "any": lambda call: call.primitive("any", call.arg, BOOL),
     "all": lambda call: call.primitive("all", call.arg, BOOL),
     "count_nonzero": lambda call: call.primitive("sum", _nonzero(call), INT64),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,11 @@ def _index(typer: Expressions, tree: ast.Call) -> Node:
     axes = [typer.one_axis(arg, "index") for arg in tree.args]
     if twice := next((place for place, axis in enumerate(axes) if axis in axes[:place]), 0):
         raise typer.fail("TG205", f"index takes axis {axes[twice]} once", tree.args[twice], "index(J, S)")
+    return index_along(typer, axes, tree)
+
+
+def index_along(typer: Expressions, axes: Sequence[str], tree: ast.Call) -> Node:
+    """The position along several axes taken as one."""
     node: Node = Index(axes[0], (axes[0],))
     for axis in axes[1:]:
         first = typer.call("mul", [node, Size((axis,))], tree)
@@ -72,7 +78,7 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
         raise typer.fail("TG403", message, tree.args[1], hint)
     _check_position(typer, axis, index, tree)
     if not is_reduced(source, axis, typer.values):
-        return _substitute(typer, source, axis, index)
+        return _inside(typer, _substitute(typer, source, axis, index), axis, index, tree)
     stored = typer.line_of("taken", source)
     kept = tuple(other for other in source.axes if other != axis)
     return Take(stored, ((axis, index),), typer.natural_order((*kept, *index.axes)), source.dtype)
@@ -90,6 +96,50 @@ def _check_position(typer: Expressions, axis: str, index: Node, tree: ast.Call) 
     if size is not None and number >= size:
         message = f"position {number} is outside of axis {axis}, which has {size} elements"
         raise typer.fail("TG205", message, tree.args[1], f"the last position is {size - 1}")
+
+
+def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Call) -> Node:
+    """What is taken by elements of its own, with what it is where the index is outside of the axis.
+
+    Elements themselves are NaN or 0 there, but what is computed of them may not be, and numbers that are not taken
+    would have a gradient there.
+    """
+    if node.dtype.kind == "any" or _is_of_elements(node, axis):
+        return node
+    first = typer.call("ge", [index, Constant(0, Dtype("int"))], tree)
+    last = typer.call("lt", [index, Size((axis,))], tree)
+    inside = typer.call("logical_and", [first, last], tree)
+    if node.dtype.kind == "bool":
+        return typer.call("logical_and", [inside, node], tree)
+    outside = Constant(math.nan, Dtype("float")) if node.dtype.kind == "float" else Constant(0, Dtype("int"))
+    return typer.call("where", [inside, node, outside], tree)
+
+
+def _is_of_elements(node: Node, axis: str) -> bool:
+    """Whether what is taken is of nothing but elements, and is NaN where they are; or 0 where it is no float."""
+
+    def are_taken(part: Node) -> bool:
+        if isinstance(part, Load | Take):
+            return axis in dict(part.at)
+        return not isinstance(part, Ref | Index) and all(map(are_taken, children(part)))
+
+    def is_nan(part: Node) -> bool:
+        if isinstance(part, Load | Take):
+            return part.dtype.kind in ("float", "any")
+        passes = isinstance(part, Cast) or (isinstance(part, Call) and part.function in PASSES_NAN)
+        return passes and any(map(is_nan, children(part)))
+
+    if isinstance(node, Load | Take):
+        return True
+    if node.dtype.kind == "float":
+        return are_taken(node) and is_nan(node)
+    return isinstance(node, Cast) and isinstance(node.arg, Load) and node.arg.dtype.kind in ("int", "bool")
+
+
+# Functions that are NaN where any of their arguments is.
+PASSES_NAN = frozenset(
+    "abs add div exp expm1 log log1p log2 mul neg positive reciprocal rsqrt sigmoid sqrt square sub tanh".split()
+)
 
 
 def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:

@@ -6,6 +6,7 @@ Such a sum and its maximum take one walk along a row together, and the sum tells
 from __future__ import annotations
 
 from ..lang.ir import Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
+from ..lang.special import PASSES_NAN
 
 VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
 
@@ -94,12 +95,6 @@ def is_hidden(op: Op, largest: Value) -> bool:
     return largest in unnamed and not any(is_seen(value.node) for value in op.values if value not in unnamed)
 
 
-# What is NaN where any of its arguments is.
-_PASSES_NAN = frozenset(
-    "abs add div exp expm1 log log1p log2 mul neg positive reciprocal rsqrt sigmoid sqrt square sub tanh".split()
-)
-
-
 def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:
     """Whether a maximum may drop NaN, since every result that it is in gets NaN from its sum."""
     told: dict[str, str] = {largest.name: "dropped", total.name: "kept"}
@@ -113,7 +108,7 @@ def _nan_in(node: Node, told: dict[str, str]) -> str:
     if isinstance(node, Ref):
         return told[node.name]
     parts = {_nan_in(child, told) for child in children(node)}
-    passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in _PASSES_NAN)
+    passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in PASSES_NAN)
     if "kept" in parts and passes and node.dtype.kind == "float":
         return "kept"
     return "dropped" if "dropped" in parts else ""

@@ -1,0 +1,77 @@
+"""`take` at positions outside of its axis: NaN, or 0 where the result is no float; nothing has a gradient there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.harness.written import Written
+
+TEXT = """[inputs]
+x = "float[N]"
+s = "float[]"
+k = "int64[N]"
+b = "bool[N]"
+i = "int64[M]"
+[compute]
+{lines}
+[outputs]
+{results}
+[grad]
+wrt = ["x", "s"]
+"""
+LINES = {
+    "chosen": "take(where(x > 0, 1.0, 2.0) * s, i, N)",
+    "compared": "take(x > 0, i, N)",
+    "denied": "take(not b, i, N)",
+    "counted": "take(k + 1, i, N)",
+    "scaled": "take(x * s, i, N)",
+    "rectified": "take(relu(x), i, N)",
+    "bounded": "take(minimum(x, 1.0), i, N)",
+    "positions": "take(index(N) * 2 + 1, i, N)",
+    "widened": "take(cast(k, float64) * s, i, N)",
+    "shifted": "take(x - max(x, N), i, N)",
+    "normed": "take(softmax(x, N), i, N)",
+    "logarithms": "take(log_softmax(x, N), i, N)",
+    "exponents": "take(exp(x), i, N)",
+}
+
+
+def test_outside(tmp_path: Path) -> None:
+    text = TEXT.format(
+        lines="\n".join(f'{name} = "{line}"' for name, line in LINES.items()),
+        results="\n".join(f'{name} = "auto[M]"' for name in LINES),
+    )
+    written = Written(text, tmp_path)
+    lengths = {"N": 5, "M": 6}
+    written.compare(lengths, written.drawn(lengths) | {"i": torch.tensor([0, 4, 5, -1, 3, -9])})
+
+
+@pytest.mark.parametrize("line", ["argmax(x, {})", "argmin(x, {})", "argmax(k, {})", "argmin(x * s, {})"])
+@pytest.mark.parametrize("axes", ["H, M", "M, H", "N, M, H", "M, N"])
+def test_positions_of_extrema_along_axes_in_any_order(line: str, axes: str, tmp_path: Path) -> None:
+    """As `index` of the same axes counts, of which the last is the fastest."""
+    text = """[inputs]
+x = "float[N, H, M]"
+k = "int64[N, H, M]"
+s = "float[]"
+[compute]
+p = "{p}"
+{q}
+[outputs]
+p = "auto[{kept}]"
+{out}
+"""
+    rest = [axis for axis in "NHM" if axis not in axes]
+    p = line.format(axes)
+    unread = [one for one in ("x", "k", "s") if one not in p.replace("max", "")]
+    q = f'q = "sum(where(index({axes}) == p, x * k * s, 0.0), {axes})"' if unread else ""
+    out = f'q = "auto[{", ".join(rest)}]"' if unread else ""
+    written = Written(text.format(p=p, q=q, kept=", ".join(rest), out=out), tmp_path)
+    lengths = {"N": 3, "H": 4, "M": 5}
+    tensors = written.drawn(lengths)
+    tensors["x"][0, 1, 2] = tensors["x"][0, 3, 0] = torch.nan
+    tensors["s"] = torch.tensor(2.0, dtype=torch.float64)
+    written.compare(lengths, tensors)
