@@ -84,4 +84,4 @@ def _on_device(tensor: Any) -> Any:
 def _gradients(
     smooth: Sequence[tuple[torch.Tensor, torch.Tensor]], leaves: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    return torch.autograd.grad([one for one, _ in smooth], leaves, [seed for _, seed in smooth])
+    return torch.autograd.grad([o for o, _ in smooth], leaves, [seed for _, seed in smooth], materialize_grads=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,9 @@ class Written:
         tensors: Mapping[str, torch.Tensor | None],
         params: Mapping[str, Any] | None = None,
         tolerance: float = 1e-7,
-        without: Collection[str] = (),
+        finite: bool = False,
     ) -> None:
-        """Its results and its gradients, of tensors of which some are None; not those results or gradients `without`.
+        """Its results and its gradients, of tensors of which some are None; with `finite`, gradients where they are so.
 
         Memory that no kernel writes is NaN, or the largest integer.
         """
@@ -71,10 +71,11 @@ class Written:
             found = differentiated(of_all(lambda *own: self.operator(*own, **(params or {}))), given, by, dtype)
         wide = [one.double() if one.is_floating_point() else one for one in given]
         wanted = differentiated(of_all(formula), wide, by, dtype)
-        labels = [*(one.name for one in self.evaluated.outputs), *(f"d{here[place]}" for place in by)]
+        results = [one.name for one in self.evaluated.outputs]
+        labels = [*results, *(f"d{here[place]}" for place in by)]
         for label, one, other in zip(labels, found, wanted, strict=True):
-            if label in without:
-                continue
+            if finite and label not in results:
+                one, other = (torch.where(other.isfinite(), both, 0) for both in (one, other))
             scale = max(1.0, float(other.double().nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
 
             def told(message: str, label: str = label) -> str:
@@ -82,6 +83,29 @@ class Written:
 
             torch.testing.assert_close(one.double().cpu(), other.double(), rtol=tolerance, atol=tolerance * scale,
                                        equal_nan=True, msg=told)  # fmt: skip
+
+
+class Evaluation(Written):
+    """The text alone, of which no operator is built."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text if text.startswith("[op]") else HEAD + text
+        self.evaluated = Evaluated(self.text)
+
+
+def differentiable(text: str, lengths: Mapping[str, int], drawn: Callable[[Written], Mapping[str, Any]]) -> list[str]:
+    """The inputs of a text by which its results have gradients that are not zero."""
+    evaluation = Evaluation(text)
+    given = drawn(evaluation)
+    leaves = {name: t.requires_grad_() for name, t in given.items() if t.is_floating_point()}
+    results = evaluation.evaluated({**dict.fromkeys(LEADING, 1), **lengths}, [*given.values()], {}, leading=0)
+    smooth = [one for one in results if one.requires_grad]
+    if not smooth or not leaves:
+        return []
+    random = torch.Generator().manual_seed(1)
+    seeds = [torch.randn(one.shape, dtype=one.dtype, generator=random) for one in smooth]
+    found = torch.autograd.grad(smooth, [*leaves.values()], seeds, allow_unused=True)
+    return [name for name, g in zip(leaves, found, strict=True) if g is not None and bool((g != 0).any())]
 
 
 @contextlib.contextmanager

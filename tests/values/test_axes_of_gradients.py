@@ -49,3 +49,22 @@ def test_missing_axes_are_found() -> None:
         verify(replace(op, results=(replace(result, axes=("M",)),)))
     with pytest.raises(AssertionError, match="lacks axes of what it is made of: N"):
         verify(replace(op, values=(replace(first, node=replace(first.node, axes=("M",))), second)))
+
+
+@pytest.mark.parametrize("wrt", ["x, w", "w", "x"])
+@pytest.mark.parametrize("shape", ["M, (H D=4)", "M, H, D=4", "(H D=4), M", "H, M, D=4"])
+@pytest.mark.parametrize("y", ["sum(x, H, D) + w", "mean(x, H, D) * w"])
+def test_beside_a_gradient_with_more_axes(y: str, shape: str, wrt: str, tmp_path: Path) -> None:
+    """The gradient of a sum is the same along what was summed: no reason to add up that of a bias so often."""
+    text = f"""[inputs]
+x = "float[{shape}]"
+w = "float[N]"
+[compute]
+y = "{y}"
+[outputs]
+y = "auto[M, N]"
+[grad]
+wrt = [{", ".join(repr(one) for one in wrt.split(", "))}]
+"""
+    written, lengths = Written(text, tmp_path), {"M": 2, "N": 5, "H": 3, "D": 4}
+    written.compare(lengths, written.drawn(lengths))

@@ -64,7 +64,7 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     every = {*cols} | over
     names = {result.output.name for result in sums}
     nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
-    fits = all({*r.axes} == every or _is_row_sum(op, r.output.name, over) for r in mapped)
+    fits = all({*r.axes} == every or _is_row_sum(op, r, over) for r in mapped)
     fits &= set() < {*cols} < every
     for result in sums:
         node = values[result.output.name]
@@ -89,14 +89,15 @@ def _sums_of_columns(op: Op, values: Mapping[str, Node]) -> list[Result]:
     return [result for result in reduced if {*widest[-1:]} & {*result.axes}]
 
 
-def _is_row_sum(op: Op, name: str, rows: Set[str]) -> bool:
+def _is_row_sum(op: Op, result: Result, rows: Set[str]) -> bool:
     """Whether a result is a sum of a row: 0, as the sums of columns, if nothing is added up. Not by way of a maximum,
-    with which the sum is better reduced at once.
+    with which the sum is better reduced at once; nor with more axes, in rows of which the columns would be summed, too.
     """
+    name = result.output.name
     node = op.value(name).node
     found = [part for other in reached(op.refs, op.refs[name], ()) for part in walk(op.value(other).node)]
     plain = all(part.kind in ("sum", "mean", "var") for part in found if isinstance(part, Reduce))
-    return isinstance(node, Reduce) and _adds_up(node) and {*node.axes} == rows and plain
+    return isinstance(node, Reduce) and _adds_up(node) and {*node.axes} == rows == {*result.axes} and plain
 
 
 def _adds_up(node: Reduce) -> bool:
