@@ -28,3 +28,9 @@ def unravel(positions, size_1, size_2):
         positions // size_2 % size_1,
         positions % size_2,
     )
+
+
+@triton.jit
+def second_id(INDEX: tl.constexpr):
+    """The number of a program along the second axis of a grid, which goes on along the third after 65,535 programs."""
+    return tl.program_id(1).to(INDEX) + tl.program_id(2).to(INDEX) * tl.num_programs(1)

@@ -264,7 +264,7 @@ def choose_mapped_splits(
     if 2 * programs > sm_count(device):
         return 1
     shares: int = sm_count(device) * max(1, 32 // config.num_warps) // programs
-    elements = n_cols * config.kwargs["BLOCK_M"]
+    elements: int = n_cols * config.kwargs["BLOCK_M"]
     return max(1, min(shares, elements // SHORTEST_PART))
 
 

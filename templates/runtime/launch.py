@@ -10,7 +10,11 @@ import torch
 import triton
 import triton.language as tl
 
+from .dtypes import INTERPRETED
+
 Key = tuple[object, ...]
+# The programs that CUDA launches at most along the first axis of a grid, and along each of the others.
+MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
 FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
 Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
@@ -127,6 +131,41 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return first if first.data_ptr() <= second.data_ptr() else second
 
 
+def legal(grid: Any) -> Any:
+    """A grid that a GPU accepts for any number of programs: the second axis, which CUDA ends at 65,535 programs, goes
+    on along the third, which kernels with many programs there read by `second_id`.
+
+    Some programs may be beyond the end, where kernels mask everything. A function of a configuration gives one axis.
+    """
+    if callable(grid):
+        return grid
+    first, *others = grid
+    if not is_traced() and first > MOST_FIRST:
+        raise ValueError(
+            f"{first} programs are more than a launch may have, {MOST_FIRST}: split the tensors"
+        )
+    if len(others) != 1 or others[0] <= MOST_SECOND:
+        return grid
+    planes = -(-others[0] // MOST_SECOND)
+    return first, -(-others[0] // planes), planes
+
+
+def launched(
+    kernel: Any, grid: Any, args: tuple[Any, ...], options: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Launch a kernel, and return what launches it again with the same constexprs; None in the interpreter."""
+    if INTERPRETED:
+        from .interpreter import mend_bfloat16
+
+        mend_bfloat16()
+    grid = legal(grid)
+    compiled = kernel[grid](*args, **options)
+    if compiled is None or callable(grid):
+        return None
+    launch: Callable[..., Any] = compiled[(*grid, 1, 1)[:3]]
+    return launch
+
+
 def compiled_right(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a launch, with two warps instead of one beside int64 offsets.
 
@@ -163,10 +202,10 @@ def run(
     check_gpu(kernel, device)
     with on_device(device):
         own = (made(),) if made else ()
-        compiled = kernel[grid](*own, *tensors, *sizes, *params, **options)
-    if key is None or compiled is None or not is_replayed(device):
-        return None  # Triton's interpreter compiles nothing.
-    relaunch = compiled[(*grid, 1, 1)[:3]]
+        args = (*own, *tensors, *sizes, *params)
+        relaunch = launched(kernel, grid, args, options)
+    if key is None or relaunch is None or not is_replayed(device):
+        return None
     constants = [options[name] for name in kernel.arg_names if name in options]
     described = {
         place: moved(one, None)
@@ -332,8 +371,8 @@ def run_named(
     options = compiled_right(options)
     check_gpu(kernel, device_of(args))
     with on_device(device_of(args)):
-        compiled = kernel[grid](*args, **options)
-    if compiled is None or not is_replayed(device_of(args)):
+        relaunch = launched(kernel, grid, args, options)
+    if relaunch is None or not is_replayed(device_of(args)):
         return None
     own = (
         name.removesuffix("_ptr").removesuffix("_desc")
@@ -345,7 +384,7 @@ def run_named(
     ):
         return None
     constants = [options[name] for name in kernel.arg_names if name in options]
-    return Replay(compiled[(*grid, 1, 1)[:3]], names, (*args, *constants), by_name)
+    return Replay(relaunch, names, (*args, *constants), by_name)
 
 
 def remember(

@@ -16,7 +16,7 @@ def add_parts(
     BLOCK_N: tl.constexpr,
 ):
     """Add up [n_parts, n_cols] to [n_cols], in the same order always."""
-    cols = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    cols = (tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
     col_mask = cols < n_cols
     total = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)
     for start in range(0, n_parts, BLOCK_M):

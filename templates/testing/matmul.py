@@ -10,16 +10,12 @@ import triton
 from ..runtime import matmul_heuristics
 from .harness import SUMS, Dtypes, Harness, Shape, each, gpu
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
-from .interpreter import mend_bfloat16
 from .operator import OperatorTests
 
 described = pytest.mark.skipif(
     DEVICE == "cuda" and torch.cuda.get_device_capability() < (9, 0),
     reason="needs TMA",
 )
-
-if DEVICE == "cpu":
-    mend_bfloat16()
 
 
 class Tiles(Harness):

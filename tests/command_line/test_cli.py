@@ -254,6 +254,33 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "black      26." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("versions", "code", "said"),
+    [
+        ({"torch": "2.10.1"}, 4, "torch      2.10.1; generated code needs 2.11 or later"),
+        ({"torch": "2.14.0+cu130"}, 0, "torch      2.14.0+cu130, newer than 2.13"),
+        ({"triton": "3.5.1"}, 4, "triton     3.5.1; generated code needs 3.6 or later"),
+        ({"triton": "3.10.0"}, 0, "triton     3.10.0, newer than 3.9"),
+        ({"triton": "3.6.0", "numpy": "2.4.6"}, 4, "the interpreter of Triton 3.6.0 needs numpy before 2.4"),
+        ({"triton": "3.6.0", "numpy": "2.3.5"}, 0, "numpy      2.3.5\n"),
+        ({"torch": "", "triton": "", "numpy": ""}, 0, "triton     not installed"),
+    ],
+)
+def test_doctor_of_versions(
+    versions: dict[str, str],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from tritongen.project import doctor
+
+    found = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, found(name)))
+    assert run("doctor") == code
+    assert said in capsys.readouterr().out
+
+
 def test_interrupted(project: Path) -> None:
     run("init")
     run("new", "other")

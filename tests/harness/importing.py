@@ -47,8 +47,12 @@ def module_at(path: Path) -> ModuleType:
 
 
 def runtime_module(name: str) -> ModuleType:
-    """A module of the runtime, as a new one of a new runtime."""
-    return importlib.import_module(f"{module_at(Path(templates_dir(), 'runtime')).__name__}.{name}")
+    """A module of the runtime, or of the harness as `testing.NAME`, as a new one of a new runtime."""
+    home = ModuleType(f"templates_{next(_count)}")
+    home.__path__ = [templates_dir()]
+    sys.modules[home.__name__] = home
+    inside = "" if name.startswith("testing.") else "runtime."
+    return importlib.import_module(f"{home.__name__}.{inside}{name}")
 
 
 def runtime_of(operator: ModuleType, name: str) -> ModuleType:

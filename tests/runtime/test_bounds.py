@@ -13,6 +13,8 @@ if torch.cuda.is_available():
     pytest.skip("the check is of Triton's interpreter", allow_module_level=True)
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.harness.importing import runtime_module
 
@@ -48,6 +50,27 @@ def test_within() -> None:
 def test_outside(launch: Callable[[], None]) -> None:
     with pytest.raises(Exception, match="outside of the tensors"):
         launch()
+
+
+@triton.jit
+def _copy_block_kernel(x_desc, y_ptr, BLOCK: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, BLOCK), x_desc.load([0]))
+
+
+@pytest.mark.usefixtures("check_bounds")
+def test_bare_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Triton 3.9, the interpreter's loads by descriptors have an array as their mask."""
+    described: Any = interpreter.TensorDescHandle
+    pointers_of = described.materialize_pointers
+
+    def bare(self: Any, offsets: Any) -> Any:
+        pointers, mask = pointers_of(self, offsets)
+        return pointers, getattr(mask, "data", mask) if isinstance(mask, interpreter.TensorHandle) else mask
+
+    monkeypatch.setattr(described, "materialize_pointers", bare)
+    x, y = torch.arange(8.0), torch.zeros(8)
+    _copy_block_kernel[(1,)](TensorDescriptor.from_tensor(x, [8]), y, 8)
+    assert y.tolist() == x.tolist()
 
 
 def test_only_where_it_is_asked_for() -> None:

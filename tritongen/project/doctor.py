@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 from collections.abc import Iterator
 
 from .. import __version__
 from ..diagnostics.report import Unavailable
 from ..emit.format import check_black
+
+# The first and the last version that generated code is tested with.
+TESTED = {"torch": ((2, 11), (2, 13)), "triton": ((3, 6), (3, 9)), "numpy": ((1, 25), (2, 4))}
 
 
 def diagnose() -> Iterator[tuple[str, str, bool]]:
@@ -22,9 +26,34 @@ def diagnose() -> Iterator[tuple[str, str, bool]]:
     for name in ("click", "jinja2"):
         found = _version(name)
         yield name, found or "not installed: pip install tritongen brings it", bool(found)
-    for name in ("torch", "triton"):
-        yield name, _version(name) or "not installed; only generated code needs it", True
+    for name in TESTED:
+        yield name, *_in_range(name, _version(name), _version("triton"))
     yield "gpu", _gpu(), True
+
+
+def _in_range(name: str, found: str, triton: str) -> tuple[str, bool]:
+    """What is said of a version of torch, triton or numpy, and whether generated code can live with it."""
+    if not found:
+        wants = "its tests need" if name == "numpy" else "needs"
+        return f"not installed; only generated code {wants} it", True
+    first, last = TESTED[name]
+    release = _release(found)
+    if name == "numpy" and release >= (2, 4) and (3,) < _release(triton) < (3, 7):
+        return f"{found}; the interpreter of Triton {triton} needs numpy before 2.4: pip install 'numpy<2.4'", False
+    if release < first:
+        return f"{found}; generated code needs {_text(first)} or later: pip install '{name}>={_text(first)}'", False
+    if release > last:
+        return f"{found}, newer than {_text(last)}, up to which generated code is tested", True
+    return found, True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(map(int, re.findall("[0-9]+", version)[:2]))
+
+
+def _text(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
 
 
 def _version(name: str) -> str:

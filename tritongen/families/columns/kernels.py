@@ -226,7 +226,7 @@ def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     values = list(parts.op.values)
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
     inside = [*parts.reads(values, True, False), *parts.reads(values, True, True)]
-    inside += parts.finish(set(), "tl.program_id(1) == 0")
+    inside += parts.finish(set(), "second_id(INDEX) == 0")
     doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
     return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
 

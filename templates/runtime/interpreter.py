@@ -3,7 +3,7 @@
 from typing import Any
 
 import triton.language as tl
-from triton.runtime.interpreter import InterpreterBuilder
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 _create_dot, _cast = InterpreterBuilder.create_dot, InterpreterBuilder.cast_impl
 
@@ -20,13 +20,19 @@ def _create_dot_of_floats(
 
 
 def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> Any:
-    """A cast, to bfloat16 from float32, from which alone the interpreter can."""
-    if dtype.scalar == tl.bfloat16:
+    """A cast; to and from bfloat16 by float32, and rounded to the nearest, where the interpreter truncates."""
+    if source.dtype.scalar == tl.bfloat16 and dtype.scalar != tl.float32:
         source = _cast(builder, source, tl.float32)
-    return _cast(builder, source, dtype)
+    if dtype.scalar != tl.bfloat16:
+        return _cast(builder, source, dtype)
+    value = _cast(builder, source, tl.float32).data
+    bits = value.view("uint32")
+    rounded = bits + 0x7FFF + (bits >> 16 & 1)
+    rounded[value != value] = 0x7FC00000  # NaN
+    return TensorHandle((rounded >> 16).astype("uint16"), tl.bfloat16)
 
 
 def mend_bfloat16() -> None:
-    """Have the interpreter multiply bfloat16 matrices, and cast to bfloat16, as GPUs do."""
+    """Have the interpreter multiply bfloat16 matrices, and cast from and to bfloat16, as GPUs do."""
     InterpreterBuilder.create_dot = _create_dot_of_floats
     InterpreterBuilder.cast_impl = _cast_by_float32
