@@ -103,6 +103,12 @@ def nan_to_num(x, nan, posinf, neginf, dtype: tl.constexpr = None):
 
 
 @triton.jit
+def invert(x, dtype: tl.constexpr):
+    """~x of what came as `dtype`: booleans are computed with as integers."""
+    return 1 - x if dtype == tl.int1 else ~x
+
+
+@triton.jit
 def isclose(x, other, rtol, atol):
     """Whether x and other are equal, or finite and within atol + rtol * abs(other)."""
     x, other = like(x, other), like(other, x)

@@ -76,7 +76,7 @@ CONSTANTS = ("_INTERPRETED", "_NVIDIA")  # of modules of the runtime
 
 def test_every_device_function_is_used_and_stands_alone() -> None:
     """By a row, by one that is, by scores, or by comparisons; a module imports what it takes from another."""
-    used = {"tanh_of", "rounded", "rounded_product"} | {
+    used = {"tanh_of", "invert", "rounded", "rounded_product"} | {
         name
         for row in FUNCTIONS.values()
         for k in ("float", "int", "bool")

@@ -96,3 +96,30 @@ def test_numbers_beyond_int32_beside_positions(tmp_path: Path) -> None:
     it = operator({"x": "int64[N]"}, {"z": "0 * index(N)", "y": "3449720151 * z + x"}, tmp_path)
     x = torch.tensor([1, 2, 3])
     torch.testing.assert_close(it(x), (torch.zeros(3, dtype=torch.int64), x))
+
+
+# The math, and what it is in torch.
+JOINED = {
+    "sum(x, N)": lambda x: x.sum(1),
+    "sum(x * 2, M)": lambda x: (x * 2).sum(0),
+    "prod(x, N)": lambda x: x.prod(1),
+    "max(x, N)": lambda x: x.amax(1),
+    "argmax(x, N)": lambda x: x.int().argmax(1),
+    "cumsum(x, N)": lambda x: x.cumsum(1),
+    "cumprod(x, N)": lambda x: x.cumprod(1),
+    "exp(x)": lambda x: x.float().exp(),
+    "sum(exp(x), M)": lambda x: x.float().exp().sum(0),
+    "x // 2": lambda x: x // 2,
+    "x & x": lambda x: x & x,
+    "bitwise_not(x)": lambda x: ~x,
+}
+
+
+@pytest.mark.parametrize("dtypes", [(torch.int32, torch.bool), (torch.uint8, torch.int64, torch.bool)])
+@pytest.mark.parametrize("text", JOINED)
+def test_integers_or_booleans(text: str, dtypes: tuple[torch.dtype, ...], tmp_path: Path) -> None:
+    kind = "|".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+    it = operator({"x": f"{kind}[M, N]"}, {"y": text}, tmp_path)
+    for dtype in dtypes:
+        x = torch.tensor([[3, 0, 2], [0, 5, 1]]).to(dtype)
+        torch.testing.assert_close(it(x), JOINED[text](x))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import UnionType
 
 from ..diagnostics.report import Mistake, did_you_mean, listed
-from ..spec.types import BATCH, FLOAT8S, Input, Spec
+from ..spec.types import BATCH, FLOAT8S, FLOATS, Input, Spec
 from .calls import build_call
 from .exact import exact_arguments
 from .function import Function
@@ -324,7 +324,7 @@ class Expressions:
     def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
         """Refuse dtypes that the function is not for."""
         what = f"`{symbol(tree)}`" if symbol(tree) else row.name
-        if row.accepts == "integral" and dtype.kind in ("float", "any"):
+        if row.accepts == "integral" and self.may_be_float(dtype):
             message = f"{what} is for integers and booleans, and this {may_be(dtype.kind)}"
             hint = "declare the input as int[...] or bool[...], or cast it"
             if symbol(tree) in ("&", "|"):
@@ -337,15 +337,22 @@ class Expressions:
             message = f"{what} is for numbers, and this {'may be' if maybe else 'is'} a boolean"
             hint = "declare the input as number[...]" if maybe else "cast it: cast(x, int32)"
             raise self.fail("TG401", message, tree, hint)
-        if row.triton_int and dtype.kind == "any":
+        if row.name == "bitwise_not" and dtype.kind == "any" and (dtype.rule or len(dtype.of) > 1):
+            hint = "cast what it is of: cast(x, int32)"
+            raise self.fail("TG402", f"{what} differs between integers and booleans, which this may be", tree, hint)
+        if row.triton_int and dtype.kind == "any" and self.may_be_float(dtype):
             message = f"{what} differs between integers and floats, and this may be either"
             raise self.fail("TG402", message, tree, "declare the input as float[...] or int[...]")
+
+    def may_be_float(self, dtype: Dtype) -> bool:
+        """Whether any leaf of a dtype may be of floats."""
+        leaves = (self.inputs[n].type.may_be_float if n in self.inputs else n in FLOATS for n in dtype.of)
+        return dtype.kind == "float" or (dtype.kind == "any" and any(leaves))
 
     def may_be_bool(self, dtype: Dtype, args: list[Node]) -> bool:
         if dtype.weak or dtype.rule or any(arg.dtype == Dtype("int") for arg in args):
             return False
-        known = (self.inputs[n].type.dtypes if n in self.inputs else (n,) for n in dtype.of)
-        return all("bool" in dtypes for dtypes in known)
+        return all("bool" in (self.inputs[n].type.dtypes if n in self.inputs else (n,)) for n in dtype.of)
 
     def axis(self, tree: ast.AST, instead: str = "") -> str:
         """The axis that a part of an expression names. `instead` is the hint where it does not."""

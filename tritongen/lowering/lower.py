@@ -84,17 +84,17 @@ def compute_of(op: Op) -> Compute:
     if any(isinstance(node, Cast) and node.dtype.of == ("float64",) for node in nodes):
         return Compute("COMPUTE", mode="float", in_float64=True)
     as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
+    names = tuple(tensor.name for tensor in floats)
+    mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
+    if not as_float and (mixed or any(t.type.joins_bools for t in inputs)):
+        wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
+        others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
+        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide, counts(nodes))
     if not floats:
         ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
         if as_float:
             return Compute("tl.float32")
         return Compute("COMPUTE", tuple(ints), "promote") if len(ints) > 1 else Compute("")
-    names = tuple(tensor.name for tensor in floats)
-    mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
-    if mixed and not as_float:
-        wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
-        others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
-        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide, counts(nodes))
     if any("float64" in tensor.type.dtypes for tensor in floats):
         return Compute("COMPUTE", names, "float")
     return Compute("tl.float32")
@@ -272,6 +272,8 @@ class Lowering:
         row = FUNCTIONS[node.function]
         kind = self.kind(row, node)
         template = parse(EXACT[node.function] if node.exact and kind == "float" else row.spelling(kind))
+        if node.function == "bitwise_not" and node.args[0].dtype.kind == "any":
+            template = parse("invert(x)")
         if node.rounded and kind == "float":
             template = rounded(template)
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
@@ -299,7 +301,8 @@ class Lowering:
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
         tree = substitute(template, arguments)
-        if node.function == "nan_to_num" and kind == "float" and isinstance(tree, ast.Call):
+        needs_dtype = node.function in ("nan_to_num", "bitwise_not") and node.args[0].dtype.kind in ("float", "any")
+        if needs_dtype and isinstance(tree, ast.Call):
             tree.args += self.element_types(node.args[0].dtype)
         return tree
 
@@ -345,9 +348,14 @@ class Lowering:
             return "float"
         args = [given for want, given in zip(row.args, node.args, strict=True) if want.required]
         kinds = {arg.dtype.kind for arg in (args[1:] if row.accepts == "where" else args)}
-        if kinds & {"float", "any"}:
+        if "float" in kinds or any(map(self.may_be_float, args)):
             return "float"
-        return "int" if "int" in kinds else "bool"
+        return "int" if kinds & {"int", "any"} else "bool"
+
+    def may_be_float(self, node: Node) -> bool:
+        """Whether a value of a dtype that a call tells may be a float."""
+        known = {tensor.name: tensor.type for tensor in self.op.inputs}
+        return node.dtype.kind == "any" and any(leaf not in known or known[leaf].may_be_float for leaf in node.dtype.of)
 
     def argument(self, row: Function, node: Node, to: Dtype, kind: str, first: bool) -> ast.expr:
         value = self.expression(node)

@@ -185,7 +185,7 @@ class Tile:
         if tensor.name in indices(self.op):
             return ""
         promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
-        return f".to({to})" if tensor.type.may_be_float or promotes else ""
+        return f".to({to})" if tensor.type.may_be_float or tensor.type.joins_bools or promotes else ""
 
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""

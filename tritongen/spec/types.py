@@ -74,6 +74,11 @@ class TensorType:
         return tuple(name for term in self.shape for name in term.names)
 
     @property
+    def joins_bools(self) -> bool:
+        """Whether it may be booleans and something else."""
+        return "bool" in self.dtypes and len(self.dtypes) > 1
+
+    @property
     def may_be_float(self) -> bool:
         return any("float" in dtype for dtype in self.dtypes)
 
