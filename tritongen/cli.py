@@ -324,7 +324,9 @@ def _summarise_build(built: Built) -> None:
         spec, folder = built.example
         click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
         if spec:
-            click.echo(f"see {folder}/kernels.py, which is made of {spec}; its tests and benchmark are beside it")
+            tested = os.path.exists(os.path.join(folder, f"test_{os.path.basename(folder)}.py"))
+            beside = "; its tests and benchmark are beside it" if tested else ""
+            click.echo(f"see {folder}/kernels.py, which is made of {spec}{beside}")
 
 
 def _shortened(text: str, names: int = 8) -> str:

@@ -36,9 +36,9 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
 
 
-def templates_digest(line_length: int) -> str:
-    """For headers: the templates, the version and the one setting that shapes the text."""
-    return digest(__version__, str(line_length), *_templates())
+def templates_digest(shape: str) -> str:
+    """For headers: the templates, the version and the settings that shape the text."""
+    return digest(__version__, shape, *_templates())
 
 
 def program_digest() -> str:

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def test_what_operators_share(project: Project) -> None:
     """It has the lines that templates have, is ours by its header, and is mended as other files are."""
     project.spec("one")
     project.build()
-    for name in RUNTIME:
+    for name in (one for one in RUNTIME if one.endswith(".py")):
         text = (project.out / name).read_text()
         source = (ROOT / "templates" / name[1:]).read_text().splitlines()
         lines = body_of(text).replace("from .._runtime", "from ..runtime").splitlines()
@@ -138,7 +139,7 @@ def test_a_runtime_in_each_folder(project: Project) -> None:
     """Settings say which, and what was made by the others is not left behind, even if only one spec is named."""
 
     def found() -> tuple[list[str], set[str]]:
-        files = sorted(path.relative_to(project.out).as_posix() for path in project.out.rglob("*.py"))
+        files = sorted(path.relative_to(project.out).as_posix() for path in project.out.rglob("*") if path.is_file())
         lines = {path.read_text().splitlines()[-1] for path in project.out.rglob("*/kernels.py")}
         return files, lines
 
@@ -311,3 +312,35 @@ def test_check_does_not_trust_what_a_build_noted(project: Project) -> None:
     noted["specs"]["specs/two.toml"][3] = []
     stamps.write_text(json.dumps(noted))
     assert not check(("specs/one.toml",), using).findings
+
+
+def test_a_page_says_what_is_in_a_runtime(project: Project) -> None:
+    """It is ours as modules are, and mentions those that are there."""
+    project.spec("one")
+    project.build()
+    page = project.out / "_runtime" / "README.md"
+    there = {path.name for path in page.parent.glob("*.py")} | {"op.py", "configs.py", "__init__.py"}
+    assert "launch.py" in page.read_text()
+    assert set(re.findall(r"\w+\.py", page.read_text())) <= there
+    edit(page, "1. ", "1) ")
+    assert project.kinds() == [("edited", "_runtime/README.md")]
+    page.unlink()
+    assert project.build().written == ("generated/_runtime/README.md",)
+
+
+def test_without_tests(project: Project) -> None:
+    """No tests, no benchmarks, and nothing that only they use; and all of it again without the setting."""
+    shutil.copy(ROOT / "specs" / "relu.toml", project.spec("relu"))
+    build()
+    before = {path.relative_to(project.out).as_posix() for path in project.out.rglob("*") if path.is_file()}
+    (project.root / "tritongen.toml").write_text("tests = false\n")
+    build()
+    after = {path.relative_to(project.out).as_posix() for path in project.out.rglob("*") if path.is_file()}
+    tests = {"relu/test_relu.py", "relu/bench_relu.py"}
+    assert tests < before - after
+    assert {name.partition("/")[0] for name in before - after - tests} <= {"_testing", "_runtime"}
+    assert not (project.out / "_testing").exists()
+    assert not check().findings
+    (project.root / "tritongen.toml").write_text("")
+    build()
+    assert {path.relative_to(project.out).as_posix() for path in project.out.rglob("*") if path.is_file()} == before

@@ -29,7 +29,7 @@ def built(*paths: str) -> Built:
 
 
 def tree() -> set[str]:
-    return {path.relative_to("out").as_posix() for path in Path("out").rglob("*.py")}
+    return {path.relative_to("out").as_posix() for path in Path("out").rglob("*.*") if path.suffix in (".py", ".md")}
 
 
 def test_projects_that_share_a_folder(two: tuple[Project, Project]) -> None:

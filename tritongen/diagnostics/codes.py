@@ -175,6 +175,7 @@ _SETTINGS = (
             specs = ["specs"]      # folders and files
             out = "generated"
             line-length = 88       # black's
+            tests = true           # false leaves tests and benchmarks out
             runtime = "shared"     # or "folder": a _runtime/ in each operator's folder
         """,
     ),

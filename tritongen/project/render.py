@@ -50,9 +50,9 @@ def generate_modules(spec: Spec, runtime: str) -> Mapping[str, str]:
 def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Rendered]:
     """Renders every source, in no particular order."""
     check_black()
-    lengths = {source.settings.line_length for source in sources}
-    digests = {length: templates_digest(length) for length in lengths}
-    jobs = [(source, digests[source.settings.line_length], generate) for source in sources]
+    shapes = {source.settings.shape for source in sources}
+    digests = {shape: templates_digest(shape) for shape in shapes}
+    jobs = [(source, digests[source.settings.shape], generate) for source in sources]
     workers = min(_cores(), len(jobs))
     results = map(_work, jobs) if workers < 2 else _in_processes(jobs, workers)
     for result in results:
@@ -88,12 +88,18 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
     except Rejected as rejected:
         return Rendered(source, diagnostics=rejected.diagnostics)
+    if not source.settings.tests:
+        modules = {name: modules[name] for name in modules if name not in _tests_of(spec)}
     settings, facts = source.settings, (source.name, digest(text), templates, len(modules))
     files = {}
     for name, module in sorted(modules.items()):
         place = written_by(settings.root, settings.out_dir, spec.name, name)
         files[name] = with_header(*facts, format_python(module, settings.line_length), place)
     return Rendered(source, spec.name, files, needs_of(files.values()))
+
+
+def _tests_of(spec: Spec) -> tuple[str, ...]:
+    return f"test_{spec.name}.py", f"bench_{spec.name}.py"
 
 
 Job = tuple[Source, str, Generate]

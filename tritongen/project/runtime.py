@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..resources import digest, read_text, templates_dir
+from .readme import page, template
 from .settings import shown_path
-from .tree import PACKAGE, SHARED, Change, compare, our_files, with_shared_header
+from .tree import PACKAGE, SHARED, Change, body_of, compare, our_files, with_shared_header
 
 if TYPE_CHECKING:
     from ..emit.shaking import Library
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RUNTIME_FOLDERS = (RUNTIME_FOLDER, TESTING_FOLDER)
 Needs = frozenset[str]  # "runtime.launch:run": what operators read of the modules in templates/
 _SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # where templates/ has what is shared
+README = "README.md"
 _FORMER = os.path.join(RUNTIME_FOLDER, "testing")  # where the harness of tests was
 _LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
 
@@ -59,6 +61,10 @@ def shared_files(needs: Needs) -> Mapping[str, Mapping[str, str]]:
             if package == source:
                 file = f"{name or '__init__'}.py"
                 found[folder][file] = _with_header(module, text, f"{folder}/{file}")
+    own = {name.removesuffix(".py"): body_of(text) for name, text in found[RUNTIME_FOLDER].items()}
+    if own:
+        place = f"{RUNTIME_FOLDER}/{README}"
+        found[RUNTIME_FOLDER][README] = with_shared_header(SHARED, digest(template()), page(own), place)
     return found
 
 
@@ -81,10 +87,11 @@ def is_of_this_version(home: str) -> bool:
     found = []
     for folder in (*RUNTIME_FOLDERS, _FORMER):
         for path, _, header in our_files(os.path.join(home, folder)):
-            name = os.path.basename(path).removesuffix(".py")
-            source = _SOURCES.get(folder, "")
-            if header.path in ("", f"{folder}/{name}.py"):  # A copy that somebody put there is none of it.
-                found.append(made.get(source if name == "__init__" else f"{source}.{name}") == header.templates)
+            name, extension = os.path.splitext(os.path.basename(path))
+            module = f"{_SOURCES.get(folder, '')}.{name}".removesuffix(".__init__")
+            is_copy = header.path not in ("", f"{folder}/{name}.py")  # that somebody put there
+            if extension == ".py" and not is_copy:
+                found.append(made.get(module) == header.templates)
     return bool(found) and all(found)
 
 
@@ -100,7 +107,7 @@ def changed_definitions(changes: Sequence[Change]) -> tuple[str, ...]:
     for sign, one, other in (("+", "new", "old"), ("-", "old", "new")):
         for change in changes:
             folder = os.path.dirname(change.path)
-            if folder in kept:
+            if folder in kept and change.path.endswith(".py"):
                 gone = _defined(getattr(change, other) or "")
                 names = [name for name in _defined(getattr(change, one) or "") if name not in gone]
                 module = os.path.basename(change.path).removesuffix(".py")
@@ -116,12 +123,12 @@ def _defined(text: str) -> list[str]:
 
 def package_files(ops: Iterable[str]) -> Mapping[str, str]:
     """The `__init__.py` beside the folders of some operators, made without Jinja, which a build of nothing avoids."""
-    template = read_text(os.path.join(templates_dir(), "package.py.template"))
+    package = read_text(os.path.join(templates_dir(), "package.py.template"))
     names = tuple(ops)
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
     exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))
-    text = Template(template).substitute(imports="\n".join(imports), names="\n".join(exports))
-    return {"__init__.py": with_shared_header(PACKAGE, digest(template), text, "__init__.py")}
+    text = Template(package).substitute(imports="\n".join(imports), names="\n".join(exports))
+    return {"__init__.py": with_shared_header(PACKAGE, digest(package), text, "__init__.py")}
 
 
 @functools.cache

@@ -23,6 +23,13 @@ class Settings:
     out: str = "generated"
     line_length: int = 88
     runtime: str = "shared"  # or "folder": every operator has a copy of its own
+    tests: bool = True  # whether there are tests and benchmarks
+
+    @property
+    def shape(self) -> str:
+        """What decides the text of generated files besides their specs."""
+        left = ("" if self.runtime == "shared" else f" {self.runtime}") + ("" if self.tests else " untested")
+        return f"{self.line_length}{left}"
 
     @property
     def out_dir(self) -> str:
@@ -207,6 +214,7 @@ def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
         values.get("out", "generated"),
         values.get("line-length", 88),
         values.get("runtime", "shared"),
+        values.get("tests", True),
     )
 
 

@@ -30,7 +30,7 @@ class Stamps:
         self._folder = os.path.join(settings.root, FOLDER)
         self._path = os.path.join(self._folder, "stamps.json")
         self._out = settings.out_dir
-        self.templates = templates_digest(settings.line_length)
+        self.templates = templates_digest(settings.shape)
         self._made_by = digest(program_digest(), self.templates, settings.out, settings.runtime)
         self._entries, self._shared = self._load()
         self._changed = False

@@ -161,5 +161,6 @@ SETTINGS = Fields(
         "out": Text("the folder that generated folders go into"),
         "line-length": Integer("the longest line that black leaves", 40, 320),
         "runtime": Text("where generated operators have what they share", ("shared", "folder")),
+        "tests": Flag("whether generated operators have tests and a benchmark"),
     },
 )
