@@ -58,3 +58,19 @@ def test_torch_has_errors_of_floats_alone() -> None:
     want = torch.tensor([1.0, 0.0]), torch.tensor([True, False]), torch.tensor([3, 4])
     found = tests.errors_of_torch(lambda x: (x + 0.5, x > 0, x.long()), [torch.tensor([1.0, 0.0])], want)
     assert found == [0.5, 0.0, 0.0]
+
+
+def test_values_beyond_the_dtype_are_no_mistake() -> None:
+    """A loss that overflows float32, not float64: an operator that does as torch does is not to fail for it."""
+    harness = runtime_module("testing.harness").Harness
+
+    class Stable(harness):
+        reference = staticmethod(lambda x: torch.logsumexp(x, 0))
+
+    class Overflowing(harness):
+        reference = staticmethod(lambda x: x.exp().sum(0).log())
+
+    x = torch.tensor([500.0, 501.0])
+    assert Stable.is_within_range([x])
+    assert not Overflowing.is_within_range([x])
+    assert Overflowing.is_within_range([torch.tensor([500.0, float("inf")])])
