@@ -28,7 +28,12 @@ def spread(name: str, axes: tuple[str, ...], wanted: list[str]) -> str:
     """A tensor with its axes in another order, and expanded along those that it lacks."""
     present = [axis for axis in wanted if axis in axes]
     text = name if list(axes) == present else f"{name}.permute({places(axes, present)})"
-    if present == wanted:
+    return expanded(text, present, wanted)
+
+
+def expanded(text: str, axes: list[str], wanted: list[str]) -> str:
+    """A tensor with its axes in this order, expanded along those that it lacks."""
+    if axes == wanted:
         return text
     ones = {axis: "*(1,) * len(batch)" if axis == BATCH else "1" for axis in wanted if axis not in axes}
     lengths = ", ".join(ones.get(axis) or sizes([axis]) for axis in wanted)

@@ -64,24 +64,43 @@ def _size(typer: Expressions, tree: ast.Call) -> Node:
 
 
 def _take(typer: Expressions, tree: ast.Call) -> Node:
-    if len(tree.args) != 3 or tree.keywords:
-        message = "take needs a tensor, an index and an axis"
+    if len(tree.args) < 3 or tree.keywords:
+        message = "take needs a tensor, an index and an axis, or several axes that are counted as one"
         raise typer.fail("TG205", message, tree, "take(x, i, N)")
-    source, index = typer.visit(tree.args[0]), typer.visit(tree.args[1])
-    axis = typer.one_axis(tree.args[2], "take")
-    if axis not in source.axes:
-        message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to take from"
-        raise typer.fail("TG302", message, tree.args[2], axes_are(source))
+    source, index = typer.visit_all(tree.args[:2])
+    axes = [typer.one_axis(at, "take") for at in tree.args[2:]]
+    for place, (axis, named) in enumerate(zip(axes, tree.args[2:], strict=True)):
+        if axis not in source.axes:
+            message = f"`{ast.unparse(tree.args[0])}` has no axis {axis} to take from"
+            raise typer.fail("TG302", message, named, axes_are(source))
+        if axis in axes[:place]:
+            raise typer.fail("TG205", f"take names axis {axis} once", named, "take(x, i, J, S)")
     if index.dtype.kind != "int":
         message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
         hint = "declare it as int[...], or cast it: cast(i, int64)"
         raise typer.fail("TG403", message, tree.args[1], hint)
-    _check_position(typer, axis, index, tree)
-    if not is_reduced(source, axis, typer.values):
-        return _inside(typer, _substitute(typer, source, axis, index), axis, index, tree)
+    if len(axes) == 1:
+        _check_position(typer, axes[0], index, tree)
+    at = _positions(typer, axes, index, tree)
+    if not any(is_reduced(source, axis, typer.values) for axis in axes):
+        # An index outside of several axes is outside of the first.
+        return _inside(typer, _substitute(typer, source, at), axes[0], at[axes[0]], tree)
     stored = typer.line_of("taken", source)
-    kept = tuple(other for other in source.axes if other != axis)
-    return Take(stored, ((axis, index),), typer.natural_order((*kept, *index.axes)), source.dtype)
+    kept = tuple(other for other in source.axes if other not in at)
+    brought = tuple(axis for one in at.values() for axis in one.axes)
+    return Take(stored, tuple(at.items()), typer.natural_order((*kept, *brought)), source.dtype)
+
+
+def _positions(typer: Expressions, axes: list[str], index: Node, tree: ast.Call) -> dict[str, Node]:
+    """The position along each of several axes that an index counts as one, of which the last is the fastest.
+
+    An index outside of them is outside of the first.
+    """
+    at: dict[str, Node] = {}
+    for axis in reversed(axes[1:]):
+        at[axis] = typer.call("remainder", [index, Size((axis,))], tree)
+        index = typer.call("floor_divide", [index, Size((axis,))], tree)
+    return {axes[0]: index, **dict(reversed(at.items()))}
 
 
 def _check_position(typer: Expressions, axis: str, index: Node, tree: ast.Call) -> None:
@@ -152,33 +171,32 @@ def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:
     return isinstance(node, Reduce | Scan) or any(is_reduced(part, axis, values) for part in parts)
 
 
-def _substitute(typer: Expressions, node: Node, axis: str, index: Node) -> Node:
-    """The node with the position along an axis replaced, down to what is loaded."""
-    if axis not in node.axes:
+def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
+    """The node with the positions along some axes replaced, down to what is loaded."""
+    if at.keys().isdisjoint(node.axes):
         return node
 
     def axes_of(*parts: Node) -> tuple[str, ...]:
         return typer.natural_order(tuple(a for part in parts for a in part.axes))
 
     def again(part: Node) -> Node:
-        return _substitute(typer, part, axis, index)
+        return _substitute(typer, part, at)
 
     match node:
-        case Index():
-            return index
+        case Index(axis=axis):
+            return at[axis]
         case Ref(name=name):
             return again(typer.values[name].node)
-        case Load(at=at) | Take(at=at):
-            moved = {a: again(i) for a, i in at}
+        case Load() | Take():
+            moved = {a: again(i) for a, i in node.at}
             own = typer.inputs[node.name].type.axes if isinstance(node, Load) else node.arg.axes
-            if axis in own:
-                moved.setdefault(axis, index)
+            moved |= {a: i for a, i in at.items() if a in own and a not in moved}
             kept = tuple(a for a in own if a not in moved)
             axes = typer.natural_order((*kept, *axes_of(*moved.values())))
             return replace(node, axes=axes, at=tuple(moved.items()))
-        case Call(args=args):
+        case Call(function=function, args=args):
             parts = tuple(again(arg) for arg in args)
-            return replace(node, args=parts, axes=axes_of(*parts))
+            return Call(function, parts, axes_of(*parts), node.dtype)
         case Cast(arg=arg):
             part = again(arg)
             return Cast(part, node.dtype, part.axes)
@@ -186,7 +204,7 @@ def _substitute(typer: Expressions, node: Node, axis: str, index: Node) -> Node:
             then, other = again(node.then), again(node.other)
             return Choose(node.condition, then, other, axes_of(then, other), node.dtype)
         case _:
-            raise TypeError(f"{node} varies along {axis}, but by no load")
+            raise TypeError(f"{node} varies along {[*at]}, but by no load")
 
 
 def _cast(typer: Expressions, tree: ast.Call) -> Node:

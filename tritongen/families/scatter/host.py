@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...emit.axes import places, regrouped, sizes, spread
+from ...emit.axes import expanded, places, regrouped, sizes, spread
 from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, length_text
 from ...lang.ir import Load, Node
@@ -68,6 +68,7 @@ class ScatterModule(Common):
         text, made = result.output.name, (*self.lines, *self.sum.into, *self.cols)
         if len((*self.lines, *self.sum.into)) > 1 or len(self.cols) != 1 or BATCH in made:
             text += f".view({sizes(list(made))})"
-        if made != result.axes:
-            text += f".permute({places(made, list(result.axes))})"
-        return text + regrouped(self.op.grouping(result))
+        present = [axis for axis in result.axes if axis in made]
+        if list(made) != present:
+            text += f".permute({places(made, present)})"
+        return expanded(text, present, list(result.axes)) + regrouped(self.op.grouping(result))

@@ -1,0 +1,76 @@
+"""Elements that are taken along several axes counted as one, beside torch in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.harness.importing import built
+from tests.harness.oracles import DEVICE
+from tritongen.spec.read import read_spec
+
+
+def _or_nan(x: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+    inside = (j >= 0) & (j < len(x))
+    return x[j.clamp(0, len(x) - 1)].masked_fill(~inside[:, None], torch.nan)
+
+
+# The type of x, its shape, the line, what j is drawn between, and what torch computes.
+CASES: dict[str, tuple[str, tuple[int, ...], str, tuple[int, int], Callable[..., torch.Tensor]]] = {
+    "a_group": ("(H A=2), N", (6, 3), "take(x, j, H, A)", (0, 6), lambda x, j: x[j]),
+    "a_group_of_three": ("(H A=2 B=3), N", (12, 3), "take(x, j, H, A, B)", (0, 12), lambda x, j: x[j]),
+    "two_dimensions": ("H, A, N", (4, 3, 2), "take(x, j, H, A)", (0, 12), lambda x, j: x.flatten(0, 1)[j]),
+    "outside": ("(H A=2), N", (6, 3), "take(x, j, H, A)", (-3, 9), _or_nan),
+    "of_a_sum": ("(H A=2), N", (6, 3), "take(sum(x, N), j, H, A)", (0, 6), lambda x, j: x.sum(1)[j]),
+    "one_of_a_group_of_a_sum": (
+        "(H A=2), N",
+        (6, 3),
+        "take(sum(x, N), j, H)",
+        (0, 3),
+        lambda x, j: x.view(3, 2, 3).sum(-1)[j],
+    ),
+    "by_their_own_positions": (
+        "(H A=2), N",
+        (6, 3),
+        "take(x, size(H, A) - 1 - index(H, A), H, A) + 0 * sum(j, T)",
+        (0, 6),
+        lambda x, j: x.flip(0),
+    ),
+    "one_after_the_other": (
+        "(H A=2), N",
+        (6, 3),
+        "take(take(x, j // 2, H), j % 2, A)",
+        (0, 6),
+        lambda x, j: x[j],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str, tmp_path: Path) -> None:
+    axes, shape, line, (low, high), oracle = CASES[name]
+    text = f"""
+[op]
+name = "taken"
+[inputs]
+x = "float[{axes}]"
+j = "int64[T]"
+[compute]
+y = "{line}"
+[outputs]
+y = "x"
+[grad]
+wrt = ["x"]
+"""
+    operator = built(read_spec("taken.toml", text), tmp_path).taken
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=draw, dtype=torch.float64).to(DEVICE).requires_grad_()
+    j = torch.randint(low, high, (7,), generator=draw).to(DEVICE)
+    got, wanted = operator(x, j), oracle(x, j)
+    torch.testing.assert_close(got, wanted, equal_nan=True)
+    incoming = torch.randn(wanted.shape, generator=draw, dtype=torch.float64).to(DEVICE)
+    found, exact = (torch.autograd.grad(one, x, incoming)[0] for one in (got, wanted))
+    torch.testing.assert_close(found, exact)
