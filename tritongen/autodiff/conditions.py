@@ -28,7 +28,7 @@ def with_conditions(
     most = max(len(value.node.axes) for value in op.values)
     every = (part for node in nodes for part in _conditions(node) if len(part.axes) == most)
     conditions = dict.fromkeys(part for part in every if _is_known(op, part))
-    names = {one: one.name if isinstance(one, Ref) else fresh(f"{_first(one)}_mask") for one in conditions}
+    names = {one: one.name if isinstance(one, Ref) else fresh(f"{_first(one)}_condition") for one in conditions}
     names = {node: name for node, name in names.items() if name not in but}
     own: dict[Node, str] = {node: name for node, name in names.items() if not isinstance(node, Ref)}
     values = [replace(value, node=with_names(value.node, own)) for value in op.values]

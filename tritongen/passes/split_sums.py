@@ -56,7 +56,7 @@ class _Split:
             inside = tuple(factor for factor in factors if set(factor.axes) & set(self.node.over))
             outside = tuple(factor for factor in factors if factor not in inside)
             dot = dot_of(self.node, inside)
-            sums.append(Value(fresh(f"{self.value.name}_part", self.taken), dot, ""))
+            sums.append(Value(fresh(f"{self.value.name}_summand", self.taken), dot, ""))
             part = product_of((*outside, Ref(sums[-1].name, dot.axes, dot.dtype)))
             if total is None:
                 total = Call("neg", (part,), part.axes, part.dtype) if is_less else part

@@ -51,7 +51,7 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     product = replace(node, arg=arg, axes=tuple(axis for axis in arg.axes if axis not in node.over))
     if not is_product(op, product):
         return [value]
-    name = fresh(f"{value.name}_rows", taken)
+    name = fresh(f"{value.name}_all", taken)
     axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - dict(at).keys())
     found = Take(Ref(name, product.axes, product.dtype), at, axes, product.dtype)
     outside = [factor for factor in others if factor not in inside]

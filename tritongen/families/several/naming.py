@@ -55,7 +55,7 @@ def rows_named(op: Op) -> Op:
         made_of = [one for name, one in reductions.items() if name in names and _is_of_softmax(op, one)]
         if not made_of or not {*node.arg.axes} <= {axis for one in made_of for axis in one.axes}:
             return node
-        values.append(Value(fresh(f"{line.name}_rows", taken), node.arg, ""))
+        values.append(Value(fresh(f"{line.name}_terms", taken), node.arg, ""))
         return replace(node, arg=Ref(values[-1].name, node.arg.axes, node.arg.dtype))
 
     for value in op.values:
