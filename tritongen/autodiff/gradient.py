@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Value, walk
+from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, walk
 from ..lang.names import shown
-from ..lang.rewrite import as_loads
+from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
 from ..spec.types import BATCH, FLOATS, Grad, Input, Output, TensorType, kept_dtypes, plain_shape
@@ -93,13 +93,13 @@ def _reverse(op: Op, grad: Grad, given: Mapping[str, Node] | None) -> Reverse:
 
 def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tuple[str, ...]) -> Gradient:
     """The gradients by name of the input, as the results of an operator of their own."""
-    names = {name: reverse.fresh(f"d{name}") for name in found}
+    names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
     conditions = {reverse.values[name].node: name for name in stored if reverse.values[name].node.dtype.kind == "bool"}
     found = {name: with_names(node, conditions) for name, node in found.items()}
     choice = Kept(reverse.op, reverse.grad.save, stored)
     kept, outputs = choice.of(found.values()) if saves else ([], set[str]())
     stand_ins = {name: _saved_name(reverse, name) for name in kept}
-    derived = named_parts({names[name]: node for name, node in found.items()}, reverse.hints, reverse.fresh)
+    derived = named_parts(_by_name(found, names), reverse.hints, reverse.fresh)
     derived = read_once(derived, reverse.op, reverse.algebra)
     roots = itertools.chain.from_iterable(references(node) for _, node in derived)
     recomputed = choice.closure(roots, {*kept, *outputs})
@@ -135,11 +135,25 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
 
 def _joined(reverse: Reverse, found: dict[str, Node]) -> Op:
     """The operator with the gradients among its results."""
-    names = {name: reverse.fresh(f"d{name}") for name in found}
-    derived = named_parts({names[name]: node for name, node in found.items()}, reverse.hints, reverse.fresh)
+    names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
+    derived = named_parts(_by_name(found, names), reverse.hints, reverse.fresh)
     values = (*reverse.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
     results = (_result(reverse.op, name, own, dict(derived)[own]) for name, own in names.items())
     return replace(reverse.op, values=values, results=(*reverse.op.results, *results))
+
+
+def _by_name(found: Mapping[str, Node], names: Mapping[str, str]) -> dict[str, Node]:
+    """The gradients by their names; those that others read are values, no inputs."""
+    shared = {name: node for name, node in found.items() if name not in names}
+
+    def read(node: Node) -> Node:
+        if not isinstance(node, Load) or node.name not in shared:
+            return node
+        whole = Ref(node.name, shared[node.name].axes, node.dtype)
+        at = tuple((axis, replaced(index, read)) for axis, index in node.at)
+        return Take(whole, at, node.axes, node.dtype) if at else whole
+
+    return {names.get(name, name): replaced(node, read) for name, node in found.items()}
 
 
 def _result(op: Op, name: str, own: str, node: Node) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -43,6 +44,7 @@ from .taken import Taken
 from .terms import ZERO
 from .vanishing import Vanishing
 
+LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
 
 
@@ -63,6 +65,7 @@ class Reverse:
         self.values = {value.name: value for value in op.values}
         self.vanishing = Vanishing(self.values, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()))
         self.flowing: dict[str, list[Node]] = {}
+        self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
         self.line = ""
@@ -117,7 +120,7 @@ class Reverse:
         return own if is_converted else Dtype("float", (self.seeds[result.output.name],))
 
     def found(self) -> dict[str, Node]:
-        """The gradients by name of the input."""
+        """The gradients by name of the input, and those that they read by names of their own."""
         self.mistakes += [self.unscaled(name) for name in self.grad.wrt if is_float8(self.op, Dtype("float", (name,)))]
         for result in self.op.results:
             name = result.output.name
@@ -149,7 +152,10 @@ class Reverse:
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
             last = summed_last(node, self.op, self.algebra, rows)
             found[name] = self.algebra.plain("neg", twin) if twin is not None else last
-        return found
+        read = {name for node in found.values() for name in node.reads}
+        for name in reversed(self.shared):
+            read |= self.shared[name].reads if name in read else set()
+        return found | {name: self.named(node) for name, node in self.shared.items() if name in read}
 
     def named(self, node: Node) -> Node:
         """The node with the lines of the forward for what they define."""
@@ -273,6 +279,8 @@ class Reverse:
         names = {arg.name: given for arg, given in zip(row.args, node.args, strict=True)} | {"y": y, "g": g}
         if node.function == "div" and self.is_mean(*node.args):  # Of nothing, there is no gradient.
             names["other"] = self.algebra.plain("clamp_min", node.args[1], Constant(1, Dtype("int")))
+        if any(len(re.findall(r"\bg\b", text)) > 1 for text in derivative.values()):
+            names["g"] = self.by_name(g, f"d{node.function}")
         for arg, given in zip(row.args, node.args, strict=True):
             text = derivative.get(arg.name, "")
             if text == "0.0" or not self.is_active(given):
@@ -284,6 +292,17 @@ class Reverse:
             if self.vanishing.needs_guard(node, given, g):
                 derived = self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, derived)
             self.to(given, node, derived)
+
+    def by_name(self, g: Node, name: str) -> Node:
+        """A gradient that is read more than once, by a name if it is large: nested, it would double with each level."""
+        if g.count <= LARGE:
+            return g
+        known = next((one for one, node in self.shared.items() if node == g), "")
+        if not known:
+            known = self.fresh(name)
+            self.shared[known] = g
+            self.algebra = replace(self.algebra, seeds=self.algebra.seeds | {known})
+        return Load(known, g.axes, g.dtype)
 
     def is_mean(self, total: Node, size: Node) -> bool:
         """Whether a quotient is a mean, of a sum that others come before, which gradients of inputs without all of its
@@ -367,7 +386,9 @@ class Reverse:
         return Taken(self.op, self.algebra, self.values, self.axes_of, self.refuse)
 
     def axes_of(self, name: str) -> tuple[str, ...]:
-        """The axes of an input, or of the gradient of a result."""
+        """The axes of an input, or of a gradient that is read by name."""
+        if name in self.shared:
+            return self.shared[name].axes
         for result in self.op.results:
             if self.seeds.get(result.output.name) == name:
                 return result.axes

@@ -37,11 +37,27 @@ def named_parts(
 
 def _repeated(nodes: Iterable[Node]) -> Node | None:
     """The largest part that occurs more than once."""
-    counts = Counter(part for node in nodes for part in walk(node) if _is_worth_a_name(part))
-    often = [part for part, count in counts.items() if count > 1]
-    most = max((len(part.nodes) for part in often), default=0)
-    largest = (part for part in often if len(part.nodes) == most)
-    return max(largest, key=lambda part: shown(spelled(part)), default=None)
+    nodes = [*nodes]
+    counts = Counter(nodes)
+    # Larger nodes first, each once: all that are made of a node come before it.
+    for part in sorted(_distinct(nodes), key=lambda part: -part.count):
+        for child in children(part):
+            counts[child] += counts[part]
+    often = [part for part, count in counts.items() if count > 1 and _is_worth_a_name(part)]
+    most = max((part.count for part in often), default=0)
+    largest = [part for part in often if part.count == most]
+    return max(largest, key=lambda part: shown(spelled(part))) if len(largest) > 1 else next(iter(largest), None)
+
+
+def _distinct(nodes: Iterable[Node]) -> set[Node]:
+    """Some nodes and all that they are made of, each once."""
+    found, left = set[Node](), [*nodes]
+    while left:
+        node = left.pop()
+        if node not in found:
+            found.add(node)
+            left += children(node)
+    return found
 
 
 def _is_worth_a_name(part: Node) -> bool:
@@ -54,10 +70,13 @@ def _is_worth_a_name(part: Node) -> bool:
     return not short or any(children(arg) for arg in tensors) or (len(tensors) > 1 and not is_bool)
 
 
-def _replaced(node: Node, part: Node, name: str) -> Node:
-    if node == part:
-        return _ref(name, part)
-    return rebuild(node, tuple(_replaced(child, part, name) for child in children(node)))
+def _replaced(node: Node, part: Node, name: str, known: dict[Node, Node] | None = None) -> Node:
+    """The node with a name for a part of it; of what occurs twice, the same is made."""
+    known = {part: _ref(name, part)} if known is None else known
+    if node not in known:
+        small = node.count <= part.count
+        known[node] = node if small else rebuild(node, tuple(_replaced(c, part, name, known) for c in children(node)))
+    return known[node]
 
 
 def _ref(name: str, node: Node) -> Ref:

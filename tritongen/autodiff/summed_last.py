@@ -16,6 +16,8 @@ def summed_last(node: Node, op: Op, algebra: Algebra, rows: Container[tuple[str,
     A kernel adds to such sums while it maps rows, and adds nothing where there is nothing to add. Matmuls stay as they
     are, each by itself.
     """
+    if not {Choose, Reduce} <= node.kinds:
+        return node
     parts = [*_outside_sums(node)]
     overs = {part.over for part in parts if isinstance(part, Reduce) and part.over not in rows}
     chosen = any(isinstance(part, Choose) for part in parts)

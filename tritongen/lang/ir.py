@@ -56,6 +56,11 @@ class Tree(Hashed):
         return (*(node for part in children(self) for node in part.nodes), cast("Node", self))
 
     @cached_property
+    def count(self) -> int:
+        """How many nodes there are, those that occur twice counted twice."""
+        return 1 + sum(part.count for part in children(self))
+
+    @cached_property
     def kinds(self) -> frozenset[type]:
         """The classes of the node and of all below it."""
         return frozenset(map(type, self.nodes))

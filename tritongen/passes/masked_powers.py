@@ -34,24 +34,25 @@ class _Chosen:
 
 def with_masked_powers(op: Op) -> Op:
     """The operator, whose reductions have names, with such conditions in the scores."""
-    for value in op.values:
-        if is_extremum(value.node) and value.node.kind == "max":
-            found = _masked(op, value)
-            if found is not None:
-                return found
-    return op
+    extrema = [value for value in op.values if is_extremum(value.node) and value.node.kind == "max"]
+    if not extrema or not any(part.dtype.kind == "bool" for value in op.values for part in value.node.nodes):
+        return op
+    plain = _with_booleans_chosen(op)
+    return next((found for value in extrema if (found := _masked(plain, value)) is not None), op)
 
 
-def _masked(op: Op, largest: Value) -> Op | None:
+def _masked(plain: Op, largest: Value) -> Op | None:
     """The operator, where all sums of exponentials below a maximum leave out some of them; None where they do not."""
     assert isinstance(largest.node, Reduce)
     score = largest.node.arg
-    plain = _with_booleans_chosen(op)
     powers = {value.name for value in plain.values if _has_power(plain, value.node, largest)}
+    if not powers:
+        return None
     sums: dict[str, _Chosen] = {}
+    reduced = _sums(plain)
     for value in plain.values:
         node = value.node
-        if isinstance(node, Reduce) and powers & {value.name, *reached(plain.refs, references(node), _sums(plain))}:
+        if isinstance(node, Reduce) and powers & {value.name, *reached(plain.refs, references(node), reduced)}:
             mask = mask_of(plain, node.arg, 0.0) if node.kind == "sum" else None
             if mask is None:
                 return None
@@ -61,7 +62,7 @@ def _masked(op: Op, largest: Value) -> Op | None:
         return None
     shared = frozenset[Node].intersection(*(one.conditions for one in sums.values()))
     shared = frozenset(one for one in shared if {*one.axes} & {*largest.node.over} and {*one.axes} <= {*score.axes})
-    names = [result.output.name for result in op.results]
+    names = [result.output.name for result in plain.results]
     if not shared or not only_shifts(plain, largest.name, names) or _is_read_beside(plain, powers, sums):
         return None
     return _Rewritten(plain, largest, shared, sums).op

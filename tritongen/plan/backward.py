@@ -63,6 +63,9 @@ class Backward:
         return time_of(self.forward) + sum(map(time_of, self.plan.steps))
 
 
+FEW = 8  # conditions of a gradient up to which each is tried by itself
+
+
 def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backward:
     """The plan of a gradient, `first` being the forward that saves nothing. Raises `Mistakes` for a gradient that no
     family plans.
@@ -113,10 +116,11 @@ def _with_conditions(
     best: Backward, op: Op, grad: Grad, kept: tuple[str, ...], forward: Step, families: Families
 ) -> Backward:
     """The backward, or one that reads conditions that the forward saves in place of what these compare, where that is
-    faster and moves fewer bytes; as few as make it so.
+    faster and moves fewer bytes; as few as make it so, where there are not many.
     """
     left_out = list[str]()
-    for name in ("", *conditions_named(op, grad)[1]):
+    every = conditions_named(op, grad)[1]
+    for name in ("", *(every if len(every) <= FEW else ())):
         named, saved = conditions_named(op, grad, (*left_out, name))
         if not saved:
             break

@@ -46,13 +46,19 @@ def mask_of(op: Op, score: Node, neutral: float) -> Mask | None:
 class _Search:
     def __init__(self, op: Op, neutral: float) -> None:
         self.op, self.neutral = op, neutral
+        self.lines: dict[str, _Found] = {}
+
+    def line(self, name: str) -> _Found:
+        if name not in self.lines:
+            self.lines[name] = self.of(self.op.value(name).node)
+        return self.lines[name]
 
     def of(self, node: Node) -> _Found:
         match node:
             case Constant(value=int() | float() as value) if value == self.neutral:
                 return _Found(None, None)
             case Ref(name=name):
-                found = self.of(self.op.value(name).node)
+                found = self.line(name)
                 return found if found.score is None or found.condition is not None else _Found(None, node)
             case Call(function="where", args=(test, then, other)) if test.dtype.kind == "bool":
                 return self.of_choice(node, test, self.of(then), self.of(other))
