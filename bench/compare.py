@@ -7,7 +7,8 @@ DIR is a former generated/, or a checkout with one, of whatever layout:
     git archive --prefix=build/before/ <commit> generated | tar x; python bench/compare.py --before build/before
 
 The parts are the gallery, with matrix products of 4,096; the cases of bench/shapes.py, products.py and backward.py, the
-last with what else of the gallery has gradients; and host: microseconds of host time a call, as bench/host.py has them.
+last with what else of the gallery has gradients; and host: microseconds of host time a call, as bench/host_time.py
+has them.
 
 A call of each tree is captured as a CUDA graph, and the graphs are replayed in turns, so that neither launches nor a
 GPU that slows down are in the ratio; it is of medians, and what seems slower is measured in more rounds. What is not
@@ -35,7 +36,7 @@ import products
 import shapes
 import torch
 from gallery import DTYPE, ROOT, benchmark, noted, operators
-from host import microseconds
+from host_time import microseconds
 from runner import operator
 
 TREES = ("before", "after")  # the packages that the trees are imported as

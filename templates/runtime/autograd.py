@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch._functorch.utils import unwrap_dead_wrappers
 
 from .tensors import overlaps
 
@@ -112,10 +113,13 @@ class Operator:
     n_results: ClassVar[int] = 1  # the others are saved for the backward
     constant: ClassVar[tuple[int, ...]] = ()  # the results that have no gradient
     Eager: ClassVar[type[torch.autograd.Function]]
+    # What Eager.apply calls in the end, after microseconds that setup_context alone would need.
+    record: ClassVar[Callable[..., Any]]
     Transformed: ClassVar[type[torch.autograd.Function]]
 
     def __init_subclass__(cls) -> None:
         cls.Eager = _eager(cls)
+        cls.record = super(torch.autograd.Function, cls.Eager).apply  # type: ignore[misc]
         cls.Transformed = _transformed(cls)
 
     @staticmethod
@@ -206,7 +210,9 @@ def call(operator: type[Operator], *args: Any) -> Any:
     """Call an operator under autograd or torch.func."""
     if torch._C._are_functorch_transforms_active():
         return own_results(operator, operator.Transformed.apply(*args))
-    return operator.Eager.apply(*args)
+    if torch.compiler.is_compiling():  # It traces autograd.Function.apply.
+        return operator.Eager.apply(*args)
+    return operator.record(*unwrap_dead_wrappers(args))
 
 
 def needs_gradient(*tensors: torch.Tensor | None) -> bool:

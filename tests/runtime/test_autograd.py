@@ -75,3 +75,16 @@ def test_torch_compile_traces_it(backend: str) -> None:
     assert not total.requires_grad
     (dx,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(dx, 6 * x)
+
+
+def test_input_of_a_transform_that_has_ended() -> None:
+    """It is still wrapped, and stands for the tensor inside, as for torch.autograd.Function."""
+    squared, _ = _squared()
+    kept: list[torch.Tensor] = []
+    x = torch.randn(5)
+    torch.func.grad(lambda x: kept.append(x) or squared(x)[0].sum())(x)  # type: ignore[func-returns-value]
+    y, _ = squared(kept[0])
+    torch.testing.assert_close(y, 3 * x * x)
+    factor = torch.ones(5, requires_grad=True)
+    (dfactor,) = torch.autograd.grad((squared(factor)[0] * kept[0]).sum(), factor)
+    torch.testing.assert_close(dfactor, 6 * x)
