@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import itertools
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -106,12 +109,35 @@ def unread(name: str, text: str) -> Iterator[str]:
 
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
-    """A folder of files with the runtime in it."""
-    shared = {f"{inside}/{name}": text for inside in RUNTIME_FOLDERS for name, text in runtime_files(inside).items()}
-    for name, text in {**texts, **shared}.items():
-        path = home / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    """A folder of files with the runtime in it: links to folders that a process writes once, and compiles once.
+
+    Its modules are new ones all the same. Whoever edits them calls `with_own_runtime` before.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (home / name).write_text(text, encoding="utf-8")
+    for inside in RUNTIME_FOLDERS:
+        if not (home / inside).is_symlink():
+            (home / inside).symlink_to(Path(_shared_folders().name, inside))
+    return home
+
+
+@functools.cache
+def _shared_folders() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    for inside in RUNTIME_FOLDERS:
+        Path(folder.name, inside).mkdir()
+        for name, text in runtime_files(inside).items():
+            Path(folder.name, inside, name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def with_own_runtime(home: Path) -> Path:
+    """A folder of `with_runtime`, whose runtime may be edited: it is no other's."""
+    link = home / RUNTIME_FOLDER
+    source = link.resolve()
+    link.unlink()
+    shutil.copytree(source, link, ignore=shutil.ignore_patterns("__pycache__"))
     return home
 
 

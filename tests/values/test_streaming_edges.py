@@ -13,7 +13,7 @@ import torch
 from tests.cases.streaming_cases import CASES, CAUSAL, GROUPED, MEAN, QKV, Case
 from tests.cases.streaming_formulas import SIZES
 from tests.cases.streaming_images import CASES as IMAGES
-from tests.harness.importing import built, module_at, written
+from tests.harness.importing import built, module_at, with_own_runtime, written
 from tests.harness.oracles import DEVICE, compare
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.types import Spec
@@ -165,7 +165,7 @@ LARGE = (-65504.0, -3e8, -1e9, -1e10, -1e30, torch.finfo(torch.bfloat16).min, LO
 
 def multiplying_and_adding_at_once(folder: Path) -> Path:
     """Has exponents rounded once, as they are on a GPU, and not by the interpreter."""
-    path = folder / "_runtime" / "reduce.py"
+    path = with_own_runtime(folder) / "_runtime" / "reduce.py"
     text = path.read_text(encoding="utf-8")
     for line, factor in (
         ("    return exp_in_base(in_base_2(x) - shift)\n", "tl.full((), 1.4426950408889634, tl.float32)"),
