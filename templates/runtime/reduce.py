@@ -52,8 +52,14 @@ def sum_pair(a, b):
 
 @triton.jit
 def read_once(pointers, mask, other):
-    """A tile that no program reads again."""
+    """A tile that nothing reads again, so that it need not stay in L2."""
     return tl.load(pointers, mask=mask, other=other, eviction_policy="evict_first")
+
+
+@triton.jit
+def read_again(pointers, mask, other):
+    """A tile that a later pass of the program reads again, from L2 if it fits."""
+    return tl.load(pointers, mask=mask, other=other, eviction_policy="evict_last")
 
 
 @triton.jit

@@ -487,7 +487,7 @@ def test_report(
 @pytest.mark.parametrize(
     ("name", "backward", "steps"),
     [
-        ("steps", False, ["_steps_y_mean", "_steps_y"]),
+        ("steps", False, ["_steps_x_mean", "_steps_y"]),
         ("linear", True, ["_linear_backward", "_linear_backward_dx", "_linear_backward_dweight"]),
         ("softmax", True, ["_softmax_backward"]),
     ],

@@ -99,11 +99,11 @@ def check(text: str, width: int = 88) -> None:
 GROUPED = """\
 @triton.jit
 def scale_kernel(
-    x_ptr, x_scale_ptr, y_ptr,
+    x_ptr, x_scale_ptr, y_ptr, bias_ptr,
     n_rows, n_cols,
     stride_x_0, stride_x_n,
-    stride_x_scale_0,
     stride_y_0, stride_y_n,
+    stride_x_scale_0, stride_bias_n,
     alpha: tl.float64,
     COMPUTE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     INDEX: tl.constexpr,

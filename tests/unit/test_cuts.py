@@ -113,7 +113,7 @@ def test_attention_is_one_kernel() -> None:
 def test_steps_are_as_few_as_they_can_be() -> None:
     """Sums of rows and of columns are a step each, and one of them goes with what is made of both."""
     forward = forward_of(CASES["reductions_over_different_axes"].spec())
-    assert [step.op.name for step in forward.program.steps] == ["steps_y_sum", "steps_y"]
+    assert [step.op.name for step in forward.program.steps] == ["steps_x_sum", "steps_y"]
     lora = forward_of(CASES["lora"].spec())
     assert len(lora.program.steps) == 3
 
@@ -148,7 +148,7 @@ def test_rows_are_read_once_for_all_that_they_are_reduced_to(name: str, forward:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"), [("bias_behind_two_matmuls", "dy_y_sum_2_b db"), ("layer_norm_of_a_matmul", "dh db")]
+    ("name", "made"), [("bias_behind_two_matmuls", "dx_product db"), ("layer_norm_of_a_matmul", "dh db")]
 )
 def test_what_a_step_stores_is_summed_by_it(name: str, made: str) -> None:
     """The gradient of a bias, beside that of the matmul before it."""

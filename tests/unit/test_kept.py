@@ -69,14 +69,14 @@ SAMPLE = {
     "softmax_by_temperature": Kept("x:M, N; t:", "y = softmax(x / t, N)", "y_max y_sum", 0, 2, 3),
     "softmax_by_temperatures": Kept("x:M, N; t:M", "y = softmax(x * t, N)", "y_max y_sum", 0, 2, 3),
     "both_sums": Kept("x:M, N", "y = x - sum(x, M) - sum(x, N)", "", 0, 0, 3),
-    "layer_norm_of_a_linear": Kept(f"{LINEAR}; b:N", f"h = sum(x * w, K) + b\ny = {NORM}", "h y_mean y_var", 1, 2, 9),
+    "layer_norm_of_a_linear": Kept(f"{LINEAR}; b:N", f"h = sum(x * w, K) + b\ny = {NORM}", "h h_mean h_var", 1, 2, 9),
     "scaled_layer_norm_of_a_linear": Kept(
-        f"{LINEAR}; b:N; g:N; c:N", f"h = sum(x * w, K) + b\ny = {NORM} * g + c", "h y_mean y_var", 1, 2, 9
+        f"{LINEAR}; b:N; g:N; c:N", f"h = sum(x * w, K) + b\ny = {NORM} * g + c", "h h_mean h_var", 1, 2, 9
     ),
     "linear_of_a_layer_norm": Kept(
         "x:M, N; g:N; b:N; w:K, N",
         f"h = {NORM.replace('h', 'x')} * g + b\ny = sum(h * w, N)".replace("xn", "hn"),
-        "h h_mean h_var",
+        "h x_mean x_var",
         1,
         2,
         9,

@@ -17,7 +17,7 @@ from tritongen.spec.types import Spec
 ROOT = Path(__file__).parents[2]
 H100 = DEVICES["h100"]
 NORM = """\
-rms_norm: Root-mean-square normalisation over the last axis.
+rms_norm: RMS normalisation over the last axis, with weight.
 ... = 8,192, N = 4,096; times at the roofline of an H100 SXM
 
 forward

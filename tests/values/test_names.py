@@ -345,7 +345,7 @@ y = "float64"
 
 
 def test_hoisted_reductions_are_numbered() -> None:
-    lines = "sum(x, K) / sum(x * x, K)"
+    lines = "sum(x * x, K) / sum(x * x * x, K)"
     toml = f'[op]\nname = "two"\n[inputs]\nx = "float[M, K]"\n[compute]\ny = "{lines}"\n[outputs]\ny = "x"'
     kernel = generate(read_spec("two.toml", toml))["kernels.py"]
     assert "y_sum_2 =" in kernel

@@ -13,6 +13,7 @@ from ..lang.unparse import spelled
 from ..passes.structure import references
 
 _WORDS = {"mul": "", "add": "plus_", "sub": "minus_", "div": "over_"}
+_ROOTS = {"mul": "product", "add": "total", "sub": "difference", "div": "ratio", "where": "masked", "eq": "equal"}
 
 
 def named_parts(
@@ -101,7 +102,11 @@ def _name(part: Node, first: str) -> str:
             return f"{name}_{kind}"
         case Reduce(kind=kind):
             return f"{first}_{kind}"
-    return "_".join(names) if 1 < len(names) < 4 else f"{first}_shared"
+    if len(names) == 2 and all("_" not in shown(name) for name in names):
+        return "_".join(names)
+    # By the operation at its root: a name of more words says no more.
+    root = part.function if isinstance(part, Call) else part.kind if isinstance(part, Reduce) else "shared"
+    return f"{first}_{_ROOTS.get(root, root)}"
 
 
 def values_in_order(values: Mapping[str, Value]) -> tuple[Value, ...]:

@@ -80,7 +80,10 @@ def _grouped(found: re.Match[str], line_length: int) -> str:
         return found[0]
     tensors = [name.rpartition("_")[0] for name in names if name.endswith(("_ptr", "_desc"))]
     lines = [head + "("]
-    for _, group in groupby(names, lambda name: _group_of(name, tensors)):
+    groups = [_group_of(name, tensors) for name in names]
+    # Tensors with one stride share a line.
+    kinds = iter("strides" if kind in tensors and groups.count(kind) == 1 else kind for kind in groups)
+    for _, group in groupby(names, lambda _: next(kinds)):
         lines += [f"    {line}," for line in _packed(group, line_length - len("    ,"))]
     return "\n".join([*lines, "):  # fmt: skip"])
 

@@ -206,8 +206,7 @@ def load_default(tensor: Input) -> str:
 def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
     """Lines that give a name what is read of an optional input, or the number that stands for it."""
     return [
+        Line(f"{name} = {otherwise}"),
         Line(f"if {tensor.name}_ptr is not None:"),
         Line(f"    {name} = {value}"),
-        Line("else:"),
-        Line(f"    {name} = {otherwise}"),
     ]

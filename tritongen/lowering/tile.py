@@ -122,8 +122,8 @@ class Tile:
         if mask:
             arguments += [f"mask={mask}"]
             arguments += [] if self.space.flat else [f"other={self.fill(tensor)}"]
-        if policy and mask:
-            arguments += [f'eviction_policy="{policy}"']
+        if policy and mask and not self.space.flat:  # The names say what the policy is for.
+            return f"{policy}({', '.join([self.address(mine), mask, self.fill(tensor)])})"
         return f"tl.load({', '.join(arguments)})"
 
     def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:

@@ -10,6 +10,7 @@ from typing import TypeGuard
 from ..diagnostics.report import Mistake
 from ..lang.ir import (
     Call,
+    Cast,
     Choose,
     Index,
     Load,
@@ -146,10 +147,23 @@ def refusal(op: Op) -> Mistake:
     )
 
 
+def reduced_name(line: str, node: Node, invented: Container[str]) -> str:
+    """What a reader would call a reduction inside a line: logits_max, n_valid for a sum of booleans, else by the line's
+    name.
+    """
+    arg = node.arg if isinstance(node, Reduce) else node
+    arg = arg.arg if isinstance(arg, Cast) else arg
+    if isinstance(node, Reduce) and isinstance(arg, Load | Ref) and arg.name not in invented:
+        counts = node.kind == "sum" and arg.dtype.kind == "bool"
+        return f"n_{arg.name}" if counts else f"{arg.name}_{node.kind}"
+    return f"{line}_{getattr(node, 'kind', '')}"
+
+
 def name_reductions(op: Op) -> Op:
-    """Give each reduction and scan inside a larger expression a name, its line's and its own kind's."""
+    """Give each reduction and scan inside a larger expression a name of its own."""
     values: list[Value] = []
     names = op.names
+    invented = {value.name for value in op.values if not value.source}
     known: dict[Node, Ref] = {}
 
     def hoist(node: Node, value: Value, top: bool) -> Node:
@@ -163,7 +177,7 @@ def name_reductions(op: Op) -> Op:
         if top:
             known[node] = Ref(value.name, node.axes, node.dtype)
             return node
-        name = fresh(f"{value.name}_{node.kind}", names)
+        name = fresh(reduced_name(value.name, node, invented), names)
         values.append(Value(name, node, ""))
         known[node] = Ref(name, node.axes, node.dtype)
         return known[node]

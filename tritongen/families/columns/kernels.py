@@ -246,7 +246,7 @@ def _whole(program: SumsProgram) -> SumsKernel:
     early, late = (first, rest) if program.waits else (values, [])
     inside = [*parts.reads(values, True, False), *parts.reads(early, True, True), *parts.reads(values, False, True)]
     inside += parts.reduced(first, whole=True)
-    again = parts.reads(late, True, True, "evict_first")
+    again = parts.reads(late, True, True, "read_once")
     comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
     inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(known)]
     doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
@@ -275,7 +275,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     ]
     ahead = [Line(f"{tensor.name}_ahead = {parts.tile.raw(tensor)}") for tensor in whole]
     following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
-    inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "evict_first")]
+    inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "read_once")]
     told = sorted(names, key=shown)
     pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
     for pair in pairs:

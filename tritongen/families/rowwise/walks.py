@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from ...lang.ir import Path, Reduce, Result, Value
 from ...lowering.accumulate import ROW, Running, Span, lane, running, running_exp, running_sum
@@ -38,11 +37,11 @@ class Walks(Rows):
         """The loop that maps the columns, once their row is known."""
         left = tuple(value for value in self.op.values if value.name not in known)
         wanted = needed(left, [result.output.name for result in tile_results])
-        body = self.assembler.reads(wanted, True, "evict_first", self.first("(last - start)"))
+        body = self.assembler.reads(wanted, True, "read_once", self.first("(last - start)"))
         for value in wanted:
             body += lowering.line(value, comment=bool(value.source))
         body += self.assembler.stores(tile_results)
-        comment = "Second pass, from the last columns, which are still in L2; no pass follows, hence evict_first."
+        comment = "Second pass, from the last columns, which are still in L2."
         return Pass(comment, (), tuple(body), (), backwards=True)
 
     def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
@@ -59,11 +58,8 @@ class Walks(Rows):
         for level, reductions in enumerate(passes):
             states = self.running(reductions, span)
             wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
-            policy = "evict_last" if len(passes) > level + 1 or self.program.maps_back else ""
+            policy = "read_again" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], True, policy, self.first("start"))
-            cached = next((n for n, line in enumerate(body) if "evict_last" in line.text), None)
-            if cached is not None:
-                body[cached] = replace(body[cached], comment="evict_last: another pass reads the columns again.")
             for value in wanted:
                 body += lowering.line(value)
             for value, state in states:
