@@ -170,7 +170,7 @@ def show(spec: str, file: str) -> int:
     metavar="M=4096,N=11008",
     help=f"Lengths of axes; {LENGTH:,} where neither this nor the spec gives one.",
 )
-@click.option("--device", default="h100", help="The device whose roofline gives the times: a100, h100 or h200.")
+@click.option("--device", default="h100", help="The device whose roofline gives the times: a100, h100, h200 or b200.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="The output format.")
 def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
     """Show the steps that the specs in PATHS become, forward and backward, and what each costs."""

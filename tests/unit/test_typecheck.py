@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tritongen.diagnostics.report import Mistakes
 from tritongen.lang.integers import Integers
-from tritongen.lang.ir import Op, Result
+from tritongen.lang.ir import Constant, Op, Result
 from tritongen.lang.typecheck import typecheck
 from tritongen.lowering.tile import meets_tensors
 from tritongen.spec.read import read_spec
@@ -238,3 +240,21 @@ a2000 = "a0"
     )
     assert Integers(op).wide == set()
     assert meets_tensors(op, "a0")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("sqrt(2.0 / pi)", (2 / math.pi) ** 0.5),
+        ("rsqrt(4)", 0.5),
+        ("log(exp(2))", 2.0),
+        ("maximum(3, 2.5)", 3.0),
+        ("minimum(3, 2)", 2),
+    ],
+)
+def test_functions_of_numbers_alone_are_numbers(text: str, value: float) -> None:
+    written = f'[op]\nname = "a"\n[inputs]\nx = "float[N]"\n[compute]\ny = "x * {text}"\n[outputs]\ny = "x"\n'
+    op = typecheck(read_spec("a.toml", written))
+    (number,) = [node.value for one in op.values for node in one.node.nodes if isinstance(node, Constant)]
+    assert type(number) is type(value)
+    assert number == pytest.approx(value, rel=1e-15)

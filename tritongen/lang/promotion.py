@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable
 
@@ -67,7 +68,7 @@ def constant(value: float | int | bool) -> Constant:
 
 
 def fold_numbers(name: str, args: list[Node]) -> Constant | None:
-    """Arithmetic of numbers alone, done here, in Python's numbers as the spec wrote them.
+    """Arithmetic and functions of numbers alone, done here, in Python's numbers as the spec wrote them.
 
     Raises `ArithmeticError` with what is wrong where there is no such number.
     """
@@ -79,6 +80,10 @@ def fold_numbers(name: str, args: list[Node]) -> Constant | None:
         result = _ARITHMETIC[name](*numbers)
     except ZeroDivisionError:
         raise ArithmeticError("it divides by zero") from None
+    except OverflowError:
+        raise ArithmeticError("it is too large for a float") from None
+    except ValueError:
+        raise ArithmeticError(f"{name} has no value there") from None
     if not isinstance(result, int | float):
         raise ArithmeticError("it is no real number")
     return constant(in_range(result))
@@ -100,7 +105,23 @@ def _power(base: float | int, exponent: float | int) -> object:
         return float("inf")
 
 
+def _largest(choose: Callable[..., float | int]) -> Callable[..., object]:
+    """The largest or smallest of two numbers, NaN if either is, and a float if either is."""
+
+    def chosen(x: float | int, other: float | int) -> float | int:
+        if isinstance(x, float) or isinstance(other, float):
+            x, other = float(x), float(other)
+        return x if x != x else other if other != other else choose(x, other)
+
+    return chosen
+
+
+_OF_ONE = ("sqrt", "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf")
 _ARITHMETIC: dict[str, Callable[..., object]] = {
+    **{name: getattr(math, name) for name in _OF_ONE},
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+    "maximum": _largest(max),
+    "minimum": _largest(min),
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,

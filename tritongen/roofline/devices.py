@@ -34,6 +34,7 @@ _HOPPER = _flops(989, 1979, 1979, 494, 67, 67)
 DEVICES = {
     "h100": Device("H100 SXM", 3350 * GIGA, _HOPPER),
     "h200": Device("H200 SXM", 4800 * GIGA, _HOPPER),
+    "b200": Device("B200 SXM", 8000 * GIGA, _flops(2250, 4500, 4500, 1100, 75, 37)),
     # Without tensor cores for float8, which is multiplied in float16.
     "a100": Device("A100 SXM 80GB", 2039 * GIGA, _flops(312, 624, 312, 156, 19.5, 19.5)),
 }

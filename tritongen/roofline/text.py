@@ -16,7 +16,7 @@ def as_text(account: Account) -> str:
 
 def _lines(account: Account) -> Iterator[str]:
     yield f"{account.name}: {account.summary}" if account.summary else account.name
-    yield f"{_lengths(account.lengths)}; times at the roofline of an {account.device.name}"
+    yield f"{_lengths(account.lengths)}; times at the roofline of {_article(account.device.name)} {account.device.name}"
     yield ""
     yield from _picture(account)
     for steps in _runs(account):
@@ -26,6 +26,10 @@ def _lines(account: Account) -> Iterator[str]:
             yield from _step(step, total)
     yield ""
     yield from _sums(account)
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "AH" else "a"
 
 
 def _passes(account: Account) -> tuple[tuple[str, Sequence[StepCost]], ...]:
