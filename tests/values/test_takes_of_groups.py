@@ -10,6 +10,7 @@ import torch
 
 from tests.harness.importing import built
 from tests.harness.oracles import DEVICE
+from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
 
@@ -73,4 +74,46 @@ wrt = ["x"]
     torch.testing.assert_close(got, wanted, equal_nan=True)
     incoming = torch.randn(wanted.shape, generator=draw, dtype=torch.float64).to(DEVICE)
     found, exact = (torch.autograd.grad(one, x, incoming)[0] for one in (got, wanted))
+    torch.testing.assert_close(found, exact)
+
+
+# The type of w, its shape, where elements are taken, and the first of them.
+COUNTED: dict[str, tuple[str, tuple[int, ...], str, int]] = {
+    "of_a_fixed_length": ("P, A=3, D", (5, 3, 2), "index(P, A)", 0),
+    "of_any_length": ("P, A, D", (5, 3, 2), "index(P, A)", 0),
+    "of_three_axes": ("P, A=3, B, D", (3, 3, 2, 2), "index(P, A, B)", 0),
+    "of_a_group": ("(P A=3), D", (15, 2), "index(P, A)", 0),
+    "behind_others": ("P, A=3, D", (5, 3, 2), "index(P, A) + 2", 2),
+    "by_a_number": ("P, A=3, D", (5, 3, 2), "index(P) * 3 + index(A)", 0),
+    "none": ("P, A, D", (5, 0, 2), "index(P, A)", 0),
+    "none_of_none": ("P, A, D", (0, 3, 2), "index(P, A)", 0),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_gradients_by_positions_that_axes_count_together(name: str, tmp_path: Path) -> None:
+    """Each element is taken once: its gradient is read where it was taken to, and nothing is scattered."""
+    axes, shape, at, first = COUNTED[name]
+    text = f"""
+[op]
+name = "taken"
+[inputs]
+x = "float[N, D]"
+w = "float[{axes}]"
+[compute]
+y = "take(x, {at}, N) * w"
+[outputs]
+y = "w"
+[grad]
+wrt = ["x"]
+"""
+    spec = read_spec("taken.toml", text)
+    assert "scatter" not in generate(spec, ".")["op.py"]
+    operator = built(spec, tmp_path).taken
+    draw = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(one, generator=draw, dtype=torch.float64).to(DEVICE) for one in ((20, 2), shape))
+    x.requires_grad_()
+    got, wanted = operator(x, w), x[first : first + w[..., 0].numel()].reshape(shape) * w
+    torch.testing.assert_close(got, wanted)
+    found, exact = (torch.autograd.grad(one, x, torch.ones_like(one))[0] for one in (got, wanted))
     torch.testing.assert_close(found, exact)

@@ -52,6 +52,9 @@ class Taken:
         (axis, index), *others = at
         if not others and axis not in index.axes and set(index.axes) <= set(own):
             return self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO)
+        digits, offset = ([], ZERO) if others else self.digits(index)
+        if len(digits) > 1 and not {axis, *own} & {*digits}:
+            return self.counted_back(g, axis, digits, offset)
         backs = [self.turned_back(index, axis, own) for axis, index in at]
         places = [back for back in backs if back is not None]
         if len(places) < len(at) or not _are_apart(places, at):
@@ -79,6 +82,47 @@ class Taken:
             if taken_to not in others and summed <= (sizes.get(taken_to, LENGTH) if taken_to == axis else WINDOW):
                 return taken_to, self.place_of(axis, linear[position(taken_to)], rest)
         return None
+
+    def digits(self, index: Node) -> tuple[list[str], Node]:
+        """The axes that an index counts as one, as `index(P, A)` does, the last being the fastest, and what it adds."""
+        linear = self.algebra.linear(index)
+        offset = {part: times for part, times in linear.items() if not part.axes}
+        found = self.counted({part: times for part, times in linear.items() if part.axes})
+        return (found, self.sum_of(offset)) if len({*found}) == len(found) else ([], ZERO)
+
+    def counted(self, linear: Mapping[Node, float]) -> list[str]:
+        """The axes of `(index(P) * size(A) + index(A)) * size(B) + index(B)`; none of any other sum."""
+        fastest = [part.axis for part, times in linear.items() if isinstance(part, Index) and times == 1]
+        if len(fastest) != 1 or len(linear) > 2:
+            return []
+        (last,) = fastest
+        size = dict(self.op.sizes).get(last)
+        for part, times in linear.items():
+            if part == position(last):
+                continue
+            if isinstance(part, Index):
+                return [part.axis, last] if times == size else []
+            counts = Size((last,))
+            if times != 1 or not isinstance(part, Call) or part.function != "mul" or counts not in part.args:
+                return []
+            (slower,) = [one for one in part.args if one != counts] or [counts]
+            found = self.counted(self.algebra.linear(slower))
+            return [*found, last] if found else []
+        return [last]
+
+    def counted_back(self, g: Node, axis: str, digits: Sequence[str], offset: Node) -> Node:
+        """What was taken to the position that several axes count together: each element was taken there once."""
+        place: Node = position(axis) if offset == ZERO else self.algebra.call("sub", position(axis), offset)
+        sizes = dict(self.op.sizes)
+        for digit in reversed(digits[1:]):
+            size: Node = Size((digit,))
+            if digit in sizes:
+                g = self.at(g, digit, self.algebra.call("remainder", place, size))
+            else:  # It may be empty: nothing is divided by its length then, and nothing was taken.
+                size = self.algebra.call("maximum", size, Constant(1, Dtype("int")))
+                g = self.moved(g, digit, self.algebra.call("remainder", place, size))
+            place = self.algebra.call("floor_divide", place, size)
+        return self.moved(g, digits[0], place)
 
     def place_of(self, axis: str, times: float, rest: Mapping[Node, float]) -> Node:
         offset = self.sum_of(rest)
@@ -154,6 +198,11 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:
             return value, value
         case Index(axis=axis):
             return 0, sizes.get(axis, math.inf) - 1
+        case Call(function="remainder"):  # By a length.
+            return 0, math.inf
+        case Call(function="floor_divide", args=(left, _)):
+            low, high = _bounds(left, sizes)
+            return (0 if low >= 0 else -math.inf), high
         case Call(function="add" | "sub" as function, args=(left, right)):
             a, b = _bounds(left, sizes), _bounds(right, sizes)
             return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
