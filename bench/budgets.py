@@ -3,7 +3,8 @@
     python bench/budgets.py [NAME ...]
 
 Of each spec of the gallery or the examples, a project is built with it alone and `tests = false`: the operator, its
-runtime and `__init__`. `_testing/` is what a project with its tests has besides. Blank lines and headers count.
+runtime and `__init__`. `_testing/` is what a project with its tests has besides; "file" is
+the file of `runtime = "file"`. Blank lines and headers count.
 """
 
 from __future__ import annotations
@@ -39,17 +40,21 @@ def sizes(name: str) -> dict[str, int]:
         found = {"operator": lines(out / name), "runtime": lines(out / "_runtime"), "all": lines(out)}
         Path("tritongen.toml").write_text("", encoding="utf-8")
         build()
+        testing = lines(out / "_testing")
+        Path("tritongen.toml").write_text('runtime = "file"\n', encoding="utf-8")
+        build()
+        file = len((out / name / f"{name}.py").read_text(encoding="utf-8").splitlines())
         os.chdir(ROOT)
-        return {**found, "_testing": lines(Path(home) / out / "_testing")}
+        return {**found, "_testing": testing, "file": file}
 
 
 def main(names: list[str]) -> None:
-    print("| operator | alone | budget | runtime | all | budget | `_testing/` | budget |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    print("| operator | alone | budget | runtime | all | budget | `_testing/` | budget | file |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name in names or sorted({*BUDGETS, *OPERATOR}):
         one = sizes(name)
         cells = one["operator"], OPERATOR.get(name, ""), one["runtime"], one["all"], BUDGETS.get(name, "")
-        print(f"| {name} | {' | '.join(map(str, cells))} | {one['_testing']} | {TESTING} |", flush=True)
+        print(f"| {name} | {' | '.join(map(str, cells))} | {one['_testing']} | {TESTING} | {one['file']} |", flush=True)
 
 
 if __name__ == "__main__":

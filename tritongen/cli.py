@@ -324,9 +324,14 @@ def _summarise_build(built: Built) -> None:
         spec, folder = built.example
         click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
         if spec:
-            tested = os.path.exists(os.path.join(folder, f"test_{os.path.basename(folder)}.py"))
+            tested = _is_in(folder, f"test_{os.path.basename(folder)}.py")
             beside = "; its tests and benchmark are beside it" if tested else ""
-            click.echo(f"see {folder}/kernels.py, which is made of {spec}{beside}")
+            file = "kernels.py" if _is_in(folder, "kernels.py") else f"{os.path.basename(folder)}.py"
+            click.echo(f"see {folder}/{file}, which is made of {spec}{beside}")
+
+
+def _is_in(folder: str, file: str) -> bool:
+    return os.path.exists(os.path.join(folder, file))
 
 
 def _shortened(text: str, names: int = 8) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -47,8 +48,10 @@ def run(
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
         return False
-    package = gluon.module.rpartition(".")[0]
-    kernels = importlib.import_module(".gluon_kernels", package)
+    kernels = sys.modules[gluon.module]  # of an operator in one file, otherwise:
+    if not hasattr(kernels, f"{gluon.name}_gluon_kernel"):
+        package = gluon.module.rpartition(".")[0]
+        kernels = importlib.import_module(".gluon_kernels", package)
     kernel = getattr(kernels, f"{gluon.name}_gluon_kernel")
     # Strides of tensors without a descriptor.
     others = [

@@ -176,7 +176,7 @@ _SETTINGS = (
             out = "generated"
             line-length = 88       # black's
             tests = true           # false leaves tests and benchmarks out
-            runtime = "shared"     # or "folder": a _runtime/ in each operator's folder
+            runtime = "shared"     # or "folder": a _runtime/ in each operator's folder; "file": one file for each
         """,
     ),
     row(

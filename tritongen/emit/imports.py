@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import sys
 from collections.abc import Iterable, Mapping
 
 from ..lang.names import shown
@@ -115,7 +116,7 @@ _PROJECT = 2
 def _group(line: str) -> int:
     if line.startswith("from ."):
         return _PROJECT
-    return 0 if line in STANDARD.values() else 1
+    return 0 if line.split()[1].partition(".")[0] in sys.stdlib_module_names else 1
 
 
 def _dots(source: str) -> int:

@@ -17,7 +17,7 @@ from ..resources import digest, read_text, templates_digest
 from ..spec.read import read_spec
 from ..spec.toml import BadToml, syntax_error
 from ..spec.types import Spec
-from .runtime import Needs, needs_of
+from .runtime import Needs, in_one_file, needs_of
 from .settings import Source, stamp_of
 from .tree import with_header, written_by
 
@@ -88,7 +88,9 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
     except Rejected as rejected:
         return Rendered(source, diagnostics=rejected.diagnostics)
-    if not source.settings.tests:
+    if source.settings.runtime == "file":
+        modules = in_one_file(spec.name, spec.summary, modules)
+    elif not source.settings.tests:
         modules = {name: modules[name] for name in modules if name not in _tests_of(spec)}
     settings, facts = source.settings, (source.name, digest(text), templates, len(modules))
     files = {}

@@ -81,6 +81,25 @@ def compare_runtime(home: str, needs: Needs | None) -> Iterator[Change]:
     yield from compare(os.path.join(home, _FORMER), {}, SHARED, "", home)
 
 
+def in_one_file(op: str, summary: str, modules: Mapping[str, str]) -> dict[str, str]:
+    """The files of an operator whose modules and whose part of the runtime are one, and the package that exports it."""
+    from ..emit.shaking import Library
+    from ..emit.single import OPERATOR, single_file
+
+    sections = ("kernels.py", "gluon_kernels.py", "configs.py", "op.py")
+    own = {
+        f"{OPERATOR}.{name.removesuffix('.py')}": modules[name].replace(f"from ..{RUNTIME_FOLDER}", "from ..runtime")
+        for name in sections
+        if name in modules
+    }
+    shared = {name: text for name, text in _texts().items() if name.partition(".")[0] == "runtime"}
+    library = Library({**shared, **own, OPERATOR: ""}, ("runtime", OPERATOR))
+    head = Template(read_text(os.path.join(templates_dir(), "file.py.template")))
+    top = head.substitute(op=op, summary=summary)
+    package = f'"""{op}, in one file."""\n\nfrom .{op} import {op} as {op}\n\n__all__ = ["{op}"]\n'
+    return {"__init__.py": package, f"{op}.py": single_file(library, own, top)}
+
+
 def is_of_this_version(home: str) -> bool:
     """Whether there is a runtime in a folder, and all of it was made of the modules that templates/ has now."""
     made = {name: digest(text) for name, text in _texts().items()}

@@ -22,7 +22,7 @@ class Settings:
     specs: tuple[str, ...] = ("specs",)
     out: str = "generated"
     line_length: int = 88
-    runtime: str = "shared"  # or "folder": every operator has a copy of its own
+    runtime: str = "shared"  # or "folder": every operator has a copy of its own; "file": in its one file
     tests: bool = True  # whether there are tests and benchmarks
 
     @property

@@ -31,6 +31,8 @@ def homes_of(out: str, ours: Mapping[str, str], needs: Mapping[str, Needs]) -> d
     homes: dict[str, Needs] = {}
     for op, own in needs.items():
         inside = os.path.join(out, op)
+        if ours.get(op) == "file":
+            continue
         if op in ours or not has_runtime(inside):
             home = inside if ours.get(op) == "folder" else out
             homes[home] = homes.get(home, frozenset()) | own

@@ -160,7 +160,7 @@ SETTINGS = Fields(
         "specs": Many("the folders and files of specs", Text("a path beside the settings")),
         "out": Text("the folder that generated folders go into"),
         "line-length": Integer("the longest line that black leaves", 40, 320),
-        "runtime": Text("where generated operators have what they share", ("shared", "folder")),
+        "runtime": Text("where generated operators have what they share", ("shared", "folder", "file")),
         "tests": Flag("whether generated operators have tests and a benchmark"),
     },
 )

@@ -1,0 +1,180 @@
+"""Operators in one file each: what somebody pastes into a repository, imported from a folder that has nothing else."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.harness.importing import defined_twice, module_at
+from tests.harness.oracles import DEVICE, on_device
+from tritongen.emit.format import format_python
+from tritongen.emit.scoping import undefined_names
+from tritongen.emit.shaking import Library
+from tritongen.emit.single import single_file
+from tritongen.operator.compile import generate
+from tritongen.project.build import Built, build, check
+from tritongen.project.runtime import in_one_file
+from tritongen.spec.read import read_spec
+
+ROOT = Path(__file__).parents[2]
+LABELS = torch.tensor([1, 4, 2], device=DEVICE)
+IDS = torch.tensor([3, 0, 3, 7], device=DEVICE)
+Op = Callable[..., torch.Tensor]
+# Of each operator a call, torch's, and the shapes of the inputs that have gradients.
+CASES: dict[str, tuple[Callable[[Op], Op], Op, Sequence[tuple[int, ...]]]] = {
+    "vector_add": (lambda op: op, torch.add, [(130,), (130,)]),
+    "softmax": (lambda op: op, lambda x: x.softmax(-1), [(3, 50)]),
+    "rms_norm": (lambda op: op, lambda x, w: F.rms_norm(x, (50,), w, 1e-6), [(3, 50), (50,)]),
+    "matmul": (lambda op: op, torch.matmul, [(40, 50), (50, 60)]),
+    "cross_entropy": (
+        lambda op: lambda x: op(x, LABELS),
+        lambda x: F.cross_entropy(x, LABELS, reduction="none"),
+        [(3, 50)],
+    ),
+    "attention": (
+        lambda op: lambda q, k, v: op(q, k, v, scale=0.2),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.2),
+        [(1, 2, 40, 32)] * 3,
+    ),
+    "embedding": (lambda op: lambda x: op(x, IDS), lambda x: F.embedding(IDS, x), [(9, 16)]),
+}
+
+
+def text_of(name: str) -> str:
+    path = next(path for home in ("specs", "examples/specs") if (path := ROOT / home / f"{name}.toml").exists())
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    return format_python(in_one_file(name, spec.summary, generate(spec))[f"{name}.py"])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    home = tmp_path_factory.mktemp("alone")
+    for name in CASES:
+        (home / f"{name}.py").write_text(text_of(name), encoding="utf-8")
+    return {name: home / f"{name}.py" for name in CASES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str, files: dict[str, Path]) -> None:
+    """Alone, and on a GPU compiled by torch.compile, with torch in float64 for an oracle."""
+    call, reference, shapes = CASES[name]
+    operator = call(on_device(getattr(module_at(files[name]), name)))
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device=DEVICE) for shape in shapes]
+
+    def found(function: Op, dtype: torch.dtype) -> list[torch.Tensor]:
+        given = [one.to(dtype).requires_grad_() for one in inputs]
+        result = function(*given)
+        weights = torch.linspace(-1, 1, result.numel(), dtype=dtype, device=DEVICE).view_as(result)
+        return [result, *torch.autograd.grad(result, given, weights)]
+
+    expected = found(reference, torch.float64)
+    # The interpreter cannot be traced.
+    compiled = [torch.compile(operator, fullgraph=True)] if DEVICE == "cuda" else []
+    for function in (operator, *compiled):
+        for got, want in zip(found(function, torch.float32), expected, strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_source(name: str, files: dict[str, Path]) -> None:
+    """It imports torch, triton and the standard library, defines what it reads once, and is as linters want it."""
+    text = files[name].read_text()
+    nodes = list(ast.walk(ast.parse(text)))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    assert not [node for node in froms if node.level]
+    packages = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    packages |= {node.module or "" for node in froms}
+    assert {one.partition(".")[0] for one in packages} <= {"torch", "triton", *sys.stdlib_module_names}
+    assert undefined_names(text) == {}
+    assert defined_twice(text) == []
+    assert format_python(text) == text
+    ignored = "--ignore=RET505,E741,I001"
+    command = [sys.executable, "-m", "ruff", "check", "-q", "--config", str(ROOT / "pyproject.toml"), ignored]
+    linted = subprocess.run([*command, files[name]], capture_output=True, text=True, check=False)
+    assert linted.stdout == ""
+
+
+RUNTIME = {
+    "runtime": "",
+    "runtime.a": '''"""Does a."""
+
+import math
+from fractions import Fraction as Number
+
+LIMIT = 1
+
+
+def run(x):
+    return math.sqrt(x) + LIMIT
+
+
+def count(x):
+    return int(Number(x))
+''',
+    "runtime.b": '''"""Does b."""
+
+from decimal import Decimal as Number
+
+from . import a
+from .a import run as first
+
+LIMIT = 2
+
+
+def run(run):
+    return first(run) + a.run(Number(run)) + LIMIT
+''',
+    "op": "",
+    "op.op": """
+from ..runtime import a, b
+
+
+def count(n):
+    return b.run(n) + a.count(n) + a.LIMIT
+
+
+def LIMIT(math):
+    return math
+""",
+}
+
+
+def test_clashes_of_names() -> None:
+    """The operator's names stay; those of the runtime get their module's where a name is taken, or bound somewhere."""
+    text = single_file(Library(RUNTIME, ("runtime", "op")), ["op.op"], '"""One."""')
+    scope: dict[str, object] = {}
+    exec(compile(text, "one", "exec"), scope)
+    names = {name for name in scope if not name.startswith("__")}
+    assert names == {"math", "A_LIMIT", "B_LIMIT", "a_run", "b_run", "a_count", "count", "LIMIT", "Number", "b_Number"}
+    count = scope["count"]
+    assert callable(count)
+    assert count(4) == (3 + 3 + 2) + 4 + 1
+    assert "# a: Does a.\n" in text
+
+
+def test_a_project_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file and the package that exports it; what was there for other settings is gone."""
+    (tmp_path / "specs").mkdir()
+    for name in ("relu", "softmax"):
+        (tmp_path / "specs" / f"{name}.toml").write_text((ROOT / "specs" / f"{name}.toml").read_text())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tritongen.toml").write_text("")
+    build()
+    (tmp_path / "tritongen.toml").write_text('runtime = "file"\n')
+    build()
+    out = tmp_path / "generated"
+    every = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert every == {"__init__.py", *(f"{op}/{name}.py" for op in ("relu", "softmax") for name in ("__init__", op))}
+    assert not check().findings
+    assert build(("specs/relu.toml",)) == Built(1)
+    package: ModuleType = module_at(out / "relu")
+    assert callable(package.relu)
