@@ -108,7 +108,7 @@ def test_bytes_do_not_depend_on_where_and_how(project: Project) -> None:
         for name in names:
             other.spec(name)
         assert script(other, "build.build((), generate=fake)", seed).wait(60) == 0
-        trees.append({path.relative_to(other.out): path.read_bytes() for path in other.out.rglob("*.py")})
+        trees.append({path.relative_to(other.out): path.read_bytes() for path in other.out.rglob("*.*")})
     assert trees[0] == trees[1]
     assert len(trees[0]) == 3 * len(FILES) + len(SHARED)
 
