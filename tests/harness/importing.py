@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,8 @@ def written(spec: Spec, folder: Path) -> Path:
     assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
     assert {name: twice for name, text in texts.items() if (twice := defined_twice(text))} == {}
     assert {name: found for name in ("op.py", "kernels.py") if (found := [*unread(name, texts[name])])} == {}
+    tables = {one.id for one in ast.walk(parsed_module(texts["configs.py"])) if isinstance(one, ast.Name)}
+    assert {*re.findall(r"\bconfigs\.([A-Z_0-9]+)\b", texts["op.py"])} <= tables
     return with_runtime(folder / spec.name, texts)
 
 

@@ -222,8 +222,10 @@ class Names(dict[str, Any]):
         at = at if isinstance(at, torch.Tensor) else torch.full([1] * x.ndim, at)
         shape = [max(a, b) if a and b else 0 for a, b in zip(x.shape, at.shape, strict=True)]
         shape[place] = at.shape[place]
+        if not x.shape[place]:  # Every position is outside.
+            x = torch.cat([x, x.new_zeros([1 if n == place else length for n, length in enumerate(x.shape)])], place)
         rows = x.expand([x.shape[place] if n == place else length for n, length in enumerate(shape)])
-        inside = (at >= 0) & (at < x.shape[place])
+        inside = (at >= 0) & (at < self.sizes[axis])
         found = rows.gather(place, at.clamp(0, x.shape[place] - 1).long().expand(shape))
         return torch.where(inside, found, torch.tensor(math.nan if x.is_floating_point() else 0).to(x.dtype))
 

@@ -280,7 +280,8 @@ class Algebra:
     def _quotient(self, coefficient: float, powers: list[tuple[Node, int]]) -> Node:
         above = [node for node, power in powers for _ in range(max(power, 0))]
         below = [node for node, power in powers for _ in range(max(-power, 0))]
-        number = int(coefficient) if coefficient == int(coefficient) else coefficient
+        is_whole = abs(coefficient) < 2**31 and coefficient == int(coefficient)  # Triton's integers are of 64 bits.
+        number = int(coefficient) if is_whole else coefficient
         upper = self._times([*([constant(number)] if number != 1 or not above else []), *above])
         if not below:
             return upper

@@ -132,14 +132,14 @@ class _Memory:
 
 def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
     """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
+    if summing.twice:  # Twice the registers.
+        table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
     first = table[0]
     lists = (schedule.num_warps, schedule.block_m, schedule.block_n, schedule.block_k, schedule.num_stages)
     if any(lists):
         usual = (first.warps, first.block_m, first.block_n, first.block_k, first.stages)
         every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
         table = tuple(Tiles(*sizes) for sizes in every)
-    if summing.twice:  # Twice the registers.
-        table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
     if summing.bytes and not schedule.block_k:  # As long in memory as blocks of half precision.
         table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
     if summing.terms > 1 and not schedule.block_k:  # As much in memory as a block of one product.

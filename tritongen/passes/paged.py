@@ -142,7 +142,9 @@ def pages_of(op: Op) -> Pages | None:
         return None
     overs = {frozenset(node.over) for value in op.values for node in walk(value.node) if isinstance(node, Reduce)}
     reads = {load for value in op.values for load in _read(value.node)}
-    paged = sorted((one for load in reads if (one := _paged(op, load))), key=lambda one: one.load.name)
+    iterated = {axis for load in reads for axis in load.axes}  # No kernel goes along an axis whose elements are pages.
+    found_in = (one for load in reads if (one := _paged(op, load)) and one.pages not in iterated)
+    paged = sorted(found_in, key=lambda one: one.load.name)
     for page, slot in dict.fromkeys(pair for one in paged for pair in _axes_of(op, one)):
         both = {page, slot}
         tables = {one.table for one in paged if (page, slot) in _axes_of(op, one)}
