@@ -58,3 +58,23 @@ def test_what_lacks_an_empty_axis_is_written(name: str, empty: str, tmp_path: Pa
     written = Written(text, tmp_path)
     lengths = {"M": 4, "N": 5, "K": 3} | {empty: 0}
     written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_what_a_gradient_gathers_is_saved_wherever_it_does(on: bool, tmp_path: Path) -> None:
+    """The gradient of a running product reads the one before at each position, whichever branch is taken."""
+    text = """[inputs]
+b = "float[M]"
+w = "float[M]"
+[params]
+on = true
+[compute]
+z = "cumprod(1 + 0.1 * tanh(b), M)"
+y = "z * w if on else z + 1"
+[outputs]
+y = "auto[M]"
+[grad]
+wrt = ["b", "w"]
+"""
+    written = Written(text, tmp_path)
+    written.compare({"M": 5}, written.drawn({"M": 5}), {"on": on})

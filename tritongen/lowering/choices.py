@@ -39,12 +39,12 @@ class Choices:
         """What has to hold for some values to read an input."""
         return condition(self.reading_paths(name, values))
 
-    def reading_paths(self, name: str, values: Iterable[Value]) -> tuple[Path, ...]:
-        """The paths on which some values read an input."""
+    def reading_paths(self, name: str, values: Iterable[Value], gathered: bool = False) -> tuple[Path, ...]:
+        """The paths on which some values read an input; elements that are `gathered`, too, if that is asked for."""
         found = [
             both
             for value in values
-            for load, path in _uses(value.node, Load)
+            for load, path in _uses(value.node, Load, gathered=gathered)
             if load == name
             for way in self.paths.get(value.name, ALWAYS)
             if (both := joined(way, path)) is not None
@@ -56,18 +56,20 @@ class Choices:
         return self.of(one.name) == self.of(other.name)
 
 
-def _uses(node: Node, kind: type[Ref] | type[Load], path: Path = ()) -> Iterator[tuple[str, Path]]:
+def _uses(
+    node: Node, kind: type[Ref] | type[Load], path: Path = (), gathered: bool = False
+) -> Iterator[tuple[str, Path]]:
     """The names of some kind that a node is made of, each with the path to it."""
-    if isinstance(node, kind) and not getattr(node, "at", ()):
+    if isinstance(node, kind) and (gathered or not getattr(node, "at", ())):
         yield node.name, path
     if isinstance(node, Choose) and is_condition(node.condition):
         for side, holds in ((node.then, True), (node.other, False)):
             inner = joined(path, ((node.condition, holds),))
             if inner is not None:
-                yield from _uses(side, kind, inner)
+                yield from _uses(side, kind, inner, gathered)
         return
     for child in children(node):
-        yield from _uses(child, kind, path)
+        yield from _uses(child, kind, path, gathered)
 
 
 def _names(node: Node, kind: type[Ref] | type[Load]) -> list[str]:

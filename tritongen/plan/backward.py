@@ -185,7 +185,7 @@ class Planner:
     def paths_of_saved(self, saved: Iterable[str]) -> dict[str, tuple[Path, ...]]:
         """Of what the forward saves, where the gradient reads it, if that is not always."""
         choices = Choices(self.op)
-        paths = {name: choices.reading_paths(name, self.op.values) for name in saved}
+        paths = {name: choices.reading_paths(name, self.op.values, gathered=True) for name in saved}
         return {name: found for name, found in paths.items() if found and found != ALWAYS}
 
     def plan(self) -> tuple[tuple[Step, ...], dict[str, str]]:
