@@ -57,12 +57,10 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
 
 def check_gpu(kernel: Any, device: torch.device) -> None:
     """Refuse to launch without a GPU, of which Triton says "0 active drivers". Interpreted kernels need none."""
+    if device.type != "cpu" or torch.compiler.is_compiling():  # It cannot trace this.
+        return
     compiled = (kernel, getattr(kernel, "fn", None))  # The second one is autotuned.
-    if (
-        device.type == "cpu"
-        and any(isinstance(one, triton.JITFunction) for one in compiled)
-        and not torch.compiler.is_compiling()
-    ):
+    if any(isinstance(one, triton.JITFunction) for one in compiled):
         try:
             triton.runtime.driver.active.get_current_device()
         except RuntimeError:
