@@ -222,7 +222,7 @@ def test_a_package_of_the_users_own(project: Project) -> None:
 def test_an_edited_package_is_kept(project: Project) -> None:
     project.spec("one")
     project.build()
-    edit(project.out / "__init__.py", "import sys as _sys", "import sys")
+    edit(project.out / "__init__.py", "import typing as _typing", "import typing")
     project.spec("two")
     assert [(one.path, one.code) for one in project.build().refused] == [("generated/__init__.py", "TG704")]
 
@@ -294,7 +294,7 @@ def test_a_runtime_is_of_the_set_of_operators(project: Project, stamps: bool) ->
     assert built("two").shared == ("generated/_runtime: + math.fmod_int",)
     news = built("one").shared
     assert shared_state(project) == at_once
-    assert news[0].startswith("generated/_runtime: + launch.")
+    assert "+ launch.run" in news[0]
     assert not check((), using).findings
     assert not check(("specs/two.toml",), using).findings
     for name in ("one", "two"):
