@@ -11,7 +11,36 @@ import torch
 from tests.harness.importing import runtime_module
 
 FLAT, STRIDED = "flat kernel", "strided kernel"
+REST = ("sizes", "params", "is_fake")  # what follows operands, in calls of these tests
 KERNELS = (FLAT, STRIDED)
+
+
+def run(
+    host: ModuleType,
+    kernels: Any,
+    tables: Any,
+    axes: str,
+    n_dims: int,
+    operands: Any,
+    *rest: Any,
+    constants: Any = None,
+) -> Any:
+    given = dict(zip(REST, rest, strict=False), constants=constants or {})
+    return host.run(None, kernels=kernels, tables=tables, axes=axes, n_dims=n_dims, operands=operands, **given)
+
+
+def run_tiles(
+    host: ModuleType, kernel: Any, table: Any, axes: str, n_dims: int, operands: Any, *rest: Any, constants: Any = None
+) -> Any:
+    given = dict(zip(REST, rest, strict=False), constants=constants or {})
+    return host.run_tiles(None, kernel=kernel, table=table, axes=axes, n_dims=n_dims, operands=operands, **given)
+
+
+def run_line(
+    host: ModuleType, kernel: Any, table: Any, axes: str, operands: Any, *rest: Any, constants: Any = None
+) -> None:
+    given = dict(zip(REST, rest, strict=False), constants=constants or {})
+    host.run_line(None, kernel=kernel, table=table, axes=axes, operands=operands, **given)
 
 
 @pytest.fixture
@@ -51,16 +80,16 @@ def test_one_run_of_elements(host: ModuleType, launches: list[Any], tables: Any)
     x = torch.empty(3, 5, 7)
     for one in (x, x.mT, x.permute(2, 0, 1), x[:, :, None].expand(3, 5, 1, 7)):
         operands = (one, x, None, one)
-        assert host.run(None, KERNELS, tables, "..., (), ..., ... -> (...)", 4, operands, (6,), (0.5,))
+        assert run(host, KERNELS, tables, "..., (), ..., ... -> (...)", 4, operands, (6,), (0.5,))
         assert launches.pop() == (FLAT, (7,), (16,), (105, 6), (0.5,))
 
 
 def test_axes_in_another_order_are_no_run(host: ModuleType, launches: list[Any], tables: Any) -> None:
     """Though all tensors are contiguous, and square."""
     x = torch.empty(16, 16)
-    assert host.run(None, KERNELS, tables, "N M, M N -> (M N)", 2, (x, x))
+    assert run(host, KERNELS, tables, "N M, M N -> (M N)", 2, (x, x))
     assert launches.pop() == (STRIDED, (4,), (8, 8), (16, 16, 1, 16, 16, 1), ())
-    assert host.run(None, KERNELS, tables, "N M, M N -> (M N)", 2, (x, x.mT))
+    assert run(host, KERNELS, tables, "N M, M N -> (M N)", 2, (x, x.mT))
     assert launches.pop()[0] == FLAT
 
 
@@ -68,16 +97,16 @@ def test_tiles_are_wide_where_columns_are_close(host: ModuleType, launches: list
     """Every eighth shares sectors with the next, which a square tile would read once for each row."""
     for step, tile in ((8, (4, 4)), (9, (8, 8))):
         x, y = torch.empty(64, 20 * step + 1)[:, : 20 * step : step], torch.empty(64, 20)
-        assert host.run(None, KERNELS, tables, "M N, M N -> (M N)", 2, (x, y))
+        assert run(host, KERNELS, tables, "M N, M N -> (M N)", 2, (x, y))
         assert launches.pop()[2] == tile
-        assert host.run_tiles(None, STRIDED, tables[1], "M N, M N -> M N", 1, (x, y))
+        assert run_tiles(host, STRIDED, tables[1], "M N, M N -> M N", 1, (x, y))
         assert launches.pop()[2] == tile
 
 
 def test_columns_of_several_axes(host: ModuleType, launches: list[Any], tables: Any) -> None:
     """The kernel takes them apart, whose lengths it knows but for the first."""
     x, y = torch.empty(6, 10), torch.empty(6, 10, 2)
-    assert host.run_tiles(None, STRIDED, tables[1], "M W, M W S -> M W*S=2", 1, (x, y))
+    assert run_tiles(host, STRIDED, tables[1], "M W, M W S -> M W*S=2", 1, (x, y))
     assert launches.pop() == (STRIDED, (10,), (4, 4), (6, 20, 10, 1, 20, 2, 1), ())
 
 
@@ -85,19 +114,19 @@ def test_tiles_of_any_strides(host: ModuleType, launches: list[Any], tables: Any
     """What is not there has strides of 0, and does not say in which order the others are visited."""
     x, y = torch.empty(6, 10)[::2], torch.empty(3, 10)
     for operands in ((x, None, y), (x, y, None)):
-        assert host.run(None, KERNELS, tables, "..., ..., ... -> (...)", 3, operands)
+        assert run(host, KERNELS, tables, "..., ..., ... -> (...)", 3, operands)
         strides = [(0, 0, 0) if one is None else (one.stride(0), 0, 1) for one in operands]
         flattened = [stride for step in strides for stride in step]
         assert launches.pop() == (STRIDED, (3,), (4, 4), (3, 10, 1, *flattened), ())
     turned = torch.empty(10, 3).mT
-    assert host.run(None, KERNELS, tables, "..., ..., ... -> (...)", 2, (x, turned, None))
+    assert run(host, KERNELS, tables, "..., ..., ... -> (...)", 2, (x, turned, None))
     assert launches.pop()[3] == (10, 3, 1, 20, 3, 1, 0, 0)
 
 
 def test_more_dimensions_than_a_kernel_has(host: ModuleType, launches: list[Any], tables: Any) -> None:
     x = torch.empty(4, 4, 4, 4, 4, 4)[::2, ::2, ::2, ::2, ::2, ::2]
-    assert not host.run(None, KERNELS, tables, "..., ... -> (...)", 4, (x, torch.empty_like(x)))
-    assert not host.run_tiles(None, STRIDED, tables[1], "... N, ... N -> (...) N", 3, (x, torch.empty_like(x)))
+    assert not run(host, KERNELS, tables, "..., ... -> (...)", 4, (x, torch.empty_like(x)))
+    assert not run_tiles(host, STRIDED, tables[1], "... N, ... N -> (...) N", 3, (x, torch.empty_like(x)))
     assert not launches
 
 
@@ -105,20 +134,20 @@ def test_rows_by_columns(host: ModuleType, launches: list[Any], tables: Any) -> 
     """Lengths of the rows' dimensions but the first and those that are known; strides along what a tensor has."""
     x, scale, y = torch.empty(5, 3, 2, 8), torch.empty(3, 8), torch.empty(5, 3, 2, 8)
     axes = "... S H D, S D, (), ... S H D -> (... S) H=2 D"
-    assert host.run_tiles(None, STRIDED, tables[1], axes, 3, (x, scale, scale, y), (7,), (0.5,))
+    assert run_tiles(host, STRIDED, tables[1], axes, 3, (x, scale, scale, y), (7,), (0.5,))
     sizes = (30, 8, 3, 1, 48, 16, 0, 8, 1, 0, 8, 0, 1, 48, 16, 0, 8, 1, 7)
     assert launches.pop() == (STRIDED, (16,), (4, 4), sizes, (0.5,))
     # Nothing folds: M, whose length is not passed, by N.
-    assert host.run_tiles(None, STRIDED, tables[1], "M, N, M N -> M N", 0, (x[:, 0, 0, 0], None, y[:, 0, 0]))
+    assert run_tiles(host, STRIDED, tables[1], "M, N, M N -> M N", 0, (x[:, 0, 0, 0], None, y[:, 0, 0]))
     assert launches.pop() == (STRIDED, (4,), (4, 4), (5, 8, 48, 0, 48, 1), ())
     # One column.
-    assert host.run_tiles(None, STRIDED, tables[1], "V, ..., ... -> (...) 1", 3, (scale[0], scale, scale))
+    assert run_tiles(host, STRIDED, tables[1], "V, ..., ... -> (...) 1", 3, (scale[0], scale, scale))
     assert launches.pop() == (STRIDED, (24,), (1, 1), (24, 1, 1, 1, 1, 0, 0, 1, 0, 0), ())
 
 
 def test_elements_in_a_line(host: ModuleType, launches: list[Any], tables: Any) -> None:
     x = torch.empty(40)[::2]
-    host.run_line(None, FLAT, tables[0], "N, V, N, N -> N", (x, x, None, x.clone()), (20,), (True,))
+    run_line(host, FLAT, tables[0], "N, V, N, N -> N", (x, x, None, x.clone()), (20,), (True,))
     assert launches.pop() == (FLAT, (2,), (16,), (20, 2, 0, 1, 20), (True,))
 
 
@@ -126,16 +155,16 @@ def test_nothing_is_launched_on_no_elements(host: ModuleType, launches: list[Any
     """Nor on fake tensors, of which is told all the same what more dimensions there are."""
     for x, is_fake in ((torch.empty(3, 0), False), (torch.empty(3, 5), True)):
         rest = ((x, x), (), (), is_fake)
-        assert host.run(None, KERNELS, tables, "..., ... -> (...)", 4, *rest)
-        assert host.run_tiles(None, STRIDED, tables[1], "... N, ... N -> (...) N", 3, *rest)
-        host.run_line(None, FLAT, tables[0], "N, N -> N", (x[0], x[0]), *rest[1:])
+        assert run(host, KERNELS, tables, "..., ... -> (...)", 4, *rest)
+        assert run_tiles(host, STRIDED, tables[1], "... N, ... N -> (...) N", 3, *rest)
+        run_line(host, FLAT, tables[0], "N, N -> N", (x[0], x[0]), *rest[1:])
     assert not launches
 
 
 def test_searched_kernels_get_a_grid_for_each_tile(host: ModuleType, launches: list[Any]) -> None:
     x = torch.empty(3, 10)
-    host.run(None, KERNELS, (None, None), "..., ... -> (...)", 4, (x, x))
-    host.run_tiles(None, STRIDED, None, "... N, ... N -> (...) N", 3, (x, x))
+    run(host, KERNELS, (None, None), "..., ... -> (...)", 4, (x, x))
+    run_tiles(host, STRIDED, None, "... N, ... N -> (...) N", 3, (x, x))
     assert [launch[:3] for launch in launches] == [(FLAT, (8,), ()), (STRIDED, (3,), ())]
 
 
@@ -151,8 +180,8 @@ def test_params_may_have_any_name(host: ModuleType, monkeypatch: pytest.MonkeyPa
 
     x = torch.empty(4)
     names = dict.fromkeys(("key", "kernel", "kernels", "config", "tensors", "operands", "sizes", "is_fake"), True)
-    host.run_line(None, Kernel(), tables[0], "N, N -> N", (x, x), **names)
-    host.run(None, (Kernel(), Kernel()), tables, "..., ... -> (...)", 4, (x, x), **names)
+    run_line(host, Kernel(), tables[0], "N, N -> N", (x, x), constants=names)
+    run(host, (Kernel(), Kernel()), tables, "..., ... -> (...)", 4, (x, x), constants=names)
     assert found.items() >= names.items()
 
 
@@ -160,17 +189,17 @@ def test_params_may_have_any_name(host: ModuleType, monkeypatch: pytest.MonkeyPa
 def test_torch_compile_traces_it(host: ModuleType, monkeypatch: pytest.MonkeyPatch, tables: Any, dynamic: bool) -> None:
     """In one graph; a copy stands in for the kernel."""
 
-    def run(key: Any, kernel: Any, grid: Any, config: Any, operands: Any, *passed: Any, **constants: Any) -> None:
+    def copy(key: Any, kernel: Any, grid: Any, config: Any, operands: Any, *passed: Any, **constants: Any) -> None:
         operands[-1].copy_(operands[0] * grid[0] + constants["scale"])
 
-    monkeypatch.setattr(host.launch, "run", run)
+    monkeypatch.setattr(host.launch, "run", copy)
 
     def function(x: torch.Tensor, bias: torch.Tensor) -> list[torch.Tensor]:
         found = [torch.empty_like(x) for _ in range(3)]
-        assert host.run(None, (None, None), tables, "..., ... -> (...)", 4, (x, found[0]), scale=2)
+        assert run(host, (None, None), tables, "..., ... -> (...)", 4, (x, found[0]), constants={"scale": 2})
         axes = "... N, N, ... N -> (...) N"
-        assert host.run_tiles(None, None, tables[1], axes, 3, (x, bias, found[1]), scale=2)
-        host.run_line(None, None, tables[0], "N, N -> N", (x[0, 0], found[2][0, 0]), scale=2)
+        assert run_tiles(host, None, tables[1], axes, 3, (x, bias, found[1]), constants={"scale": 2})
+        run_line(host, None, tables[0], "N, N -> N", (x[0, 0], found[2][0, 0]), constants={"scale": 2})
         return [*found[:2], found[2][0, 0]]
 
     compiled = torch.compile(function, backend="eager", fullgraph=True, dynamic=dynamic)

@@ -22,22 +22,27 @@ ROWWISE, COLUMNS, HEURISTICS, LAUNCH, TENSORS = (
 )
 
 
+def sizes(rows: list[int], tiles: Any, by_col: Any = (), by_row: Any = ()) -> Any:
+    """Those of rows of 8 columns, in three dimensions at most."""
+    return ROWWISE.sizes(n_dims=3, rows=rows, n_cols=8, tiles=tiles, by_col=by_col, by_row=by_row)
+
+
 def test_sizes_are_grouped_by_what_tensors_have() -> None:
     tile, other = torch.empty(2, 3, 8), torch.empty(2, 3, 16)[..., ::2]
     column, row = torch.empty(16)[::2], torch.empty(2, 3)
-    found = ROWWISE.sizes(3, [2, 3], 8, (tile, other, None), (column,), (row,))
+    found = sizes([2, 3], (tile, other, None), (column,), (row,))
     shape = (6, 8, 1, 1)  # All steps are even: rows fold into one dimension, and Triton drops divisions by 1.
     assert found == (*shape, 8, 0, 0, 1, 16, 0, 0, 2, 0, 0, 0, 0, 2, 1, 0, 0)
 
 
 def test_absent_tensors_are_not_stepped_through() -> None:
-    assert ROWWISE.sizes(3, [2, 3], 8, (torch.empty(2, 3, 8), None), (None,), (None,))[7:] == (1, *[0] * 8)
+    assert sizes([2, 3], (torch.empty(2, 3, 8), None), (None,), (None,))[7:] == (1, *[0] * 8)
 
 
 def test_rows_that_do_not_fold() -> None:
     scattered = torch.empty(2, 2, 2, 2, 8).permute(3, 2, 1, 0, 4)
-    assert ROWWISE.sizes(3, [2, 2, 2, 2], 8, (scattered,)) is None
-    assert ROWWISE.sizes(3, [2, 2, 2, 2], 8, (scattered.contiguous(),)) is not None
+    assert sizes([2, 2, 2, 2], (scattered,)) is None
+    assert sizes([2, 2, 2, 2], (scattered.contiguous(),)) is not None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,15 @@ def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.Mon
         run(key, kernel, *rest, **options)
 
     monkeypatch.setattr(LAUNCH, "run", recorded)
-    COLUMNS.run(None, (37, 70), tl.float32, sums, ((x,), (37, 70), ()), {}, tiles=(table, add_up_kernel))
+    COLUMNS.run(
+        None,
+        shape=(37, 70),
+        compute=tl.float32,
+        sums=sums,
+        args=((x,), (37, 70), ()),
+        constants={},
+        tiles=(table, add_up_kernel),
+    )
     assert len(launched) == 1 + (len(asked) + 1) // 2
     for times, found in zip((1, 2, 3), sums, strict=True):
         if found is not None:
@@ -228,7 +241,7 @@ def test_what_always_folds_is_not_tried_again(shape: str, tries: bool, tmp_path:
     """Two axes are no more than a kernel steps through; leading axes may be any number."""
     toml = f'[op]\nname = "total"\n[inputs]\nx = "float[{shape}]"\n[compute]\ny = "sum(x, N)"\n[outputs]\ny = "x"'
     function = built(read_spec("total.toml", toml), tmp_path).total
-    assert ("is None:  # More dimensions" in (tmp_path / "total" / "op.py").read_text()) == tries
+    assert ("is None:  # Dimensions that do not fold" in (tmp_path / "total" / "op.py").read_text()) == tries
     x = torch.randn(2, 3, 4, 5, 2, 7, dtype=torch.float64).permute(3, 2, 1, 0, 4, 5)
     x = x if tries else x[0, :, 0, :, 0]
     torch.testing.assert_close(function(x.to(DEVICE)).cpu(), x.sum(-1))

@@ -95,7 +95,7 @@ def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pyt
 def test_rows_that_are_shared(text: str, is_shared: bool) -> None:
     files = generate(read_spec("mapped.toml", INPUTS + text))
     kernels = next(text for path, text in files.items() if str(path).endswith("kernels.py"))
-    assert ("_shared_kernel" in kernels) == is_shared
+    assert ("_cooperative_kernel" in kernels) == is_shared
 
 
 def test_lengths_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,8 +137,8 @@ def test_rows_are_read_once_for_their_largest_and_their_sum() -> None:
 @pytest.mark.parametrize(
     ("name", "forward"),
     [
-        ("preferences_of_sequences", ["x z at", "p_rows q_rows", "p q"]),
-        ("mean_cross_entropy_of_a_matmul", ["x w", "at h y_max_strips y_sum_exps_strips", "y_rows"]),
+        ("preferences_of_sequences", ["x z at", "p_terms q_terms", "p q"]),
+        ("mean_cross_entropy_of_a_matmul", ["x w", "at h y_max_strips y_sum_exps_strips", "y_terms"]),
     ],
 )
 def test_rows_are_read_once_for_all_that_they_are_reduced_to(name: str, forward: list[str]) -> None:

@@ -100,7 +100,7 @@ SAMPLE = {
         18,
     ),
     "linear_twice": Kept(f"{LINEAR}; v:P, N", "h = tanh(sum(x * w, K))\ny = sum(h * v, N)", "h", 0, 0, 14, "h y"),
-    "condition_on_sums": Kept("p:M, N", "c = cumsum(p, N)\ny = where(c - p < 0.9, p, 0)", "c_mask", 0.5, 0, 2.5),
+    "condition_on_sums": Kept("p:M, N", "c = cumsum(p, N)\ny = where(c - p < 0.9, p, 0)", "c_condition", 0.5, 0, 2.5),
     "condition_of_a_name": Kept("p:M, N", "c = cumsum(p, N)\nm = c - p < 0.9\ny = where(m, p, 0)", "m", 0.5, 0, 2.5),
     "condition_on_what_is_read": Kept("x:M, N", "y = where(x > 0.5, x * x, 0)", "", 0, 0, 3),
     "condition_on_sums_that_are_read": Kept("x:M, N", "c = cumsum(x, N)\ny = where(c > 0, c * c, 0)", "c", 2, 0, 4),

@@ -165,7 +165,7 @@ def test_docstrings_name_the_steps(tmp_path: Path) -> None:
     )
     module = importlib.import_module(f"{function.__module__}")
     assert (
-        "Steps:\n        1. _steps_backward_h_sum_dy_v, a contraction: h_sum_dy_v\n" in module._steps_backward.__doc__
+        "Steps:\n        1. _steps_backward_dx_product, a contraction: dx_product\n" in module._steps_backward.__doc__
     )
 
 
