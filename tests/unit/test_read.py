@@ -222,7 +222,7 @@ def test_schema_agrees_with_the_reader(path: Path) -> None:
     """The schema refuses all that `examine` does, but for characters; of names it knows only the pattern."""
     try:
         document = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # Python reads no integer of thousands of digits.
         return
     told = list(examine(SPEC, document))
     if {one.code for one in told} - {"TG108", "TG116"}:
