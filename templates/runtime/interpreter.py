@@ -33,6 +33,12 @@ def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> An
 
 
 def mend_bfloat16() -> None:
-    """Have the interpreter multiply bfloat16 matrices, and cast from and to bfloat16, as GPUs do."""
+    """Have the interpreter multiply bfloat16 matrices, and cast from and to bfloat16, as GPUs do.
+
+    Once in a process, though several packages of operators have a runtime each.
+    """
+    if hasattr(InterpreterBuilder, "has_mended_bfloat16"):
+        return
+    InterpreterBuilder.has_mended_bfloat16 = True
     InterpreterBuilder.create_dot = _create_dot_of_floats
     InterpreterBuilder.cast_impl = _cast_by_float32
