@@ -355,7 +355,7 @@ class Builder(Reads):
 
     def kernel(self, partial: tuple[Line, ...]) -> Kernel:
         streamed, rows = self.stream.streamed, self.stream.rows
-        split = f" (over one split of {streamed} if partial_ptr is given)" if partial else ""
+        split = ", of one split if partial_ptr is given" if partial else ""
         doc = f"One BLOCK_M tile of {rows} per program; loops over blocks of {streamed}{split}."
         descriptors = (Argument(f"{name}_desc", DESCRIPTOR) for name in self.described)
         behind = (*((partial_sums.ARGUMENT,) if partial else ()), *descriptors)
