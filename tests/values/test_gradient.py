@@ -358,7 +358,7 @@ def test_inputs_that_may_be_absent_are_not_read_ahead(default: str) -> None:
 def test_formulas_are_in_the_language_of_specs() -> None:
     """What a flag leaves out is told by `not`, as a spec would have it."""
     text = generate(spec_of(ROOT / "tests" / "specs" / "choice_of_many.toml"))["op.py"]
-    assert "dcentre = dy * (1 if not weighted else y_min)" in text
+    assert "dcentre = dy * (1 if not weighted else x_min)" in text
     assert "logical_not" not in text
 
 

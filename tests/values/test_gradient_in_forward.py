@@ -45,12 +45,12 @@ def test_formulas() -> None:
     assert [tensor.name for tensor in joint.inputs] == ["logits", "target"]
     assert [result.output.name for result in joint.results] == ["loss", "dlogits"]
     assert [f"{v.name} = {v.source}" for v in joint.values if v.source][-4:] == [
-        "dsmooth = where(counted, 1, 0.0)",
-        "counted_where = where(label_smoothing > 0, dsmooth, 0.0)",
-        "dmissed = (1 - label_smoothing) * dsmooth",
-        "dlogits = where(index(V) == where(counted, target, 0), -dmissed, 0.0)"
-        " + (label_smoothing * counted_where + dmissed) * exp(logits - lse)"
-        " - label_smoothing / size(V) * counted_where",
+        "dsmoothing_term = where(valid, 1, 0.0)",
+        "dnll = (1 - label_smoothing) * dsmoothing_term",
+        "valid_where = where(label_smoothing > 0, dsmoothing_term, 0.0)",
+        "dlogits = where(index(V) == where(valid, target, 0), -dnll, 0.0)"
+        " + (label_smoothing * valid_where + dnll) * exp(logits - lse)"
+        " - label_smoothing / size(V) * valid_where",
     ]
     assert [f"{value.name} = {value.source}" for value in scaled.values] == ["dlogits = dlogits * dloss"]
     assert backward.forward.op.results == forward_of(LOSS).op.results
