@@ -38,6 +38,17 @@ class Written:
             return values > 0
         return torch.randint(0, 3, shape, generator=random) if "int" in kind else values.to(dtype)
 
+    def has_results(
+        self, lengths: Mapping[str, int], tensors: Mapping[str, torch.Tensor | None], params: Mapping[str, Any]
+    ) -> bool:
+        """Whether torch computes the text: it has no maximum over nothing."""
+        sizes = {**dict.fromkeys(LEADING, 1), **lengths}
+        try:
+            self.evaluated(sizes, [*tensors.values()], params, leading=0)
+        except IndexError:
+            return False
+        return True
+
     def compare(
         self,
         lengths: Mapping[str, int],

@@ -323,7 +323,8 @@ def _extremum(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[i
 
 def _position(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     kept = [dim for dim in range(x.ndim) if dim not in dims]
-    flat = x.permute([*kept, *dims]).reshape([x.shape[dim] for dim in kept] + [-1])
+    positions = math.prod(x.shape[dim] for dim in dims)
+    flat = x.permute([*kept, *dims]).reshape([*(x.shape[dim] for dim in kept), positions])
     return of(flat, -1).reshape([1 if dim in dims else n for dim, n in enumerate(x.shape)])
 
 

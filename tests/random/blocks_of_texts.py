@@ -1,0 +1,200 @@
+"""The blocks of random texts: each adds lines to a text, which read lines and inputs that are there, or new ones."""
+
+from __future__ import annotations
+
+import math
+
+from tests.random.drawn_texts import ROOM, Block, Text, Value, listed
+
+UNARY = (
+    "tanh({})",
+    "sigmoid({})",
+    "exp(-square({}))",
+    "({} * 0.5 + 0.25)",
+    "silu({})",
+    "abs({})",
+    "relu({})",
+    "sin({})",
+)
+BINARY = ("({} + {})", "({} - {})", "({} * {})", "maximum({}, {})", "({} / (1 + square({})))", "where({} > 0, {}, 0.5)")
+REDUCE = ("sum({}, {})", "mean({}, {})", "max({}, {})", "logsumexp({}, {})", "min({}, {})", "norm({}, {})",
+          "var({}, {}, correction=0)")  # fmt: skip
+BACK = (
+    "softmax({}, {})",
+    "log_softmax({}, {})",
+    "({0} - mean({0}, {1}))",
+    "({0} * rsqrt(mean(square({0}), {1}) + 0.1))",
+)
+
+
+def mapped(text: Text) -> Value:
+    x = text.value()
+    return text.line(text.random.choice(UNARY).format(x.name), x.axes)
+
+
+def met(text: Text) -> Value:
+    """Meets another value, or an input with an axis of its own."""
+    x = text.value()
+    own = text.some(x.axes, 0)
+    other = text.input([*own, text.axis(*x.axes)] if text.maybe(0.3) else own, optional=True)
+    form = text.random.choice(BINARY)
+    names = (x.name, other.name) if text.maybe() else (other.name, x.name)
+    return text.line(form.format(*names), (*x.axes, *other.axes))
+
+
+def joined(text: Text) -> Value:
+    """Meets another line."""
+    x, other = text.value(), text.value()
+    if math.prod(text.lengths[axis] for axis in {*x.axes, *other.axes}) > ROOM:
+        return x
+    return text.line(text.random.choice(BINARY).format(x.name, other.name), (*x.axes, *other.axes))
+
+
+def reduced(text: Text) -> Value:
+    x = text.value()
+    if not x.axes:
+        return x
+    over = text.some(x.axes)
+    return text.line(text.random.choice(REDUCE).format(x.name, listed(over)), text.without(x.axes, *over))
+
+
+def unlike(text: Text) -> Value:
+    """Reductions of one value over different axes."""
+    x = text.value(2)
+    for over in {tuple(sorted(text.some(x.axes))) for _ in range(2)}:
+        text.line(text.random.choice(REDUCE).format(x.name, listed(over)), text.without(x.axes, *over))
+    return normed(text, x)
+
+
+def normed(text: Text, x: Value | None = None) -> Value:
+    x = x or text.value()
+    if not x.axes:
+        return x
+    return text.line(text.random.choice(BACK).format(x.name, listed(text.some(x.axes))), x.axes)
+
+
+def positioned(text: Text) -> Value:
+    """Reads where the largest is."""
+    x = text.value()
+    if not x.axes:
+        return x
+    over = text.some(x.axes)
+    at = text.line(f"{text.random.choice(('argmax', 'argmin'))}({x.name}, {listed(over)})", text.without(x.axes, *over))
+    weights = text.input(over)
+    return text.line(f"where(index({listed(over)}) == {at.name}, {weights.name}, 0.25)", x.axes)
+
+
+def product(text: Text) -> Value:
+    x = text.value()
+    if not x.axes:
+        return x
+    over = text.random.choice(x.axes)
+    free = text.axis(*x.axes)
+    batch = text.some(text.without(x.axes, over), 0) if text.maybe(0.25) else []
+    w = text.input([over, *batch, *([free] if free != over else [])])
+    return text.line(f"sum({x.name} * {w.name}, {over})", text.without((*x.axes, *w.axes), over))
+
+
+def mixture(text: Text) -> Value:
+    """Experts, each with a matrix, and weights of these by a softmax."""
+    n, k, f = text.axis(), "", ""
+    k = text.axis(n)
+    f = text.axis(n, k)
+    experts = text.axis(n, k, f)
+    if len({n, k, f, experts}) < 4:
+        return product(text)
+    text.lengths[experts] = min(text.lengths[experts], 4)
+    x = text.input([n, k] if text.maybe(0.8) else [n, k, experts])
+    w = text.input([k, experts, f])
+    gate = text.input(text.random.choice(([n, experts], [n, experts], [experts], [n, experts, f])))
+    y = text.line(f"sum({x.name} * {w.name}, {k})", (n, experts, f))
+    weights = f"softmax({gate.name}, {experts})"
+    if text.maybe(0.2):
+        weights = f"exp({gate.name} - logsumexp({gate.name}, {experts}))"
+    return text.line(f"sum({y.name} * {weights}, {experts})", (n, f))
+
+
+def attention(text: Text) -> Value:
+    m, n, d = "", "", ""
+    m = text.axis()
+    n = text.axis(m)
+    d = text.axis(m, n)
+    e = text.axis(m, n)
+    if len({m, n, d, e}) < 4:
+        return normed(text)
+    heads = [text.axis(m, n, d)] if text.maybe(0.3) else []
+    heads = [] if {*heads} & {m, n, d, e} else heads
+    q, k, v = (text.input([*own, *axes]) for own, axes in (
+        (heads, (m, d)), (heads if text.maybe() else [], (n, d)), (heads if text.maybe() else [], (n, e))))  # fmt: skip
+    score = f"sum({q.name} * {k.name}, {d}) * 0.3"
+    if text.maybe(0.4):
+        bias = text.input(text.random.choice(([n], [m, n], [m], [], [*heads, n], [*heads])))
+        score += f" + {bias.name}" if text.maybe() else f" * {bias.name}"
+    if text.maybe(0.3):
+        score = f"where(index({n}) <= index({m}), {score}, -inf)"
+    s = text.line(score, (*dict.fromkeys((*heads, m, n)),))
+    p = f"softmax({s.name}, {n})"
+    if text.maybe(0.2):
+        p = f"where({text.input([m, n] if text.maybe() else [m], 'bool').name}, {p}, 0.0)"
+    free = [*dict.fromkeys((*heads, m, e))]
+    has_heads = heads and any(set(heads) & {*one.axes} for one in (q, k, v))
+    return text.line(f"sum({p} * {v.name}, {n})", free if has_heads else (m, e))
+
+
+def gather(text: Text) -> Value:
+    """Takes elements of a line or of an input, at positions that are given."""
+    x = text.value()
+    if not x.axes:
+        return x
+    axis = text.random.choice(x.axes)
+    rest = text.without(x.axes, axis)
+    to = [text.axis(*x.axes)] if text.maybe(0.85) else text.some(rest, 0)
+    at = text.indices(to, axis)
+    arg = text.random.choice((x.name, x.name, f"softmax({x.name}, {axis})", f"({x.name} * 2 + 1)", f"tanh({x.name})"))
+    taken = f"take({arg}, {at}, {axis})"
+    if text.outside and text.maybe():
+        taken = f"where(({at} >= 0) & ({at} < size({axis})), {taken}, 0.5)"
+    return text.line(taken, (*rest, *to))
+
+
+def scan(text: Text) -> Value:
+    x = text.value()
+    if not x.axes:
+        return x
+    form = text.random.choice(("cumsum({}, {})", "cumsum({}, {})", "cumprod(1 + 0.1 * tanh({}), {})"))
+    return text.line(form.format(x.name, text.random.choice(x.axes)), x.axes)
+
+
+def convolution(text: Text) -> Value:
+    """A window along an axis, of which the elements outside are 0."""
+    x = text.value()
+    if not x.axes:
+        return x
+    axis, taps = text.random.choice(x.axes), text.axis(*x.axes)
+    if taps in x.axes:
+        return x
+    text.lengths[taps] = min(text.lengths[taps], 4)
+    text.fixed.add(taps)
+    channels = text.some(text.without(x.axes, axis), 0)
+    w = text.input(
+        [taps, *channels, *([f] if (f := text.axis(*x.axes, taps)) not in (taps, *x.axes) and text.maybe() else [])]
+    )
+    at = f"index({axis}) - index({taps})" if text.maybe() else f"index({axis}) + index({taps}) - 1"
+    inside = f"where(({at} >= 0) & ({at} < size({axis})), take({x.name}, {at}, {axis}), 0.0)"
+    over = [taps, *(text.some(channels, 0) if text.maybe() else [])]
+    return text.line(f"sum({inside} * {w.name}, {listed(over)})", text.without((*x.axes, *w.axes), *over))
+
+
+def chosen(text: Text) -> Value:
+    """One of two by a flag."""
+    x = text.value()
+    other = text.input(text.some(x.axes, 0), optional=True)
+    text.flag = True
+    return text.line(f"{x.name} * {other.name} if on else {x.name} + 1", x.axes)
+
+
+BLOCKS: tuple[Block, ...] = (
+    mapped, met, met, joined, joined, reduced, reduced, unlike, unlike, normed, positioned, product, mixture, attention,
+    gather, gather, scan, convolution, chosen,
+)  # fmt: skip
+STARTS: tuple[Block, ...] = (*BLOCKS, mixture, mixture, attention, gather)

@@ -1,0 +1,172 @@
+"""Runs a task of many seeds in processes that are used again, until one of them fails, crashes or hangs."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import multiprocessing as mp
+import os
+import resource
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+FORK = mp.get_context("fork")
+SEEDS = 100  # of a process: each keeps the modules of what it has built
+MEMORY = 8 << 30  # bytes of a process
+RIGHT, REFUSED = "right", "refused"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a seed: a kind, a message, and the text of its spec."""
+
+    kind: str
+    message: str = ""
+    text: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.kind not in (RIGHT, REFUSED)
+
+
+Task = Callable[[int], Outcome]
+
+
+@dataclass
+class Worker:
+    """A process that was forked off this one, with all that is imported here."""
+
+    task: Task
+    texts: Callable[[int], str]
+    folder: str
+    left: int = SEEDS
+    seed: int = -1
+    since: float = 0.0
+    pipe: Connection = field(init=False)
+    process: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pipe, theirs = FORK.Pipe()
+        self.stacks = Path(self.folder, f"{id(self)}.txt")
+        self.process = FORK.Process(target=serve, args=(self.task, theirs, self.stacks), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def begin(self, seed: int) -> None:
+        self.seed, self.since, self.left = seed, time.monotonic(), self.left - 1
+        self.pipe.send(seed)
+
+    def outcome(self) -> Outcome:
+        """What it sent, or how it ended."""
+        try:
+            found: Outcome = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            found = Outcome(f"CRASH {self.process.exitcode}", self.stack(), self.texts(self.seed))
+        if found.is_wrong or not self.left:
+            self.end()
+        return found
+
+    def stopped(self) -> Outcome:
+        """It takes too long."""
+        os.kill(self.process.pid, signal.SIGUSR1)
+        time.sleep(0.5)
+        self.end()
+        return Outcome("HANG", f"after {time.monotonic() - self.since:.0f} s, {self.stack()}", self.texts(self.seed))
+
+    def end(self) -> None:
+        self.left = 0
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    def stack(self) -> str:
+        """Where it was, the innermost first."""
+        lines = [line.strip() for line in self.stacks.read_text().splitlines() if line.strip().startswith("File ")]
+        return " < ".join(lines[:6])
+
+
+def serve(task: Task, pipe: Connection, stacks: Path) -> None:
+    with stacks.open("w") as file:
+        faulthandler.enable(file)
+        faulthandler.register(signal.SIGUSR1, file)
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        first = os.getppid()
+        while os.getppid() == first:
+            if pipe.poll(2):
+                pipe.send(task(pipe.recv()))
+    os._exit(0)  # What is to be tidied up at exit is the first process's.
+
+
+def outcomes(
+    task: Task, texts: Callable[[int], str], seeds: range, jobs: int, limit: float, until: float
+) -> Iterator[tuple[int, Outcome]]:
+    """The outcomes of seeds as they come, of as many as begin until some time."""
+    coming = iter(seeds)
+    with tempfile.TemporaryDirectory() as folder:
+        workers: list[Worker] = []
+        is_over = False
+        try:
+            while True:
+                while not is_over and sum(one.seed >= 0 for one in workers) < jobs:
+                    seed = next(coming, None) if time.monotonic() < until else None
+                    if seed is None:
+                        is_over = True
+                        break
+                    free = next((one for one in workers if one.seed < 0), None)
+                    if free is None:
+                        workers.append(free := Worker(task, texts, folder))
+                    free.begin(seed)
+                busy = [one for one in workers if one.seed >= 0]
+                if not busy:
+                    return
+                ready = wait([one.pipe for one in busy], timeout=1)
+                for one in busy:
+                    late = time.monotonic() - one.since > limit
+                    if one.pipe in ready or late:
+                        yield one.seed, one.outcome() if one.pipe in ready else one.stopped()
+                        one.seed = -1
+                workers = [one for one in workers if one.left]
+        finally:
+            for one in workers:
+                one.end()
+
+
+def arguments(about: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("first", type=int, help="the first seed")
+    parser.add_argument("count", type=int, help="how many seeds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no seed begins")
+    parser.add_argument("--limit", type=float, default=120, help="seconds of one seed, after which it hangs")
+    return parser.parse_args()
+
+
+def main(task: Task, texts: Callable[[int], str], given: argparse.Namespace) -> int:
+    """Prints a line for each seed that is not right, and how many were right, refused and wrong; returns the last."""
+    start = time.monotonic()
+    kinds = Counter[str]()
+    seeds = range(given.first, given.first + given.count)
+    wrong = 0
+    for done, (seed, one) in enumerate(outcomes(task, texts, seeds, given.jobs, given.limit, start + given.seconds), 1):
+        kinds[one.kind] += 1
+        wrong += one.is_wrong
+        if one.kind != RIGHT:
+            print(f"{seed} {one.kind}: {' '.join(one.message.split())[:600]} | {one.text!r}", flush=True)
+        if done % 500 == 0:
+            print(f"=== {done} in {time.monotonic() - start:.0f} s: {dict(kinds)}", flush=True)
+    run = kinds.total()
+    used = sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(
+        f"{run} of {given.count} run in {time.monotonic() - start:.0f} s, {used / max(1, run):.2f} s of CPU each:"
+        f" {kinds[RIGHT]} right, {kinds[REFUSED]} refused, {wrong} wrong"
+        f" {dict(kinds - Counter({RIGHT: kinds[RIGHT], REFUSED: kinds[REFUSED]}))}"
+    )
+    return wrong
