@@ -84,14 +84,7 @@ def test_blocks_between_those_that_are_needed_are_skipped(tmp_path: Path, small:
     torch.testing.assert_close(found[:, :, 32:], gradient[:, :, 32:], rtol=1e-9, atol=1e-9)
 
 
-# A gradient that is 0 where nothing was chosen is kept so in front of an exponential's derivative. That guard stands
-# between two sums, the inner one along a batch, so that these gradients store scores.
-GUARDED = {f"gradient_by_a_{name}" for name in ("decay", "steep_decay", "base")} | {"decay_of_any_batch"}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.xfail(strict=True)] if name in GUARDED else []) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_no_scores_are_stored(name: str) -> None:
     """By the forward, nor by its gradient but where that says so: no tensor has both rows and what streams."""
     case = CASES[name]

@@ -53,6 +53,11 @@ CHOICES = {
         "y = sum(where(m, x * exp(g), 0.0), D)",
         [ONES, ROWS, OVERFLOW],
     ),
+    "batch": (
+        "x = float[B, M]; w = float[B, M]; m = bool[M]; g = float[M]",
+        "y = sum(where(m, x * w * exp(g), 0.0), M)",
+        [torch.ones(3, 2), torch.ones(3, 2), ROW, OVERFLOW],
+    ),
     "named": (
         "x = float[M]; g = float[M]; w = float[D]; m = bool[M, D]",
         "t = x * exp(g); y = sum(where(m, t * w, 0.0), D)",

@@ -42,7 +42,7 @@ from .scanned import Scanned
 from .summed_last import summed_last
 from .taken import Taken
 from .terms import ZERO
-from .vanishing import Vanishing
+from .vanishing import Vanishing, chosen_last
 
 LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
@@ -288,8 +288,12 @@ class Reverse:
             if not text:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
-            derived = self.algebra.parsed(text, names)
-            if self.vanishing.needs_guard(node, given, g):
+            if not self.vanishing.needs_guard(node, given, g):
+                derived = self.algebra.parsed(text, names)
+            elif self.vanishing.is_taken_in(last := chosen_last(g, self.algebra), node):
+                derived = self.algebra.parsed(text, names | {"g": last})
+            else:
+                derived = self.algebra.parsed(text, names)
                 derived = self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, derived)
             self.to(given, node, derived)
 

@@ -8,11 +8,13 @@ that is not used, where others are.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from ..lang.ir import Call, Choose, Constant, Load, Node, Reduce, Ref, Scalar, Size, Value, walk
 from ..passes.structure import is_extremum
-from .terms import ZERO, is_half
+from .algebra import Algebra
+from .terms import ZERO, Term, factors, is_half
 
 _OF_EXPONENTS = frozenset("exp exp2 expm1 sinh cosh ldexp".split())
 _BY_DIVISOR = frozenset("log log2 log10 log1p sqrt rsqrt reciprocal div addcdiv xlogy xlog1py".split())
@@ -27,12 +29,12 @@ class Vanishing:
     seeds: frozenset[str]
 
     def needs_guard(self, node: Call, arg: Node, g: Node) -> bool:
-        """Whether the gradient by an argument of a call is to be 0 where that of the call, `g`, is."""
+        """Whether the gradient by an argument of a call has to be 0 where that of the call, `g`, is."""
         if node.function == "mul":
             infinite = any(self.is_infinite(other) for other in node.args if other is not arg)
         else:
             infinite = self.is_infinite(node)
-        return infinite and self.vanishes(g) and not self.is_taken_in(g, node)
+        return infinite and self.vanishes(g)
 
     def is_taken_in(self, g: Node, node: Call) -> bool:
         """Whether a gradient is a choice for each element of a node, which the algebra has take the derivative in."""
@@ -100,6 +102,30 @@ class Vanishing:
         while isinstance(node, Ref):
             node = self.values[node.name].node
         return node
+
+
+def chosen_last(node: Node, algebra: Algebra) -> Node:
+    """The node with choices outside of sums along axes that their conditions lack: `sum(where(c, a, 0), D)` is
+    `where(c, sum(a, D), 0)`. There they take in what the sums are multiplied by.
+    """
+    whole = factors(node)
+    for part, power in whole.factors.items():
+        if power == 1 and isinstance(part, Reduce) and part.kind == "sum":
+            inside = factors(chosen_last(part.arg, algebra))
+            half = next((one for one, power in inside.factors.items() if power == 1 and _leaves(one, part)), None)
+            if half is not None:
+                rest = inside * Term(1.0, {half: -1})
+                condition, *sides = half.args
+                sums = (
+                    side if side == ZERO else replace(part, arg=algebra.product(factors(side) * rest)) for side in sides
+                )
+                choice = algebra.plain("where", condition, *sums)
+                return chosen_last(algebra.product(whole * Term(1.0, {part: -1, choice: 1})), algebra)
+    return node
+
+
+def _leaves(node: Node, total: Reduce) -> TypeGuard[Call]:
+    return is_half(node) and isinstance(node, Call) and not {*node.args[0].axes} & {*total.over}
 
 
 def _factors(node: Node) -> list[Node]:
