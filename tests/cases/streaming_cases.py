@@ -202,6 +202,18 @@ CASES = {
         by="q k v decay",
         steps=3,
     ),
+    "gradient_by_a_decay_within_documents": Case(  # Of which each batch has its own.
+        f"{QKV}; decay:T[H]; of_q:int32[B, M]; of_k:int32[B, N]",
+        f"{BEHIND}mask = (of_q == of_k) & (behind >= 0)\n"
+        "p = where(mask, sum(q * k, D) * exp(-99.0 * decay * decay * behind), 0.0)\no = sum(p * v, N)",
+        lambda q, k, v, decay, of_q, of_k: (
+            (decayed(q, k, torch.eye(SIZES["N"]).to(q), -99 * decay * decay))
+            * (of_q[:, None, :, None] == of_k[:, None, None])
+            @ v
+        ),
+        by="q k v decay",
+        steps=3,
+    ),
     "gradient_by_a_base": Case(
         f"{QKV}; base:T[H]",
         f"{BEHIND}p = where(behind >= 0, sum(q * k, D) * pow(sigmoid(base), behind), 0.0)\no = sum(p * v, N)",

@@ -42,7 +42,7 @@ from .scanned import Scanned
 from .summed_last import summed_last
 from .taken import Taken
 from .terms import ZERO
-from .vanishing import Vanishing, chosen_last
+from .vanishing import Vanishing, summand
 
 LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
@@ -288,14 +288,16 @@ class Reverse:
             if not text:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
-            if not self.vanishing.needs_guard(node, given, g):
-                derived = self.algebra.parsed(text, names)
-            elif self.vanishing.is_taken_in(last := chosen_last(g, self.algebra), node):
-                derived = self.algebra.parsed(text, names | {"g": last})
-            else:
-                derived = self.algebra.parsed(text, names)
-                derived = self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, derived)
+            guarded = self.vanishing.needs_guard(node, given, g)
+            derived = self.unless_zero(node, g, text, names) if guarded else self.algebra.parsed(text, names)
             self.to(given, node, derived)
+
+    def unless_zero(self, node: Call, g: Node, text: str, names: Mapping[str, Node]) -> Node:
+        """The gradient by an argument of a call whose derivative may be infinite: 0 where that of the call is."""
+        inner, over = summand(g, self.algebra)
+        if self.vanishing.is_taken_in(inner, node):
+            return self.algebra.reduce_sum(self.algebra.parsed(text, {**names, "g": inner}), over)
+        return self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, self.algebra.parsed(text, names))
 
     def by_name(self, g: Node, name: str) -> Node:
         """A gradient that is read more than once, by a name if it is large: nested, it would double with each level."""

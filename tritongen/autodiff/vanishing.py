@@ -1,14 +1,14 @@
 """Where a gradient of 0, of what a `where` did not choose, would meet a derivative that may be infinite.
 
-Next to a `where`, the algebra has the choice take in the derivative. Behind a sum, or where the choice has fewer axes,
-there is no choice for each element any more: there the gradient is 0 if what comes is. So is what comes of a result
-that is not used, where others are.
+Next to a `where`, the algebra has the choice take in the derivative, and behind a sum of choices each term is
+multiplied by it. Where a choice has fewer axes, or terms have other factors, there is none for each element: there the
+gradient is 0 if what comes is. So is what comes of a result that is not used, where others are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from ..lang.ir import Call, Choose, Constant, Load, Node, Reduce, Ref, Scalar, Size, Value, walk
@@ -37,7 +37,9 @@ class Vanishing:
         return infinite and self.vanishes(g)
 
     def is_taken_in(self, g: Node, node: Call) -> bool:
-        """Whether a gradient is a choice for each element of a node, which the algebra has take the derivative in."""
+        """Whether a gradient is a choice for each element of a node, which the algebra has
+        take the derivative in.
+        """
         choices = (part for part in _factors(g) if is_half(part))
         return bool(node.axes) and any({*node.axes} <= {*choice.axes} for choice in choices)
 
@@ -104,28 +106,18 @@ class Vanishing:
         return node
 
 
-def chosen_last(node: Node, algebra: Algebra) -> Node:
-    """The node with choices outside of sums along axes that their conditions lack: `sum(where(c, a, 0), D)` is
-    `where(c, sum(a, D), 0)`. There they take in what the sums are multiplied by.
-    """
+def summand(node: Node, algebra: Algebra) -> tuple[Node, tuple[str, ...]]:
+    """What a node is the sum of, and along which axes: `a * sum(b, D)` is that of `a * b` along D, if a lacks D."""
     whole = factors(node)
-    for part, power in whole.factors.items():
-        if power == 1 and isinstance(part, Reduce) and part.kind == "sum":
-            inside = factors(chosen_last(part.arg, algebra))
-            half = next((one for one, power in inside.factors.items() if power == 1 and _leaves(one, part)), None)
-            if half is not None:
-                rest = inside * Term(1.0, {half: -1})
-                condition, *sides = half.args
-                sums = (
-                    side if side == ZERO else replace(part, arg=algebra.product(factors(side) * rest)) for side in sides
-                )
-                choice = algebra.plain("where", condition, *sums)
-                return chosen_last(algebra.product(whole * Term(1.0, {part: -1, choice: 1})), algebra)
-    return node
+    part = next((one for one, power in whole.factors.items() if power == 1 and _is_sum(one, node)), None)
+    if part is None:
+        return node, ()
+    found, over = summand(algebra.product(whole * Term(1.0, {part: -1}) * factors(part.arg)), algebra)
+    return found, (*part.over, *over)
 
 
-def _leaves(node: Node, total: Reduce) -> TypeGuard[Call]:
-    return is_half(node) and isinstance(node, Call) and not {*node.args[0].axes} & {*total.over}
+def _is_sum(part: Node, node: Node) -> TypeGuard[Reduce]:
+    return isinstance(part, Reduce) and part.kind == "sum" and not {*part.over} & {*node.axes}
 
 
 def _factors(node: Node) -> list[Node]:
