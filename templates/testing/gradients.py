@@ -8,6 +8,7 @@ import torch
 import torch.utils.checkpoint
 
 from .backward import BackwardTests
+from .compiling import once
 from .harness import Dtypes, Shape, each, gpu, only, results, wide
 from .inputs import Layout, backwards, contiguous, scattered
 from .vmap import VmapTests
@@ -233,6 +234,7 @@ class GradientTests(BackwardTests, VmapTests):
             self.check_accuracy(got, other, want)
 
     @gpu
+    @once
     def test_graph_capture_of_gradients(self) -> None:
         tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
         given = self.leaves(tensors)
@@ -256,6 +258,7 @@ class GradientTests(BackwardTests, VmapTests):
         self.compare_gradients(got, step())
 
     @gpu
+    @once
     def test_torch_compile_of_gradients(self) -> None:
         torch.compiler.reset()  # torch 2.11 fails where other tests made sizes symbols.
         tensors = self.make(self.ragged)

@@ -12,6 +12,7 @@ from triton.runtime.autotuner import Autotuner
 
 from ..runtime import heuristics, launch
 from .bounds import check_bounds
+from .compiling import compile_ahead
 from .inputs import (
     DEVICE,
     Input,
@@ -164,8 +165,9 @@ class Harness:
             metafunc.parametrize(names, values(metafunc.cls), ids=label)
 
     @pytest.fixture(autouse=True)
-    def forgotten_launches(self) -> None:
+    def forgotten_launches(self, request: pytest.FixtureRequest) -> None:
         """Clear cached launches, since tests force configurations, which repeated calls would not look up."""
+        compile_ahead(request)
         launch.Launches.known.clear()
 
     @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from .compiling import once
 from .harness import Dtypes, Harness, Shape, each, gpu, only, results
 from .inputs import DEVICE, Layout, backwards, misaligned, scattered
 
@@ -173,6 +174,7 @@ class OperatorTests(Harness):
         torch.cuda.empty_cache()
 
     @gpu
+    @once
     def test_graph_capture(self) -> None:
         tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
         self.call(*tensors)  # Compiles.
@@ -204,6 +206,7 @@ class OperatorTests(Harness):
         self.check(*(tensor.to("cuda:1") for tensor in self.make(self.ragged)))
 
     @gpu
+    @once
     def test_torch_compile(self) -> None:
         """Of several shapes, whose sizes torch traces as symbols from the second on."""
         compiled = torch.compile(self.op, fullgraph=True)

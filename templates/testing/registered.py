@@ -7,6 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .backward import BackwardTests
+from .compiling import once
 from .harness import Shape, each, results
 from .inputs import DEVICE, Layout
 from .vmap import VmapTests
@@ -97,6 +98,7 @@ class RegisteredTests(VmapTests):
         want = self.call(*cast(tensors, inner))
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
+    @once
     def test_torch_compile_of_the_operator(self) -> None:
         """In one graph, in which the operator is one node; on a CPU without the backend that compiles it."""
         if self.is_traced and DEVICE == "cpu":
