@@ -12,6 +12,15 @@ def aligned(n, ALIGN: tl.constexpr):
 
 
 @triton.jit
+def padded(n, ALIGN: tl.constexpr):
+    """n, rounded up to a multiple of ALIGN, to which copies of matrices are padded.
+
+    With masks that end within 16 bytes, loads would be of single elements.
+    """
+    return tl.cdiv(n, ALIGN) * ALIGN
+
+
+@triton.jit
 def offsets(positions, stride, ALIGN: tl.constexpr):
     """Offsets of positions along an axis: `stride`, which ALIGN divides, apart, or 1 apart if it is None."""
     if stride is None:

@@ -14,7 +14,7 @@ its matrices follow one another, each in whole blocks.
 import triton
 import triton.language as tl
 
-from .addressing import aligned, offsets
+from .addressing import aligned, offsets, padded
 from .matmul import (
     block_dot,
     halves,
@@ -140,19 +140,15 @@ def gemm_kernel(
     GROUP: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """A tile of matrices with any strides; or split-K, a partial sum of `steps` blocks of the inner axis.
-
-    Loads round the numbers of rows and columns up to what copies of matrices are padded to: with masks that end within
-    16 bytes, they would be of single elements.
-    """
+    """A tile of matrices with any strides; or split-K, a partial sum of `steps` blocks of the inner axis."""
     tile = tl.program_id(0)
     matrix, first_row, first_col = locate_tile(
         tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
     )
     rows = (first_row.to(INDEX) + tl.arange(0, BLOCK_M))[:, None]
     cols = (first_col.to(INDEX) + tl.arange(0, BLOCK_N))[None, :]
-    row_mask = rows < tl.cdiv(n_rows, ALIGN_M) * ALIGN_M
-    col_mask = cols < tl.cdiv(n_cols, ALIGN_N) * ALIGN_N
+    row_mask = rows < padded(n_rows, ALIGN_M)
+    col_mask = cols < padded(n_cols, ALIGN_N)
     if LEFT_BATCHED and n_summed is None:
         left_ptr += matrix.to(INDEX) * stride_left_batch
     if RIGHT_BATCHED and n_summed is None:

@@ -1,4 +1,4 @@
-"""Operators that the runtime's gemm computes, or gradients of which it does."""
+"""Gradients of matmuls, which the operator's forward computes, or the runtime's gemm, or kernels of their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ summary = "A product."
 T = "float"
 
 [inputs]
-a = "T[M, K]"
+a = "T[M, {k}]"
 b = "{b}[K, N]"
 
 [compute]
@@ -40,26 +40,43 @@ wrt = [{wrt}]
 torch = "a @ b"
 {more}
 """
-PLAIN = {"op": "", "b": "T", "c": "sum(a * b, K)", "wrt": '"a", "b"', "more": ""}
+PLAIN = {"op": "", "k": "K", "b": "T", "c": "sum(a * b, K)", "wrt": '"a", "b"', "more": ""}
 
 
 @pytest.mark.parametrize(
     ("differs", "calls"),
     [
-        ({}, ["gemm.gemm(dc, b)", "gemm.gemm(a.mT, dc.mT)"]),
-        ({"op": 'precision = "tf32"'}, ['gemm.gemm(dc, b, "tf32")', 'gemm.gemm(a.mT, dc.mT, "tf32")']),
-        ({"wrt": '"b"'}, ["gemm.gemm(a.mT, dc.mT)"]),
+        ({}, ["_product_forward(dc, b.mT)", "_product_forward(a.mT, dc)"]),
+        ({"op": 'precision = "tf32"'}, ["_product_forward(dc, b.mT)", "_product_forward(a.mT, dc)"]),
+        ({"wrt": '"b"'}, ["_product_forward(a.mT, dc)"]),
+        ({"c": "sum(a * b, K) + 1"}, ["gemm.gemm(dc, b)", "gemm.gemm(a.mT, dc.mT)"]),
+        (
+            {"op": 'precision = "tf32"', "c": "sum(a * b, K) + 1"},
+            ['gemm.gemm(dc, b, "tf32")', 'gemm.gemm(a.mT, dc.mT, "tf32")'],
+        ),
+        ({"k": "K=64"}, ["gemm.gemm(dc, b)", "gemm.gemm(a.mT, dc.mT)"]),
         ({"c": "sum(relu(a) * b, K)"}, []),
         ({"c": "2 * sum(a * b, K)"}, []),
         ({"b": "float"}, []),
         ({"more": '[torch]\nregister = "triton_op"\nnamespace = "of_tests"'}, []),
     ],
-    ids=["plain", "precision", "one", "prologue", "scaled", "dtypes", "registered"],
+    ids=[
+        "plain",
+        "precision",
+        "one",
+        "added",
+        "added, precision",
+        "fixed",
+        "prologue",
+        "scaled",
+        "dtypes",
+        "registered",
+    ],
 )
-def test_what_is_left_to_gemm(differs: dict[str, str], calls: list[str]) -> None:
-    """Gradients that are matmuls of two matrices of one dtype and nothing else, which have no kernels of their own."""
+def test_what_computes_gradients(differs: dict[str, str], calls: list[str]) -> None:
+    """Plain matmuls have no kernels of their own: the forward computes them if it is one too, for any length."""
     files = generate(read_spec("product.toml", SPEC.format(**PLAIN | differs)))
-    assert re.findall(r"gemm\.gemm\(.*\)", files["op.py"]) == calls
+    assert re.findall(r"return (gemm\.gemm\(.*\)|_product_forward\(.*dc.*\))", files["op.py"]) == calls
     own = set(re.findall(r"def product_backward_(\w+?)_(?:tma_|stream_k_|reduce_)?kernel\(", files["kernels.py"]))
     assert len(own) == (0 if calls else 2)
     assert len(set(re.findall(r"STRIDED_(\w+)", files["configs.py"]))) == len(own)

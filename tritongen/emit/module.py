@@ -57,6 +57,7 @@ class Around:
     register: str = "none"
     is_gradient: bool = False
     before: int = 0  # how many others have tables whose names end so, and with a number
+    forward: Program | None = None  # of a gradient whose operator has a function for it, which the gradient may call
 
     def launcher(self, kernel: str) -> str:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""

@@ -115,7 +115,8 @@ def _module(backward: Backward, step: Step, register: str, autotune: bool, befor
     tables = _suffix(step)
     if step.family.has_own_tables and tables == BACKWARD and before:
         tables = f"{tables}{before + 1}"
-    around = Around(f"_{step.op.name}", extra, tables, host, register, is_gradient=True, before=before)
+    forward = backward.forward.program if register == "none" else None
+    around = Around(f"_{step.op.name}", extra, tables, host, register, True, before, forward)
     return module_of(step, around, autotune)
 
 

@@ -19,6 +19,7 @@ from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_numbers
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
+from .forward import call_of_forward
 from .kernels import SLICERS, ContractionKernels, plan_contraction
 from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Shapes
@@ -75,8 +76,7 @@ class Products(Common):
             inner = tuple(axis for axis in self.contraction.inner if axis not in self.summed)
             self.contraction = replace(self.contraction, batch=self.summed, inner=inner)
         plan = self.plan
-        every = plan.pointers, plan.descriptors, plan.shares, plan.combine
-        kernels = [] if by_gemm else [kernel for kernel in every if kernel]
+        kernels = [] if by_gemm else plan.kernels
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
         self.shapes = Shapes(self.contraction, self.operands, self.host, program.seen.inputs)
 
@@ -103,6 +103,8 @@ class Products(Common):
             "halved": plan.halved,
             "turns": len(self.contraction.products) if plan.takes_turns else 0,
             "joined": self.joined(),
+            # What is loaded of padded copies is stored nowhere, and an epilogue might reduce it.
+            "rounding": "padded" if self.pads else "aligned",
             # Whether a side has more than whole blocks, which descriptors copy.
             "masks_inner": False,
             "counts": self.shapes.counts(tuple(COUNTS)),
@@ -170,6 +172,7 @@ class Products(Common):
             "n_beside": self.n_beside(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
             "search": "True" if self.search else "",
+            "pads": "True" if self.pads else "",
             "swaps": "" if "SWAPS" in plan.pointers.constexprs else "False",
         }
         if plan.descriptors is not None:
@@ -207,30 +210,49 @@ class Products(Common):
         """What the template sees of a function that calls gemm."""
         merged = self.shapes.merged_inputs()
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in one["merged"] for one in merged))
+        forward = self.around.forward if self.by_forward else None
+        kernels = plan_contraction(forward).kernels if isinstance(forward, ContractionProgram) else ()
         return {
             "family": "contraction",
             "gemm": self.call(),
+            "kernels": tuple((kernel.name, kernel.doc) for kernel in kernels),
             "counts": self.shapes.counts(roles) if roles else None,
             "merged": merged,
         }
 
     def call(self) -> dict[str, str]:
-        """The call of gemm."""
+        """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
-        sides = map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
         flags = {"sums_batch=True": self.summed, "search=True": self.search}
         named = [text for text, is_set in flags.items() if is_set]
+        passed = ", ".join([*self.sides_of_call(), *filter(None, [self.precision]), *named])
         return {
-            "passed": ", ".join([*sides, *filter(None, [self.precision]), *named]),
+            "call": self.by_forward or f"gemm.gemm({passed})",
             "result": name,
             "returns": returned if returned != name else "",
         }
+
+    def sides_of_call(self) -> list[str]:
+        return [*map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
+
+    @property
+    def by_forward(self) -> str:
+        """The call of the operator's own forward, if that can compute this gradient."""
+        roles = [self.contraction.roles(one.tensor.type.axes) for one in self.operands.matrices]
+        if self.summed or len({*map(len, roles)}) > 1:
+            return ""
+        return call_of_forward(self.around.forward, self.sides_of_call(), len(roles[0]))
 
     @property
     def precision(self) -> str:
         """How float32 is multiplied, "" where as it is."""
         return f'"{self.op.precision}"' if self.op.precision != "ieee" else ""
+
+    @property
+    def pads(self) -> bool:
+        """Whether the strided kernel may load the padding of copies."""
+        return is_one_matmul(self.program)
 
     def splits(self) -> dict[str, str] | None:
         """The call of gemm in place of a launch, and when: for large matrices of float32 that it splits beforehand."""

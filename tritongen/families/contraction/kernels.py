@@ -54,6 +54,11 @@ class ContractionKernels:
     parts: tuple[Line, ...]  # the stores of partial sums
     arguments: Arguments
 
+    @property
+    def kernels(self) -> list[Kernel]:
+        every = self.pointers, self.descriptors, self.shares, self.combine
+        return [kernel for kernel in every if kernel is not None]
+
 
 def plan_contraction(program: ContractionProgram) -> ContractionKernels:
     builder = _Builder(program)
