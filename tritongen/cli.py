@@ -101,14 +101,14 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
         return _reject(rejected.diagnostics, form, "nothing was written")
     if form == "json":
         _echo_json(
-            diagnostics=(*built.refused, *built.strays),
+            diagnostics=(*built.refused, *built.strays, *built.warnings),
             specs=built.specs,
             written=built.written,
             removed=built.removed,
             shared=built.shared,
         )
     else:
-        _tell(built.refused, form)
+        _tell((*built.refused, *built.warnings), form)
         for one in built.strays:
             click.echo(f"note {one.code}: {one.place}: {one.message}; {one.hint}", err=True)
         _summarise_build(built)
@@ -170,30 +170,35 @@ def show(spec: str, file: str) -> int:
     metavar="M=4096,N=11008",
     help=f"Lengths of axes; {LENGTH:,} where neither this nor the spec gives one.",
 )
-@click.option("--device", default="h100", help="The device whose roofline gives the times: a100, h100, h200 or b200.")
+@click.option(
+    "--device",
+    default="h100",
+    help="The device whose roofline gives the times: a100, h100, h200, b200, mi300x, or your own as bandwidth and"
+    " matmul rate, 3.3TB/s,990TFLOP/s.",
+)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="The output format.")
 def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
     """Show the steps that the specs in PATHS become, forward and backward, and what each costs."""
-    from .diagnostics.report import Rejected, did_you_mean
+    from .diagnostics.report import Rejected
     from .project.plan import plan as plan_specs
     from .roofline.data import as_data
-    from .roofline.devices import DEVICES
+    from .roofline.devices import BadDevice, device_of
     from .roofline.sizes import BadSizes, parsed
     from .roofline.text import as_text
 
-    if device not in DEVICES:
-        hint = did_you_mean(device, DEVICES, f"known are {', '.join(DEVICES)}")
-        raise click.BadParameter(f"there is no device {device!r}; {hint}", param_hint="--device")
     try:
-        accounts = plan_specs(paths, parsed(sizes), DEVICES[device])
+        accounts, warnings = plan_specs(paths, parsed(sizes), device_of(device))
     except Rejected as rejected:
         return _reject(rejected.diagnostics, form, "nothing was planned")
     except BadSizes as error:
         raise click.BadParameter(str(error), param_hint="--sizes") from None
+    except BadDevice as error:
+        raise click.BadParameter(str(error), param_hint="--device") from None
     if form == "json":
-        _echo_json(diagnostics=(), plans=[as_data(one) for one in accounts])
+        _echo_json(diagnostics=warnings, plans=[as_data(one) for one in accounts])
     else:
         click.echo("\n\n".join(map(as_text, accounts)), nl=False)
+        _tell(warnings, form)
     return CLEAN
 
 

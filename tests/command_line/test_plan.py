@@ -39,7 +39,9 @@ def test_text(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run("scaled.toml", "--sizes", "M=1000") == 0
     told = capsys.readouterr().out
-    assert told.startswith("scaled\nM = 1,000, C = 8; times at the roofline of an H100 SXM\n\nforward\n")
+    assert told.startswith(
+        "scaled\nM = 1,000, C = 8; times at the roofline of an H100 SXM, at least 2 us a step\n\nforward\n"
+    )
     assert "-> [1 elementwise] -> y\nbackward\n  dy, s ->" in told
     assert "\nforward         1 step, 34 kB, " in told
     assert told.splitlines()[-1].startswith("held besides    s: 2 kB")
@@ -47,6 +49,10 @@ def test_text(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == told
     assert run("scaled.toml", "--sizes", "M=1000", "--device", "a100") == 0
     assert "A100" in capsys.readouterr().out
+    assert run("scaled.toml", "--sizes", "M=100000000", "--device", "1TB/s,100TFLOP/s") == 0
+    told = capsys.readouterr().out
+    assert "; times at the roofline of 1TB/s,100TFLOP/s, at least 2 us a step\n" in told
+    assert "\nforward         1 step, 3.4 GB, 3.4 ms\n" in told
 
 
 def test_lengths_are_as_the_help_says(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +76,7 @@ def test_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("s", ["M"], 1000),
     ]
     assert forward["bytes"] == 17_000
-    assert forward["seconds"] == pytest.approx(17_000 / 3350e9)
+    assert forward["seconds"] == 2e-6
     assert {one["name"] for one in forward["kernels"]} == {"scaled_strided_kernel"}
 
 
@@ -98,6 +104,8 @@ def test_wrong_specs(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 2
     assert run("scaled.toml", "--device", "h10") == 2
     assert "there is no device 'h10'; did you mean 'h100'?" in capsys.readouterr().err
+    assert run("scaled.toml", "--device", "1TB/s") == 2
+    assert "Invalid value for --device: '1TB/s' lacks the rate of its matmuls" in capsys.readouterr().err
     assert run("nowhere.toml") == 2
     assert "nowhere.toml: error TG803: there is no nowhere.toml" in capsys.readouterr().err
     spec.write_text(SPEC.replace("x * s", "x * t"))
@@ -109,6 +117,38 @@ def test_wrong_specs(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 mistakes in 2 files; nothing was planned." in told
     assert run(".", "--format", "json") == 2
     assert len(json.loads(capsys.readouterr().out)["diagnostics"]) == 2
+
+
+COSTLY = """\
+[op]
+name = "costly"
+[inputs]
+x = "float32[M, K]"
+w = "float32[N, K]"
+[compute]
+y = "sum(x * w, K)"
+[outputs]
+y = "x"
+"""
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_hidden_costs_are_warnings(command: str, project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.root / "costly.toml").write_text(COSTLY)
+    assert cli.run([command, "costly.toml"]) == 0
+    told = capsys.readouterr().err
+    assert "costly.toml:7:1: warning TG903: this multiplies in float32, without tensor cores, since x and w" in told
+    assert "error" not in told
+    (project.root / "costly.toml").write_text(COSTLY + "# again\n")
+    assert cli.run([command, "costly.toml", "--format", "json"]) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert (warning["code"], warning["level"], warning["line"]) == ("TG903", "warning", 7)
+
+
+def test_github_shows_warnings(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.root / "costly.toml").write_text(COSTLY)
+    assert cli.run(["build", "costly.toml", "--format", "github"]) == 0
+    assert capsys.readouterr().out.startswith("::warning file=costly.toml,line=7,col=1,title=tritongen TG903::")
 
 
 def test_nothing_is_written(spec: Path) -> None:

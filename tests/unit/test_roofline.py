@@ -8,7 +8,7 @@ import pytest
 from tritongen.lang.ir import Dtype
 from tritongen.operator.compile import generate
 from tritongen.roofline.account import Account, account_of
-from tritongen.roofline.devices import DEVICES
+from tritongen.roofline.devices import DEVICES, LAUNCH, BadDevice, device_of
 from tritongen.roofline.sizes import resolved
 from tritongen.roofline.text import as_text
 from tritongen.spec.read import read_spec
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 H100 = DEVICES["h100"]
 NORM = """\
 rms_norm: RMS normalisation over the last axis, with weight.
-... = 8,192, N = 4,096; times at the roofline of an H100 SXM
+... = 8,192, N = 4,096; times at the roofline of an H100 SXM, at least 2 us a step
 
 forward
   x, weight           -> [1 row-wise      ] -> y, rstd
@@ -56,7 +56,7 @@ held besides    x, weight: 67.1 MB
 """
 STEPS = """\
 steps
-M = K = N = 1,024, N_strips = 16; times at the roofline of an H100 SXM
+M = K = N = 1,024, N_strips = 16; times at the roofline of an H100 SXM, at least 2 us a step
 
 forward
   x, w                            -> [1 contraction] -> y_max_strips, y_sum_exps_strips
@@ -71,7 +71,7 @@ forward
    writes      y_max_strips[M, N_strips]       float32   65.5 kB  read by step 2
                y_sum_exps_strips[M, N_strips]  float32   65.5 kB  read by step 2
    kernels     kernel  what it is for
-   costs       4.33 MB, 2.15 GFLOP of matmuls, 2.17 us, 98% of all
+   costs       4.33 MB, 2.15 GFLOP of matmuls, 2.17 us, 52% of all
 
 2  _steps_y: row-wise
    y_max = max(y_max_strips, N_strips)
@@ -82,9 +82,10 @@ forward
                y_sum_exps_strips[M, N_strips]  float32   65.5 kB
    writes      y[M]                            bfloat16  2.05 kB
    kernels     kernel  what it is for
-   costs       133 kB, 0.0397 us, 2% of all
+   costs       133 kB, 2 us, 48% of all
 
-forward         2 steps, 4.46 MB, 2.15 GFLOP of matmuls, 2.21 us
+forward         2 steps, 4.46 MB, 2.15 GFLOP of matmuls, 4.17 us
+host            not counted: a call takes 10 to 25 us on the CPU, longer than these kernels may
 stored          y_max_strips, y_sum_exps_strips: 131 kB
 """
 
@@ -132,6 +133,56 @@ def test_numbers_of_rows_do_not_widen_what_is_multiplied() -> None:
     account = account_of(read_spec("norm_linear.toml", text), dict.fromkeys("MNK", 4096), H100)
     matmuls = [step for step in account.steps if step.flops]
     assert [step.seconds for step in matmuls] == pytest.approx([2 * 4096**3 / 989e12] * 3)
+
+
+def test_a_step_takes_no_less_than_a_launch() -> None:
+    found = spec('x = "float[N]"', 'y = "exp(x)"')
+    (step,) = account_of(found, {"N": 1}, H100).forward
+    assert step.seconds == LAUNCH
+    (longer,) = account_of(found, {"N": 1 << 30}, H100).forward
+    assert longer.seconds == pytest.approx(4 * 2**30 / 3350e9)
+
+
+def test_float8_is_multiplied_on_its_tensor_cores() -> None:
+    (step,) = account_of(gallery("fp8_matmul_scaled"), dict.fromkeys("MNK", 4096), H100).forward
+    assert step.seconds == pytest.approx(2 * 4096**3 / 1979e12)
+
+
+def test_a_build_plans_with_the_lengths_that_plan_counts_with() -> None:
+    text = (ROOT / "examples" / "specs" / "lora_linear.toml").read_text(encoding="utf-8")
+    found = read_spec("lora_linear.toml", text)
+    account, files = account_of(found, {}, H100), generate(found)
+    assert dict(account.lengths)["R"] == 64
+    assert all(f"def {step.function}(" in files["op.py"] for step in account.steps)
+
+
+def test_a_device_of_ones_own() -> None:
+    own = device_of("3.3TB/s,990TFLOP/s")
+    assert (own.bandwidth, own.peak("bfloat16", "ieee"), own.peak("float8_e5m2", "ieee")) == (33e11, 99e13, 198e13)
+    assert device_of("1.5 PB/s, 2TFLOP/s, float32=1.5GFLOP/s").flops["float32"] == 15 * 10**8
+    assert device_of("b200") is DEVICES["b200"]
+    found = spec('x = "float[N]"', 'y = "exp(x)"')
+    (step,) = account_of(found, {"N": 1 << 28}, device_of("1TB/s,100TFLOP/s")).forward
+    assert step.seconds == pytest.approx(2**30 / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("h10", "there is no device 'h10'; did you mean 'h100'?"),
+        ("", "'' is no rate such as"),
+        ("1TB/s", "'1TB/s' lacks the rate of its matmuls in half precision"),
+        ("990TFLOP/s", "'990TFLOP/s' lacks its bandwidth"),
+        ("1TB/s,990TFLOPS", "'990TFLOPS' is no rate such as 3.3TB/s"),
+        ("0TB/s,990TFLOP/s", "'0TB/s,990TFLOP/s' lacks its bandwidth"),
+        ("1TB/s,2TB/s", "'2TB/s' is the second rate of bytes"),
+        ("1TB/s,float9=2TFLOP/s", "'float9=2TFLOP/s' is the rate of no dtype; did you mean 'float8'?"),
+    ],
+)
+def test_no_device(text: str, said: str) -> None:
+    with pytest.raises(BadDevice) as error:
+        device_of(text)
+    assert said in str(error.value)
 
 
 def test_take_reads_no_more_than_it_has_positions_for() -> None:

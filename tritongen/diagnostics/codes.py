@@ -1,12 +1,13 @@
 """Every diagnostic code, and what `tritongen explain` says of it.
 
 1xx structure of a spec, 2xx names and syntax of expressions, 3xx axes, 4xx dtypes, 5xx schedule,
-6xx math that no family can plan, 7xx the generated tree, 8xx settings and paths.
+6xx math that no family can plan, 7xx the generated tree, 8xx settings and paths, 9xx (warnings) costs.
 """
 
 from __future__ import annotations
 
 from .code import Code, row
+from .cost_codes import COSTS
 from .family_codes import FAMILIES
 from .math_codes import AXES, DTYPES, NAMES
 from .structure_codes import STRUCTURE
@@ -198,7 +199,7 @@ _SETTINGS = (
     ),
 )
 
-_TABLES = (STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS)
+_TABLES = (STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS, COSTS)
 CODES: dict[str, Code] = {one.code: one for table in _TABLES for one in table}
 # By the first digit of the codes.
 TOPICS = {
@@ -210,6 +211,7 @@ TOPICS = {
     "6": "kernels",
     "7": "files",
     "8": "settings",
+    "9": "costs",
 }
 
 

@@ -46,6 +46,11 @@ class Diagnostic:
     length: int = 1
 
     @property
+    def level(self) -> str:
+        """Whether it is an "error", or a "warning" of what is no mistake."""
+        return "warning" if self.code.startswith("TG9") else "error"
+
+    @property
     def place(self) -> str:
         return f"{self.path}:{self.line}:{self.column}" if self.line else self.path
 
@@ -123,7 +128,8 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
     def paint(text: str, **style: object) -> str:
         return click.style(text, **style) if color else text  # type: ignore[arg-type]
 
-    label = paint(f"error {diagnostic.code}", fg="red", bold=True)
+    hue = "red" if diagnostic.level == "error" else "yellow"
+    label = paint(f"{diagnostic.level} {diagnostic.code}", fg=hue, bold=True)
     place, message = printable(diagnostic.place), printable(diagnostic.message)
     lines = [f"{paint(place, bold=True)}: {label}: {paint(message, bold=True)}"]
     if diagnostic.source.strip():
@@ -133,7 +139,7 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
         carets = "^" * max(1, sum(map(_width, marked)))
         lines += [
             paint(margin, fg="blue") + _aligned(diagnostic.source),
-            paint(" " * 5 + " | ", fg="blue") + _blank(before) + paint(carets, fg="red", bold=True),
+            paint(" " * 5 + " | ", fg="blue") + _blank(before) + paint(carets, fg=hue, bold=True),
         ]
     if diagnostic.hint:
         lines.append(paint("help:", fg="cyan", bold=True) + f" {printable(diagnostic.hint)}")
@@ -148,6 +154,7 @@ def as_data(diagnostic: Diagnostic) -> dict[str, str | int]:
         "column": diagnostic.column,
         "length": diagnostic.length,
         "code": diagnostic.code,
+        "level": diagnostic.level,
         "message": diagnostic.message,
         "hint": diagnostic.hint,
     }
@@ -170,7 +177,7 @@ def as_github(diagnostic: Diagnostic) -> str:
         property_of("title", f"tritongen {diagnostic.code}"),
     ]
     message = printable(diagnostic.message) + (f"\n{printable(diagnostic.hint)}" if diagnostic.hint else "")
-    return f"::error {','.join(properties)}::{escaped(message)}"
+    return f"::{diagnostic.level} {','.join(properties)}::{escaped(message)}"
 
 
 def _width(character: str) -> int:

@@ -29,7 +29,7 @@ PUBLIC = re.compile(f"{KEPT}([A-Za-z][A-Za-z0-9_]*){KEPT}")
 
 # The fields of specs and operators that hold names; what is no name of the spec, such as a dtype, stays as it is.
 _FIELDS = frozenset(
-    "name names of axes axis over at by_row sizes wrt save ranges smallest lengths drawn low high dtype".split()
+    "name names of axes axis over at by_row sizes typical wrt save ranges smallest lengths drawn low high dtype".split()
 )
 
 T = TypeVar("T")
@@ -131,10 +131,11 @@ def told() -> Iterator[None]:
     try:
         yield
     except Mistakes as found:
-        raise Mistakes(*map(_told, found.mistakes)) from None
+        raise Mistakes(*map(without_marks, found.mistakes)) from None
 
 
-def _told(mistake: Mistake) -> Mistake:
+def without_marks(mistake: Mistake) -> Mistake:
+    """A mistake in the names of the spec."""
     key = tuple(map(shown, mistake.key))
     return replace(mistake, message=shown(mistake.message), key=key, hint=shown(mistake.hint))
 

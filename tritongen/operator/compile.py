@@ -160,9 +160,9 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
 
     `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
     """
-    spec, forward = _forward(spec, marked)
+    spec, forward, backward = planned(spec)
     with told():
-        files = _files(spec, forward, runtime)
+        files = _files(spec, forward, backward, runtime)
         passing = tuple(name for name in PASSING if name in files)
         for together in (passing, *((name,) for name in files if name not in passing)):
             files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
@@ -173,12 +173,19 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     return files
 
 
-def _files(spec: Spec, forward: Step, home: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=1)
+def planned(spec: Spec) -> tuple[Spec, Step, Backward | None]:
+    """A spec with marked names, the step that computes it, and the plan of its gradient, if there is one."""
+    spec, forward = _forward(spec, marked)
+    with told():
+        return spec, forward, backward_of(spec, forward)
+
+
+def _files(spec: Spec, forward: Step, backward: Backward | None, home: str) -> dict[str, str]:
     """The files, in which the names of the spec are marked as they are in it; `home` has the runtime in it."""
     package, testing = f"{home}{RUNTIME_FOLDER}", f"{home}{TESTING_FOLDER}"
     family, program = forward.family, forward.program
     autocast = autocast_rule(program, family.autocast)
-    backward = backward_of(spec, forward)
     computed: tuple[tuple[Step, Module], ...] = ()
     if backward is not None:
         module, computed = autograd_module(backward, spec, autocast)

@@ -88,6 +88,7 @@ class Built:
     shared: tuple[str, ...] = ()  # what became of runtimes: "generated/_runtime: + reduce.nan_max"
     refused: tuple[Diagnostic, ...] = ()
     strays: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()  # of hidden costs, in specs that were rendered
     example: tuple[str, str] = field(default=("", ""), compare=False)
 
 
@@ -160,6 +161,7 @@ def build(
                 sweep(project.settings.out_dir)
         changes = _bring_up_to_date(works, force)
     strays = _told([change for change in changes if change.kind == "stray"])
+    warnings = in_order(one for work in works for rendered in work.rendered for one in rendered.warnings)
     if not force and any(change.refused for change in changes):
         return Built(count, refused=_told([change for change in changes if change.refused]), strays=strays)
     return Built(
@@ -169,6 +171,7 @@ def build(
         changed_definitions(changes),
         example=_example(works),
         strays=strays,
+        warnings=warnings,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..diagnostics.locate import locate
-from ..diagnostics.report import Diagnostic, Mistakes, Rejected
+from ..diagnostics.report import Diagnostic, Mistake, Mistakes, Rejected
 from ..emit.format import check_black, format_python
 from ..resources import digest, read_text, templates_digest
 from ..spec.read import read_spec
@@ -34,6 +34,7 @@ class Rendered:
     files: Mapping[str, str] = field(default_factory=dict)
     needs: Needs = frozenset()
     diagnostics: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()  # of costs that the math does not show
     crash: str = ""
 
 
@@ -45,6 +46,12 @@ def generate_modules(spec: Spec, runtime: str) -> Mapping[str, str]:
     from ..operator.compile import generate
 
     return generate(spec, runtime)
+
+
+def hidden_costs(spec: Spec) -> tuple[Mistake, ...]:
+    from ..roofline.account import warnings_of
+
+    return warnings_of(spec)
 
 
 def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Rendered]:
@@ -92,12 +99,13 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
         modules = in_one_file(spec.name, spec.summary, modules)
     elif not source.settings.tests:
         modules = {name: modules[name] for name in modules if name not in _tests_of(spec)}
+    warnings = locate(source.shown, text, hidden_costs(spec)) if generate is generate_modules else ()
     settings, facts = source.settings, (source.name, digest(text), templates, len(modules))
     files = {}
     for name, module in sorted(modules.items()):
         place = written_by(settings.root, settings.out_dir, spec.name, name)
         files[name] = with_header(*facts, format_python(module, settings.line_length), place)
-    return Rendered(source, spec.name, files, needs_of(files.values()))
+    return Rendered(source, spec.name, files, needs_of(files.values()), warnings=warnings)
 
 
 def _tests_of(spec: Spec) -> tuple[str, ...]:

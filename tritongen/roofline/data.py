@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from .account import Account, StepCost, Tensor
+from .account import Account
+from .count import StepCost, Tensor
 
 
 def as_data(account: Account) -> dict[str, Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from .account import Account, StepCost, Tensor
+from .account import Account
+from .amounts import bytes_of, lengths_text, scaled, time_of
+from .count import StepCost, Tensor
+from .devices import LAUNCH, Device
 
-UNITS = ("", "k", "M", "G", "T", "P")
+HOST = (10e-6, 25e-6)  # seconds that a call takes on the host
 
 
 def as_text(account: Account) -> str:
@@ -16,7 +19,7 @@ def as_text(account: Account) -> str:
 
 def _lines(account: Account) -> Iterator[str]:
     yield f"{account.name}: {account.summary}" if account.summary else account.name
-    yield f"{_lengths(account.lengths)}; times at the roofline of {_article(account.device.name)} {account.device.name}"
+    yield f"{lengths_text(account.lengths)}; {_times(account.device)}"
     yield ""
     yield from _picture(account)
     for steps in _runs(account):
@@ -28,8 +31,9 @@ def _lines(account: Account) -> Iterator[str]:
     yield from _sums(account)
 
 
-def _article(name: str) -> str:
-    return "an" if name[0] in "AH" else "a"
+def _times(device: Device) -> str:
+    article = "" if device.name[0].isdigit() else "an " if device.name[0] in "AHM" else "a "
+    return f"times at the roofline of {article}{device.name}, at least {time_of(LAUNCH)} a step"
 
 
 def _passes(account: Account) -> tuple[tuple[str, Sequence[StepCost]], ...]:
@@ -40,13 +44,6 @@ def _passes(account: Account) -> tuple[tuple[str, Sequence[StepCost]], ...]:
 def _runs(account: Account) -> tuple[Sequence[StepCost], ...]:
     """The steps that run together, of which each has a share."""
     return (account.forward, account.backward) if account.in_forward else (account.steps,)
-
-
-def _lengths(lengths: Sequence[tuple[str, int]]) -> str:
-    by_length: dict[int, list[str]] = {}
-    for axis, length in lengths:
-        by_length.setdefault(length, []).append(axis)
-    return ", ".join(f"{' = '.join(axes)} = {length:,}" for length, axes in by_length.items()) or "one element"
 
 
 def _picture(account: Account) -> Iterator[str]:
@@ -96,7 +93,7 @@ def _tensor(tensor: Tensor) -> tuple[str, str, str, str]:
     notes = ["saved for the backward"] if tensor.saved else []
     if tensor.source and tensor.uses:
         notes.append(f"read by {_numbers(tensor.uses)}")
-    return f"{tensor.name}[{', '.join(tensor.axes)}]", tensor.dtype, _bytes(tensor.bytes), ", ".join(notes)
+    return f"{tensor.name}[{', '.join(tensor.axes)}]", tensor.dtype, bytes_of(tensor.bytes), ", ".join(notes)
 
 
 def _numbers(steps: Sequence[int]) -> str:
@@ -110,6 +107,9 @@ def _sums(account: Account) -> Iterator[str]:
             yield f"{title:16}{_count(len(steps))}, {_cost(steps)}"
     if account.backward and not account.in_forward:
         yield f"{'both':16}{_count(len(account.steps))}, {_cost(account.steps)}"
+    if sum(step.seconds for step in account.forward) < HOST[1]:
+        least, most = (f"{seconds * 1e6:.0f}" for seconds in HOST)
+        yield f"{'host':16}not counted: a call takes {least} to {most} us on the CPU, longer than these kernels may"
     held = _held(account)
     names = {tensor.name for tensor in held}
     written = [tensor for step in account.steps for tensor in step.writes if tensor.uses]
@@ -117,7 +117,7 @@ def _sums(account: Account) -> Iterator[str]:
     saved = [tensor for step in account.forward for tensor in step.writes if tensor.saved]
     for title, tensors in (("stored", stored), ("saved", saved), ("held besides", held)):
         if tensors:
-            yield f"{title:16}{_names(tensors)}: {_bytes(sum(tensor.bytes for tensor in tensors))}"
+            yield f"{title:16}{_names(tensors)}: {bytes_of(sum(tensor.bytes for tensor in tensors))}"
 
 
 def _held(account: Account) -> list[Tensor]:
@@ -132,25 +132,10 @@ def _held(account: Account) -> list[Tensor]:
 def _cost(steps: Sequence[StepCost]) -> str:
     flops = sum(step.flops for step in steps)
     others = sum(step.operations for step in steps)
-    operations = f", {_scaled(flops)}FLOP of matmuls" if flops else ""
-    operations += f", {_scaled(others)}op of other math" if others else ""
-    return f"{_bytes(sum(step.bytes for step in steps))}{operations}, {_time(sum(step.seconds for step in steps))}"
+    operations = f", {scaled(flops)}FLOP of matmuls" if flops else ""
+    operations += f", {scaled(others)}op of other math" if others else ""
+    return f"{bytes_of(sum(step.bytes for step in steps))}{operations}, {time_of(sum(step.seconds for step in steps))}"
 
 
 def _count(number: int) -> str:
     return f"{number} step{'' if number == 1 else 's'}"
-
-
-def _bytes(number: int) -> str:
-    return f"{_scaled(number)}B"
-
-
-def _scaled(number: int) -> str:
-    value, place = float(number), 0
-    while value >= 999.5 and place + 1 < len(UNITS):
-        value, place = value / 1000, place + 1
-    return f"{value:.3g} {UNITS[place]}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
