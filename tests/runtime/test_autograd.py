@@ -15,26 +15,27 @@ def _squared() -> tuple[Any, list[tuple[Any, ...]]]:
     autograd = runtime_module("autograd")
     passed: list[tuple[Any, ...]] = []
 
-    class Squared(autograd.Operator):  # type: ignore[misc, name-defined]
-        n_results = 2
-        constant = (1,)
-
+    class Squared(torch.autograd.Function):
         @staticmethod
         def forward(x: torch.Tensor, factor: float) -> tuple[torch.Tensor, ...]:
             return factor * x * x, x.sum(), 2 * factor * x
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.save_for_backward(output[2])
+            _y, total, slope = output
+            ctx.save_for_backward(slope)
+            autograd.constant(ctx, total)
 
         @staticmethod
-        def backward(ctx: Any, call: Any, dy: Any, dtotal: Any) -> Any:
+        def backward(ctx: Any, dy: Any, dtotal: Any, *_: Any) -> Any:
+            if dy is None:
+                return None, None
             if not torch.compiler.is_compiling():
                 passed.append((dy, dtotal))
             (slope,) = ctx.saved_tensors
             return slope * dy, None
 
-    return (lambda x, factor=3.0: autograd.call(Squared, x, factor)), passed
+    return (lambda x, factor=3.0: autograd.call(Squared, 2, x, factor)), passed
 
 
 def test_no_zeros_are_made_for_results_without_gradients() -> None:

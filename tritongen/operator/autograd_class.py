@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..emit.registration import leading, operator, over_batch
-from ..families.family import Step
+from ..emit.registration import operator, over_batch
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
 from ..lowering.lines import Line
@@ -16,7 +14,7 @@ from ..spec.types import BATCH, Input
 
 
 def class_view(backward: Backward, namespace: str, saves: bool) -> dict[str, Any]:
-    """The class that eager autograd uses, and the one with `setup_context`, which torch.func and torch.library want.
+    """What the class of an operator says, its `setup_context`, `backward` and rule of vmap.
 
     The namespace is that of a registered operator, "" of others. With `saves`, the forward is told whether to save.
     """
@@ -31,50 +29,41 @@ def class_view(backward: Backward, namespace: str, saves: bool) -> dict[str, Any
     saved = [name for name in (*inputs, *results) if name in read]
     attributes = _attributes(backward)
     grads = {name: seeds.get(name, f"_d{name}") for name in results}
-    flat = [name for name in own if name not in seeds]
     call = ", ".join([*inputs, *params])
     picked = _picked(len(own), len(results))
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
-    lines, needs = _backward_lines(backward, _Eager())
-    apart, needs_apart = _backward_lines(backward, _Registered(namespace) if is_registered else _Apart())
+    lines, needs = _backward_lines(backward, namespace)
     read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
-    kept = _kept(saved, attributes)
-    # What is registered has its `setup_context` called as it is.
-    constant = [name for name in results if name not in seeds or name not in own] if is_registered else []
+    # What is saved besides is a result of what is registered.
+    constant = [name for name in results if name not in seeds and (is_registered or name in own)]
+    is_alone = bool(constant) and not is_registered and len(constant) == len(own) - 1
     setup = [
         *unpacked([*inputs, *params], read_by_context, "inputs"),
         *unpacked(results, {*saved, *constant}, "output"),
-        *kept,
-        *constant_lines(constant),
+        *_kept(saved, attributes),
+        *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
     ]
     function, _, first = over_batch(op, f"{name}.apply").partition(", ")
+    (seed,) = [grads[name] for name in own if name in seeds] if is_alone else ("",)
+    n_extra = len(results) - len(own)
     return {
         "in_forward": False,
         "class_name": name,
-        "leading": leading(op),
         "n_results": len(own),
-        "constant": tuple(own.index(name) for name in flat),
         "arguments": call,
-        "call_forward": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
         "call_apart": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
         "call_plain": f"_{op.name}_forward({call}{', saves=False' if saves else ''}){picked}",
         "picked": picked,
-        "targets": ", ".join(results),
-        "own_results": ", ".join(own),
         "saved": ", ".join(saved),
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
-        "kept": [*kept, *constant_lines(flat)],
-        "keeps_nothing": not kept and not flat and not saves,
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
-        "seeds": ", ".join(grads[name] for name in own),
-        "needs": needs,
-        "lines": lines,
+        "all_seeds": ", ".join([*(grads[name] for name in own), *(["*_"] if n_extra else [])]),
         "forwards": not saves,  # what it is called with
-        "keeps": bool(setup),
-        "setup": setup or ['"""Keeps nothing."""'],
-        "all_seeds": ", ".join(grads.values()),
-        "needs_apart": needs_apart,
-        "lines_apart": apart,
+        "setup": setup or ['"""Saves nothing."""'],
+        "alone": seed,
+        "no_gradients": ", ".join(["None"] * (len(inputs) + len(params))),
+        "needs_apart": needs,
+        "lines_apart": lines,
         "vmap": f"{function}({first}, info, in_dims, *args)",
     }
 
@@ -136,36 +125,11 @@ def _picked(own: int, count: int) -> str:
     return "[0]" if own == 1 else f"[:{own}]"
 
 
-class _Eager:
-    """The backward of the class that eager autograd uses: it calls the functions of the steps."""
+def _backward_lines(backward: Backward, namespace: str) -> tuple[list[str], bool]:
+    """The lines that call the steps and return the gradients, and whether they ask what is needed.
 
-    fills = False  # whether a step returns something for a gradient that is not needed
-
-    def call(self, step: Step, passed: list[str], flags: dict[str, str]) -> str:
-        return f"_{step.op.name}({', '.join([*passed, *(f'{name}={text}' for name, text in flags.items())])})"
-
-
-class _Apart(_Eager):
-    """The backward under torch.func, to which each step is a function."""
-
-    def call(self, step: Step, passed: list[str], flags: dict[str, str]) -> str:
-        return f"call({', '.join([f'_{step.op.name}', *passed, *flags.values()])})"
-
-
-@dataclass(frozen=True)
-class _Registered(_Eager):
-    """The backward of registered operators, which return something for each gradient."""
-
-    namespace: str
-    fills = True
-
-    def call(self, step: Step, passed: list[str], flags: dict[str, str]) -> str:
-        function = operator(self.namespace, f"_{step.op.name}")
-        return f"autograd.once({', '.join([function, *passed, *flags.values()])})"
-
-
-def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
-    """The lines that call the steps and return the gradients, and whether they ask what is needed."""
+    The steps are functions, or operators registered in a namespace, which return something for each gradient.
+    """
     op = backward.forward.op
     inputs = [tensor.name for tensor in op.inputs]
     computed = {result.output.name for step in backward.plan.steps for result in step.op.results}
@@ -185,7 +149,8 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
         together |= set(names) if step.family.steps(step.program) else set()
         passed = [*(tensor.name for tensor in step.op.inputs), *(f"ctx.{param.name}" for param in step.op.params)]
         passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
-        call = f"{', '.join(names)} = {way.call(step, passed, flags)}"
+        function = operator(namespace, f"_{step.op.name}") if namespace else f"_{step.op.name}"
+        call = f"{', '.join(names)} = autograd.once({', '.join([function, *passed, *flags.values()])})"
         if alone:
             lines.append(call)
             continue
@@ -202,7 +167,7 @@ def _backward_lines(backward: Backward, way: _Eager) -> tuple[list[str], bool]:
         shared = _needed(backward, own, inputs) != f"needs[{place}]" or own not in optional or own in together
         absent = tensor.default is not None and shared  # An input that is not there has no gradient.
         is_none = text != own and (own in optional or (own in computed and not alone))  # where it is not needed
-        filled = way.fills and own in optional
+        filled = bool(namespace) and own in optional
         is_asked = tensor.name in backward.plan.spelled and (absent or is_none or filled)
         returned.append(f"{text} if needs[{place}] else None" if is_asked else text)
     returned += ["None"] * len(op.params)
