@@ -71,7 +71,7 @@ def gemm(
     right: torch.Tensor,
     precision: str = "ieee",
     sums_batch: bool = False,
-    search: bool = False,
+    search: contraction.Search | None = None,
 ) -> torch.Tensor:
     """left @ right.mT, accumulated in float32, or in float64 where that is the dtype.
 
@@ -81,7 +81,7 @@ def gemm(
             only one of the two has a batch, the other is broadcast.
         precision: how float32 is multiplied, "ieee", "tf32", "tf32x3", "bf16x3" or "bf16x6".
         sums_batch: whether the result is summed over the batch, which both must have.
-        search: whether tiles are timed at the first call of a size, rather than chosen by rule.
+        search: `search.fastest`, to time tiles at the first call of a size rather than choose by rule.
 
     Returns:
         [rows, cols], or [batch, rows, cols] if either has a batch that is not summed, contiguous, with left's dtype.
@@ -114,26 +114,30 @@ def gemm(
     if splits(left, lengths, math.prod(batch), precision):
         _split(key, by_name, lengths, batch, precision)
         return result
-    contraction.run(
-        key,
-        by_name,
+    flags = dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2
+    operands = contraction.Operands(
         lengths=lengths,
         left=(left,),
         right=(right,),
         results=(result,),
-        strided=(STRIDED if precision == "ieee" else SPLIT, kernels.gemm_kernel),
-        described=(TMA, kernels.gemm_tma_kernel, kernels.gemm_stream_k_kernel),
-        reduction=kernels.gemm_reduce_kernel,
-        n_batch=math.prod(batch),
+        n_batch=math.prod(batch) if batch else None,
         n_summed=n_summed or 1,
-        precision=precision,
-        loop=(n_summed, dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2),
+        loop=(n_summed, *flags),
         both=(bool(batch),),
-        n_strides=(3, 3),
-        pads=True,
-        search=search,
     )
+    contraction.run(key, by_name, _kernels(precision), operands, search)
     return result
+
+
+def _kernels(precision: str) -> contraction.Kernels:
+    table = STRIDED if precision == "ieee" else SPLIT
+    strides = 3, 3
+    return contraction.Kernels(
+        contraction.Strided(table, kernels.gemm_kernel, strides, pads=True),
+        kernels.gemm_reduce_kernel,
+        contraction.Tma(TMA, kernels.gemm_tma_kernel, kernels.gemm_stream_k_kernel),
+        precision=precision,
+    )
 
 
 def _sums(left: torch.Tensor, right: torch.Tensor, precision: str) -> bool:
@@ -157,7 +161,7 @@ def _in_a_row(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def splits(
-    left: torch.Tensor, lengths: contraction.Lengths, n_batch: int, precision: str
+    left: torch.Tensor, lengths: tuple[int, int, int], n_batch: int, precision: str
 ) -> bool:
     """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied: if the
     result has tiles for half of the SMs.
@@ -175,7 +179,7 @@ def splits(
 def _split(
     key: launch.Key | None,
     by_name: dict[str, Any],
-    lengths: contraction.Lengths,
+    lengths: tuple[int, int, int],
     batch: list[int],
     precision: str,
 ) -> None:
@@ -189,7 +193,7 @@ def _split(
     half = block_n // 2
     left_desc, left_last = tma.split_descriptor(left, block_m, block_k, n_parts)
     right_desc, right_last = tma.split_descriptor(right, half, block_k, n_parts)
-    result_desc = tma.result_descriptor(result, block_m, half)
+    result_desc = tma.result_descriptor(result, result.shape, block_m, half)
     tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
     programs = matmul_heuristics.persistent_programs(left.device)

@@ -8,6 +8,9 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import copies
 
+Matrices = tuple[torch.Tensor | None, ...]
+Descriptors = tuple[list[TensorDescriptor | None], list[bool]]
+
 
 def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
     """Whether TMA supports a tensor: contiguous rows, at distances of a multiple of 16 bytes, or of a given one."""
@@ -71,50 +74,77 @@ def describe(
     return TensorDescriptor.from_tensor(aligned(tensor, apart), blocks)
 
 
-def descriptors(
-    tensors: tuple[torch.Tensor, ...], block: int, block_inner: int, n_others: int = 0
-) -> tuple[list[TensorDescriptor], bool]:
-    """Descriptors of matrices, as by `descriptor`, all in the layout of the first; others are copied."""
-    first, inner_last = descriptor(tensors[0], block, block_inner, n_others)
-    others = [tensor if inner_last else tensor.mT for tensor in tensors[1:]]
-    described = [describe(tensor, first.block_shape) for tensor in others]
-    return [first, *described], inner_last
-
-
 def block_bytes(desc: TensorDescriptor) -> int:
     """The bytes of shared memory that a block takes."""
     taken: int = math.prod(desc.block_shape) * desc.base.itemsize
     return taken
 
 
-def joined_descriptor(
-    first: torch.Tensor, second: torch.Tensor, block: int, block_inner: int
-) -> tuple[TensorDescriptor, bool]:
-    """A descriptor of two matrices of one shape, whose last axis is the inner one, and whether `first` is the first.
+def each(
+    left: Matrices, right: Matrices, blocks: tuple[int, int, int], n_rows: int
+) -> Descriptors:
+    """Descriptors of matrices, in blocks of rows, columns and terms, and whether the inner axis of each comes last.
+
+    An absent matrix has None and False.
+    """
+    block_m, block_n, block_k = blocks
+    sides = (left, block_m, 0), (right, block_n, n_rows)
+    found = [
+        (None, False) if one is None else descriptor(one, block, block_k, n_others)
+        for side, block, n_others in sides
+        for one in side
+    ]
+    return [desc for desc, _ in found], [is_last for _, is_last in found]
+
+
+def alike(
+    left: Matrices, right: Matrices, blocks: tuple[int, int, int], n_rows: int
+) -> Descriptors:
+    """The same for matrices that take turns: those of a side in the layout of its first, and two flags."""
+    block_m, block_n, block_k = blocks
+    descs, flags = list[TensorDescriptor | None](), list[bool]()
+    for side, block, n_others in ((left, block_m, 0), (right, block_n, n_rows)):
+        first, *others = [matrix for matrix in side if matrix is not None]
+        desc, inner_last = descriptor(first, block, block_k, n_others)
+        rest = [one if inner_last else one.mT for one in others]
+        descs += [desc, *(describe(one, desc.block_shape) for one in rest)]
+        flags.append(inner_last)
+    return descs, flags
+
+
+def joined(
+    left: Matrices, right: Matrices, blocks: tuple[int, int, int], n_rows: int
+) -> Descriptors:
+    """The same, with one descriptor for two right matrices of one shape, and whether the first comes first in memory.
 
     A block of it has a block of each. If their distance is no valid stride, they are copied to adjacent memory.
     """
+    descs, flags = each(left, (), blocks, n_rows)
+    first, second = right
+    assert first is not None
+    assert second is not None
     is_first = first.data_ptr() < second.data_ptr()
     lower, upper = (first, second) if is_first else (second, first)
     step = (upper.data_ptr() - lower.data_ptr()) // lower.itemsize
-    blocks = [2, block, block_inner]
+    shape = [2, *blocks[1:]]
     aligned = is_aligned(lower) and lower.stride() == upper.stride()
     if aligned and is_aligned(upper) and 0 < step < 2**38:
-        return (
-            TensorDescriptor(lower, [2, *lower.shape], [step, *lower.stride()], blocks),
-            is_first,
-        )
-    both = copies.aligned_empty(first, 2, *first.shape)
-    torch.stack((first, second), out=both)
-    return TensorDescriptor.from_tensor(both, blocks), True
+        strides = [step, *lower.stride()]
+        both = TensorDescriptor(lower, [2, *lower.shape], strides, shape)
+    else:
+        copy = copies.aligned_empty(first, 2, *first.shape)
+        torch.stack((first, second), out=copy)
+        both, is_first = TensorDescriptor.from_tensor(copy, shape), True
+    return [*descs, both], [*flags, is_first]
 
 
 def result_descriptor(
-    tensor: torch.Tensor, block_m: int, block_n: int
+    result: torch.Tensor | None, shape: tuple[int, ...], block_m: int, block_n: int
 ) -> TensorDescriptor | None:
-    """A descriptor through which tiles of a result are written, if TMA supports it."""
-    if not is_aligned(tensor):
+    """A descriptor through which tiles of a result are written, viewed with a shape, if there is one and TMA supports
+    it.
+    """
+    if result is None or not is_aligned(result.view(shape)):
         return None
-    return TensorDescriptor.from_tensor(
-        tensor, [*[1] * (tensor.ndim - 2), block_m, block_n]
-    )
+    blocks = [*[1] * (len(shape) - 2), block_m, block_n]
+    return TensorDescriptor.from_tensor(result.view(shape), blocks)

@@ -77,10 +77,9 @@ def test_values_and_what_kernels_read(
     contraction = runtime_of(operator, "contraction")
     run, read = contraction.run, list[torch.dtype]()
 
-    def noted(*args: Any, **options: Any) -> None:
-        operands = (*options["left"], *options["right"])
-        read.extend(one.dtype for one in operands if one is not None)
-        run(*args, **options)
+    def noted(key: Any, by_name: Any, kernels: Any, operands: Any, *search: Any) -> None:
+        read.extend(one.dtype for one in operands.matrices() if one is not None)
+        run(key, by_name, kernels, operands, *search)
 
     monkeypatch.setattr(contraction, "run", noted)
     random = torch.Generator().manual_seed(0)

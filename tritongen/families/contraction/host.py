@@ -46,6 +46,11 @@ GROUPED: dict[str, tuple[str, ...]] = {
 }
 
 
+def _named(options: dict[str, Any]) -> list[str]:
+    """Keyword arguments, but for those that are as usual: False or empty."""
+    return [f"{name}={value}" for name, value in options.items() if value]
+
+
 def positions_in(lines: Iterable[Line], positions: dict[str, tuple[str, ...]] = POSITIONS) -> dict[str, bool]:
     """Which positions some lines need."""
     needed = {name: mentions(lines, name) for name in positions}
@@ -120,10 +125,7 @@ class Products(Common):
             "widened_integers": [self.op.input(name) for name in self.operands.widened_integers],
             "made": [(result.output.name, self.shapes.made(result)) for result in results],
             "result": ", ".join(map(self.shapes.returned, results)),
-            "left": self.matrices(0),
-            "right": self.matrices(1),
-            "full": tuple_text([*plan.arguments.full]),
-            "options": self.options(),
+            "launch": self.launch(),
             "parts": plan.parts,
             "pointers": self.one(plan.pointers),
             "combine": self.one(plan.combine),
@@ -156,34 +158,52 @@ class Products(Common):
         turns = f"{len(self.contraction.products)} * " if self.plan.takes_turns else ""
         return f"{turns}tl.cdiv(n_inner, BLOCK_K)"
 
-    def options(self) -> list[tuple[str, str]]:
-        """What a launch is told beside kernels, lengths, matrices and results, where it is not as usual."""
-        plan, beside = self.plan, self.plan.arguments.beside
-        groups = {"loop": beside.loop, "both": beside.both, "epilogue": beside.epilogue}
-        options = {
+    def launch(self) -> dict[str, str]:
+        """How the launch is told of its kernels, in order, and of its operands, where something is not as usual."""
+        plan, tables, turns = self.plan, f"configs.{{}}{self.tables}", len(self.contraction.products)
+        strided = {
+            "n_strides": self.n_strides(),
+            "n_beside": self.n_beside(),
+            "pads": self.pads,
+            "swaps": None if "SWAPS" in plan.pointers.constexprs else "False",
+        }
+        kernels = {
             "n_sums": len(self.contraction.sums) if len(self.contraction.sums) > 1 else "",
+            "reduced_rows": self.reduced_rows(),
+            "precision": self.precision,
+        }
+        launchers = {kernel.name: self.around.launcher(kernel.name) for kernel in plan.kernels}
+        passed = [tables.format("STRIDED"), launchers[plan.pointers.name], *_named(strided)]
+        parts = [f"contraction.Strided({', '.join(passed)})", launchers[plan.combine.name]]
+        if plan.descriptors is not None:
+            tma = {
+                "describe": "tma.joined" if self.operands.joined else "tma.alike" if plan.takes_turns else "",
+                "n_turns": turns if plan.takes_turns else "",
+                "n_halves": 2 if plan.halved else "",
+                "n_slices": 1 if plan.whole_rows else plan.slices if plan.slices > 2 else "",
+                "specializes": self.specialises,
+            }
+            passed = [tables.format("TMA"), launchers[plan.descriptors.name]]
+            passed += [launchers[plan.shares.name]] if plan.shares else []
+            parts.append(f"contraction.Tma({', '.join([*passed, *_named(tma)])})")
+        beside = plan.arguments.beside
+        groups = {"loop": beside.loop, "both": beside.both, "epilogue": beside.epilogue}
+        operands = {
+            "lengths": "(n_rows, n_cols, n_inner)",
+            "left": self.matrices(0),
+            "right": self.matrices(1),
+            "results": tuple_text([*plan.arguments.full]),
             "n_batch": "n_batch" if self.contraction.batch else "",
             "group_size": self.operands.group_size,
             "dtype": "dot" if plan.dot else "",
-            "precision": self.precision,
             "accumulator": plan.accumulator,
-            "reduced_rows": self.reduced_rows(),
-            "n_strides": self.n_strides(),
-            "n_beside": self.n_beside(),
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
-            "search": "True" if self.search else "",
-            "pads": "True" if self.pads else "",
-            "swaps": "" if "SWAPS" in plan.pointers.constexprs else "False",
         }
-        if plan.descriptors is not None:
-            options |= {
-                "n_turns": len(self.contraction.products) if plan.takes_turns else "",
-                "is_joined": "True" if self.operands.joined else "",
-                "n_halves": "2" if plan.halved else "",
-                "n_slices": "1" if plan.whole_rows else str(plan.slices) if plan.slices > 2 else "",
-                "may_specialize": "True" if self.specialises else "",
-            }
-        return [(name, str(value)) for name, value in options.items() if value]
+        return {
+            "kernels": f"contraction.Kernels({', '.join([*parts, *_named(kernels)])})",
+            "operands": f"contraction.Operands({', '.join(_named(operands))})",
+            "search": "search.fastest" if self.search else "",
+        }
 
     def reduced_rows(self) -> int | str:
         """How many rows of a tile the reduction takes, where it takes strips of them."""
@@ -224,7 +244,7 @@ class Products(Common):
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
-        flags = {"sums_batch=True": self.summed, "search=True": self.search}
+        flags = {"sums_batch=True": self.summed, "search=search.fastest": self.search}
         named = [text for text, is_set in flags.items() if is_set]
         passed = ", ".join([*self.sides_of_call(), *filter(None, [self.precision]), *named])
         return {
@@ -314,7 +334,7 @@ class Products(Common):
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel, the positions that its lines need, and what launches it."""
         before = positions_in([*kernel.setup, *kernel.body])
-        view = kernel_view(kernel) | {"launcher": self.around.launcher(kernel.name), "before": before}
+        view = kernel_view(kernel) | {"before": before}
         if self.plan.group:
             return view | {"after": positions_in(kernel.stores, GROUPED)}
         after = positions_in(kernel.stores)
