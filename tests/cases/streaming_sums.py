@@ -61,6 +61,13 @@ DOCUMENTS = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]; limit:int32[B, M]; star
 FORGOTTEN = "far = take(c, index(M), P) - take(c, index(N), P)\n"
 IN_ORDER = "kept = (of_q >= of_k) & (index(N) // 9 <= limit) & (index(M) // 9 >= start)\n"
 
+
+def _decayed_by_positions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    of_keys = torch.nn.functional.pad(b, (0, SIZES["N"] - SIZES["M"]))
+    far = (b[..., :, None] - of_keys[..., None, :]).masked_fill(apart(q, k) < 0, -torch.inf)
+    return q @ k.mT * torch.exp(far) @ v
+
+
 CASES = {
     "documents_limits_and_starts": Case(
         DOCUMENTS,
@@ -182,6 +189,20 @@ CASES = {
         f"{FORGOTTEN}s = where(index(N) <= index(M), sum(q * k, D) * exp(far), 0.0)\no = sum(s * v, N)",
         lambda q, k, v, c: (q @ k.mT * _forgotten(c).tril().exp()).tril() @ v,
         by="q k v c",
+        steps=3,
+    ),
+    "decay_of_positions": Case(  # Read as rows are, and by position as keys are.
+        f"{QKV}; b:T[B, H, M]",
+        "s = where(index(N) <= index(M), sum(q * k, D) * exp(b - take(b, index(N), M)), 0.0)\no = sum(s * v, N)",
+        _decayed_by_positions,
+        by="q k v b",
+        steps=3,
+    ),
+    "decay_of_positions_alike_in_all_heads": Case(
+        f"{QKV}; b:T[M]",
+        "s = where(index(N) <= index(M), sum(q * k, D) * exp(b - take(b, index(N), M)), 0.0)\no = sum(s * v, N)",
+        _decayed_by_positions,
+        by="q k v b",
         steps=3,
     ),
     "entropy": Case(

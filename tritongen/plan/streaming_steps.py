@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
@@ -16,16 +15,13 @@ from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
 from ..families.streaming.tile_sums import TILE_SUMS
-from ..lang.ir import COMPUTE, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
-from ..lang.names import fresh
-from ..lang.promotion import promote
+from ..lang.ir import COMPUTE, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Value, walk
 from ..lang.rewrite import as_loads, replaced
-from ..lang.unparse import spelled
 from ..lowering.tile import needed
-from ..passes.contractions import product_of
-from ..passes.structure import name_reductions, reads, references
+from ..passes.structure import reads, references
 from ..spec.types import COMPUTED, Input, Output, plain_shape
 from .backward import Planner
+from .sums_in_parts import in_tiles, sums_in_parts
 
 
 class StreamPlanner(Planner):
@@ -52,7 +48,7 @@ class StreamPlanner(Planner):
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
         along = (self.stream.rows, self.stream.streamed)
-        op, parts = _sums_in_parts(scattered_named(self.op), results, self.stream)
+        op, parts = sums_in_parts(scattered_named(self.op), results, self.stream)
         behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
         every = (*(result for result in results if not behind[result.output.name]), *map(told_result, parts))
         steps: list[Step] = []
@@ -66,7 +62,7 @@ class StreamPlanner(Planner):
         tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
         steps += self.tiles(op, tiles, _made_by(steps))
         taken = _made_by(steps)
-        within = {own: _in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
+        within = {own: in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
         terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
         steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms.values())), taken))
         taken = _made_by(steps)
@@ -228,153 +224,11 @@ def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
     return replace(op, inputs=(*inputs, *others), values=(delta, *values))
 
 
-def _sums_in_parts(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op, tuple[Value, ...]]:
-    """The operator, whose sums of scores over more than one axis are sums of parts; and the parts.
-
-    Those are summed along what streams, or else along the rows, and have all the other axes of the scores. So are sums
-    over one of these axes, of which something along neither is made, as by positions that are taken.
-    """
-    op = name_reductions(op)
-    taken = op.names
-    values: list[Value] = []
-    parts: list[Value] = []
-    along = (stream.streamed, stream.rows)
-    apart = {value.name for value in needed(op.values, [r.output.name for r in results if not {*along} & {*r.axes}])}
-    for value in op.values:
-        if value.name in apart and _is_along(value.node, stream):
-            parts.append(value)
-            values.append(value)
-            continue
-        node = _at_once(op, value.node, stream)
-        if isinstance(node, Reduce) and _is_of_scores(node, stream):
-            axis = next(axis for axis in along if axis in node.over)
-            over = tuple(one for one in node.over if one in (stream.positions if axis == stream.streamed else (axis,)))
-            axes = tuple(other for other in node.arg.axes if other not in over)
-            part = replace(node, over=over, axes=axes)
-            known = next((one.name for one in parts if one.node == part), "")
-            name = known or fresh(f"{value.name}_by_{'row' if axis == stream.streamed else 'column'}", taken)
-            parts += [] if known else [Value(name, part, spelled(part))]
-            values += [] if known else parts[-1:]
-            rest = tuple(other for other in node.over if other not in over)
-            value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=rest))
-        values.append(value)
-    own = {part.name for part in parts}
-    # Sums along one axis are read no more where a sum over both is made at once of what they sum.
-    read = {value.name for value in needed(tuple(values), _names(results))}
-    kept = tuple(value for value in values if value.name in read or value.name not in own)
-    return replace(op, values=kept), tuple(part for part in parts if part.name in read)
-
-
-def _at_once(op: Op, node: Node, stream: Stream) -> Node:
-    """A sum of what another sum of scores multiplies, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
-    if not isinstance(node, Reduce) or node.kind != "sum":
-        return node
-    found = _summed_in(op, node.arg, stream)
-    if found is None:
-        return node
-    arg, inner = found
-    over = tuple(axis for axis in op.axes if axis in (*inner, *node.over))
-    return _at_once(op, replace(node, arg=arg, over=over), stream)
-
-
-def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...]] | None:
-    """A node that is the sum over some axes of another, and that; None where no sum of scores multiplies it."""
-    match node:
-        case Ref(name=name):
-            return _summed_in(op, op.value(name).node, stream)
-        case Reduce(kind="sum", arg=arg, over=over) if _has_axes_of_scores(arg, stream):
-            return arg, over
-        case Call(function="mul"):
-            factors = _factors(node)
-            for place, factor in enumerate(factors):
-                found = _summed_in(op, factor, stream)
-                others = (*factors[:place], *factors[place + 1 :])
-                if found and not any(set(other.axes) & set(found[1]) for other in others):
-                    return _mapped(found[0], partial(_times, others)), found[1]
-        case Call(function="neg" | "div", args=(arg, *others)):
-            found = _summed_in(op, arg, stream)
-            if found and not any(set(other.axes) & set(found[1]) for other in others):
-                return _mapped(found[0], lambda one: _with_args(node, (one, *others))), found[1]
-        case Call(function="where", args=(test, *_)) if (chosen := _chosen(node)) is not None:
-            found = _summed_in(op, chosen, stream)
-            if found and not set(test.axes) & set(found[1]):
-                return _choosing(node, found[0]), found[1]
-    return None
-
-
-def _in_tiles(op: Op, name: str, stream: Stream) -> list[Value]:
-    """What has the axes of scores in a result: what that scatters or shifts, or sums over the batch and maps."""
-    values = needed(op.values, [name])
-    args = [part.arg for value in values for part in walk(value.node) if isinstance(part, ScatterSum | Take)]
-    names = {arg.name for arg in args if isinstance(arg, Ref)}
-    batch = {*stream.batch, *stream.heads}
-    names |= {v.name for v in values[:-1] if isinstance(v.node, Reduce) and batch.issuperset(v.node.over)}
-    return [value for value in values if value.name in names and _has_axes_of_scores(value.node, stream)]
-
-
 def _sums_of_a_side(op: Op, stream: Stream) -> list[Value]:
     """What is summed of the rows alone, or of what streams, along the dimension of a matrix."""
     along, widths = {stream.rows, stream.streamed}, {*stream.widths}
     reduced = [value for value in op.values if isinstance(value.node, Reduce) and widths.issuperset(value.node.over)]
     return [value for value in reduced if not along <= {*value.node.axes}]
-
-
-def _times(factors: tuple[Node, ...], node: Node) -> Node:
-    return product_of((node, *factors))
-
-
-def _mapped(node: Node, of: Callable[[Node], Node]) -> Node:
-    """What is made of a node, but not where that is chosen to be 0: factors may be infinite there."""
-    chosen = _chosen(node)
-    if chosen is None or not isinstance(node, Call):
-        return of(node)
-    return _choosing(node, of(chosen))
-
-
-def _chosen(node: Node) -> Node | None:
-    """What a node chooses or else 0; None for what is no such choice."""
-    match node:
-        case Call(function="where", args=(_, Constant(value=0.0), chosen) | (_, chosen, Constant(value=0.0))):
-            return chosen
-    return None
-
-
-def _choosing(node: Call, chosen: Node) -> Call:
-    """A choice between something else and 0."""
-    own = _chosen(node)
-    return _with_args(node, tuple(chosen if arg is own else arg for arg in node.args))
-
-
-def _with_args(node: Call, args: tuple[Node, ...]) -> Call:
-    """The call with other arguments, and their axes in the order of the one that has most: `...` comes first."""
-    widest_first = sorted(args, key=lambda arg: -len(arg.axes))
-    axes = tuple(dict.fromkeys(axis for arg in widest_first for axis in arg.axes))
-    dtype = promote(*(arg for arg in args if arg.dtype.kind == "float"))
-    return replace(node, args=args, axes=axes, dtype=dtype)
-
-
-def _factors(node: Node) -> list[Node]:
-    if isinstance(node, Call) and node.function == "mul":
-        return [factor for arg in node.args for factor in _factors(arg)]
-    return [node]
-
-
-def _is_of_scores(node: Reduce, stream: Stream) -> bool:
-    """Whether what has the axes of scores, and none across matrices, is summed over several."""
-    is_sum = node.kind == "sum" and len(node.over) > 1 and bool({stream.rows, stream.streamed} & set(node.over))
-    is_sum &= not {*node.over} <= {*stream.positions}
-    return is_sum and _has_axes_of_scores(node.arg, stream)
-
-
-def _is_along(node: Node, stream: Stream) -> bool:
-    """Whether a node is a sum of scores along the rows, or along what streams."""
-    if not isinstance(node, Reduce) or node.kind != "sum" or node.over not in ((stream.rows,), (stream.streamed,)):
-        return False
-    return _has_axes_of_scores(node.arg, stream)
-
-
-def _has_axes_of_scores(node: Node, stream: Stream) -> bool:
-    return {stream.rows, stream.streamed} <= set(node.axes) and not set(node.axes) & set(stream.widths)
 
 
 def _shaped(op: Op) -> Iterator[Result]:
