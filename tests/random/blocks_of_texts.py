@@ -61,7 +61,7 @@ def reduced(text: Text) -> Value:
 def unlike(text: Text) -> Value:
     """Reductions of one value over different axes."""
     x = text.value(2)
-    for over in {tuple(sorted(text.some(x.axes))) for _ in range(2)}:
+    for over in dict.fromkeys(tuple(sorted(text.some(x.axes))) for _ in range(2)):
         text.line(text.random.choice(REDUCE).format(x.name, listed(over)), text.without(x.axes, *over))
     return normed(text, x)
 

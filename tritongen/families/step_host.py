@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from ..emit.host import Host
 from ..emit.host_checks import targets_text
-from ..lang.ir import Dtype, Op, Reduce, Result, Value
+from ..lang.ir import Dtype, Op, Reduce, Result, Value, walk
 from ..passes.empty_sums import is_seen
-from ..passes.exponentials import is_hidden
+from ..passes.exponentials import VALUELESS, is_hidden
 from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order
 from .steps import Origin, at_full_length, stand_ins
 
@@ -53,11 +53,15 @@ class StepHost(Host):
     def is_seen_over_nothing(self, value: Value) -> bool:
         """Of the whole, whose results may be empty where those of this step are not, and hide what this step stores."""
         whole = replace(self.forward, results=tuple(r for r in self.forward.results if not r.saved))
-        own = next((one for one in whole.values if one.name == value.name), None)
-        if own is None or not isinstance(own.node, Reduce):
+        over = frozenset(axis for node in walk(value.node) if isinstance(node, Reduce) for axis in node.over)
+        every = [one for one in whole.values if isinstance(one.node, Reduce) and one.node.kind in VALUELESS]
+        # A part of a maximum has a name of its own.
+        own = [one for one in every if one.name == value.name] or [
+            one for one in every if isinstance(one.node, Reduce) and over <= {*one.node.over}
+        ]
+        if not own:
             return super().is_seen_over_nothing(value)
-        over = frozenset(own.node.over)
-        return not is_hidden(whole, own) and is_seen(whole, own.name, over, over)
+        return any(not is_hidden(whole, one) and is_seen(whole, one.name, over, over) for one in own)
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""

@@ -11,7 +11,7 @@ from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, 
 from ..lang.names import shown
 from ..lang.rewrite import rebuild
 from ..lowering.tile import needed
-from ..spec.types import BATCH, FLOATS, Input, told_in_order, untold
+from ..spec.types import BATCH, FLOATS, Input, divided, told_in_order, untold
 
 
 class Origin(Protocol):
@@ -73,18 +73,23 @@ def perhaps_without(op: Op, names: Container[str]) -> Op:
     return replace(op, inputs=inputs, chosen=op.chosen | absent)
 
 
+def lengths_read(op: Op) -> set[str]:
+    """The axes whose lengths the host function of an operator reads."""
+    axes = {axis for result in op.results for axis in result.axes}
+    for node in (node for value in op.values for node in walk(value.node)):
+        axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
+        axes |= {node.axis} if isinstance(node, Index) else set()
+        axes |= {axis for axis, _ in node.at} if isinstance(node, Load) else set()
+    return axes - {strips.axis for strips in op.strips}
+
+
 def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Inputs of the forward whose shapes or dtypes are needed, though their values are not.
 
     Dtypes are those of the results, and of `more`. A shape has the leading axes of all inputs together, which no input
     of the forward tells by itself.
     """
-    axes = {axis for result in op.results for axis in result.axes}
-    for node in (node for value in op.values for node in walk(value.node)):
-        axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
-        axes |= {node.axis} if isinstance(node, Index) else set()
-        axes |= {axis for axis, _ in node.at} if isinstance(node, Load) else set()
-    axes -= {strips.axis for strips in op.strips}
+    axes = lengths_read(op)
     mine = [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
     short = frozenset() if at_full_length(origin, op) or origin.short <= {t.name for t in op.inputs} else origin.short
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
@@ -93,7 +98,8 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     found = _fewest([next(t for t in telling if axis in t.type.axes) for axis in missing], {*missing})
     fixed = dict(op.sizes).keys()
     for tensor in telling:
-        if tensor not in (*mine, *found) and {*tensor.type.axes} & untold((*mine, *found), fixed):
+        others = (*mine, *found)
+        if tensor not in others and ({*tensor.type.axes} & untold(others, fixed) or divided(others, fixed, tensor)):
             found.append(tensor)
     shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()

@@ -5,7 +5,7 @@ Such a sum and its maximum take one walk along a row together, and the sum tells
 
 from __future__ import annotations
 
-from ..lang.ir import Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
+from ..lang.ir import Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Take, Value, children, walk
 from ..lang.special import PASSES_NAN
 
 VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
@@ -47,16 +47,22 @@ def walks(op: Op) -> dict[str, int]:
 
 def maximum_of(op: Op, x: Node, subtracted: Node) -> Value | None:
     """The maximum of `x`, if that is what is subtracted: as it is, or with infinities replaced by zero."""
+    largest = _largest(op, subtracted)
+    return largest if largest is not None and isinstance(largest.node, Reduce) and largest.node.arg == x else None
+
+
+def _largest(op: Op, subtracted: Node) -> Value | None:
+    """The maximum that is subtracted, of whatever."""
     if not isinstance(subtracted, Ref):
         return None
     value = op.value(subtracted.name)
     match value.node:
-        case Reduce(kind="max", arg=arg):
-            return value if arg == x else None
+        case Reduce(kind="max"):
+            return value
         case Ref():
-            return maximum_of(op, x, value.node)
+            return _largest(op, value.node)
         case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
-            return maximum_of(op, x, other) if test == other else None
+            return _largest(op, other) if test == other else None
     return None
 
 
@@ -77,7 +83,8 @@ def resolve(op: Op, node: Node) -> Node:
 def is_hidden(op: Op, largest: Value) -> bool:
     """Whether a maximum is seen only through what it shifts, as those of softmax and logsumexp, so that none may be.
 
-    Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero.
+    Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero. What is taken
+    of them is NaN, shifted or not.
     """
     unnamed = [value for value in op.values if not value.source and resolve(op, value.node) == largest.node]
     names = {value.name for value in unnamed}
@@ -88,11 +95,20 @@ def is_hidden(op: Op, largest: Value) -> bool:
                 return name in names
             case Call(function="sub", args=(x, y)) if maximum_of(op, x, y) == largest:
                 return is_seen(x)
+            case Call(function="sub", args=(x, y)) if _largest(op, y) == largest and _is_taken(x, largest.node):
+                return is_seen(x)
             case Call(function="where", args=(Call(function="isinf", args=(x,)), Constant(value=0.0), y)) if x == y:
                 return not isinstance(y, Ref) and is_seen(y)
         return any(map(is_seen, children(node)))
 
     return largest in unnamed and not any(is_seen(value.node) for value in op.values if value not in unnamed)
+
+
+def _is_taken(x: Node, largest: Node) -> bool:
+    """Whether elements are read at some position along an axis of a maximum."""
+    return isinstance(largest, Reduce) and any(
+        axis in largest.over for node in walk(x) if isinstance(node, Load | Take) for axis, _ in node.at
+    )
 
 
 def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:

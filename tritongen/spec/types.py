@@ -7,7 +7,7 @@ file: a `Mistake` names the key and the offset, and `tritongen.diagnostics.repor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -116,20 +116,50 @@ def default_shape(inputs: Iterable[Input], axes: tuple[str, ...]) -> tuple[AxisT
 
 def told_in_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
     """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one, but for
-    axes of `fixed` lengths.
+    axes of `fixed` lengths. Where others tell its last length, too, it comes after these: what may be 0 need not divide.
 
     Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
     """
     terms = [term for tensor in inputs for term in tensor.type.shape]
     known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
     known |= {*fixed}
+    constant = frozenset(known)
     left = [tensor for tensor in inputs if tensor.default is None]
     order: list[Input] = []
     while told := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
-        order.append(told[0])
-        left.remove(told[0])
-        known |= set(told[0].type.axes)
+        wanted = _divided(told[0], known, constant)
+        order.append(next((one for one in told if _alone(one) & wanted), told[0]))
+        left.remove(order[-1])
+        known |= set(order[-1].type.axes)
     return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
+
+
+def _divided(tensor: Input, known: Set[str], constant: Set[str]) -> set[str]:
+    """The axes of groups whose length is that of the group over others', of which some are not constant."""
+    axes = set[str]()
+    for names in (set(term.names) for term in tensor.type.shape if len(term.names) > 1):
+        rest = names - known
+        axes |= rest if names - constant - rest else set()
+    return axes
+
+
+def _alone(tensor: Input) -> set[str]:
+    """The axes of a tensor that are in no group."""
+    return {axis for term in tensor.type.shape if len(term.names) == 1 for axis in term.names}
+
+
+def divided(inputs: tuple[Input, ...], fixed: Iterable[str], by: Input) -> set[str]:
+    """The axes of which groups alone tell lengths, as quotients by lengths that may be 0, and that another input has
+    in no group.
+    """
+    terms = [term for tensor in inputs for term in tensor.type.shape]
+    constant = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
+    constant |= {*fixed}
+    known, found = {*constant}, set[str]()
+    for tensor in (one for one in told_in_order(inputs, fixed) if one.default is None):
+        found |= _divided(tensor, known, constant)
+        known |= {*tensor.type.axes}
+    return found & _alone(by)
 
 
 def untold(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> set[str]:

@@ -12,6 +12,7 @@ from ...spec.types import Input, Output, plain_shape
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE
+from ..steps import lengths_read
 from .host import SumsModule
 from .program import SumsProgram, recognise_sums, statistics
 
@@ -61,7 +62,7 @@ def _telling(program: SumsProgram, rows: Op) -> list[Input]:
     """Inputs that tell lengths of the rows, where those that are reduced may be left out."""
     always = [tensor for tensor in program.op.inputs if tensor.default is None]
     known = {axis for tensor in always if tensor in rows.inputs for axis in tensor.type.axes}
-    missing = {*program.row_axes, *program.cols} - known - dict(program.op.sizes).keys()
+    missing = {*program.row_axes, *program.cols, *lengths_read(rows)} - known - dict(program.op.sizes).keys()
     found = []
     for tensor in always:
         if tensor.name not in program.op.by_row and missing & {*tensor.type.axes}:
