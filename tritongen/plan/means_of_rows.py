@@ -14,7 +14,7 @@ from ..lang.rewrite import renamed_values
 from ..lowering.tile import needed
 from ..passes.contractions import applied
 from ..passes.structure import references
-from ..spec.types import COMPUTED, FLOATS, Grad, Input, TensorType, are_alike, plain_shape
+from ..spec.types import COMPUTED, FLOATS, AxisTerm, Grad, Input, TensorType, are_alike, plain_shape
 from .weighted_means import Means
 
 FLOAT = Dtype("float")
@@ -51,7 +51,8 @@ class Outgoing:
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
     `name` is that of the gradient's operator, `whole` the forward; `known` is what steps so far have computed and read
-    besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values `kept`.
+    besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values
+    `kept`, in the shapes in which they are stored.
     """
 
     seeds: Mapping[str, Input]
@@ -61,7 +62,7 @@ class Outgoing:
     whole: Op
     known: tuple[Input, ...] = ()
     dtypes: Mapping[str, Dtype] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    kept: Mapping[str, tuple[AxisTerm, ...]] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -171,7 +172,7 @@ class MeansOfRows:
 
     def of_rows(self, name: str) -> Input:
         """A tensor with a number for each row."""
-        return Input(name, TensorType(COMPUTED, plain_shape(self.rows)))
+        return Input(name, TensorType(COMPUTED, self.outgoing.kept.get(name, plain_shape(self.rows))))
 
     def own_axes(self, mean: str) -> tuple[str, ...]:
         return tuple(axis for axis in self.op.value(mean).node.axes if axis not in self.rows)
@@ -186,7 +187,7 @@ class MeansOfRows:
         own, axes = self.own_axes(name), self.op.value(name).node.axes
         matrix = self.matrices[name]
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
-        own_type = replace(dtypes, shape=plain_shape((*self.rows, *own)))
+        own_type = replace(dtypes, shape=self.outgoing.kept.get(name, plain_shape((*self.rows, *own))))
         result = next((result for result in self.op.results if result.output.name == name), None)
         tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):

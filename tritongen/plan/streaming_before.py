@@ -25,7 +25,7 @@ from ..lang.names import fresh
 from ..lang.rewrite import renamed_value
 from ..lowering.tile import needed
 from ..passes.structure import reads
-from ..spec.types import Grad, Input, Output
+from ..spec.types import AxisTerm, Grad, Input, Output
 from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import Outgoing, by_name, load, outgoing_of
@@ -135,7 +135,7 @@ class _Streams:
             fresh(self.outgoing.name, {*self.named}),
             self.op,
             tuple(known.values()),
-            kept=outgoing.kept.union(before),
+            kept={**outgoing.kept, **self.shapes(op, stored, apart)},
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
 
@@ -175,6 +175,15 @@ class _Streams:
             else:
                 results.append(own[name])
         return replace(op, results=tuple(results))
+
+    def shapes(
+        self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], apart: Iterable[str]
+    ) -> dict[str, tuple[AxisTerm, ...]]:
+        """The shapes of values that are computed before, and of results."""
+        own = {result.output.name: result for result in op.results}
+        return {name: op.grouping(own[name]) for name in apart} | {
+            name: tensor.type.shape for name, (tensor, _) in stored.items()
+        }
 
     def known(self, op: Op, inner: Backward, outgoing: Outgoing, between: Iterable[str]) -> dict[str, Input]:
         """What steps so far have computed or read besides inputs, as steps after them read it.

@@ -116,7 +116,8 @@ def default_shape(inputs: Iterable[Input], axes: tuple[str, ...]) -> tuple[AxisT
 
 def told_in_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
     """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one, but for
-    axes of `fixed` lengths. Where others tell its last length, too, it comes after these: what may be 0 need not divide.
+    axes of `fixed` lengths. Where others tell this one, too, it comes after these, so that no length that may be 0
+    divides.
 
     Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
     """

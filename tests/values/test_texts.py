@@ -1,0 +1,121 @@
+"""The smallest texts of specs of which random ones have found that they do not build, crash, or give wrong values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.written import Written
+
+TAKEN_BESIDE_A_GROUP = """[inputs]
+b = "float[M, N]"
+w = "float[(X K=7)]"
+i = "int64[F]"
+[compute]
+s = "take(b * w, i, N)"
+c = "cumsum(s, X)"
+[outputs]
+s = "auto[F, M, K, X]"
+c = "auto[F, M, (X K)]"
+[grad]
+wrt = ["b", "w"]
+"""
+GROUPED_SCORES = """[inputs]
+q = "float[F, X]"
+k = "float[X, M]"
+v = "float[M, D]"
+[compute]
+s = "sum(q * k, X)"
+o = "sum({weights} * v, M)"
+[outputs]
+s = "auto[({group})]"
+o = "auto[D, F]"
+[grad]
+wrt = ["q", "k", "v"]
+"""
+TWO_ATTENTIONS = """[inputs]
+q = "float[M, F, K]"
+k = "float[F, K, N]"
+v = "float[F, X, N]"
+w = "float[D, X]"
+t = "float[D, H, E]"
+x = "float[X, E, H]"
+[compute]
+o = "sum(softmax(sum(q * k, K), N) * v, N)"
+s = "sum(sum(w * t, D) * softmax(x, H), H)"
+y = "softmax(s, X)"
+z = "var(s, {over}, correction=0)"
+[outputs]
+o = "auto[F, M, X]"
+y = "auto[E, X]"
+z = "auto{shape}"
+[grad]
+wrt = ["q", "w", "t", "x"]
+"""
+EMPTY_SOFTMAXES = {
+    "taken": """[inputs]
+x = "float[N, K]"
+i = "int64[I]"
+[compute]
+y = "take(softmax(x, N), i, N)"
+[outputs]
+y = "auto[I, K]"
+""",
+    "taken of what is taken": """[inputs]
+x = "float[K]"
+i = "int64[I]"
+j = "int64[N]"
+[compute]
+y = "take(softmax(take(x, j, K), N), i, N)"
+[outputs]
+y = "auto[I]"
+""",
+    "beside a sum": """[inputs]
+x = "float[N, K]"
+w = "float[N, M]"
+[compute]
+h = "sum(x * w, M)"
+s = "sum(h, N)"
+y = "softmax(h, N, K)"
+[outputs]
+s = "auto[K]"
+y = "auto[N, K]"
+""",
+}
+
+
+def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
+    """Rows are reduced by a function of their own, which does not read the tensor that has this length."""
+    written = Written(TAKEN_BESIDE_A_GROUP, tmp_path)
+    lengths = {"M": 2, "N": 3, "X": 3, "F": 2}
+    written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("weights", ["softmax(s, M)", "tanh(s)"])
+@pytest.mark.parametrize("group", ["M F", "F M"])
+def test_groups_of_results_without_elements(group: str, weights: str, tmp_path: Path) -> None:
+    """Steps of a gradient know both lengths of the group, of which one is 0."""
+    written = Written(GROUPED_SCORES.format(group=group, weights=weights), tmp_path)
+    for lengths in (
+        {"F": 3, "M": 0, "D": 2, "X": 2},
+        {"F": 0, "M": 3, "D": 2, "X": 2},
+        {"F": 3, "M": 2, "D": 2, "X": 2},
+    ):
+        written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize(("over", "shape"), [("E, X", "[]"), ("E", "[X]")])
+def test_what_two_steps_of_a_gradient_read_has_one_layout(over: str, shape: str, tmp_path: Path) -> None:
+    """The mean of an attention that others read is stored in the order of its results, not of its own rows."""
+    written = Written(TWO_ATTENTIONS.format(over=over, shape=shape), tmp_path)
+    lengths = {"M": 3, "N": 5, "K": 8, "X": 2, "F": 2, "D": 7, "E": 6, "H": 4}
+    written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("kind", EMPTY_SOFTMAXES)
+def test_a_softmax_over_nothing_has_a_value(kind: str, tmp_path: Path) -> None:
+    """Its maximum is no result: what is taken of it is NaN, and a sum beside it 0."""
+    written = Written(EMPTY_SOFTMAXES[kind] + '[grad]\nwrt = ["x"]\n', tmp_path)
+    lengths = {"N": 0, "K": 3, "M": 2, "I": 4}
+    written.compare(lengths, written.drawn(lengths))
