@@ -12,6 +12,7 @@ import triton
 from .launch import is_nvidia, is_traced, memoized
 from .tensors import cdiv, power_of_two
 
+LARGEST = 1 << 20  # elements of a tensor of Triton's
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
 STRIDED_WHOLE = 128  # columns of whole rows with sums over them, if not contiguous
 SHORTEST_PART = 16_384  # elements of a program, where several share a row and map it
@@ -113,10 +114,17 @@ STRIDED_REDUCED = Strided(256, 64, 8192, 2048, 1)
 
 
 class Registers:
-    """For whole rows in registers: the maximal row length, elements per program, and warps."""
+    """For whole rows in registers: the maximal row length, elements per program, and warps; and the rows of a program
+    where somebody has pinned them.
+    """
 
-    def __init__(self, *rows: tuple[int, int, int], strided: Strided = STRIDED) -> None:
-        self.rows, self.strided = rows, strided
+    def __init__(
+        self,
+        *rows: tuple[int, int, int],
+        strided: Strided = STRIDED,
+        block_m: int = 0,
+    ) -> None:
+        self.rows, self.strided, self.block_m = rows, strided, block_m
 
     def fits(self, n_rows: int, n_cols: int, contiguous: bool) -> bool:
         """Whether a row is held in registers rather than looped over, for which there may be too few strided rows."""
@@ -140,6 +148,7 @@ class Registers:
             rows = _filling(n_rows, elements // block_n)
             if block_n <= 128 and n_cols % 16 == 0:  # Read in vectors, few by a thread.
                 num_warps = max(2, num_warps)
+        rows = min(self.block_m or rows, LARGEST // block_n)
         return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
 
 
@@ -269,10 +278,17 @@ def choose_mapped_splits(
 
 
 class Whole:
-    """For whole rows with sums over the rows: the maximal row length, elements per iteration, warps, and stages."""
+    """For whole rows with sums over the rows: the maximal row length, elements per iteration, warps, and stages; and
+    the rows of an iteration where somebody has pinned them.
+    """
 
-    def __init__(self, *rows: tuple[int, int, int, int], warps_per_sm: int = 8) -> None:
-        self.rows, self.warps_per_sm = rows, warps_per_sm
+    def __init__(
+        self,
+        *rows: tuple[int, int, int, int],
+        warps_per_sm: int = 8,
+        block_m: int = 0,
+    ) -> None:
+        self.rows, self.warps_per_sm, self.block_m = rows, warps_per_sm, block_m
 
     def fits(self, n_cols: int, contiguous: bool) -> bool:
         """Whether a row fits in registers together with the sums over the rows."""
@@ -299,6 +315,7 @@ class Whole:
             rows = max(rows, min(32, 16_384 // block_n))
             num_warps = max(num_warps, rows * block_n // 1024)
             stages = 1
+        rows = min(self.block_m or rows, LARGEST // block_n)
         prefetched = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
         stages = min(stages, 1 + prefetched)
         tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}

@@ -59,6 +59,30 @@ _SCHEDULE = (
             block_n = 4096     # wrong: 4194304 elements
         """,
     ),
+    row(
+        "TG504",
+        "numbers of a schedule that are never chosen",
+        """
+        A warning. Without `autotune = true`, rules choose among the columns that [schedule] lists, and, for
+        matmuls, among the blocks; of other lists, launches take the first number, since only a search tells
+        which is faster. Rows that are held in registers are as long as they are, whatever block_n says, and
+        tiles that hold whole rows of a fixed length are as wide.
+
+            num_warps = [4, 8]    # 8 is never chosen
+            num_warps = 8
+
+            num_warps = [4, 8]
+            autotune = true
+        """,
+    ),
+    row(
+        "TG505",
+        "a schedule that the backward does not follow",
+        """
+        A warning. [schedule] lists tiles and warps of the forward. Kernels of the gradient have measured tables
+        of their own, which `autotune = true` searches as well.
+        """,
+    ),
 )
 
 _TREE = (

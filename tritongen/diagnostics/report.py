@@ -48,7 +48,7 @@ class Diagnostic:
     @property
     def level(self) -> str:
         """Whether it is an "error", or a "warning" of what is no mistake."""
-        return "warning" if self.code.startswith("TG9") else "error"
+        return "warning" if self.code.startswith("TG9") or self.code in ("TG504", "TG505") else "error"
 
     @property
     def place(self) -> str:

@@ -53,6 +53,7 @@ def tiles(*sizes: tuple[int, int] | tuple[int, int, int]) -> tuple[Config, ...]:
     return tuple(Config(warps, block_m=rows, block_n=cols) for rows, cols, warps in every)
 
 
+WHOLE_ROWS = ("registers", "whole")  # kinds of tables by the length of a row
 LOOPS = ("loop", "pairs", "lookup", "scan", "taps")  # kinds of tables of loops along rows
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
@@ -140,6 +141,7 @@ class Table:
     same_as: str = ""
     strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
     warps_per_sm: int = 0  # of programs with whole rows, where it is not as many as for most
+    block_m: int = 0  # rows of a program that holds whole ones, where a schedule lists them
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
@@ -195,6 +197,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
             explicit(kind, configs, schedule),
             strided=rules.get(kind, ""),
             warps_per_sm=warps_per_sm.get(kind, 0),
+            block_m=next(iter(schedule.block_m), 0) if kind in WHOLE_ROWS else 0,
         )
         for kind, configs in known.items()
         if kind in traffic.kinds
@@ -282,12 +285,53 @@ def loop(traffic: Traffic) -> tuple[Config, ...]:
 
 
 def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
-    """The candidates as `[schedule]` lists them, where it does."""
-    blocks_m = schedule.block_m or tuple(dict.fromkeys(config.block_m for config in configs))
-    blocks_n = schedule.block_n or tuple(dict.fromkeys(config.block_n or config.block for config in configs))
-    warps = schedule.num_warps or tuple(dict.fromkeys(config.warps for config in configs))
-    if not (schedule.block_m or schedule.block_n or schedule.num_warps):
+    """The candidates as `[schedule]` lists them, where it does. Tiles keep their elements along a side that it leaves.
+
+    Rules compare columns alone: of other lists, they would take the first. Rows that are held whole are as long as they
+    are, whatever the columns of other tiles.
+    """
+    blocks_n = () if kind in WHOLE_ROWS else schedule.block_n
+    blocks_m = () if kind in (*WHOLE_ROWS, "flat") else schedule.block_m
+    warps = schedule.num_warps
+    if not (blocks_m or blocks_n or warps):
         return configs
-    if kind in ("flat", "registers"):
-        return tuple(Config(w, block=n, block_n=n) for n, w in product(blocks_n, warps))
-    return tuple(Config(w, block_m=m, block_n=n) for m, n, w in product(blocks_m, blocks_n, warps))
+    if not schedule.autotune or kind in WHOLE_ROWS:
+        blocks_m, warps = blocks_m[:1], warps[:1]
+    last = [_listed(configs[-1], blocks_n[0] if blocks_n else 0)] if kind in LOOPS else []
+    others = configs[:-1] if last else configs
+    wide = [_listed(_nearest(others, n), n) for n in _in_order(kind, blocks_n)] or [*others]
+    tiles = [
+        replace(_shaped(tile, m), warps=number or tile.warps)
+        for tile in (*wide, *last)
+        for m, number in product(blocks_m or (0,), warps or (0,))
+    ]
+    if schedule.autotune:
+        return tuple(dict.fromkeys(tiles))
+    return tuple(one for one, after in zip(tiles, [*tiles[1:], None], strict=True) if one != after)
+
+
+def _in_order(kind: str, blocks_n: tuple[int, ...]) -> list[int]:
+    """Numbers of columns as the rule of a kind of table goes through them; the first that is listed is that of tiles
+    whose columns are not contiguous.
+    """
+    descending = sorted(blocks_n, reverse=True)
+    return descending[::-1] if kind in LOOPS else [*blocks_n[:1], *descending] if kind == "tile" else descending
+
+
+def _nearest(configs: Sequence[Config], cols: int) -> Config:
+    """The candidate that is closest in its columns."""
+    return min(configs, key=lambda one: max(one.block_n or one.block, cols) / min(one.block_n or one.block, cols))
+
+
+def _listed(tile: Config, cols: int) -> Config:
+    """A tile with as many columns, if they are listed, or a run of as many elements."""
+    if not cols:
+        return tile
+    if not tile.block_m:
+        return replace(tile, block=cols)
+    return replace(tile, block_m=max(1, tile.block_m * tile.block_n // cols), block_n=cols)
+
+
+def _shaped(tile: Config, rows: int) -> Config:
+    """A tile with as many rows, if they are listed."""
+    return replace(tile, block_m=rows) if rows else tile

@@ -135,7 +135,14 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
     if summing.twice:  # Twice the registers.
         table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
     first = table[0]
-    lists = (schedule.num_warps, schedule.block_m, schedule.block_n, schedule.block_k, schedule.num_stages)
+    most = None if schedule.autotune else 1  # The rule does not compare tiles of the same blocks.
+    lists = (
+        schedule.num_warps[:most],
+        schedule.block_m,
+        schedule.block_n,
+        schedule.block_k,
+        schedule.num_stages[:most],
+    )
     if any(lists):
         usual = (first.warps, first.block_m, first.block_n, first.block_k, first.stages)
         every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))

@@ -6,7 +6,7 @@ import functools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..autodiff.gradient import derive
@@ -160,9 +160,9 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
 
     `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
     """
-    spec, forward, backward = planned(spec)
+    made = made_of(spec)
     with told():
-        files = _files(spec, forward, backward, runtime)
+        files = _files(made, runtime)
         passing = tuple(name for name in PASSING if name in files)
         for together in (passing, *((name,) for name in files if name not in passing)):
             files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
@@ -173,25 +173,38 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A spec with marked names, its steps, and their modules: the public one, and those of the gradient's steps."""
+
+    spec: Spec
+    forward: Step
+    backward: Backward | None
+    module: Module
+    computed: tuple[tuple[Step, Module], ...]
+
+
 @functools.lru_cache(maxsize=1)
-def planned(spec: Spec) -> tuple[Spec, Step, Backward | None]:
-    """A spec with marked names, the step that computes it, and the plan of its gradient, if there is one."""
+def made_of(spec: Spec) -> Made:
+    """What files are printed from. Raises `Mistakes` for what is wrong with a spec's math."""
     spec, forward = _forward(spec, marked)
     with told():
-        return spec, forward, backward_of(spec, forward)
+        backward = backward_of(spec, forward)
+        autocast = autocast_rule(forward.program, forward.family.autocast)
+        if backward is None:
+            return Made(spec, forward, None, forward_module(forward, spec, autocast), ())
+        return Made(spec, forward, backward, *autograd_module(backward, spec, autocast))
 
 
-def _files(spec: Spec, forward: Step, backward: Backward | None, home: str) -> dict[str, str]:
+def _files(made: Made, home: str) -> dict[str, str]:
     """The files, in which the names of the spec are marked as they are in it; `home` has the runtime in it."""
     package, testing = f"{home}{RUNTIME_FOLDER}", f"{home}{TESTING_FOLDER}"
+    spec, forward, backward, computed = made.spec, made.forward, made.backward, made.computed
     family, program = forward.family, forward.program
     autocast = autocast_rule(program, family.autocast)
-    computed: tuple[tuple[Step, Module], ...] = ()
-    if backward is not None:
-        module, computed = autograd_module(backward, spec, autocast)
-    else:
-        module = forward_module(forward, spec, autocast)
-    module = replace(module, view=module.view | {"notes": _noted(module.view["notes"], forward, backward)})
+    module = replace(
+        made.module, view=made.module.view | {"notes": _noted(made.module.view["notes"], forward, backward)}
+    )
     launches = [one for _, step in computed for one in step.launches]
     unlisted = Schedule(autotune=spec.schedule.autotune)  # Tiles that are listed are those of the forward.
     tables = [*tables_of(module.launches, spec.schedule, ""), *tables_of(launches, unlisted, BACKWARD)]

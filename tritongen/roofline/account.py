@@ -12,7 +12,8 @@ from ..families.family import Step
 from ..families.stream import StoredScores
 from ..lang.names import told, without_marks
 from ..operator.autograd import autograd_module
-from ..operator.compile import backward_of, forward_module, forward_of, planned, stored_in
+from ..operator.compile import backward_of, forward_module, forward_of, made_of, stored_in
+from ..operator.scheduled import schedule_warnings
 from ..plan.backward import Backward
 from ..spec.types import Spec
 from .count import Counted, StepCost
@@ -54,23 +55,29 @@ def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
     account = _costs_of(spec, forward, backward, given, device)
     autocast = autocast_rule(forward.program, forward.family.autocast)
     if backward is None:
-        view = forward_module(forward, spec, autocast).view
-        functions = _by_function(view["steps"])
+        module = forward_module(forward, spec, autocast)
+        functions = _by_function(module.view["steps"])
     else:
-        view = autograd_module(backward, spec, autocast)[0].view
-        functions = _by_function((*view["steps"], *view["gradient"]["parts"]))
+        module = autograd_module(backward, spec, autocast)[0]
+        functions = _by_function((*module.view["steps"], *module.view["gradient"]["parts"]))
+    view = module.view
     first = forward if backward is None else backward.forward
     own = view if backward is None else view | {"function": f"_{first.op.name}_forward"}
     before = tuple(_named(step, {**functions, _function(first): own}) for step in account.forward)
-    return replace(account, forward=before, backward=tuple(_named(step, functions) for step in account.backward))
+    after = tuple(_named(step, functions) for step in account.backward)
+    warnings = (*account.warnings, *schedule_warnings(spec, module, backward is not None))
+    return replace(account, forward=before, backward=after, warnings=warnings)
 
 
 def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
-    """Costs that the math of a spec does not show, at the lengths that it tells, on an H100."""
-    marked, forward, backward = planned(spec)
+    """Costs that the math of a spec does not show, on an H100 at the lengths that it tells, and what its schedule lists
+    in vain.
+    """
+    made = made_of(spec)
     with told():
-        account = _costs_of(marked, forward, backward, {}, DEVICES["h100"])
-    return tuple(map(without_marks, account.warnings))
+        account = _costs_of(made.spec, made.forward, made.backward, {}, DEVICES["h100"])
+        scheduled = schedule_warnings(made.spec, made.module, made.backward is not None)
+    return tuple(map(without_marks, (*account.warnings, *scheduled)))
 
 
 def _costs_of(
