@@ -122,6 +122,7 @@ class Common:
             "kernels": tuple((kernel.name, kernel.doc) for kernel in self.kernels),
             "gradient": None,
             "steps": (),
+            "inline": (),
             "head": "signature.jinja",
         }
         return view | extra

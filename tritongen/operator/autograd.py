@@ -42,7 +42,9 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
     ]
     is_ahead = backward.write != "backward"
-    own = ahead_view(backward) if is_ahead else class_view(backward, spec.namespace if is_registered else "", saves)
+    inline = {step.op.name: call for step, module in computed if (call := module.view["inline"])}
+    namespace = spec.namespace if is_registered else ""
+    own = ahead_view(backward) if is_ahead else class_view(backward, namespace, saves, inline)
     view = dict(forward.view)
     if is_ahead:
         view |= {"notes": notes(backward), "also_raises": raises(backward)}
@@ -115,7 +117,7 @@ def _module(backward: Backward, step: Step, register: str, autotune: bool, befor
     tables = _suffix(step)
     if step.family.has_own_tables and tables == BACKWARD and before:
         tables = f"{tables}{before + 1}"
-    forward = backward.forward.program if register == "none" else None
+    forward = backward.forward.program if register == "none" and backward.write == "backward" else None
     around = Around(f"_{step.op.name}", extra, tables, host, register, True, before, forward)
     return module_of(step, around, autotune)
 

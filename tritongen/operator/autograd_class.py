@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..emit.registration import operator, over_batch
@@ -13,10 +13,13 @@ from ..plan.backward import Backward
 from ..spec.types import BATCH, Input
 
 
-def class_view(backward: Backward, namespace: str, saves: bool) -> dict[str, Any]:
+def class_view(
+    backward: Backward, namespace: str, saves: bool, inline: Mapping[str, tuple[str, ...]]
+) -> dict[str, Any]:
     """What the class of an operator says, its `setup_context`, `backward` and rule of vmap.
 
     The namespace is that of a registered operator, "" of others. With `saves`, the forward is told whether to save.
+    Steps that are `inline` are calls of another function, which comes with its arguments.
     """
     is_registered = bool(namespace)
     op, gradient = backward.forward.op, backward.gradient
@@ -32,7 +35,7 @@ def class_view(backward: Backward, namespace: str, saves: bool) -> dict[str, Any
     call = ", ".join([*inputs, *params])
     picked = _picked(len(own), len(results))
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
-    lines, needs = _backward_lines(backward, namespace)
+    lines, needs = _backward_lines(backward, namespace, inline)
     read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
     # What is saved besides is a result of what is registered.
     constant = [name for name in results if name not in seeds and (is_registered or name in own)]
@@ -125,7 +128,9 @@ def _picked(own: int, count: int) -> str:
     return "[0]" if own == 1 else f"[:{own}]"
 
 
-def _backward_lines(backward: Backward, namespace: str) -> tuple[list[str], bool]:
+def _backward_lines(
+    backward: Backward, namespace: str, inline: Mapping[str, tuple[str, ...]]
+) -> tuple[list[str], bool]:
     """The lines that call the steps and return the gradients, and whether they ask what is needed.
 
     The steps are functions, or operators registered in a namespace, which return something for each gradient.
@@ -150,7 +155,8 @@ def _backward_lines(backward: Backward, namespace: str) -> tuple[list[str], bool
         passed = [*(tensor.name for tensor in step.op.inputs), *(f"ctx.{param.name}" for param in step.op.params)]
         passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
         function = operator(namespace, f"_{step.op.name}") if namespace else f"_{step.op.name}"
-        call = f"{', '.join(names)} = autograd.once({', '.join([function, *passed, *flags.values()])})"
+        called = inline.get(step.op.name, (function, *passed, *flags.values()))
+        call = f"{', '.join(names)} = autograd.once({', '.join(called)})"
         if alone:
             lines.append(call)
             continue

@@ -9,30 +9,30 @@ from .operands import operands_of
 from .program import ContractionProgram, is_one_matmul
 
 
-def call_of_forward(forward: Program | None, sides: Sequence[str], ndim: int) -> str:
-    """The call of a forward that multiplies a left matrix [batch, rows, inner] by a right one [batch, cols, inner], as
-    the host spells them, with so many dimensions; "" if it is not for any two such matrices.
+def call_of_forward(forward: Program | None, sides: Sequence[str], ndim: int) -> tuple[str, ...]:
+    """The function of a forward, and its arguments to multiply a left matrix [batch, rows, inner] by a right one
+    [batch, cols, inner], as the host spells them, with so many dimensions; () if it is not for any two such matrices.
 
     If lengths are fixed, the forward has the kernels that suit these.
     """
     if not isinstance(forward, ContractionProgram) or not is_one_matmul(forward) or forward.op.sizes:
-        return ""
+        return ()
     contraction, (result,) = forward.contraction, forward.op.results
     roles = "batch", "rows", "cols", "inner"
     plain = [role for role in roles if contraction.axes(role)]
     alone = all(len(contraction.axes(role)) == 1 for role in plain)
     in_order = result.axes == tuple(axis for role in plain[:-1] for axis in contraction.axes(role))
     if not (alone and in_order and ndim == len(plain) - 1):
-        return ""
+        return ()
     passed = dict[str, str]()
     for operand, text in zip(
         sorted(operands_of(forward.seen, contraction).matrices, key=lambda one: one.side), sides, strict=True
     ):
         played = contraction.roles(operand.tensor.type.axes)
         if len(played) > 2 and played[0] != "batch":
-            return ""
+            return ()
         passed[operand.name] = text if played[-1] == "inner" else transposed(text)
-    return f"_{forward.op.name}_forward({', '.join(passed[tensor.name] for tensor in forward.op.inputs)})"
+    return f"_{forward.op.name}_forward", *(passed[tensor.name] for tensor in forward.op.inputs)
 
 
 def transposed(text: str) -> str:

@@ -232,9 +232,11 @@ class Products(Common):
         roles = tuple(role for role in COUNTS if any(COUNTS[role] in one["merged"] for one in merged))
         forward = self.around.forward if self.by_forward else None
         kernels = plan_contraction(forward).kernels if isinstance(forward, ContractionProgram) else ()
+        call = self.call()
         return {
             "family": "contraction",
-            "gemm": self.call(),
+            "gemm": call,
+            "inline": () if merged or call["returns"] else self.by_forward,
             "kernels": tuple((kernel.name, kernel.doc) for kernel in kernels),
             "counts": self.shapes.counts(roles) if roles else None,
             "merged": merged,
@@ -246,9 +248,10 @@ class Products(Common):
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
         flags = {"sums_batch=True": self.summed, "search=search.fastest": self.search}
         named = [text for text, is_set in flags.items() if is_set]
-        passed = ", ".join([*self.sides_of_call(), *filter(None, [self.precision]), *named])
+        by_gemm = "gemm.gemm", *self.sides_of_call(), *filter(None, [self.precision]), *named
+        function, *passed = self.by_forward or by_gemm
         return {
-            "call": self.by_forward or f"gemm.gemm({passed})",
+            "call": f"{function}({', '.join(passed)})",
             "result": name,
             "returns": returned if returned != name else "",
         }
@@ -257,11 +260,11 @@ class Products(Common):
         return [*map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
 
     @property
-    def by_forward(self) -> str:
-        """The call of the operator's own forward, if that can compute this gradient."""
+    def by_forward(self) -> tuple[str, ...]:
+        """The operator's own forward and its arguments, if it can compute this gradient."""
         roles = [self.contraction.roles(one.tensor.type.axes) for one in self.operands.matrices]
         if self.summed or len({*map(len, roles)}) > 1:
-            return ""
+            return ()
         return call_of_forward(self.around.forward, self.sides_of_call(), len(roles[0]))
 
     @property
