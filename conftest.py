@@ -2,13 +2,15 @@
 
 import gc
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 import torch
 
-EMITTED = [Path(__file__).parent / folder for folder in ("generated", "examples/ops")]
+ROOT = Path(__file__).parent
+EMITTED = [ROOT / folder for folder in ("generated", "examples/ops")]
+VALUES, SHARE = ROOT / "tests" / "values", 3  # Tables there run a third of their cases.
 
 if not torch.cuda.is_available():
     # A process has one core, as pytest -n has it: threads that wait for the next small matmul take cores from the rest.
@@ -23,14 +25,46 @@ if os.environ["TRITON_INTERPRET"] == "1":
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile every kernel for every GPU that tests know")
     parser.addoption(
-        "--long", action="store_true", help="run each emitted test on all operators, not a third; and all slow cases"
+        "--long", action="store_true", help="run all cases of long tables, and each emitted test everywhere"
     )
+    parser.addoption("--turn", type=int, help="which part of them runs without --long: any number")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sampled(n): every nth case of the test, or of all such tests without cases")
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves two of three emitted tests to --long. One operator by itself runs all of its own."""
+    """Leaves parts of long tables, and of emitted tests, to --long and to other turns. A case by itself runs."""
     if config.getoption("--long"):
         return
+    turn = config.getoption("--turn")
+    left = _unsampled(items, turn) | _not_emitted_here(items, turn or 0)
+    if left:
+        config.hook.pytest_deselected(items=[*left])
+        items[:] = [item for item in items if item not in left]
+
+
+def _unsampled(items: list[pytest.Item], turn: int | None) -> set[pytest.Item]:
+    """The cases that this turn leaves out. A file by itself runs all of its own, unless a turn is given."""
+    from tests.harness.rotation import sampled
+
+    if turn is None and len({item.path for item in items}) == 1:
+        return set()
+    tables = defaultdict[tuple[str, int], list[pytest.Item]](list)
+    for item in items:
+        test, has_cases, _ = item.nodeid.partition("[")
+        mark = item.get_closest_marker("sampled")
+        share = mark.args[0] if mark else SHARE if VALUES in item.path.parents else 1
+        tables["" if mark and not has_cases else test, share].append(item)
+    running = frozenset[str]().union(
+        *(sampled(test, [item.nodeid for item in table], share, turn or 0) for (test, share), table in tables.items())
+    )
+    return {item for item in items if item.nodeid not in running}
+
+
+def _not_emitted_here(items: list[pytest.Item], turn: int) -> set[pytest.Item]:
     from tests.harness.rotation import Emitted, chosen
 
     cases = Counter[tuple[str, str]]()
@@ -40,11 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             op = item.path.parent.name
             emitted[item] = Emitted(item.cls.__mro__[1].__name__, item.originalname, cases[op, item.originalname], op)
             cases[op, item.originalname] += 1
-    running = chosen(emitted.values())
-    left = [item for item, test in emitted.items() if test not in running]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if emitted.get(item) in running or item not in emitted]
+    running = chosen(emitted.values(), turn)
+    return {item for item, test in emitted.items() if test not in running}
 
 
 def pytest_collection() -> None:

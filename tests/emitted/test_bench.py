@@ -78,6 +78,7 @@ def counted(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "quantiles", lambda run, work: [work])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, *STREAMED, "outer"]])
 def test_inputs(name: str, load: Any) -> None:
     """As many elements as were asked for, in the dtype that was, and whole rows of them."""
@@ -247,6 +248,7 @@ def test_lengths_that_a_spec_gives(load: Any, home: Path, harness: Any) -> None:
     assert x.shape == (10, 96)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*STREAMED, *(f"attention_{form}" for form in FORMS)])
 def test_peers_of_attention(name: str, load: Any, harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every peer computes what the reference does; what is compiled is traced here, and no more."""

@@ -67,6 +67,7 @@ def test_imports(indent: str, count: int) -> None:
     check(f"{head}{indent}from ..package.of_a_long_name_of_seventy_one_letters import {names}\n")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [40, 60, 88, 320])
 @pytest.mark.parametrize("name", SPECS.split())
 def test_generated_modules(name: str, width: int) -> None:

@@ -131,6 +131,7 @@ def renamed(text: str, word: str) -> str:
     return ast.dump(Renamed(word).visit(ast.parse(text)), indent=1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("family", "word"),
     [("rows", word) for word in WORDS] + [(family, word) for family in FAMILIES for word in WORDS[:2]],

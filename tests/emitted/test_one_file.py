@@ -62,6 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: home / f"{name}.py" for name in CASES}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name: str, files: dict[str, Path]) -> None:
     """Alone, and on a GPU compiled by torch.compile, with torch in float64 for an oracle."""

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "specs").glob("*.toml"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_emitted_files(path: Path) -> None:
     files = generate(read_spec(path.name, path.read_text(encoding="utf-8")))

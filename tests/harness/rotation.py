@@ -1,8 +1,12 @@
-"""Which of the emitted tests of many operators run where time is short: each on a third of the operators that have it.
+"""What runs where time is short: a part of each long table of cases, another one at each turn.
 
-Operators of one family inherit the same tests, and share the kernels' templates, so that a test that fails for one
-fails for most. Which third it is differs from test to test: every operator runs a third of its tests, every test runs
-on a third of the operators, and on one at least.
+An emitted test runs on a third of the operators that have it. Operators of one family inherit the same tests, and share
+the kernels' templates, so that a test that fails for one fails for most. Which third it is differs from test to test:
+every operator runs a third of its tests, every test runs on a third of the operators, and on one at least.
+
+A test of tests/values runs on a third of its cases, and any test that is marked `sampled(n)` on every nth. Of those that
+are marked so and have no cases, every nth runs. `--long` runs all, and so does a file by itself; `--turn N` runs other
+ones.
 """
 
 from __future__ import annotations
@@ -24,14 +28,19 @@ class Emitted(NamedTuple):
     op: str
 
 
-def chosen(tests: Iterable[Emitted]) -> frozenset[Emitted]:
-    """The tests to run, the same whatever their order."""
+def chosen(tests: Iterable[Emitted], turn: int = 0) -> frozenset[Emitted]:
+    """The emitted tests to run, the same whatever their order."""
     ops = defaultdict[tuple[str, str, int], list[str]](list)
     for harness, test, case, op in tests:
         ops[harness, test, case].append(op)
-    return frozenset(Emitted(*key, op) for key, found in ops.items() for op in _third(sorted(found), key))
+    return frozenset(Emitted(*key, op) for key, found in ops.items() for op in _part(sorted(found), key, SHARE, turn))
 
 
-def _third(ops: Sequence[str], key: tuple[str, str, int]) -> Sequence[str]:
-    """Every third operator, from one of the first three on that follows from the test."""
-    return ops[zlib.crc32(repr(key).encode()) % min(SHARE, len(ops)) :: SHARE]
+def sampled(test: str, cases: Iterable[str], share: int, turn: int = 0) -> frozenset[str]:
+    """Every case of so many, shuffled, so that no step through a table of products meets one value alone."""
+    return frozenset(_part(sorted(cases, key=lambda case: zlib.crc32(case.encode())), test, share, turn))
+
+
+def _part(cases: Sequence[str], key: object, share: int, turn: int) -> Sequence[str]:
+    """Every case of so many, from one of the first on that follows from the test and the turn."""
+    return cases[(zlib.crc32(repr(key).encode()) + turn) % min(share, len(cases)) :: share]

@@ -211,6 +211,7 @@ def test_stream_k(long_parts: int, short_parts: int, batch: tuple[int, ...], cho
         check(*map(transposed, make(batch)))
 
 
+@pytest.mark.sampled(2)
 @needs_tma
 @pytest.mark.parametrize("batch", [(), (2,), "left", "right"], ids=str)
 @pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])

@@ -138,6 +138,7 @@ def test_what_is_compared_with_its_largest_is_read_as_it_was() -> None:
     assert any("s" in {tensor.name for tensor in step.op.inputs} for step in backward.plan.steps)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_no_matmul_is_computed_again(name: str) -> None:
     """But for scores of attention, which are too many to be kept. Nor is a result kept in two dtypes."""

@@ -172,6 +172,7 @@ def evaluate(expression: str, values: dict[str, Any]) -> Any:
     return eval(expression, language(values))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("case", KINDS["float"], ids=lambda case: case.label)
 def test_floats(kernels: ModuleType, case: Case, dtype: torch.dtype) -> None:

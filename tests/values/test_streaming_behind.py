@@ -5,7 +5,6 @@ backward.
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -41,21 +40,12 @@ def each(steps: Iterable[Step]) -> list[Step]:
     return [one for step in steps for one in (step.family.steps(step.program) or (step,))]
 
 
-@pytest.mark.parametrize(("name", "left_out"), [*zip(CASES, itertools.cycle((False, True, True)), strict=False)])
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", CASES)
 def test_values_of_no_stored_scores(
-    name: str,
-    left_out: bool,
-    tmp_path: Path,
-    small: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    name: str, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What follows is differentiated first, in steps of other families, and then what streams is.
-
-    Every third; the others, which take seconds to plan, with --long.
-    """
-    if left_out and not request.config.getoption("--long"):
-        pytest.skip("needs --long")
+    """What follows is differentiated first, in steps of other families, and then what streams is."""
     plans = []
 
     def planned(spec: Spec, forward: Step) -> Backward | None:
