@@ -4,9 +4,9 @@ An emitted test runs on a third of the operators that have it. Operators of one 
 the kernels' templates, so that a test that fails for one fails for most. Which third it is differs from test to test:
 every operator runs a third of its tests, every test runs on a third of the operators, and on one at least.
 
-A test of tests/values runs on a third of its cases, and any test that is marked `sampled(n)` on every nth. Of those that
-are marked so and have no cases, every nth runs. `--long` runs all, and so does a file by itself; `--turn N` runs other
-ones.
+A test of tests/values runs on a third of its cases, and any test that is marked `sampled(n)` on every nth. Of those
+that are marked so and have no cases, every nth runs. `--long` runs all, and so does a file by itself; `--turn N` runs
+other ones.
 """
 
 from __future__ import annotations
