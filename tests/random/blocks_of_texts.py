@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tests.random.drawn_texts import ROOM, Block, Text, Value, listed
+from tests.random.drawn_texts import PARAMS, ROOM, Block, Text, Value, listed, words
 
 UNARY = (
     "tanh({})",
@@ -100,10 +100,9 @@ def mixture(text: Text) -> Value:
     n, k, f = text.axis(), "", ""
     k = text.axis(n)
     f = text.axis(n, k)
-    experts = text.axis(n, k, f)
+    experts = text.axis(n, k, f, longest=4)
     if len({n, k, f, experts}) < 4:
         return product(text)
-    text.lengths[experts] = min(text.lengths[experts], 4)
     x = text.input([n, k] if text.maybe(0.8) else [n, k, experts])
     w = text.input([k, experts, f])
     gate = text.input(text.random.choice(([n, experts], [n, experts], [experts], [n, experts, f])))
@@ -170,10 +169,9 @@ def convolution(text: Text) -> Value:
     x = text.value()
     if not x.axes:
         return x
-    axis, taps = text.random.choice(x.axes), text.axis(*x.axes)
+    axis, taps = text.random.choice(x.axes), text.axis(*x.axes, longest=4)
     if taps in x.axes:
         return x
-    text.lengths[taps] = min(text.lengths[taps], 4)
     text.fixed.add(taps)
     channels = text.some(text.without(x.axes, axis), 0)
     w = text.input(
@@ -189,12 +187,29 @@ def chosen(text: Text) -> Value:
     """One of two by a flag."""
     x = text.value()
     other = text.input(text.some(x.axes, 0), optional=True)
-    text.flag = True
-    return text.line(f"{x.name} * {other.name} if on else {x.name} + 1", x.axes)
+    return text.line(f"{x.name} * {other.name} if {text.param('on')} else {x.name} + 1", x.axes)
+
+
+def scaled(text: Text) -> Value:
+    """By a param, whose name may be one that generated code has uses for."""
+    x = text.value()
+    name = text.param(text.random.choice([*PARAMS][1:]))
+    if name in words(" ".join((*text.inputs, *text.optional, *text.lines))):
+        return x
+    form = text.random.choice(("{0} * {1}", "maximum({0}, {1})", "where({0} > {1}, {0}, {1} - 1.0)"))
+    return text.line(form.format(x.name, name), x.axes)
+
+
+def masked(text: Text) -> Value:
+    """Where a condition holds."""
+    x = text.value()
+    mask = text.input(text.some(x.axes, 0), "bool")
+    form = text.random.choice(("where({1}, {0}, 0.0)", "where({1}, {0} * 2, {0})", "{0} * cast({1}, float64)"))
+    return text.line(form.format(x.name, mask.name), x.axes)
 
 
 BLOCKS: tuple[Block, ...] = (
     mapped, met, met, joined, joined, reduced, reduced, unlike, unlike, normed, positioned, product, mixture, attention,
-    gather, gather, scan, convolution, chosen,
+    gather, gather, scan, convolution, chosen, scaled, masked,
 )  # fmt: skip
 STARTS: tuple[Block, ...] = (*BLOCKS, mixture, mixture, attention, gather)

@@ -18,8 +18,10 @@ ROOM = 6000  # elements over all axes of a line
 # Words that generated code has uses for.
 NAMES = (
     "self x out key compute grad rows mask lse launch torch tl kernels n_rows configs saves replay y_sum delta p scale"
-    " batch w tile cols acc dx gate"
+    " batch w tile cols acc dx gate x_ptr stride_x_n z_mean_rows grid n_cols sizes start x_row y_max h_sum triton ctx"
+    " dy needs constants h_mean dh lse_raw splits by_name n_heads index op n_inner x_shape x_dtype dot"
 ).split()
+PARAMS = {"on": "true", "p": "0.75", "n_rows": "0.5", "scale": "0.5", "eps": "0.25", "x_ptr": "0.75", "self": "0.5"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Text:
         self.lines: dict[str, str] = {}
         self.values: list[Value] = []
         self.unused: set[str] = set()
-        self.flag = False
+        self.params: dict[str, str] = {}
         self.outside = self.random.random() < 0.15  # whether positions may be outside of their axes
         self.random.choice(starts)(self)
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
@@ -57,10 +59,10 @@ class Text:
     def maybe(self, part: float = 0.5) -> bool:
         return self.random.random() < part
 
-    def axis(self, *beside: str) -> str:
+    def axis(self, *beside: str, longest: int = ROOM) -> str:
         """A new axis, or one that is there but for those beside which it is to be, short enough for both."""
         known = [axis for axis in self.lengths if axis not in beside]
-        most = ROOM // math.prod(self.lengths[one] for one in beside)
+        most = min(longest, ROOM // math.prod(self.lengths[one] for one in beside))
         if known and self.maybe(0.25):
             fits = [axis for axis in known if self.lengths[axis] <= most]
             if fits:
@@ -89,7 +91,7 @@ class Text:
         return ", ".join(own)
 
     def fresh(self, names: Sequence[str]) -> str:
-        taken = {*self.inputs, *self.optional, *self.lines, "on"}
+        taken = {*self.inputs, *self.optional, *self.lines, *PARAMS}
         own = self.random.choice(names)
         return next(one for n in range(99) if (one := f"{own}{n or ''}") not in taken)
 
@@ -109,8 +111,12 @@ class Text:
         self.positions[value.name] = of
         return value.name
 
+    def param(self, name: str) -> str:
+        self.params[name] = PARAMS[name]
+        return name
+
     def line(self, text: str, axes: Iterable[str]) -> Value:
-        name = self.fresh(("h", "y", "z", "o", "s"))
+        name = self.fresh(NAMES if self.maybe(0.15) else ("h", "y", "z", "o", "s"))
         self.lines[name] = text
         value = Value(name, tuple(dict.fromkeys(axes)))
         self.values.append(value)
@@ -136,12 +142,26 @@ class Text:
 
     # What is drawn
 
+    def read(self) -> None:
+        """Leave out the inputs that no line reads; what has a default has its axes from others."""
+        words_of_lines = set().union(*map(words, self.lines.values()))
+        for own in (self.inputs, self.optional, self.positions):
+            for name in own.keys() - words_of_lines:
+                del own[name]
+        known = self.fixed.union(*map(words, self.inputs.values()))
+        for name, text in [*self.optional.items()]:
+            if not words(text.partition("[")[2].partition("]")[0]) & self.lengths.keys() <= known:
+                self.inputs[name] = self.optional.pop(name).partition(" = ")[0]
+                known |= words(text)
+
     @cached_property
     def text(self) -> str:
+        self.read()
         entries = "\n".join(f'{name} = "{one}"' for name, one in {**self.inputs, **self.optional}.items())
-        params = "[params]\non = true\n" if self.flag else ""
+        params = "".join(f"{name} = {value}\n" for name, value in self.params.items())
         lines = "\n".join(f'{name} = "{line}"' for name, line in self.lines.items())
         results = "\n".join(f'{v.name} = "auto[{self.dims(self.ordered(v.axes), False)}]"' for v in self.outputs)
+        params = f"[params]\n{params}" if params else ""
         text = f"[inputs]\n{entries}\n{params}[compute]\n{lines}\n[outputs]\n{results}\n"
         smooth = differentiable(text, self.lengths, self.drawn)
         self.wrt = [n for n in smooth if self.maybe(0.8)] if self.maybe(0.6) else smooth

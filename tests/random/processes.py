@@ -36,7 +36,7 @@ class Outcome:
         return self.kind not in (RIGHT, REFUSED)
 
 
-Task = Callable[[int], Outcome]
+Task = Callable[[int], Iterator[Outcome]]  # The last is what came of a seed; those before, if it ends before that.
 
 
 @dataclass
@@ -44,11 +44,11 @@ class Worker:
     """A process that was forked off this one, with all that is imported here."""
 
     task: Task
-    texts: Callable[[int], str]
     folder: str
     left: int = SEEDS
     seed: int = -1
     since: float = 0.0
+    text: str = ""
     pipe: Connection = field(init=False)
     process: Any = field(init=False)
 
@@ -60,26 +60,27 @@ class Worker:
         theirs.close()
 
     def begin(self, seed: int) -> None:
-        self.seed, self.since, self.left = seed, time.monotonic(), self.left - 1
+        self.seed, self.since, self.left, self.text = seed, time.monotonic(), self.left - 1, ""
         self.pipe.send(seed)
 
-    def outcome(self) -> Outcome:
-        """What it sent, or how it ended."""
+    def outcome(self) -> Outcome | None:
+        """What came of the seed, or how the process ended; None as long as neither is so."""
         try:
-            found: Outcome = self.pipe.recv()
+            found, is_last = self.pipe.recv()
         except EOFError:
             self.process.join()
-            found = Outcome(f"CRASH {self.process.exitcode}", self.stack(), self.texts(self.seed))
-        if found.is_wrong or not self.left:
+            found, is_last = Outcome(f"CRASH {self.process.exitcode}", self.stack(), self.text), True
+        self.text = found.text
+        if is_last and (found.is_wrong or not self.left):
             self.end()
-        return found
+        return found if is_last else None
 
     def stopped(self) -> Outcome:
         """It takes too long."""
         os.kill(self.process.pid, signal.SIGUSR1)
         time.sleep(0.5)
         self.end()
-        return Outcome("HANG", f"after {time.monotonic() - self.since:.0f} s, {self.stack()}", self.texts(self.seed))
+        return Outcome("HANG", f"after {time.monotonic() - self.since:.0f} s, {self.stack()}", self.text)
 
     def end(self) -> None:
         self.left = 0
@@ -101,13 +102,13 @@ def serve(task: Task, pipe: Connection, stacks: Path) -> None:
         first = os.getppid()
         while os.getppid() == first:
             if pipe.poll(2):
-                pipe.send(task(pipe.recv()))
+                for one in task(pipe.recv()):
+                    pipe.send((one, False))
+                pipe.send((one, True))
     os._exit(0)  # What is to be tidied up at exit is the first process's.
 
 
-def outcomes(
-    task: Task, texts: Callable[[int], str], seeds: range, jobs: int, limit: float, until: float
-) -> Iterator[tuple[int, Outcome]]:
+def outcomes(task: Task, seeds: range, jobs: int, limit: float, until: float) -> Iterator[tuple[int, Outcome]]:
     """The outcomes of seeds as they come, of as many as begin until some time."""
     coming = iter(seeds)
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +123,7 @@ def outcomes(
                         break
                     free = next((one for one in workers if one.seed < 0), None)
                     if free is None:
-                        workers.append(free := Worker(task, texts, folder))
+                        workers.append(free := Worker(task, folder))
                     free.begin(seed)
                 busy = [one for one in workers if one.seed >= 0]
                 if not busy:
@@ -130,8 +131,9 @@ def outcomes(
                 ready = wait([one.pipe for one in busy], timeout=1)
                 for one in busy:
                     late = time.monotonic() - one.since > limit
-                    if one.pipe in ready or late:
-                        yield one.seed, one.outcome() if one.pipe in ready else one.stopped()
+                    found = one.outcome() if one.pipe in ready else one.stopped() if late else None
+                    if found is not None:
+                        yield one.seed, found
                         one.seed = -1
                 workers = [one for one in workers if one.left]
         finally:
@@ -149,13 +151,13 @@ def arguments(about: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main(task: Task, texts: Callable[[int], str], given: argparse.Namespace) -> int:
+def main(task: Task, given: argparse.Namespace) -> int:
     """Prints a line for each seed that is not right, and how many were right, refused and wrong; returns the last."""
     start = time.monotonic()
     kinds = Counter[str]()
     seeds = range(given.first, given.first + given.count)
     wrong = 0
-    for done, (seed, one) in enumerate(outcomes(task, texts, seeds, given.jobs, given.limit, start + given.seconds), 1):
+    for done, (seed, one) in enumerate(outcomes(task, seeds, given.jobs, given.limit, start + given.seconds), 1):
         kinds[one.kind] += 1
         wrong += one.is_wrong
         if one.kind != RIGHT:

@@ -2,7 +2,8 @@
 
 `python -m tests.random.texts FIRST COUNT --jobs 32 --seconds 500` builds them and compares their results and gradients
 with what the text itself evaluates to in float64: of drawn lengths, with an empty axis, and without inputs that have a
-default. Memory that no kernel writes is NaN, and none is accessed outside of tensors.
+default. Memory that no kernel writes is NaN. They run in the interpreter if there is no GPU, or TRITON_INTERPRET is 1. There,
+none is accessed outside of tensors, either.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import tempfile
 import traceback
 import types
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # Processes are forked before any of them uses a GPU.
 
 import torch
 
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+
 from templates.testing.bounds import check_bounds
+from tests.harness.importing import with_runtime
 from tests.harness.written import Written
 from tests.random import processes
 from tests.random.blocks_of_texts import BLOCKS, STARTS
@@ -35,10 +41,10 @@ def drawn(seed: int) -> Text:
 
 def check(text: Text, written: Written) -> None:
     """Raises AssertionError for wrong results and gradients, and whatever calls raise."""
-    params = {"on": True} if text.flag else {}
+    params = {"on": True} if "on" in text.params else {}
     written.compare(text.lengths, text.drawn(written), params, finite=text.outside)
     if text.optional:
-        params = {"on": False} if text.flag else {}
+        params = {"on": False} if params else {}
         missing = {name: None for name in text.optional if text.maybe(0.8)}
         written.compare(text.lengths, text.drawn(written, 1) | missing, params, finite=text.outside)
     free = [axis for axis in text.lengths if axis not in text.fixed]
@@ -47,28 +53,28 @@ def check(text: Text, written: Written) -> None:
         tensors = text.drawn(written, 2)
         # Over nothing, a largest has no value; what torch makes of it otherwise is what is wanted.
         if written.has_results(text.lengths, tensors, params):
-            written.compare(text.lengths, tensors, params)
+            written.compare(text.lengths, tensors, params, finite=bool(text.positions))
 
 
-def outcome(seed: int) -> Outcome:
+def outcomes(seed: int) -> Iterator[Outcome]:
     """What comes of a seed: right, or what goes wrong in drawing, building or calling, or with which values."""
     kind, spec, lengths = "DRAW", "", dict[str, int]()
     with tempfile.TemporaryDirectory() as folder:
         try:
             text = drawn(seed)
             spec, lengths = text.text, text.lengths
+            yield Outcome(RIGHT, text=spec)
             kind = "BUILD"
             written = Written(spec, Path(folder))
             kind = "CALL"
             check(text, written)
         except Mistakes as mistakes:
-            return Outcome(REFUSED, str(mistakes), spec)
+            yield Outcome(REFUSED, str(mistakes), spec)
         except (Exception, AssertionError) as error:
             if isinstance(error, AssertionError) and kind == "CALL":
                 kind = "WRONG"
             where = "".join(traceback.format_tb(error.__traceback__)[-1:]).strip()
-            return Outcome(kind, f"{type(error).__name__}: {error} at {lengths}, {where}", spec)
-    return Outcome(RIGHT)
+            yield Outcome(kind, f"{type(error).__name__}: {error} at {lengths}, {where}", spec)
 
 
 def main() -> int:
@@ -76,11 +82,13 @@ def main() -> int:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     check_bounds(types.SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
-    outcome(0)  # What is imported and cached at first is there for all.
-    return processes.main(outcome, lambda seed: drawn(seed).text, given)
+    with tempfile.TemporaryDirectory() as folder:
+        with_runtime(Path(folder), {})  # Which is written once, for all processes.
+    return processes.main(outcomes, given)
 
 
 if __name__ == "__main__":
-    from tests.harness import fast_interpreter  # noqa: F401
+    if os.environ["TRITON_INTERPRET"] == "1":
+        from tests.harness import fast_interpreter  # noqa: F401
 
     sys.exit(main() > 0)
