@@ -2,8 +2,8 @@
 
 `python -m tests.random.texts FIRST COUNT --jobs 32 --seconds 500` builds them and compares their results and gradients
 with what the text itself evaluates to in float64: of drawn lengths, with an empty axis, and without inputs that have a
-default. Memory that no kernel writes is NaN. They run in the interpreter if there is no GPU, or TRITON_INTERPRET is 1. There,
-none is accessed outside of tensors, either.
+default. Memory that no kernel writes is NaN. They run in the interpreter if there is no GPU, or TRITON_INTERPRET is 1;
+there, none is accessed outside of tensors, either.
 """
 
 from __future__ import annotations
