@@ -106,7 +106,7 @@ def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
     parts = aligned_empty(like, n_batch * n_parts, n_rows, n_cols)
     if tensor.numel() > 0:
         _launch("split", split_kernel, tensor, parts, _in_tiles, N_PARTS=n_parts)
-    return parts
+    return marked(parts, tensor, functools.partial(split, n_parts=n_parts))
 
 
 def marked(

@@ -1,19 +1,10 @@
 """The plain matmul of two matrices, without prologue or epilogue, which gradients of matmuls use."""
 
 import math
-from typing import Any
 
 import torch
 
-from . import (
-    contraction,
-    dtypes,
-    launch,
-    matmul_heuristics,
-    split_kernels,
-    tensors,
-    tma,
-)
+from . import contraction, dtypes, launch, matmul_heuristics
 from . import gemm_kernels as kernels
 from .matmul_heuristics import tile
 
@@ -63,7 +54,6 @@ SPLIT = matmul_heuristics.Strided(
     ),
     double=STRIDED.double,
 )
-SPLIT_TMA = matmul_heuristics.Tma(*TMA.configs[:2])
 
 
 def gemm(
@@ -99,8 +89,8 @@ def gemm(
         raise ValueError(
             f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
         )
-    if sums_batch and replay is None and not _sums(left, right, precision):
-        return gemm(_in_a_row(left), _in_a_row(right), precision, search=search)
+    if sums_batch and replay is None and not _sums(left, right):
+        return gemm(in_a_row(left), in_a_row(right), precision, search=search)
     n_summed = batch.pop() if sums_batch else None
     shape = (*batch, n_rows, n_cols)
     result = torch.empty(shape, dtype=left.dtype, device=left.device)
@@ -110,13 +100,9 @@ def gemm(
     if replay is not None:
         replay(by_name)
         return result
-    lengths = n_rows, n_cols, n_inner
-    if splits(left, lengths, math.prod(batch), precision):
-        _split(key, by_name, lengths, batch, precision)
-        return result
     flags = dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2
     operands = contraction.Operands(
-        lengths=lengths,
+        lengths=(n_rows, n_cols, n_inner),
         left=(left,),
         right=(right,),
         results=(result,),
@@ -140,70 +126,18 @@ def _kernels(precision: str) -> contraction.Kernels:
     )
 
 
-def _sums(left: torch.Tensor, right: torch.Tensor, precision: str) -> bool:
-    """Whether kernels sum over a batch in place: if they read it in vectors and in blocks that are nearly full, and it
-    is not split beforehand.
-    """
+def _sums(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether kernels sum over a batch in place: if they read it in vectors and in blocks that are nearly full."""
     n_batch, _, n_inner = left.shape
     return (
         n_batch > 1
         and n_inner % VECTOR == 0
         and matmul_heuristics.fills(n_inner, contraction.SHORTEST)
         and contraction.all_readable((left, right), VECTOR * left.itemsize)
-        and not dtypes.n_parts(left.dtype, precision)
     )
 
 
-def _in_a_row(matrices: torch.Tensor) -> torch.Tensor:
+def in_a_row(matrices: torch.Tensor) -> torch.Tensor:
     """[batch, rows, inner] as [rows, batch * inner]."""
     n_batch, n_rows, n_inner = matrices.shape
     return matrices.transpose(0, 1).reshape(n_rows, n_batch * n_inner)
-
-
-def splits(
-    left: torch.Tensor, lengths: tuple[int, int, int], n_batch: int, precision: str
-) -> bool:
-    """Whether float32 matrices of so many rows, columns and inner elements are split before they are multiplied: if the
-    result has tiles for half of the SMs.
-    """
-    n_rows, n_cols, _ = lengths
-    return (
-        dtypes.n_parts(left.dtype, precision) > 0
-        and n_batch * n_rows * n_cols >= 2**21
-        and matmul_heuristics.use_tma(
-            left.device, torch.bfloat16, *lengths, n_batch, False
-        )
-    )
-
-
-def _split(
-    key: launch.Key | None,
-    by_name: dict[str, Any],
-    lengths: tuple[int, int, int],
-    batch: list[int],
-    precision: str,
-) -> None:
-    """Launch the kernel that multiplies the parts of matrices."""
-    left, right, result = by_name.values()
-    n_rows, n_cols, _ = lengths
-    n_parts = dtypes.n_parts(left.dtype, precision)
-    n_batch = math.prod(batch)
-    config = SPLIT_TMA.choose(n_batch * n_rows, n_cols, 0, left.device)
-    block_m, block_n, block_k = matmul_heuristics.blocks_of(config)
-    half = block_n // 2
-    left_desc, left_last = tma.split_descriptor(left, block_m, block_k, n_parts)
-    right_desc, right_last = tma.split_descriptor(right, half, block_k, n_parts)
-    result_desc = tma.result_descriptor(result, result.shape, block_m, half)
-    tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
-    flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
-    programs = matmul_heuristics.persistent_programs(left.device)
-    args = left_desc, right_desc, result_desc, result, *lengths, tiles, *flags
-    options = {
-        "N_PARTS": n_parts,
-        "ACC": dtypes.accumulator_dtype(left.dtype),
-        "INDEX": tensors.index_dtype(result),
-        **contraction.options_of(config, block_k, config.num_stages),
-    }
-    grid = (min(tiles, programs),)
-    stage = launch.Stage(split_kernels.gemm_split_kernel, grid, args, options)
-    launch.run_stages(key, by_name, [stage])

@@ -1,6 +1,5 @@
 """TMA descriptors of matrices, or of aligned copies where TMA does not support their strides."""
 
-import functools
 import math
 
 import torch
@@ -43,22 +42,12 @@ def descriptor(
     its rows are not aligned to 128 bytes and the other matrix has so many rows that it is read often.
     """
     apart = 128 if n_others >= 4096 else 16
-    tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
+    tensor, shape, inner_last = as_it_lies(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
     return describe(tensor, blocks, apart), inner_last
 
 
-def split_descriptor(
-    tensor: torch.Tensor, block: int, block_inner: int, n_parts: int
-) -> tuple[TensorDescriptor, bool]:
-    """A descriptor of the bfloat16 parts of float32 matrices, and whether the inner axis is last."""
-    tensor, shape, inner_last = _as_it_lies(tensor, block, block_inner)
-    split = functools.partial(copies.split, n_parts=n_parts)
-    parts = copies.marked(split(tensor), tensor, split)
-    return TensorDescriptor.from_tensor(parts, [1, *shape]), inner_last
-
-
-def _as_it_lies(
+def as_it_lies(
     tensor: torch.Tensor, block: int, block_inner: int
 ) -> tuple[torch.Tensor, list[int], bool]:
     """A matrix with its contiguous axis last, the shape of its blocks, and whether that axis is the inner one."""

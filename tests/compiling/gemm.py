@@ -23,14 +23,15 @@ COPIES = re.compile(r"cp\.async\.\w+\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)
 def main(target: str) -> None:
     launches = Launches()
     launches.driver.target = target
-    gemm = runtime_module("gemm")
+    split = runtime_module("split_gemm")
+    gemm = split.gemm
     has_tma = target in ("sm_90", "sm_100")
     # Tensor cores multiply tf32 from the second on, and bfloat16 from the third.
     for precision, kind in (("ieee", "tf32"), ("tf32", "tf32"), ("bf16x6", "bf16"), ("bf16x3", "bf16")):
         for dtype in (torch.float16, torch.float32, torch.float64):
             if precision == "ieee" or dtype == torch.float32:
                 for ndim in (2, 3):
-                    call(gemm, dtype, ndim, precision, has_tma)
+                    call(gemm, split, dtype, ndim, precision, has_tma)
         found = any(MULTIPLY[kind].search(one.asm.get("ptx", "")) for one in launches.compiled.values())
         print(f"{precision} multiplies {'' if found else 'no '}{kind}")
     known = set(launches.compiled)
@@ -39,16 +40,15 @@ def main(target: str) -> None:
     made = [launches.compiled[key].asm.get("ptx", "") for key in set(launches.compiled) - known]
     print("a batch is summed by copies of", *sorted(set(COPIES.findall("".join(made)))), "bytes")
     index_dtype, gemm.contraction.tensors.index_dtype = gemm.contraction.tensors.index_dtype, lambda *_: tl.int64
-    call(gemm, torch.float16, 3, "ieee", has_tma)
+    call(gemm, split, torch.float16, 3, "ieee", has_tma)
     gemm.contraction.tensors.index_dtype = index_dtype
     # Blocks of each configuration have to fit into shared memory.
     gemm.matmul_heuristics.choose_split_k = lambda *_: 1
-    for config in gemm.SPLIT_TMA.configs if has_tma else ():
-        gemm.splits = lambda *_: True
-        gemm.SPLIT_TMA.choose = lambda *_, config=config: config
-        gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), "bf16x6")
+    for config in split.TMA.configs if has_tma else ():
+        split.splits = lambda *_: True
+        split.TMA.choose = lambda *_, config=config: config
+        split.multiply(torch.empty(256, 128), torch.empty(256, 128), "bf16x6")
     for config in gemm.SPLIT.single:
-        gemm.splits = lambda *_: False
         gemm.SPLIT.choose = lambda *_, config=config: config
         for precision in ("tf32x3", "bf16x3", "bf16x6") if target.startswith("sm_") else ("bf16x3", "bf16x6"):
             gemm.gemm(torch.empty(256, 128), torch.empty(256, 128), precision)
@@ -70,7 +70,7 @@ def main(target: str) -> None:
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
-def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool) -> None:
+def call(gemm: Any, split: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool) -> None:
     """Launch each of the kernels."""
     left, right = (torch.empty([2, rows, 128][-ndim:], dtype=dtype) for rows in (192, 256))
     heuristics = gemm.matmul_heuristics
@@ -85,10 +85,9 @@ def call(gemm: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool
     if ndim == 3 and precision == "ieee":
         gemm.gemm(left, right, precision, sums_batch=True)
     if has_tma and precision in ("bf16x3", "bf16x6"):
-        heuristics.use_tma, splits, gemm.splits = lambda *_: True, gemm.splits, lambda *_: True
+        heuristics.use_tma = lambda *_: True
         for one, other in ((left, right), (left.mT.contiguous().mT, right), (left, right[..., ::2, :])):
-            gemm.gemm(one, other, precision)
-        gemm.splits = splits
+            split.multiply(one, other, precision)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import triton
 
-from tests.cases.gemm import GEMM
+from tests.cases.gemm import GEMM, SPLIT
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def choose(config: triton.Config | None = None, **answers: Any) -> None:
         for rule, answer in answers.items():
             monkeypatch.setattr(GEMM.matmul_heuristics, rule, answer if callable(answer) else lambda *_, it=answer: it)
-        for table in ("TMA", "SPLIT_TMA", "STRIDED", "SPLIT") if config else ():
-            monkeypatch.setattr(getattr(GEMM, table), "choose", lambda *_: config)
+        for table in (GEMM.TMA, GEMM.STRIDED, GEMM.SPLIT, SPLIT.TMA) if config else ():
+            monkeypatch.setattr(table, "choose", lambda *_: config)
 
     return choose

@@ -27,8 +27,8 @@ from tests.harness.replaying import replay_interpreted
 def test_what_is_copied_of_a_summed_batch(choose: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     choose(SMALL, use_tma=False)
     copied = []
-    whole = GEMM._in_a_row
-    monkeypatch.setattr(GEMM, "_in_a_row", lambda batch: copied.append(batch.shape[-1]) or whole(batch))
+    whole = GEMM.in_a_row
+    monkeypatch.setattr(GEMM, "in_a_row", lambda batch: copied.append(batch.shape[-1]) or whole(batch))
     for inner in (144, 136, 145, 48):  # Triton reads rows of 136 an element at a time; blocks of 48 are not full.
         check(*make((3,), (24, 72, inner)), sums_batch=True)
     check(*make((3,), (24, 72, 144), torch.float32), "bf16x6", sums_batch=True)

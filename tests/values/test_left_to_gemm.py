@@ -152,7 +152,7 @@ def test_what_is_split_beforehand(
 ) -> None:
     """Operators that are a matmul and nothing else, in a precision of bfloat16s, forward and backward."""
     spec = read_spec("product.toml", SPEC.format(**PLAIN | {"op": 'precision = "bf16x6"'} | differs))
-    assert ("if replay is None and gemm.splits(" in generate(spec)["op.py"]) == splits
+    assert ("if replay is None and split_gemm.splits(" in generate(spec)["op.py"]) == splits
     if not splits:
         return
     module = built(spec, tmp_path)
@@ -163,9 +163,9 @@ def test_what_is_split_beforehand(
         "run_named",
         lambda kernel, *a, **k: launched.append(kernel) or run(kernel, *a, **k),
     )
-    monkeypatch.setattr(runtime_of(module, "gemm"), "splits", lambda *_: True)
+    monkeypatch.setattr(runtime_of(module, "split_gemm"), "splits", lambda *_: True)
     small = triton.Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP": 2}, num_stages=2)
-    monkeypatch.setattr(runtime_of(module, "gemm").SPLIT_TMA, "choose", lambda *_: small)
+    monkeypatch.setattr(runtime_of(module, "split_gemm").TMA, "choose", lambda *_: small)
     random = torch.Generator().manual_seed(0)
     a, b = ((torch.rand(shape, generator=random) - 0.5).to(DEVICE) for shape in ((21, 45), (45, 69)))
     c = module.product(a.requires_grad_(), b.requires_grad_())

@@ -248,7 +248,8 @@ class Products(Common):
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
         flags = {"sums_batch=True": self.summed, "search=search.fastest": self.search}
         named = [text for text, is_set in flags.items() if is_set]
-        by_gemm = "gemm.gemm", *self.sides_of_call(), *filter(None, [self.precision]), *named
+        multiply = "split_gemm.multiply" if self.splits_parts else "gemm.gemm"
+        by_gemm = multiply, *self.sides_of_call(), *filter(None, [self.precision]), *named
         function, *passed = self.by_forward or by_gemm
         return {
             "call": f"{function}({', '.join(passed)})",
@@ -277,14 +278,18 @@ class Products(Common):
         """Whether the strided kernel may load the padding of copies."""
         return is_one_matmul(self.program)
 
+    @property
+    def splits_parts(self) -> bool:
+        """Whether large matrices may be split into bfloat16s beforehand."""
+        return self.op.precision in SPLIT_PRECISIONS and "float32" in self.operands.dtypes
+
     def splits(self) -> dict[str, str] | None:
-        """The call of gemm in place of a launch, and when: for large matrices of float32 that it splits beforehand."""
-        is_split = self.op.precision in SPLIT_PRECISIONS and "float32" in self.operands.dtypes
-        if not is_split or not self.knows or not is_one_matmul(self.program):
+        """The call in place of a launch, and when: for large matrices that are split beforehand."""
+        if not self.splits_parts or not self.knows or not is_one_matmul(self.program):
             return None
         n_batch = COUNTS["batch"] if self.contraction.batch else "1"
         passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
-        return self.call() | {"when": f"replay is None and gemm.splits({passed})"}
+        return self.call() | {"when": f"replay is None and split_gemm.splits({passed})"}
 
     def summing(self) -> Summing:
         plan = self.plan
