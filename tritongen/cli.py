@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 
 from . import __version__
+from .cli_import import import_
 from .cli_language import LANGUAGE
 from .spec.lengths import LENGTH
 
@@ -273,7 +274,7 @@ def doctor() -> int:
     return CLEAN if enough else MISSING
 
 
-for _command in LANGUAGE:
+for _command in (import_, *LANGUAGE):
     cli.add_command(_command)
 
 

@@ -1,7 +1,8 @@
 """Every diagnostic code, and what `tritongen explain` says of it.
 
 1xx structure of a spec, 2xx names and syntax of expressions, 3xx axes, 4xx dtypes, 5xx schedule,
-6xx math that no family can plan, 7xx the generated tree, 8xx settings and paths, 9xx (warnings) costs.
+6xx math that no family can plan, 7xx the generated tree, 8xx settings and paths, 9xx (warnings) costs,
+0xx `tritongen import`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from .code import Code, row
 from .cost_codes import COSTS
 from .family_codes import FAMILIES
+from .import_codes import IMPORTS
 from .math_codes import AXES, DTYPES, NAMES
 from .structure_codes import STRUCTURE
 
@@ -223,10 +225,11 @@ _SETTINGS = (
     ),
 )
 
-_TABLES = (STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS, COSTS)
+_TABLES = (IMPORTS, STRUCTURE, NAMES, AXES, DTYPES, _SCHEDULE, FAMILIES, _TREE, _SETTINGS, COSTS)
 CODES: dict[str, Code] = {one.code: one for table in _TABLES for one in table}
 # By the first digit of the codes.
 TOPICS = {
+    "0": "import",
     "1": "structure",
     "2": "names",
     "3": "axes",

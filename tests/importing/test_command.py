@@ -1,0 +1,84 @@
+"""The command `tritongen import`: what it writes, and when it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tritongen.cli import run
+
+SOURCE = '''
+import torch
+
+
+def scaled_norm(x, weight, eps: float = 1e-6):
+    """RMS normalisation over the last axis."""
+    rstd = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    return x * rstd * weight
+'''
+SPEC = """# tritongen import model.py:scaled_norm --example "x=bf16[2,4,16] weight=bf16[16]"
+[op]
+name = "scaled_norm"
+summary = "RMS normalisation over the last axis."
+
+[inputs]
+x = "float[..., N]"
+weight = "float[N]"
+
+[params]
+eps = 1e-6
+
+[compute]
+rstd = "rsqrt(mean(x * x, N) + eps)"
+y = "x * rstd * weight"
+
+[outputs]
+y = "x"
+
+[grad]
+wrt = ["x", "weight"]
+"""
+EXAMPLE = ("--example", "x=bf16[2,4,16] weight=bf16[16]")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(SOURCE)
+
+
+def test_a_spec_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Path("specs/scaled_norm.toml")
+    assert run(["import", "model.py:scaled_norm", *EXAMPLE, "-o", str(out)]) == 0
+    assert out.read_text() == SPEC
+    assert capsys.readouterr().out == f"wrote {out}\n"
+    assert run(["import", "model.py:scaled_norm", *EXAMPLE, "-o", str(out)]) == 2
+    assert "--force overwrites it" in capsys.readouterr().err
+    assert run(["import", "model.py:scaled_norm", *EXAMPLE, "-o", str(out), "--force"]) == 0
+    assert run(["build"]) == 0
+
+
+def test_it_is_printed_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "model.py:scaled_norm", *EXAMPLE, "--check"]) == 0
+    found = capsys.readouterr()
+    assert found.out == SPEC
+    rows = [line.split()[:-4] for line in found.err.splitlines()[1:]]
+    assert ["odd", "lengths", "bfloat16"] in rows
+    assert "too large" not in found.err
+
+
+def test_axes_have_the_names_that_the_example_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "model.py:scaled_norm", "--example", "x=f32[2,4,C=16] weight=f32[16]", "--name", "norm"]) == 0
+    out = capsys.readouterr().out
+    assert 'name = "norm"' in out
+    assert 'x = "float[..., C=16]"' in out
+
+
+def test_an_operator_that_differs_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tritongen.importing import checking
+
+    monkeypatch.setattr(checking, "emitted", lambda result: lambda x, weight, eps=1e-6: x * weight)
+    assert run(["import", "model.py:scaled_norm", *EXAMPLE, "--check", "-o", "out.toml"]) == 1
+    assert "too large" in capsys.readouterr().err
+    assert not Path("out.toml").exists()

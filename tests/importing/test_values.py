@@ -1,0 +1,74 @@
+"""What is imported computes what the original does, forward and backward, in float64 and float32, at other lengths.
+
+The spec's math is printed in torch, which takes milliseconds; a few are built and interpreted too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tritongen.importing.checking import check
+from tritongen.importing.run import Result, imported
+from tritongen.lang.typecheck import typecheck
+from tritongen.spec.read import read_spec
+from tritongen.testing.oracle import own_lines, signature
+
+HERE = Path(__file__).parent
+CASES = [line.split(" | ") for line in (HERE / "cases.txt").read_text().splitlines() if line and line[0] != "#"]
+BUILT = ("LlamaRMSNorm", "attention", "loss", "apply_rotary_pos_emb")
+NAMES = [one[0].rpartition(":")[2] + (f"_{one[2].replace(' ', '_')}" if len(one) > 2 else "") for one in CASES]
+
+
+def brought(case: list[str]) -> Result:
+    target, example, *init = case
+    spelled = target.replace("functions.py", str(HERE / "functions.py"))
+    return imported(spelled, init[0].split() if init else [], example)
+
+
+def printed(result: Result) -> Callable[..., Any]:
+    """The spec's math, in torch."""
+    spec = read_spec(result.imported.name, result.imported.text)
+    op = typecheck(spec)
+    lines = "\n    ".join(own_lines(spec, op))
+    scope: dict[str, Any] = {"torch": torch, "math": math, "Any": Any}
+    exec(f"def function({signature(op)}):\n    {lines}\n", scope)
+    function: Callable[..., Any] = scope["function"]
+    return function
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_values(case: list[str]) -> None:
+    result = brought(case)
+    rows, is_right = check(result, printed)
+    assert is_right, "\n".join([result.imported.text, *rows])
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_built(name: str) -> None:
+    result = brought(next(one for one in CASES if one[0].endswith(f":{name}")))
+    rows, is_right = check(result)
+    assert is_right, "\n".join([result.imported.text, *rows])
+
+
+GOLDEN = [place for place, one in enumerate(CASES) if one[0].startswith("functions.py")]
+
+
+@pytest.mark.parametrize("place", GOLDEN, ids=[NAMES[place] for place in GOLDEN])
+def test_reads_as_a_person_wrote_it(place: int) -> None:
+    """TRITONGEN_UPDATE=1 writes the specs anew, to be read in the diff."""
+    text = brought(CASES[place]).imported.text.replace(f"{HERE}{os.sep}", "")
+    golden = HERE / "golden" / f"{NAMES[place]}.toml"
+    if "TRITONGEN_UPDATE" in os.environ:
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_no_golden_is_left_without_its_case() -> None:
+    assert {path.stem for path in (HERE / "golden").glob("*.toml")} == {NAMES[place] for place in GOLDEN}

@@ -1,0 +1,176 @@
+"""Axes of traced tensors: which dimensions are one axis, by how they are used, and which are groups of several.
+
+A dimension is a tuple of axes, the last of which varies fastest; () is a dimension of length 1, which broadcasts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .refusals import Refusal
+
+Dim = tuple[int, ...]
+Dims = tuple[Dim, ...]
+
+
+@dataclass(slots=True)
+class _Axis:
+    length: int  # in the trace
+    fixed: bool = False  # whether the math holds for this length alone
+    is_input: bool = False  # whether an input has it
+    parts: Dim = ()  # what it is the same as: one axis, or several in its place
+    wishes: list[tuple[int, str]] = field(default_factory=list)
+    formula: object = None  # its length, of lengths of inputs, where the trace knows it
+
+
+class Axes:
+    """Axes that are joined and split as operators use them."""
+
+    def __init__(self) -> None:
+        self._all: list[_Axis] = []
+        self.changes = 0  # how often axes were joined or split
+
+    def new(self, length: int, *, fixed: bool = False, is_input: bool = False, formula: object = None) -> Dim:
+        """A dimension of one new axis; () for length 1."""
+        if length == 1:
+            return ()
+        self._all.append(_Axis(length, fixed, is_input, formula=formula))
+        return (len(self._all) - 1,)
+
+    def one(self) -> Dim:
+        """A dimension of length 1 that is an axis of its own."""
+        self._all.append(_Axis(1, True, True, wishes=[(5, "U"), (5, "V")]))
+        return (len(self._all) - 1,)
+
+    def atoms(self, dim: Iterable[int]) -> Dim:
+        """The axes of a dimension as they are now: none of them is another one, or is split."""
+        found: list[int] = []
+        for axis in dim:
+            parts = self._all[axis].parts
+            found += self.atoms(parts) if parts else (axis,)
+        return tuple(found)
+
+    def all_atoms(self, dims: Iterable[Dim]) -> Dim:
+        return tuple(axis for dim in dims for axis in self.atoms(dim))
+
+    def length(self, dim: Iterable[int]) -> int:
+        return math.prod(self._all[axis].length for axis in dim)
+
+    def join(self, one: Dim, other: Dim) -> None:
+        """Makes two dimensions one, splitting axes where only one of them is a group."""
+        left, right = list(self.atoms(one)), list(self.atoms(other))
+        if self.length(left) != self.length(right):
+            message = f"lengths {self.length(left)} and {self.length(right)} do not fit"
+            raise Refusal(message, "dimensions are the same axis only where their lengths are")
+        while left and right:
+            a, b = left.pop(0), right.pop(0)
+            if a == b:
+                continue
+            first, second = self._all[a].length, self._all[b].length
+            if first == second:
+                self._merge(a, b)
+            elif max(first, second) % min(first, second):
+                raise Refusal("two groups of axes that do not fit", "give the dimensions the same groups")
+            elif first > second:
+                a, rest = self._split(a, second, False)
+                left[:0] = [rest]
+                self._merge(a, b)
+            else:
+                b, rest = self._split(b, first, False)
+                right[:0] = [rest]
+                self._merge(a, b)
+
+    def _merge(self, a: int, b: int) -> None:
+        self.changes += 1
+        one, other = self._all[a], self._all[b]
+        one.fixed |= other.fixed
+        one.is_input |= other.is_input
+        one.wishes += other.wishes
+        one.formula = one.formula if one.formula is not None else other.formula
+        other.parts = (a,)
+
+    def _split(self, axis: int, outer: int, fixed: bool, inner_fixed: bool = False) -> tuple[int, int]:
+        """An axis as a group of `outer` times the rest."""
+        self.changes += 1
+        whole = self._all[axis]
+        (first,) = self.new(outer, fixed=fixed or whole.fixed, is_input=whole.is_input)
+        (second,) = self.new(whole.length // outer, fixed=inner_fixed or whole.fixed, is_input=whole.is_input)
+        whole.parts = (first, second)
+        return first, second
+
+    def regroup(self, dims: Iterable[Dim], lengths: Sequence[tuple[int, bool]]) -> Dims:
+        """The same elements in dimensions of other lengths, each with whether it is a number of the program."""
+        left = list(self.all_atoms(dims))
+        result: list[Dim] = []
+        rests: set[int] = set()  # of axes that are split here, whose lengths the program states too
+        for length, fixed in lengths:
+            dim: list[int] = []
+            while self.length(dim) < length:
+                if not left:
+                    raise Refusal("a view that does not fit")
+                axis = left.pop(0)
+                wanted, has = length // self.length(dim), self._all[axis].length
+                if has > wanted:
+                    if has % wanted:
+                        raise Refusal("a view across dimensions", "only groups of whole axes have a name")
+                    axis, rest = self._split(axis, wanted, fixed)
+                    left[:0] = [rest]
+                    rests.add(rest)
+                elif fixed and has == wanted and not dim and axis in rests:
+                    self.fix((axis,))
+                dim.append(axis)
+            if self.length(dim) != length:
+                raise Refusal("a view across dimensions", "only groups of whole axes have a name")
+            result.append(tuple(dim))
+        if left:
+            raise Refusal("a view that does not fit")
+        return tuple(result)
+
+    def divide(self, dim: Dim, outer: int, *, outer_fixed: bool = False, inner_fixed: bool = False) -> tuple[Dim, Dim]:
+        """A dimension as an outer and an inner one, of which the outer has a length."""
+        taken: list[int] = []
+        left = list(self.atoms(dim))
+        while self.length(taken) < outer:
+            axis = left.pop(0)
+            wanted, has = outer // self.length(taken), self._all[axis].length
+            if has > wanted:
+                if has % wanted:
+                    raise Refusal("parts that are no whole groups")
+                axis, rest = self._split(axis, wanted, outer_fixed, inner_fixed)
+                left[:0] = [rest]
+            elif outer_fixed:
+                self.fix((axis,))
+            taken.append(axis)
+        if self.length(taken) != outer:
+            raise Refusal("parts that are no whole groups")
+        return tuple(taken), tuple(left)
+
+    def fix(self, dim: Iterable[int]) -> None:
+        """The math holds for these lengths alone."""
+        for axis in self.atoms(dim):
+            self._all[axis].fixed = True
+
+    def is_fixed(self, axis: int) -> bool:
+        return self._all[axis].fixed
+
+    def is_joined(self, dim: Dim) -> bool:
+        """Whether an input has one of the axes."""
+        return any(self._all[axis].is_input for axis in self.atoms(dim))
+
+    def is_input(self, axis: int) -> bool:
+        return self._all[axis].is_input
+
+    def formula(self, axis: int) -> object:
+        return self._all[axis].formula
+
+    def wish(self, dim: Iterable[int], names: str, rank: int = 1) -> None:
+        """Names that would suit a dimension, the best first; lower ranks count more."""
+        axes = self.atoms(dim)
+        if len(axes) == 1:
+            self._all[axes[0]].wishes += [(rank, name) for name in names.split()]
+
+    def wishes(self, axis: int) -> list[tuple[int, str]]:
+        """What an axis may be called, with the rank of who wishes it: the lowest counts most."""
+        return self._all[axis].wishes

@@ -1,0 +1,326 @@
+"""`--check`: the emitted operator beside the original, on drawn inputs, forward and backward."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..diagnostics.report import Mistakes
+from ..operator.compile import generate
+from ..project.runtime import RUNTIME_FOLDERS, runtime_files
+from ..spec.read import read_spec
+from .run import Result
+from .tracing import call
+
+if TYPE_CHECKING:
+    import torch
+
+Tensors = "Sequence[torch.Tensor]"
+_ODD = (5, 3, 7, 9, 11, 13, 17, 19)
+_BUDGET = 1 << 18  # of elements along all axes together, in Triton's interpreter
+_EXACT = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Lengths and params with which both are called."""
+
+    what: str
+    lengths: Mapping[int, int]
+    params: Mapping[str, float | int]
+    exact_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The largest distances from the original in float64, relative to its largest values."""
+
+    forward: float
+    backward: float
+
+
+def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = None) -> tuple[list[str], bool]:
+    """A table of errors, and whether all are small: of the operator, or of what `make` makes of the spec."""
+    try:
+        operator = (make or emitted)(result)
+    except Mistakes as mistakes:
+        return [f"error: {one.message}; {one.hint}" for one in mistakes.mistakes], False
+    rows = [f"{'':34}{'results':>10}{'original':>10}{'gradients':>11}{'original':>10}"]
+    is_right = True
+    for case in _cases(result):
+        try:
+            found = list(_compared(result, operator, case))
+        except _Skipped as error:
+            rows.append(f"{case.what:34} {error}")
+            continue
+        except Exception as error:
+            rows.append(f"{case.what:34} the operator raises {type(error).__name__}: {str(error)[:120]}")
+            is_right = False
+            continue
+        for dtype, errors, own in found:
+            limit = _EXACT if own is None else 2 * own.forward + _rounding(dtype)
+            steep = _EXACT if own is None else 2 * own.backward + 4 * _rounding(dtype)
+            good = errors.forward <= limit and errors.backward <= steep
+            is_right = is_right and good
+            rows.append(_row(f"{case.what} {dtype}", errors, own, good))
+    return rows, is_right
+
+
+def _row(what: str, errors: Errors, own: Errors | None, good: bool) -> str:
+    cells = [errors.forward, own and own.forward, errors.backward, own and own.backward]
+    shown = ["" if one is None or one != one else f"{one:.1e}" for one in cells]
+    return f"{what:34}{shown[0]:>10}{shown[1]:>10}{shown[2]:>11}{shown[3]:>10}{'' if good else '  too large'}"
+
+
+class _Skipped(Exception):
+    """The original refuses these lengths."""
+
+
+def emitted(result: Result) -> Callable[..., Any]:
+    """The operator that the spec becomes, of a GPU or interpreted. Raises `Mistakes`."""
+    spec = read_spec(result.imported.name, result.imported.text)
+    files = generate(spec, ".")
+    folder = Path(tempfile.mkdtemp(prefix="tritongen_import_"), f"{spec.name}_operator")
+    for inside in RUNTIME_FOLDERS:
+        Path(folder, inside).mkdir(parents=True)
+        for name, text in runtime_files(inside).items():
+            Path(folder, inside, name).write_text(text, encoding="utf-8")
+    for name, text in files.items():
+        Path(folder, name).write_text(text, encoding="utf-8")
+    function: Callable[..., Any] = getattr(_package(folder), spec.name)
+    return function
+
+
+def prepare() -> None:
+    """Has kernels interpreted where there is no GPU. It comes before the trace, in which torch imports Triton."""
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+def _package(folder: Path) -> ModuleType:
+    name = f"{folder.parent.name}_{folder.name}"
+    found = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def _cases(result: Result) -> Iterator[Case]:
+    made = result.imported
+    free = sorted(made.free)
+    is_gpu = _device() == "cuda"
+    example = dict(made.lengths)
+    while not is_gpu and math.prod(example.values()) > _BUDGET:
+        longest = max(free, key=lambda axis: example[axis], default=None)
+        if longest is None or example[longest] <= 8:
+            break
+        half = max(8, example[longest] // 2)
+        example |= {one: half for one in free if made.alike.get(one, one) == made.alike.get(longest, longest)}
+    yield Case("lengths of the example", example, {})
+    odd = example | _odd(made.alike, free)
+    if odd != example:
+        yield Case("odd lengths", odd, {})
+    for name, value in made.params.items():
+        yield Case(f"{name} = {_other(value):g}", odd, {name: _other(value)}, exact_only=True)
+
+
+def _odd(alike: Mapping[int, str], free: Sequence[int]) -> dict[int, int]:
+    """Lengths that are unlike, but for axes that the original wants to be alike."""
+    classes = list(dict.fromkeys(alike.get(axis, str(axis)) for axis in free))
+    return {axis: _ODD[classes.index(alike.get(axis, str(axis))) % len(_ODD)] for axis in free}
+
+
+def _other(value: float | int) -> float | int:
+    return value + 1 if isinstance(value, int) else value * 1.5 if value else 0.5
+
+
+def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Iterator[tuple[str, Errors, Errors | None]]:
+    """By dtype, the errors of the operator and of the original in that dtype."""
+    import torch
+
+    own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
+    for draw in (torch.randn, torch.rand):
+        tensors = _drawn(result, case, draw)
+        wide = [one.double() if one.is_floating_point() else one for one in tensors]
+        try:
+            wanted = _run(result, _original(result, case.params), wide)
+        except Exception as error:
+            failure = f"the original raises {type(error).__name__} there"
+            continue
+        if all(one.isfinite().all() for one in wanted[0] if one.is_floating_point()):
+            break
+    else:
+        if "wanted" not in locals():
+            raise _Skipped(failure)
+    function = _ours(result, operator, case.params)
+    yield "float64", _errors(_run(result, function, wide), wanted), None
+    if own not in (None, torch.float64) and not case.exact_only:
+        found, theirs = (_run(result, one, tensors) for one in (function, _plain(result, case.params)))
+        yield str(own).removeprefix("torch."), _errors(found, wanted), _errors(theirs, wanted)
+
+
+def _drawn(result: Result, case: Case, draw: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+    """Inputs of the original, in the dtypes of the example: every input of a spec has the case's lengths."""
+    import torch
+
+    random = torch.Generator().manual_seed(0)
+    found = []
+    for one in result.trace.arguments:
+        dims = result.imported.axes.get(one.name)
+        shape = [length.number for length in one.shape]
+        if dims is not None:
+            shape = [math.prod(case.lengths[axis] for axis in dim) for dim in dims]
+        dtype = one.tensor.dtype
+        if dtype == torch.bool:
+            tensor = torch.rand(shape, generator=random) < 0.7
+        elif dtype.is_floating_point:
+            tensor = draw(shape, generator=random).to(dtype)
+        else:
+            axes = result.imported.positions.get(one.name, ())
+            high = math.prod(case.lengths[axis] for axis in axes) if axes else 3
+            tensor = torch.randint(0, max(high, 1), shape, generator=random).to(dtype)
+        found.append(tensor.to(_device()))
+    return found
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+Run = Callable[[Sequence[Any]], Any]
+
+
+def _original(result: Result, params: Mapping[str, float | int]) -> Run:
+    """The original in float64, which casts to narrower floats leave alone."""
+
+    def run(tensors: Sequence[Any]) -> Any:
+        with _unrounded():
+            return _plain(result, params)(tensors)
+
+    return run
+
+
+def _plain(result: Result, params: Mapping[str, float | int]) -> Run:
+    def run(tensors: Sequence[Any]) -> Any:
+        scalars = {name: params.get(name, value) for name, value in result.trace.scalars.items()}
+        with _constants(result.target.module, params):
+            return call(result.target, result.trace.arguments, tuple(tensors), scalars)
+
+    return run
+
+
+def _ours(result: Result, operator: Callable[..., Any], params: Mapping[str, float | int]) -> Run:
+    names = [one.name for one in result.trace.arguments]
+
+    def run(tensors: Sequence[Any]) -> Any:
+        given = dict(zip(names, tensors, strict=True))
+        return operator(*(given[name] for name in result.imported.inputs), **params)
+
+    return run
+
+
+@contextmanager
+def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]:
+    """A module whose constants have other values."""
+    owners = [one for one in module.modules() if module is not None] if module is not None else []
+    kept = [(one, name, vars(one)[name]) for one in owners for name in params if name in vars(one)]
+    for one, name, _ in kept:
+        setattr(one, name, params[name])
+    try:
+        yield
+    finally:
+        for one, name, value in kept:
+            setattr(one, name, value)
+
+
+@contextmanager
+def _unrounded() -> Iterator[None]:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if func is torch.ops.aten._to_copy.default and args[0].dtype == torch.float64:
+                dtype = kwargs.get("dtype")
+                if dtype is not None and dtype.is_floating_point:
+                    kwargs = kwargs | {"dtype": torch.float64}
+            return func(*args, **kwargs)
+
+    with Mode():  # type: ignore[no-untyped-call]
+        yield
+
+
+Found = tuple[list[Any], list[Any]]
+
+
+def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor]) -> Found:
+    """Results, and their gradients by the inputs that the spec has them by."""
+    import torch
+
+    wrt = set(result.imported.differentiated)
+    names = [one.name for one in result.trace.arguments]
+    leaves = [one.detach().requires_grad_(name in wrt) for name, one in zip(names, tensors, strict=True)]
+    found = function(leaves)
+    flat = list(found.values()) if isinstance(found, dict) else found
+    results = [one for one in (flat if isinstance(flat, tuple | list) else [flat]) if one is not None]
+    random = torch.Generator().manual_seed(1)
+    seeds = [torch.randn(one.numel(), generator=random, dtype=torch.float64) for one in results]
+    smooth = [
+        (one, seed.to(one).view(one.shape)) for one, seed in zip(results, seeds, strict=True) if one.requires_grad
+    ]
+    by = [leaf for leaf in leaves if leaf.requires_grad]
+    gradients: Sequence[Any] = ()
+    if smooth and by:
+        gradients = torch.autograd.grad([one for one, _ in smooth], by, [seed for _, seed in smooth], allow_unused=True)
+    return [one.detach() for one in results], list(gradients)
+
+
+def _errors(found: Found, wanted: Found) -> Errors:
+    return Errors(_largest(*(one[0] for one in (found, wanted))), _largest(*(one[1] for one in (found, wanted))))
+
+
+def _largest(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    import torch
+
+    largest = 0.0 if found else math.nan
+    for one, other in zip(found, wanted, strict=True):
+        if one is None or other is None:
+            continue
+        one = one.reshape(other.shape) if one.numel() == other.numel() else one
+        if one.shape != other.shape:
+            return math.inf
+        if not other.is_floating_point():
+            largest = max(largest, 0.0 if torch.equal(one.to(other.dtype), other) else math.inf)
+            continue
+        one, other = one.double(), other.double()
+        if not torch.equal(one.isnan(), other.isnan()):
+            return math.inf
+        scale = max(1.0, float(other.nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
+        gap = torch.where(one == other, 0.0, (one - other).abs()).nan_to_num(0.0, math.inf)
+        largest = max(largest, float(gap.max()) / scale if gap.numel() else 0.0)
+    return largest
+
+
+def _rounding(dtype: str) -> float:
+    import torch
+
+    return float(torch.finfo(getattr(torch, dtype)).eps)

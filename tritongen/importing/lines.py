@@ -1,0 +1,174 @@
+"""Which expressions are lines of [compute], what they are called, and their text."""
+
+from __future__ import annotations
+
+import keyword
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from ..lang.reductions import REDUCTIONS
+from ..lang.syntax import CONSTANTS
+from .expressions import Apply, Expr, Input, Line, bare, parts, text
+from .naming import Names
+
+_WIDTH = 88
+# What a line is called that the source has no name for.
+_CALLED = {
+    "mean": "mu",
+    "var": "var",
+    "std": "std",
+    "rsqrt": "rstd",
+    "logsumexp": "lse",
+    "softmax": "p",
+    "log_softmax": "logp",
+    "max": "top",
+    "min": "low",
+    "sum": "h",
+    "sub": "d",
+    "take": "part",
+    "where": "z",
+    "exp": "w",
+    "norm": "norm",
+    "argmax": "best",
+    "sigmoid": "gate",
+    "silu": "gate",
+}
+_NEVER = frozenset(("index", "size"))
+
+
+class Lines:
+    """The lines of some results, in order; `results` are pairs of a wanted name and an expression."""
+
+    def __init__(self, results: Sequence[tuple[str, Expr]], names: Names, taken: Iterable[str]) -> None:
+        self._names = names
+        self._taken = set(taken) | set(CONSTANTS)
+        self._wanted: dict[int, tuple[str, bool]] = {}
+        self._uses: Counter[int] = Counter()
+        self._order: list[Expr] = []
+        seen: set[int] = set()
+        for _, expr in results:
+            self._count(expr, seen)
+        self._of: dict[int, str] = {}
+        outputs = {id(bare(expr)): name for name, expr in results}
+        for one in self._order:
+            if id(one) in outputs:
+                self._of[id(one)] = self._name(one, outputs[id(one)])
+        for one in self._order:
+            if id(one) not in outputs and self._is_line(one):
+                self._of[id(one)] = self._name(one, outputs.get(id(one), ""))
+        self.results = [self._of.get(id(bare(expr)), "") for _, expr in results]
+        self._break_long()
+        self._merge_equal(set(outputs))
+        self.results = [self._of.get(id(bare(expr)), "") for _, expr in results]
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Names and expressions of the lines, each after those that it reads."""
+        used = set(self._of.values())
+        found = [(self._of[id(one)], self._text(one)) for one in self._order if id(one) in self._of]
+        return [(name, source) for name, source in dict(found).items() if name in used]
+
+    def _text(self, expr: Expr) -> str:
+        return text(expr, self._names.over, self._of)
+
+    def _count(self, expr: Expr, seen: set[int]) -> None:
+        while isinstance(expr, Line):
+            name, kept = self._wanted.get(id(bare(expr)), ("", False))
+            if not name or (expr.kept and not kept):
+                self._wanted[id(bare(expr))] = expr.name, expr.kept
+            expr = expr.expr
+        self._uses[id(expr)] += 1
+        if id(expr) in seen:
+            return
+        seen.add(id(expr))
+        for part in parts(expr):
+            self._count(part, seen)
+        self._order.append(expr)
+
+    def _is_line(self, expr: Expr) -> bool:
+        if not isinstance(expr, Apply) or expr.function in _NEVER or not self._has_tensors(expr):
+            return False
+        name, kept = self._wanted.get(id(expr), ("", False))
+        if kept:
+            return True
+        if self._uses[id(expr)] > 1:
+            return not self._is_short(expr)
+        if not name or (name in self._taken and self._operations(expr) < 6):
+            return False
+        return expr.function in REDUCTIONS or self._operations(expr) > 2
+
+    def _is_short(self, expr: Apply) -> bool:
+        """Whether it may be written twice: a cast, a sign, a comparison of positions."""
+        return expr.function in ("cast", "neg", "detach") or not self._reads_inputs(expr)
+
+    def _has_tensors(self, expr: Expr) -> bool:
+        """Whether it is more than arithmetic of numbers, params and lengths."""
+        if isinstance(expr, Apply):
+            return expr.function != "size" and (expr.function == "index" or any(map(self._has_tensors, parts(expr))))
+        return isinstance(bare(expr), Input) or (isinstance(expr, Line) and self._has_tensors(expr.expr))
+
+    def _reads_inputs(self, expr: Expr) -> bool:
+        return isinstance(expr, Input) or any(map(self._reads_inputs, parts(expr)))
+
+    def _operations(self, expr: Expr) -> int:
+        """How many functions are in the text of a line."""
+        expr = bare(expr)
+        inside = sum(self._operations(part) for part in parts(expr) if id(bare(part)) not in self._of)
+        return inside + isinstance(expr, Apply)
+
+    def _name(self, expr: Expr, output: str = "") -> str:
+        wanted = output or self._wanted.get(id(expr), ("", False))[0]
+        function = expr.function if isinstance(expr, Apply) else ""
+        choices = [wanted, *(["y"] if output else []), _CALLED.get(function, "z")]
+        for name in choices:
+            if name and self._is_free(name):
+                break
+        else:
+            name = next(one for number in range(2, 999) if self._is_free(one := f"{choices[-1]}{number}"))
+        self._taken.add(name)
+        return name
+
+    def _is_free(self, name: str) -> bool:
+        return name.isidentifier() and not keyword.iskeyword(name) and name not in self._taken
+
+    def _break_long(self) -> None:
+        """Gives lines that are too long a part of theirs as a line."""
+        while True:
+            for one in [one for one in self._order if id(one) in self._of]:
+                source = self._text(one)
+                if len(source) + len(self._of[id(one)]) > _WIDTH:
+                    part = self._middle(one, len(source))
+                    if part is not None:
+                        self._of[id(part)] = self._name(part)
+                        break
+            else:
+                return
+
+    def _middle(self, expr: Expr, length: int) -> Expr | None:
+        """The part that is nearest to half of an expression."""
+        found: dict[int, Expr] = {}
+
+        def visit(one: Expr) -> None:
+            one = bare(one)
+            if id(one) in self._of and one is not expr:
+                return
+            if one is not expr and isinstance(one, Apply) and self._has_tensors(one) and self._operations(one) > 1:
+                found[id(one)] = one
+            for part in parts(one):
+                visit(part)
+
+        visit(expr)
+        named = [one for one in found.values() if id(one) in self._wanted]
+        choices = named or list(found.values())
+        return min(choices, key=lambda one: abs(len(self._text(one)) - length / 2), default=None)
+
+    def _merge_equal(self, outputs: set[int]) -> None:
+        """Lines of one text are one line."""
+        while True:
+            known: dict[str, int] = {}
+            for one in [one for one in self._order if id(one) in self._of]:
+                first = known.setdefault(self._text(one), id(one))
+                if first != id(one) and self._of[first] != self._of[id(one)] and id(one) not in outputs:
+                    self._of[id(one)] = self._of[first]
+                    break
+            else:
+                return

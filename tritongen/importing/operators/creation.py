@@ -1,0 +1,135 @@
+"""Tensors that are made of numbers and positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..expressions import Apply, Expr, Number, Word
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Symbolic, Value, dtype_name
+
+if TYPE_CHECKING:
+    from ..translation import Translation
+
+_NUMBERS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+
+
+@operator("zeros", "ones", "new_zeros", "new_ones")
+def _filled(t: Translation, *args: Any, **__: Any) -> Value:
+    return _constant(t, _NUMBERS[t.packet], args[-1])
+
+
+@operator("full")
+def _full(t: Translation, size: list[Any], value: Any, **__: Any) -> Value:
+    return _constant(t, value, size)
+
+
+@operator("new_full")
+def _new_full(t: Translation, x: Value, size: list[Any], value: Any, **__: Any) -> Value:
+    return _constant(t, value, size)
+
+
+@operator("zeros_like", "ones_like", "full_like")
+def _like(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+    value = args[0] if t.packet == "full_like" else _NUMBERS[t.packet]
+    return Value(_number(t, value), x.dims, t.dtype, t.dtype)
+
+
+@operator("scalar_tensor")
+def _scalar_tensor(t: Translation, value: Any, **__: Any) -> Value:
+    return Value(_number(t, value), (), t.dtype, t.dtype)
+
+
+def _constant(t: Translation, value: Any, size: list[Any]) -> Value:
+    return Value(_number(t, value), tuple(t.fresh(one) for one in size), t.dtype, t.dtype)
+
+
+def _number(t: Translation, value: Any) -> Expr:
+    """A number of the kind that the tensor has."""
+    import torch
+
+    if t.dtype == torch.bool:
+        return Number(bool(value))
+    if t.dtype.is_floating_point and isinstance(value, int):
+        return Number(float(value))
+    return t.number(value)
+
+
+@operator("fill")
+def _fill(t: Translation, x: Value, value: Any) -> Value:
+    return Value(t.operand(value).expr, x.dims, t.dtype, t.dtype)
+
+
+@operator("arange")
+def _arange(t: Translation, *args: Any, **__: Any) -> Value:
+    given = [one for one in args if isinstance(one, int | float | Symbolic)]
+    start = given[0] if len(given) > 1 else 0
+    step = given[2] if len(given) > 2 else 1
+    length = t.sizes[0]
+    assert t.node is not None
+    size = t.node.meta["val"].shape[0]
+    axis = t.fresh(Symbolic(length, size.node.expr) if hasattr(size, "node") else length)
+    expr = t.index(axis)
+    if step != 1:
+        expr = Apply("mul", (expr, t.number(step)))
+    if isinstance(start, Symbolic) or start:
+        expr = Apply("add", (expr, t.number(start)))
+    if t.dtype.is_floating_point:
+        expr = Apply("cast", (expr, Word(dtype_name(t.dtype))))
+    return Value(expr, (axis,), t.dtype, t.dtype)
+
+
+@operator("linspace")
+def _linspace(t: Translation, start: Any, end: Any, steps: Any, **__: Any) -> Value:
+    axis = t.fresh(steps)
+    last = t.number(steps) if isinstance(steps, Symbolic) else Number(steps)
+    by = Apply("div", (Apply("sub", (t.number(end), t.number(start))), Apply("sub", (last, Number(1)))))
+    return Value(Apply("add", (t.number(start), Apply("mul", (t.index(axis), by)))), (axis,), t.dtype, t.dtype)
+
+
+@operator("tril", "triu")
+def _triangle(t: Translation, x: Value, diagonal: Any = 0) -> Value:
+    import torch
+
+    rows, columns = x.dims[-2:]
+    t.axes.wish(rows, "M", 3)
+    t.axes.wish(columns, "N", 3)
+    row, column = (Value(t.index(dim), (dim,), torch.int64, torch.int64) for dim in (rows, columns))
+    if isinstance(diagonal, Symbolic) or diagonal:
+        is_less = isinstance(diagonal, int) and diagonal < 0
+        shift = t.number(-diagonal if isinstance(diagonal, int) and diagonal < 0 else diagonal)
+        row = row.of(Apply("sub" if is_less else "add", (row.expr, shift)))
+    kept = t.compared("le" if t.packet == "tril" else "ge", column.of(dims=()), row.of(dims=()))
+    kept = kept.of(dims=(*((),) * (x.rank - 2), rows, columns))
+    if isinstance(x.expr, Number) and x.expr.value is True:
+        return kept
+    return t.apply("where", kept, x, False if x.dtype == torch.bool else 0)
+
+
+@operator("eye")
+def _eye(t: Translation, rows: Any, columns: Any = None, **__: Any) -> Value:
+    import torch
+
+    dims = t.fresh(rows), t.fresh(rows if columns is None else columns)
+    one, other = (Value(t.index(dim), (), torch.int64, torch.int64) for dim in dims)
+    made = t.compared("eq", one, other)
+    made = made if t.dtype == torch.bool else t.apply("where", made, 1.0, 0.0)
+    return Value(made.expr, dims, t.dtype, t.dtype)
+
+
+@operator("rand", "randn", "rand_like", "randn_like", "bernoulli", "randint", "randperm", "multinomial", "normal",
+          "uniform", "randint_like", "exponential", "poisson")  # fmt: skip
+def _random(t: Translation, *_: Any, **__: Any) -> Value:
+    raise Refusal(f"`{t.packet}`: the language has no random numbers", "draw them outside, and make them an argument")
+
+
+@operator("empty", "empty_strided", "empty_permuted")
+def _empty(t: Translation, size: list[Any], *_: Any, **__: Any) -> Value:
+    """Memory that something fills: until then, it may hold any number."""
+    return _constant(t, 0, size)
+
+
+@operator("empty_like", "new_empty")
+def _empty_like(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+    return Value(_number(t, 0), x.dims, t.dtype, t.dtype) if t.packet == "empty_like" else _constant(t, 0, args[0])

@@ -1,0 +1,105 @@
+"""Elements at computed positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..axes import Dim
+from ..expressions import Apply, Over, bare
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Value
+
+if TYPE_CHECKING:
+    from ..translation import Translation
+
+
+@operator("embedding")
+def _embedding(t: Translation, weight: Value, ids: Value, *_: Any, **__: Any) -> Value:
+    t.axes.wish(weight.dims[0], "V U", 2)
+    t.axes.wish(weight.dims[1], "E D", 3)
+    return t.take(weight, 0, ids, ids.dims)
+
+
+@operator("index_select")
+def _index_select(t: Translation, x: Value, dim: int, index: Value) -> Value:
+    place = x.place(dim)
+    t.axes.wish(x.dims[place], "V", 4)
+    return t.take(x, place, index, index.dims)
+
+
+@operator("gather", "take_along_dim")
+def _gather(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+    dim, index = args[:2] if t.packet == "gather" else (args[1] if len(args) > 1 else None, args[0])
+    if dim is None:
+        raise Refusal("take_along_dim without a dim, which flattens", "name the dimension")
+    place = x.place(dim)
+    dims = list(x.dims)
+    for other, (own, its) in enumerate(zip(x.dims, index.dims, strict=True)):
+        if other == place:
+            dims[other] = its
+        elif own and its:
+            if t.axes.length(t.axes.atoms(own)) != t.axes.length(t.axes.atoms(its)):
+                raise Refusal("an index that is shorter than what it is of", "cut what it is of to its length")
+            t.axes.join(own, its)
+        else:
+            dims[other] = own or its
+    t.axes.wish(x.dims[place], "V N", 4)
+    return t.take(x, place, index, (index.dims[place],)).of(dims=tuple(dims))
+
+
+@operator("index", "index.Tensor", "_unsafe_index")
+def _index(t: Translation, x: Value, indices: list[Value | None]) -> Value:
+    import torch
+
+    places = [place for place, one in enumerate(indices) if one is not None]
+    given = [one for one in indices if one is not None]
+    if any(one.dtype in (torch.bool, torch.uint8) for one in given):
+        raise Refusal("a mask chooses elements, and values decide how many", "write torch.where(mask, x, 0)")
+    dims = t.broadcast(*given)
+    made = x
+    for place, index in zip(places, given, strict=True):
+        made = _taken(t, made, place, index)
+    adjacent = places == list(range(places[0], places[-1] + 1))
+    others = [dim for place, dim in enumerate(x.dims) if place not in places]
+    before = places[0] if adjacent else 0
+    return made.of(dims=(*others[:before], *dims, *others[before:]))
+
+
+def _taken(t: Translation, x: Value, place: int, index: Value) -> Value:
+    """x at an index along a dimension, which is left out; every position in its order is the axis itself."""
+    at, dim = bare(index.expr), x.dims[place]
+    if isinstance(at, Apply) and at.function == "index" and isinstance(at.args[0], Over):
+        own: Dim = at.args[0].dim
+        if t.axes.length(t.axes.atoms(own)) == t.axes.length(t.axes.atoms(dim)) and not t.axes.is_joined(own):
+            t.axes.join(own, dim)
+            return x
+    t.axes.wish(dim, "V", 4)
+    return t.take(x, place, index, ((),))
+
+
+@operator("diagonal", "diag")
+def _diagonal(t: Translation, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    import torch
+
+    one, other = x.place(dim1), x.place(dim2)
+    if offset or x.rank < 2 or t.packet == "diag":
+        raise Refusal("a diagonal beside the main one, or a matrix of one")
+    axis = x.dims[one]
+    index = Value(t.index(axis), (axis,), torch.int64, torch.int64)
+    if t.axes.length(t.axes.atoms(axis)) != t.axes.length(t.axes.atoms(x.dims[other])):
+        raise Refusal("a diagonal of a matrix that is not square")
+    taken = t.take(x, other, index, ((),))
+    return taken.of(dims=(*(dim for place, dim in enumerate(x.dims) if place not in (one, other)), axis))
+
+
+@operator("one_hot")
+def _one_hot(t: Translation, x: Value, classes: Any = -1) -> Value:
+    import torch
+
+    if classes == -1:
+        raise Refusal("values decide how many classes there are", "give num_classes")
+    axis = t.fresh(classes)
+    t.axes.wish(axis, "E C", 3)
+    position = Value(t.index(axis), (axis,), torch.int64, torch.int64)
+    return t.apply("where", t.compared("eq", x.of(dims=(*x.dims, ())), position), 1, 0)

@@ -1,0 +1,145 @@
+"""Losses, in the formulas that people write for them; most are made of other operators by torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Value
+
+if TYPE_CHECKING:
+    from ..translation import Translation
+
+_REDUCED = {0: "", 1: "mean", 2: "sum"}
+
+
+def reduced(t: Translation, loss: Value, reduction: int) -> Value:
+    """A loss as torch's `reduction` has it."""
+    return t.reduce(_REDUCED[reduction], t.line("loss", loss, False), None) if reduction else loss
+
+
+@operator("cross_entropy_loss")
+def _cross_entropy(
+    t: Translation, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100,
+    label_smoothing: Any = 0.0,
+) -> Value:  # fmt: skip
+    place = 0 if x.rank == 1 else 1
+    t.axes.wish(x.dims[place], "V C", 2)
+    if target.dtype.is_floating_point:
+        return _soft(t, x, target, weight, reduction, label_smoothing, place)
+    rest = x.dims[:place] + x.dims[place + 1 :]
+    lse = t.line("lse", t.reduced("logsumexp", x, [x.dims[place]], rest))
+    valid, chosen = _valid(t, target, ignore_index)
+    nll = t.apply("sub", lse, t.take(x, place, chosen, ()).of(dims=rest))
+    if isinstance(label_smoothing, float) and label_smoothing:
+        if weight is not None:
+            raise Refusal("cross_entropy with weights and label_smoothing", "write its formula")
+        smooth = t.apply("sub", lse, t.reduced("mean", x, [x.dims[place]], rest))
+        kept = t.apply("mul", t.apply("sub", 1, label_smoothing), t.line("nll", nll))
+        nll = t.apply("add", kept, t.apply("mul", label_smoothing, t.line("smooth", smooth)))
+    return _averaged(t, nll, valid, chosen, weight, reduction)
+
+
+def _valid(t: Translation, target: Value, ignore_index: Any) -> tuple[Value, Value]:
+    """Which targets count, and positions that are classes for all of them."""
+    import torch
+
+    valid = t.line("valid", t.compared("ne", target, ignore_index))
+    chosen = replace(t.apply("where", valid, target, 0), dtype=torch.int64, natural=torch.int64)
+    return valid, chosen
+
+
+def _averaged(t: Translation, nll: Value, valid: Value, chosen: Value, weight: Value | None, reduction: int) -> Value:
+    count = valid
+    if weight is not None:
+        t.axes.wish(weight.dims[0], "V C", 2)
+        weights = t.line("w", t.apply("where", valid, t.take(weight, 0, chosen, ()).of(dims=chosen.dims), 0.0))
+        nll = t.apply("mul", weights, nll)
+        count = weights
+    loss = t.line("loss", t.apply("where", valid, nll, 0.0))
+    if not reduction:
+        return loss
+    total = t.reduce("sum", loss, None)
+    return t.apply("div", total, t.reduce("sum", count, None)) if reduction == 1 else total
+
+
+def _soft(
+    t: Translation, x: Value, target: Value, weight: Value | None, reduction: int, smoothing: Any, place: int
+) -> Value:
+    """Cross entropy of probabilities."""
+    if weight is not None or smoothing:
+        raise Refusal("cross_entropy of probabilities with weights or label_smoothing", "write its formula")
+    t.broadcast(x, target)
+    rest = x.dims[:place] + x.dims[place + 1 :]
+    logs = Value(t.along("log_softmax", x, place).expr, x.dims, x.dtype, x.natural)
+    loss = t.apply("neg", t.reduced("sum", t.apply("mul", target, logs), [x.dims[place]], rest))
+    if reduction != 1:
+        return reduced(t, loss, reduction)
+    return t.reduce("mean", t.line("loss", loss), None) if loss.rank else loss
+
+
+@operator("nll_loss", "nll_loss_nd", "nll_loss2d")
+def _nll_loss(
+    t: Translation, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100
+) -> Value:
+    place = 0 if x.rank == 1 else 1
+    t.axes.wish(x.dims[place], "C V", 2)
+    rest = x.dims[:place] + x.dims[place + 1 :]
+    valid, chosen = _valid(t, target, ignore_index)
+    nll = t.apply("neg", t.take(x, place, chosen, ()).of(dims=rest))
+    return _averaged(t, nll, valid, chosen, weight, reduction)
+
+
+@operator("mse_loss")
+def _mse(t: Translation, x: Value, target: Value, reduction: int = 1) -> Value:
+    return reduced(t, t.apply("square", t.apply("sub", x, target)), reduction)
+
+
+@operator("l1_loss")
+def _l1(t: Translation, x: Value, target: Value, reduction: int = 1) -> Value:
+    return reduced(t, t.apply("abs", t.apply("sub", x, target)), reduction)
+
+
+@operator("huber_loss", "smooth_l1_loss")
+def _huber(t: Translation, x: Value, target: Value, reduction: int = 1, delta: Any = 1.0) -> Value:
+    d = t.line("d", t.apply("abs", t.apply("sub", x, target)))
+    if t.packet == "smooth_l1_loss" and delta == 0:
+        return reduced(t, d, reduction)
+    half = t.apply("mul", 0.5, t.apply("mul", d, d))
+    linear = t.apply("sub", d, t.apply("mul", 0.5, delta))
+    if t.packet == "huber_loss":
+        linear = t.apply("mul", delta, linear)
+    elif not t.is_one(delta):
+        half = t.apply("div", half, delta)
+    return reduced(t, t.apply("where", t.compared("lt", d, delta), half, linear), reduction)
+
+
+@operator("binary_cross_entropy_with_logits")
+def _bce_with_logits(
+    t: Translation, x: Value, target: Value, weight: Value | None = None, pos_weight: Value | None = None,
+    reduction: int = 1,
+) -> Value:  # fmt: skip
+    soft = t.apply("softplus", t.apply("neg", x))
+    if pos_weight is not None:
+        factor = t.apply("add", t.apply("mul", t.apply("sub", pos_weight, 1), target), 1)
+        soft = t.apply("mul", factor, soft)
+    loss = t.apply("add", t.apply("mul", t.apply("sub", 1, target), x), soft)
+    return reduced(t, loss if weight is None else t.apply("mul", weight, loss), reduction)
+
+
+@operator("binary_cross_entropy")
+def _bce(t: Translation, x: Value, target: Value, weight: Value | None = None, reduction: int = 1) -> Value:
+    positive = t.apply("mul", target, t.apply("clamp_min", t.apply("log", x), -100))
+    rest = t.apply("clamp_min", t.apply("log1p", t.apply("neg", x)), -100)
+    loss = t.apply("neg", t.apply("add", positive, t.apply("mul", t.apply("sub", 1, target), rest)))
+    return reduced(t, loss if weight is None else t.apply("mul", weight, loss), reduction)
+
+
+@operator("kl_div")
+def _kl_div(t: Translation, x: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
+    if log_target:
+        return reduced(t, t.apply("mul", t.apply("exp", target), t.apply("sub", target, x)), reduction)
+    loss = t.apply("sub", t.apply("xlogy", target, target), t.apply("mul", target, x))
+    return reduced(t, loss, reduction)

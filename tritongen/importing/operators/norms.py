@@ -1,0 +1,102 @@
+"""Norms, in the formulas that people write for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..axes import Dim
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Value
+from .pointwise import squared
+
+if TYPE_CHECKING:
+    from ..translation import Translation
+
+
+def normalised(t: Translation, x: Value, over: list[Dim], eps: Any, names: tuple[str, str] = ("mu", "rstd")) -> Value:
+    """(x - mu) * rstd over some axes."""
+    mu = t.line(names[0], t.reduced("mean", x, over, x.dims))
+    var = t.reduced("var", x, over, x.dims, correction=0)
+    rstd = t.line(names[1], t.apply("rsqrt", t.apply("add", var, eps)))
+    return t.apply("mul", t.apply("sub", x, mu), rstd)
+
+
+def spatial(t: Translation, dims: tuple[Dim, ...]) -> None:
+    """Names of the dimensions behind the channels."""
+    for dim, name in zip(dims, {1: "L", 2: "H W", 3: "D H W"}.get(len(dims), "").split(), strict=False):
+        t.axes.wish(dim, name, 3)
+
+
+def affine(t: Translation, x: Value, weight: Value | None, bias: Value | None, rank: int, place: int | None) -> Value:
+    """x * weight + bias, which are along the last dimensions, or along one place."""
+    for function, one in (("mul", weight), ("add", bias)):
+        if one is not None:
+            dims = one.dims if place is None else (one.dims[0], *[()] * (rank - place - 1))
+            x = t.apply(function, x, one.of(dims=dims))
+    return x
+
+
+@operator("layer_norm", "native_layer_norm")
+def _layer_norm(
+    t: Translation, x: Value, shape: list[Any], weight: Value | None = None, bias: Value | None = None, eps: Any = 1e-5,
+    *_: Any,
+) -> Any:  # fmt: skip
+    over = list(x.dims[-len(shape) :])
+    y = affine(t, normalised(t, x, over, eps), weight, bias, x.rank, None)
+    return (y, None, None) if t.packet.startswith("native") else y
+
+
+@operator("rms_norm", "_fused_rms_norm")
+def _rms_norm(t: Translation, x: Value, shape: list[Any], weight: Value | None = None, eps: Any = None) -> Any:
+    import torch
+
+    over = list(x.dims[-len(shape) :])
+    if eps is None:
+        eps = torch.finfo(x.dtype).eps
+    mean = t.reduced("mean", squared(t, x), over, x.dims)
+    rstd = t.line("rstd", t.apply("rsqrt", t.apply("add", mean, eps)))
+    y = affine(t, t.apply("mul", x, rstd), weight, None, x.rank, None)
+    return (y, None) if t.packet.startswith("_") else y
+
+
+@operator("group_norm", "native_group_norm")
+def _group_norm(t: Translation, x: Value, *args: Any, **options: Any) -> Any:
+    if t.packet == "native_group_norm":
+        weight, bias, _, _, _, groups, eps = args
+    else:
+        groups, weight, bias, eps = _filled([*args], options)
+    outer, inner = t.axes.divide(x.dims[1], groups, outer_fixed=True)
+    t.axes.wish(outer, "G", 2)
+    t.axes.wish(inner, "C", 3)
+    spatial(t, x.dims[2:])
+    y = affine(t, normalised(t, x, [inner, *x.dims[2:]], eps), weight, bias, x.rank, 1)
+    return (y, None, None) if t.packet.startswith("native") else y
+
+
+def _filled(args: list[Any], options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    names = ("num_groups", "weight", "bias", "eps")
+    given = dict(zip(names, args, strict=False)) | options
+    return given["num_groups"], given.get("weight"), given.get("bias"), given.get("eps", 1e-5)
+
+
+@operator("batch_norm", "instance_norm")
+def _batch_norm(
+    t: Translation, x: Value, weight: Value | None, bias: Value | None, mean: Value | None, var: Value | None,
+    training: bool, momentum: Any, eps: Any, *_: Any,
+) -> Value:  # fmt: skip
+    t.axes.wish(x.dims[1], "C", 2)
+    spatial(t, x.dims[2:])
+    if training or mean is None or var is None:
+        is_batch = t.packet == "batch_norm"
+        if is_batch and mean is not None:
+            message = "batch_norm in training writes to its running statistics"
+            raise Refusal(message, "call .eval(), or import it with track_running_stats=False")
+        over = [x.dims[0], *x.dims[2:]] if is_batch else list(x.dims[2:])
+        y = normalised(t, x, over, eps)
+    else:
+        column = [()] * (x.rank - 2)
+        mean, var = (one.of(dims=(one.dims[0], *column)) for one in (mean, var))
+        rstd = t.apply("rsqrt", t.apply("add", var, eps))
+        y = t.apply("mul", t.apply("sub", x, mean), rstd)
+    return affine(t, y, weight, bias, x.rank, 1)

@@ -1,0 +1,290 @@
+"""Operators that compute each element from those at its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...lang.functions import FUNCTIONS
+from ..expressions import Apply, Input, Number, Word, bare, parts
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Value, dtype_name
+
+if TYPE_CHECKING:
+    from ..translation import Translation
+
+# What torch has under another name, or has no row of its own here.
+_OTHER_NAMES = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arcsin": "asin",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arccosh": "acosh",
+    "arcsinh": "asinh",
+    "arctanh": "atanh",
+    "subtract": "sub",
+    "true_divide": "div",
+    "divide": "div",
+    "negative": "neg",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "not_equal": "ne",
+    "special_erf": "erf",
+    "special_erfc": "erfc",
+    "special_erfinv": "erfinv",
+    "special_expm1": "expm1",
+    "special_exp2": "exp2",
+    "special_log1p": "log1p",
+    "special_gammaln": "lgamma",
+    "special_digamma": "digamma",
+    "special_expit": "sigmoid",
+    "special_logit": "logit",
+    "special_xlogy": "xlogy",
+    "special_xlog1py": "xlog1py",
+    "special_sinc": "sinc",
+    "special_round": "round",
+    "log_sigmoid": "logsigmoid",
+    "fix": "trunc",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift",
+}
+_OWN = frozenset(
+    """add mul sub div pow clamp clamp_min clamp_max gelu where maximum minimum logit addcmul addcdiv square detach
+    softplus round positive reciprocal""".split()
+)
+
+
+def _plain(name: str) -> Any:
+    """The row of an operator that the language has by the same arguments."""
+    arguments = [one.name for one in FUNCTIONS[name].args]
+
+    def build(t: Translation, *args: Any, **options: Any) -> Value:
+        given = [one for one in args if one is not None]
+        if len(given) > len(arguments):
+            raise Refusal(f"`{name}` with options that the language does not have")
+        named = {("value" if one == "value" else one): value for one, value in options.items() if one in arguments}
+        return t.apply(name, *given, **named)
+
+    return build
+
+
+for _name in FUNCTIONS:
+    if _name not in _OWN:
+        operator(_name)(_plain(_name))
+for _other, _name in _OTHER_NAMES.items():
+    if _name not in ("sub", "div", "mul"):
+        operator(_other)(_plain(_name))
+
+
+@operator("add", "sub", "subtract")
+def _add(t: Translation, x: Any, other: Any, alpha: Any = 1) -> Value:
+    if t.packet.startswith("sub"):
+        return t.apply("sub", x, _scaled(t, other, alpha))
+    return t.apply("add", *_ordered(t, x, _scaled(t, other, alpha)))
+
+
+@operator("mul", "multiply")
+def _mul(t: Translation, x: Any, other: Any) -> Value:
+    return t.apply("mul", *_ordered(t, x, other))
+
+
+def _ordered(t: Translation, x: Any, other: Any) -> tuple[Any, Any]:
+    """Two operands in the order of the source: torch has numbers behind tensors."""
+    return (other, x) if not isinstance(other, Value) and t.is_number_first() else (x, other)
+
+
+@operator("rsub")
+def _rsub(t: Translation, x: Any, other: Any, alpha: Any = 1) -> Value:
+    return t.apply("sub", other, _scaled(t, x, alpha))
+
+
+def _scaled(t: Translation, value: Any, alpha: Any) -> Any:
+    return value if alpha == 1 else t.apply("mul", alpha, value)
+
+
+@operator("div", "divide", "true_divide")
+def _div(t: Translation, x: Any, other: Any, rounding_mode: str | None = None) -> Value:
+    if rounding_mode == "floor":
+        return t.apply("floor_divide", x, other)
+    quotient = t.apply("div", x, other)
+    return quotient if rounding_mode is None else t.apply("trunc", quotient)
+
+
+@operator("reciprocal")
+def _reciprocal(t: Translation, x: Value) -> Value:
+    return t.apply("div", 1, x)
+
+
+@operator("square")
+def _square(t: Translation, x: Value) -> Value:
+    return squared(t, x)
+
+
+@operator("pow")
+def _pow(t: Translation, x: Any, exponent: Any) -> Value:
+    if isinstance(x, Value) and isinstance(exponent, int | float):
+        if not isinstance(t.number(exponent), Number):
+            return t.apply("pow", x, exponent)
+        if exponent == int(exponent):
+            exponent = int(exponent)
+        if exponent == 2:
+            return squared(t, x)
+        if exponent in _ROOTS:
+            return t.apply(_ROOTS[exponent], x)
+        if exponent == 1:
+            return x
+    return t.apply("pow", x, exponent)
+
+
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
+
+
+def squared(t: Translation, x: Value) -> Value:
+    """x * x where x has a name, else its square."""
+    simple = isinstance(bare(x.expr), Input) or x.expr is not bare(x.expr)
+    return t.apply("mul", x, x) if simple else t.apply("square", x)
+
+
+@operator("positive", "clone", "contiguous", "alias", "lift_fresh", "lift_fresh_copy", "lift", "resolve_conj",
+          "resolve_neg", "alias_copy", "view_as_real_copy")  # fmt: skip
+def _same(t: Translation, x: Value) -> Value:
+    return x
+
+
+@operator("detach", "detach_copy")
+def _detach(t: Translation, x: Value) -> Value:
+    return x.of(Apply("detach", (x.expr,)))
+
+
+@operator("dropout", "native_dropout", "alpha_dropout", "feature_dropout")
+def _dropout(t: Translation, x: Value, p: float = 0.5, train: bool = True) -> Value:
+    if train and p:
+        raise Refusal("dropout in training: the language has no random numbers", "call .eval() or give p=0")
+    return x
+
+
+@operator("gelu")
+def _gelu(t: Translation, x: Value, approximate: str = "none") -> Value:
+    return t.apply("gelu_tanh" if approximate == "tanh" else "gelu", x)
+
+
+@operator("softplus")
+def _softplus(t: Translation, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+    options = {"beta": beta} if beta != 1 else {}
+    return t.apply("softplus", x, **options, **({"threshold": threshold} if threshold != 20 else {}))
+
+
+@operator("rrelu", "rrelu_with_noise")
+def _rrelu(t: Translation, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Value:
+    if training:
+        raise Refusal("rrelu in training: the language has no random numbers", "call .eval()")
+    return t.apply("leaky_relu", x, (lower + upper) / 2)
+
+
+@operator("prelu", "_prelu_kernel")
+def _prelu(t: Translation, x: Value, weight: Value) -> Value:
+    if weight.rank == 1 and x.rank > 1:
+        dims = tuple(weight.dims[0] if place == 1 else () for place in range(x.rank))
+        weight = weight.of(dims=dims)
+    return t.apply("where", t.compared("gt", x, 0), x, t.apply("mul", weight, x))
+
+
+@operator("glu")
+def _glu(t: Translation, x: Value, dim: int = -1) -> Value:
+    place = x.place(dim)
+    outer, inner = t.axes.divide(x.dims[place], 2, outer_fixed=True)
+    t.axes.wish(outer, "P Q", 2)
+    halves = [t.take(x.with_dim(place, outer, inner), place, one, ()) for one in (0, 1)]
+    return t.apply("mul", halves[0], t.apply("sigmoid", halves[1]))
+
+
+@operator("clamp", "clip")
+def _clamp(t: Translation, x: Value, min: Any = None, max: Any = None) -> Value:
+    if min is None or max is None:
+        bound = max if min is None else min
+        function = "minimum" if min is None else "maximum"
+        return t.apply(function if isinstance(bound, Value) else "clamp_max" if min is None else "clamp_min", x, bound)
+    return t.apply("clamp", x, min, max)
+
+
+@operator("clamp_min")
+def _clamp_min(t: Translation, x: Value, min: Any) -> Value:
+    return _clamp(t, x, min)
+
+
+@operator("clamp_max")
+def _clamp_max(t: Translation, x: Value, max: Any) -> Value:
+    return _clamp(t, x, None, max)
+
+
+@operator("maximum", "max.other")
+def _maximum(t: Translation, x: Any, other: Any) -> Value:
+    return t.apply("maximum", x, other)
+
+
+@operator("minimum", "min.other")
+def _minimum(t: Translation, x: Any, other: Any) -> Value:
+    return t.apply("minimum", x, other)
+
+
+@operator("logit")
+def _logit(t: Translation, x: Value, eps: Any = None) -> Value:
+    return t.apply("logit", x if eps is None else t.apply("clamp", x, eps, 1 - eps))
+
+
+@operator("round")
+def _round(t: Translation, x: Value, decimals: int = 0) -> Value:
+    if not decimals:
+        return t.apply("round", x)
+    scale = 10.0**decimals
+    return t.apply("div", t.apply("round", t.apply("mul", x, scale)), scale)
+
+
+@operator("addcmul")
+def _addcmul(t: Translation, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    return t.apply("add", x, _scaled(t, t.apply("mul", tensor1, tensor2), value))
+
+
+@operator("addcdiv")
+def _addcdiv(t: Translation, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    return t.apply("add", x, _scaled(t, t.apply("div", tensor1, tensor2), value))
+
+
+@operator("where")
+def _where(t: Translation, condition: Value, x: Any = None, other: Any = None) -> Value:
+    if x is None:
+        raise Refusal("values decide how many positions there are", "shapes of a spec follow from those of its inputs")
+    return t.apply("where", condition, x, other)
+
+
+@operator("masked_fill")
+def _masked_fill(t: Translation, x: Value, mask: Value, value: Any) -> Value:
+    kept = bare(mask.expr)
+    if isinstance(kept, Apply) and kept.function in ("bitwise_not", "logical_not"):
+        return t.apply("where", mask.of(parts(kept)[0]), x, value)
+    return t.apply("where", mask, value, x)
+
+
+@operator("to", "_to_copy", "type_as")
+def _to(t: Translation, x: Value, *_: Any, **__: Any) -> Value:
+    return cast(t, x, t.dtype)
+
+
+def cast(t: Translation, x: Value, dtype: Any) -> Value:
+    """A value in another dtype: of floats, results alone are rounded."""
+    if x.dtype == dtype:
+        return x
+    if x.dtype.is_floating_point and dtype.is_floating_point:
+        return Value(x.expr, x.dims, dtype, x.natural)
+    return Value(Apply("cast", (x.expr, Word(dtype_name(dtype)))), x.dims, dtype, dtype)
+
+
+@operator("isin")
+def _isin(t: Translation, *_: Any, **__: Any) -> Value:
+    raise Refusal("`isin`", "compare with each value")

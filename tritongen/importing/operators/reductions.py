@@ -1,0 +1,137 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Value
+
+if TYPE_CHECKING:
+    from ..translation import Translation
+
+_SIMPLE = {
+    "sum": "sum",
+    "mean": "mean",
+    "amax": "max",
+    "amin": "min",
+    "any": "any",
+    "all": "all",
+    "prod": "prod",
+    "count_nonzero": "count_nonzero",
+    "argmax": "argmax",
+    "argmin": "argmin",
+    "logsumexp": "logsumexp",
+    "special_logsumexp": "logsumexp",
+}
+
+
+@operator("sum", "mean", "amax", "amin", "any", "all", "prod", "count_nonzero", "argmax", "argmin", "logsumexp",
+          "special_logsumexp")  # fmt: skip
+def _reduction(t: Translation, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return t.reduce(_SIMPLE[t.packet], x, dim, keepdim)
+
+
+@operator("nansum")
+def _nansum(t: Translation, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return t.reduce("sum", t.apply("where", t.compared("isnan", x), 0.0, x), dim, keepdim)
+
+
+@operator("max", "max.dim", "min", "min.dim")
+def _extremum(t: Translation, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
+    import torch
+
+    value = t.reduce(t.packet, x, dim, keepdim)
+    if dim is None:
+        return value
+    place = t.reduce(f"arg{t.packet}", x, dim, keepdim)
+    return value, Value(place.expr, place.dims, torch.int64, torch.int64)
+
+
+@operator("aminmax")
+def _aminmax(t: Translation, x: Value, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
+    return t.reduce("min", x, dim, keepdim), t.reduce("max", x, dim, keepdim)
+
+
+@operator("var", "std")
+def _var(
+    t: Translation, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
+) -> Value:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 1 if unbiased else 0
+    options = {} if correction == 1 else {"correction": correction}
+    return t.reduce(t.packet, x, dim, keepdim, **options)
+
+
+@operator("var.correction", "std.correction")
+def _corrected(t: Translation, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+    return _var(t, x, dim, True, keepdim, 1 if correction is None else correction)
+
+
+@operator("var_mean", "std_mean")
+def _var_mean(
+    t: Translation, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
+) -> tuple[Value, Value]:
+    t.packet = t.packet.removesuffix("_mean")
+    return _var(t, x, dim, unbiased, keepdim, correction), t.reduce("mean", x, dim, keepdim)
+
+
+@operator("var_mean.correction", "std_mean.correction")
+def _var_mean_corrected(
+    t: Translation, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
+) -> tuple[Value, Value]:
+    return _var_mean(t, x, dim, True, keepdim, 1 if correction is None else correction)
+
+
+@operator("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax", "special_log_softmax")
+def _softmax(t: Translation, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+    function = t.packet.removeprefix("special").lstrip("_")
+    expanded = Value(x.expr, x.dims, t.dtype, t.natural([x], t.dtype))
+    return t.along(function, expanded, x.place(dim))
+
+
+@operator("softmin")
+def _softmin(t: Translation, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+    return t.along("softmax", t.apply("neg", x), x.place(dim))
+
+
+@operator("cumsum", "cumprod")
+def _scan(t: Translation, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+    if len(t.axes.atoms(x.dims[x.place(dim)])) != 1:
+        raise Refusal(f"{t.packet} along a group of axes")
+    return t.along(t.packet, x, x.place(dim))
+
+
+@operator("linalg_vector_norm", "norm", "linalg_norm")
+def _norm(t: Translation, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = False, *_: Any, **__: Any) -> Value:
+    p = 2 if p is None or p == "fro" else p
+    if not isinstance(p, int | float):
+        raise Refusal(f"a norm of kind {p!r}", "norms of vectors have a number")
+    if p == 0:
+        return t.reduce("sum", t.apply("where", t.compared("ne", x, 0), 1.0, 0.0), dim, keepdim)
+    if p == 2:
+        return t.reduce("norm", x, dim, keepdim)
+    if math.isinf(p):
+        return t.reduce("max" if p > 0 else "min", t.apply("abs", x), dim, keepdim)
+    return t.reduce("norm", x, dim, keepdim, p=p)
+
+
+@operator("dist")
+def _dist(t: Translation, x: Value, other: Value, p: Any = 2) -> Value:
+    return _norm(t, t.apply("sub", x, other), p)
+
+
+@operator("pairwise_distance")
+def _pairwise(t: Translation, x: Value, other: Value, p: Any = 2, eps: Any = 1e-6, keepdim: bool = False) -> Value:
+    return _norm(t, t.apply("add", t.apply("sub", x, other), eps), p, -1, keepdim)
+
+
+@operator("cosine_similarity")
+def _cosine(t: Translation, x1: Value, x2: Value, dim: int = 1, eps: Any = 1e-8) -> Value:
+    dot = t.reduce("sum", t.apply("mul", x1, x2), dim)
+    norms = [t.apply("clamp_min", t.reduce("norm", one, dim), eps) for one in (x1, x2)]
+    return t.apply("div", dot, t.apply("mul", *norms))

@@ -1,0 +1,267 @@
+"""Views: groups of axes, other orders, fixed positions; and tensors put side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..expressions import Apply, Number, Over
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Symbolic, Value
+
+if TYPE_CHECKING:
+    from ..axes import Dim
+    from ..translation import Translation
+
+
+@operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "_reshape_alias",
+          "_reshape_copy", "view_copy")  # fmt: skip
+def _view(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+    stated = args[-1] if args and isinstance(args[-1], list) else []
+    sizes = t.sizes
+    # Only the last sizes of an `unflatten` are listed as such.
+    start = _unflattened(x, args) if t.packet == "unflatten" else 0
+    listed = dict(enumerate(stated, start))
+    fixed = [isinstance(listed.get(place), int) and listed[place] != -1 for place in range(len(sizes))]
+    pairs = [(size, is_fixed) for size, is_fixed in zip(sizes, fixed, strict=True)]
+    return x.of(dims=t.axes.regroup(x.dims, pairs))
+
+
+def _unflattened(x: Value, args: Any) -> int:
+    return x.place(args[0])
+
+
+@operator("permute", "permute_copy")
+def _permute(t: Translation, x: Value, dims: list[int]) -> Value:
+    return x.of(dims=tuple(x.dims[x.place(one)] for one in dims))
+
+
+@operator("transpose", "swapaxes", "swapdims", "transpose_copy")
+def _transpose(t: Translation, x: Value, one: int, other: int) -> Value:
+    dims = list(x.dims)
+    if dims:
+        a, b = x.place(one), x.place(other)
+        dims[a], dims[b] = dims[b], dims[a]
+    return x.of(dims=tuple(dims))
+
+
+@operator("t", "numpy_T", "mT", "adjoint", "matrix_H", "mH", "t_copy")
+def _turned(t: Translation, x: Value) -> Value:
+    if t.packet in ("t", "numpy_T", "t_copy"):
+        return x.of(dims=tuple(reversed(x.dims)))
+    return _transpose(t, x, -1, -2)
+
+
+@operator("movedim", "moveaxis")
+def _movedim(t: Translation, x: Value, source: Any, destination: Any) -> Value:
+    sources = [x.place(one) for one in (source if isinstance(source, list) else [source])]
+    places = [x.place(one) for one in (destination if isinstance(destination, list) else [destination])]
+    left = [place for place in range(x.rank) if place not in sources]
+    moved = dict(zip(places, sources, strict=True))
+    order = [moved[place] if place in moved else left.pop(0) for place in range(x.rank)]
+    return x.of(dims=tuple(x.dims[place] for place in order))
+
+
+@operator("unsqueeze", "unsqueeze_copy")
+def _unsqueeze(t: Translation, x: Value, dim: int) -> Value:
+    place = dim % (x.rank + 1)
+    return x.of(dims=(*x.dims[:place], (), *x.dims[place:]))
+
+
+@operator("squeeze", "squeeze_copy")
+def _squeeze(t: Translation, x: Value, dim: Any = None) -> Value:
+    places = range(x.rank) if dim is None else [x.place(one) for one in (dim if isinstance(dim, list) else [dim])]
+    return x.of(dims=tuple(one for place, one in enumerate(x.dims) if one or place not in places))
+
+
+@operator("expand", "broadcast_to", "expand_as", "expand_copy")
+def _expand(t: Translation, x: Value, size: Any, **__: Any) -> Value:
+    lengths = size if isinstance(size, list) else None
+    sizes = t.sizes
+    dims: list[Dim] = [()] * (len(sizes) - x.rank) + list(x.dims)
+    for place, length in enumerate(sizes):
+        if not dims[place] and length > 1:
+            stated = lengths[place] if lengths else size.dims[place]
+            dims[place] = stated if isinstance(stated, tuple) else t.fresh(stated)
+            t.axes.wish(dims[place], "R", 3)
+    return x.of(dims=tuple(dims))
+
+
+@operator("repeat", "tile")
+def _repeat(t: Translation, x: Value, repeats: list[Any]) -> Value:
+    dims: list[Dim] = [()] * (len(repeats) - x.rank) + list(x.dims)
+    counts = [1] * (len(dims) - len(repeats)) + list(repeats)
+    return x.of(dims=tuple(t.fresh(count) + dim for count, dim in zip(counts, dims, strict=True)))
+
+
+@operator("repeat_interleave")
+def _repeat_interleave(t: Translation, x: Value, repeats: Any, dim: Any = None, **__: Any) -> Value:
+    if not isinstance(repeats, int | Symbolic) or dim is None:
+        raise Refusal("values decide how often elements repeat", "shapes of a spec follow from those of its inputs")
+    place = x.place(dim)
+    repeated = t.fresh(repeats)
+    t.axes.wish(repeated, "R", 3)
+    return x.with_dim(place, x.dims[place] + repeated)
+
+
+@operator("chunk", "tensor_split", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split", "split_copy",
+          "split_with_sizes_copy")  # fmt: skip
+def _split(t: Translation, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
+    assert t.node is not None
+    place = x.place(dim)
+    found = [one.shape[place] for one in t.node.meta["val"]]
+    lengths = [int(one.node.hint if hasattr(one, "node") else one) for one in found]
+    if len(lengths) == 1:
+        return [x]
+    if len(set(lengths)) == 1:
+        outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True)
+        t.axes.wish(outer, "P Q", 2)
+        divided = x.with_dim(place, outer, inner)
+        return [t.take(divided, place, one, ()) for one in range(len(lengths))]
+    if isinstance(sizes, list):
+        found = sizes
+    starts = [sum(lengths[:one]) for one in range(len(lengths))]
+    return [_part(t, x, place, start, length, t.fresh(size)) for start, length, size in
+            zip(starts, lengths, found, strict=True)]  # fmt: skip
+
+
+def _part(t: Translation, x: Value, place: int, start: int, length: int, axis: Dim) -> Value:
+    """A part of a dimension, along an axis of its own."""
+    if length == t.axes.length(t.axes.atoms(x.dims[place])):
+        return x
+    return _positions(t, x, place, axis, Number(start) if start else None, 1)
+
+
+def _positions(t: Translation, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
+    import torch
+
+    at = t.index(axis)
+    if step != 1:
+        at = Apply("mul", (at, Number(step)))
+    if start is not None:
+        at = Apply("add", (at, start))
+    return t.take(x, place, Value(at, (axis,), torch.int64, torch.int64), (axis,))
+
+
+@operator("unbind", "unbind_copy")
+def _unbind(t: Translation, x: Value, dim: int = 0) -> list[Value]:
+    place = x.place(dim)
+    t.axes.fix(x.dims[place])
+    t.axes.wish(x.dims[place], "P Q", 3)
+    return [t.take(x, place, one, ()) for one in range(t.axes.length(t.axes.atoms(x.dims[place])))]
+
+
+@operator("select", "select_copy")
+def _select(t: Translation, x: Value, dim: int, index: Any) -> Value:
+    import torch
+
+    place = x.place(dim)
+    if isinstance(index, Symbolic):
+        return t.take(x, place, Value(t.number(index), (), torch.int64, torch.int64), ())
+    if index >= 0:
+        return t.take(x, place, index, ())
+    last = Apply("sub", (Apply("size", (Over(x.dims[place]),)), Number(-index)))
+    return t.take(x, place, Value(last, (), torch.int64, torch.int64), ())
+
+
+@operator("slice", "narrow", "slice_copy")
+def _slice(t: Translation, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+    place = x.place(dim)
+    length = t.sizes[place]
+    full = t.axes.length(t.axes.atoms(x.dims[place]))
+    if length == full and step == 1:
+        return x
+    first = 0 if start is None else start
+    offset = first.hint if isinstance(first, Symbolic) else first
+    if t.packet == "narrow" and isinstance(end, int | Symbolic):
+        step = 1
+    if offset < 0:
+        offset += full
+    if length == 1:
+        return t.take(x, place, int(offset), ((),))
+    if step > 1 and full % step == 0 and length * step == full:
+        outer, inner = t.axes.divide(x.dims[place], full // step, inner_fixed=True)
+        t.axes.wish(inner, "P Q", 2)
+        return t.take(x.with_dim(place, outer, inner), place + 1, int(offset), ())
+    if step == 1 and full % length == 0 and offset % length == 0 and (kind := _fraction(t, place)):
+        outer, inner = t.axes.divide(x.dims[place], full // length, outer_fixed=True, inner_fixed=kind == "number")
+        t.axes.wish(outer, "P Q", 2)
+        return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
+    assert t.node is not None
+    size = t.node.meta["val"].shape[place]
+    axis = t.fresh(Symbolic(length, size.node.expr) if hasattr(size, "node") else length)
+    at = t.number(first) if isinstance(first, Symbolic) else Number(int(offset)) if offset else None
+    return _positions(t, x, place, axis, at, step)
+
+
+def _fraction(t: Translation, place: int) -> str:
+    """Whether a slice is one of equal parts of a dimension: "part" of its length, a "number" of elements, or ""."""
+    assert t.node is not None
+    sizes = [getattr(one.meta["val"].shape[place], "node", None) for one in (t.node, t.node.args[0])]
+    part, whole = (None if one is None else one.expr for one in sizes)
+    if part is None:
+        return "number"
+    return "part" if whole is not None and part.free_symbols <= whole.free_symbols else ""
+
+
+@operator("cat", "concat", "concatenate")
+def _cat(t: Translation, tensors: list[Value], dim: int = 0) -> Value:
+    place = tensors[0].place(dim)
+    lengths = {t.axes.length(t.axes.atoms(one.dims[place])) for one in tensors}
+    if len(lengths) != 1:
+        raise Refusal("tensors of different lengths put side by side", "the language has no axis for them together")
+    return _side_by_side(t, tensors, place, True)
+
+
+@operator("stack")
+def _stack(t: Translation, tensors: list[Value], dim: int = 0) -> Value:
+    return _side_by_side(t, tensors, dim % (tensors[0].rank + 1), False)
+
+
+def _side_by_side(t: Translation, tensors: list[Value], place: int, joined: bool) -> Value:
+    """Along a new axis, which is a group with the one that they have at a place if they are `joined`."""
+    import torch
+
+    axis = t.fresh(len(tensors))
+    t.axes.wish(axis, "P Q", 3)
+    dims = t.broadcast(*tensors)
+    made = tensors[-1]
+    position = Value(t.index(axis), (), torch.int64, torch.int64)
+    if any(one.expr is not tensors[0].expr for one in tensors):
+        for number in reversed(range(len(tensors) - 1)):
+            condition = t.compared("eq", position, number)
+            made = t.apply("where", condition, tensors[number], made)
+    inner = dims[place] if joined else ()
+    after = dims[place + 1 :] if joined else dims[place:]
+    return made.of(dims=(*dims[:place], axis + inner, *after))
+
+
+@operator("flip")
+def _flip(t: Translation, x: Value, dims: list[int]) -> Value:
+    for one in dims:
+        place = x.place(one)
+        axis = x.dims[place]
+        last = Apply("sub", (Apply("size", (Over(axis),)), Number(1)))
+        x = _moved(t, x, place, Apply("sub", (last, t.index(axis))))
+    return x
+
+
+@operator("roll")
+def _roll(t: Translation, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    shifts, dims = ([one] if not isinstance(one, list) else one for one in (shifts, dims))
+    if not dims:
+        raise Refusal("roll without dims, which flattens", "name the dimensions")
+    for shift, one in zip(shifts, dims, strict=True):
+        place = x.place(one)
+        size = Apply("size", (Over(x.dims[place]),))
+        by = t.number(shift) if not isinstance(shift, int) or shift > 0 else Number(-shift)
+        moved = Apply("sub" if not isinstance(shift, int) or shift > 0 else "add", (t.index(x.dims[place]), by))
+        x = _moved(t, x, place, Apply("remainder", (moved, size)))
+    return x
+
+
+def _moved(t: Translation, x: Value, place: int, at: Any) -> Value:
+    import torch
+
+    axis = x.dims[place]
+    return t.take(x, place, Value(at, (axis,), torch.int64, torch.int64), (axis,))

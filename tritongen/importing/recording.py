@@ -1,0 +1,165 @@
+"""While a function is traced: which line of the source each node came from, and what its variables are called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from .refusals import NOWHERE, Place
+from .targets import is_library
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class Recording:
+    """What is known of nodes by their names: places, the innermost first, and variables."""
+
+    places: dict[str, tuple[Place, ...]] = field(default_factory=dict)
+    names: dict[str, tuple[int, str]] = field(default_factory=dict)  # with the depth of the frame that has it
+    lengths: dict[str, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
+    used: set[str] = field(default_factory=set)  # symbols of which the program made Python's numbers
+
+    def place(self, node: str) -> Place:
+        """Where the user wrote what became a node; in torch.nn only if they wrote none of it."""
+        places = self.places.get(node, ())
+        return next((one for one in places if not is_library(one.path)), places[-1] if places else NOWHERE)
+
+
+@contextmanager
+def recorded(recording: Recording) -> Iterator[None]:
+    """Records what the traced function does, which runs inside."""
+    recorder = _Recorder(recording, sys._getframe(2))
+    with recorder.mode(), _numbers(recorder):
+        yield
+
+
+class _Recorder:
+    def __init__(self, recording: Recording, root: FrameType) -> None:
+        self.recording, self.root = recording, root
+        self._arguments: dict[int, tuple[FrameType, frozenset[int]]] = {}
+        self._libraries: dict[CodeType, bool] = {}
+
+    def mode(self) -> Any:
+        from torch.overrides import TorchFunctionMode
+
+        recorder = self
+
+        class Mode(TorchFunctionMode):
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return recorder.called(function, args, kwargs or {})
+
+        return Mode()
+
+    def called(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+        mode = get_proxy_mode()
+        if mode is None:
+            return function(*args, **kwargs)
+        frames = list(self._frames(sys._getframe(2)))
+        for depth, frame in enumerate(reversed(frames)):
+            self._note(frame, depth)
+        nodes = mode.tracer.graph._root
+        last = nodes.prev
+        try:
+            return function(*args, **kwargs)
+        finally:
+            places = tuple(map(_place, frames))
+            node = nodes.prev
+            while node is not last and node is not nodes:
+                self.recording.places.setdefault(node.name, places)
+                node = node.prev
+
+    def _frames(self, frame: FrameType | None) -> Iterator[FrameType]:
+        """The frames of a call up to the traced function, the innermost first, but for torch's machinery."""
+        while frame is not None and frame is not self.root:
+            path = frame.f_code.co_filename
+            if not self._is_library(frame.f_code) or "/torch/nn/modules/" in path or path.endswith("nn/functional.py"):
+                yield frame
+            frame = frame.f_back
+
+    def _is_library(self, code: CodeType) -> bool:
+        if code not in self._libraries:
+            self._libraries[code] = is_library(code.co_filename)
+        return self._libraries[code]
+
+    def _note(self, frame: FrameType, depth: int) -> None:
+        """The variables of a frame that are results of nodes, but for its arguments, which callers have names for."""
+        if self._is_library(frame.f_code):
+            return
+        values = {name: value for name, value in frame.f_locals.items() if not name.startswith("_")}
+        if id(frame) not in self._arguments or self._arguments[id(frame)][0] is not frame:
+            given = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
+            self._arguments[id(frame)] = frame, frozenset(id(values[name]) for name in given if name in values)
+        arguments = self._arguments[id(frame)][1]
+        for name, value in values.items():
+            if id(value) not in arguments:
+                self._named(name, value, depth)
+
+    def _named(self, name: str, value: object, depth: int) -> None:
+        import torch
+
+        if isinstance(value, torch.SymInt):
+            expr = value.node.expr
+            if expr.is_Symbol:
+                self.recording.lengths.setdefault(str(expr), name)
+        elif isinstance(value, torch.Tensor):
+            node = self._node_of(value)
+            if node is not None and node.op != "placeholder":
+                self.recording.names[node.name] = min(self.recording.names.get(node.name, (depth, name)), (depth, name))
+
+    def _node_of(self, value: torch.Tensor) -> Any:
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+
+        mode = get_proxy_mode()
+        slot = get_proxy_slot(value, mode.tracer, None) if mode is not None else None
+        proxy = getattr(slot, "proxy", slot)
+        return getattr(proxy, "node", None)
+
+    def is_users(self, frame: FrameType) -> bool:
+        return not self._is_library(frame.f_code)
+
+
+@contextmanager
+def _numbers(recorder: _Recorder) -> Iterator[None]:
+    """Square roots of lengths stay symbols, and lengths of which the user makes a number are recorded."""
+    import math
+
+    import torch
+
+    kept = math.sqrt
+    methods = {name: vars(torch.SymInt)[name] for name in ("__index__", "__int__") if name in vars(torch.SymInt)}
+
+    def sqrt(value: Any) -> Any:
+        return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else kept(value)
+
+    def noted(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def number(self: Any) -> Any:
+            if recorder.is_users(sys._getframe(1)):
+                recorder.recording.used |= set(map(str, self.node.expr.free_symbols))
+            return method(self)
+
+        return number
+
+    math.sqrt = sqrt
+    for name, method in methods.items():
+        setattr(torch.SymInt, name, noted(method))
+    try:
+        yield
+    finally:
+        math.sqrt = kept
+        for name, method in methods.items():
+            setattr(torch.SymInt, name, method)
+
+
+def _place(frame: FrameType) -> Place:
+    positions = list(frame.f_code.co_positions())
+    line, end, column, last = positions[frame.f_lasti // 2] if frame.f_lasti >= 0 else (None,) * 4
+    wide = last - column if line == end and last is not None and column is not None else 1
+    return Place(frame.f_code.co_filename, line or frame.f_lineno, (column or 0) + 1, max(1, wide))

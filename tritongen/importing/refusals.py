@@ -1,0 +1,39 @@
+"""What cannot be imported, and where the user's source says it."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass
+
+from ..diagnostics.report import Diagnostic
+
+
+class Refusal(Exception):
+    """One operator, or its arguments, that the language has no words for."""
+
+    def __init__(self, message: str, hint: str = "", code: str = "TG001") -> None:
+        super().__init__(message)
+        self.message, self.hint, self.code = message, hint, code
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A piece of source: a line of 0 is a file as a whole; columns count from 1."""
+
+    path: str
+    line: int = 0
+    column: int = 1
+    length: int = 1
+
+
+NOWHERE = Place("")
+
+
+def diagnostic(refusal: Refusal, place: Place) -> Diagnostic:
+    """A refusal at its place, as other mistakes are shown."""
+    source = linecache.getline(place.path, place.line).rstrip("\n") if place.line else ""
+    path = os.path.relpath(place.path) if os.path.isabs(place.path) else place.path
+    shown = place.path if path.startswith("..") else path
+    length = max(1, min(place.length, len(source) - place.column + 1))
+    return Diagnostic(shown, place.line, place.column, refusal.code, refusal.message, refusal.hint, source, length)

@@ -1,0 +1,57 @@
+"""`tritongen import`, from a target and an example to the text of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..diagnostics.report import Rejected
+from .refusals import NOWHERE, Refusal, diagnostic
+from .targets import Located, Target, load, parse_example
+from .tracing import Trace, bound, trace
+from .translation import Translation
+from .values import Value
+from .writing import Imported, NeedsOnes, Refusals, written
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was imported, and what it was imported from."""
+
+    imported: Imported
+    target: Target
+    trace: Trace
+
+
+def imported(spelled: str, init: Sequence[str], example: str, name: str = "") -> Result:
+    """The spec of a function or module of somebody's. Raises `Rejected` with all that keeps it from being one."""
+    try:
+        target = load(spelled, init, example)
+        given = parse_example(example)
+        traced = trace(target, given)
+        scalars = dict(target.scalars) | {
+            one: value
+            for one, value in bound(target, given).items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        try:
+            made = _written(target, traced, scalars, name or target.name)
+        except NeedsOnes as error:
+            made = _written(target, traced, scalars, name or target.name, error.names)
+        return Result(made, target, traced)
+    except Located as error:
+        raise Rejected([diagnostic(error.refusal, error.place)]) from None
+    except Refusals as error:
+        raise Rejected(diagnostic(one, place) for one, place in error.problems) from None
+
+
+def _written(
+    target: Target, traced: Trace, scalars: Mapping[str, float | int], name: str, ones: Container[str] = ()
+) -> Imported:
+    translation = Translation(traced, scalars, ones)
+    values = translation.run()
+    if translation.problems:
+        raise Refusals(translation.problems)
+    if not all(isinstance(one, Value) for one in values):
+        raise Refusals([(Refusal("a result that is no tensor"), NOWHERE)])
+    return written(target, traced, translation, values, name)

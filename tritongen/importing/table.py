@@ -1,0 +1,37 @@
+"""The table from ATen operators to what they are in the language; modules of `operators` fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from .translation import Translation
+
+Builder = Callable[..., Any]
+_Made = TypeVar("_Made", bound=Builder)
+OPERATORS: dict[str, Builder] = {}  # by the name in torch.ops.aten, with its overload where that matters
+
+
+def operator(*names: str) -> Callable[[_Made], _Made]:
+    """Registers a function of a translation and the operator's arguments, which returns values."""
+
+    def register(builder: _Made) -> _Made:
+        for name in names:
+            assert name not in OPERATORS, name
+            OPERATORS[name] = builder
+        return builder
+
+    return register
+
+
+def builder_of(packet: str, overload: str) -> Builder | None:
+    """The row of an operator; of one that writes in place, that of the operator which does not."""
+    for name in (packet, packet.rstrip("_") if not packet.startswith("_") or packet.endswith("_") else packet):
+        found = OPERATORS.get(f"{name}.{overload}") or OPERATORS.get(name)
+        if found:
+            return found
+    return None
+
+
+__all__ = ["OPERATORS", "Builder", "Translation", "builder_of", "operator"]

@@ -1,0 +1,271 @@
+"""What is imported: a function or a module of a file or a package, and the example that it is called with."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..diagnostics.report import Unavailable, did_you_mean
+from .refusals import NOWHERE, Place, Refusal
+
+if TYPE_CHECKING:
+    import torch
+
+_DTYPES = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "f32": "float32",
+    "fp32": "float32",
+    "float": "float32",
+    "f64": "float64",
+    "fp64": "float64",
+    "double": "float64",
+    "i8": "int8",
+    "u8": "uint8",
+    "i16": "int16",
+    "i32": "int32",
+    "int": "int32",
+    "i64": "int64",
+    "long": "int64",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
+_KNOWN = frozenset(
+    "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2".split()
+)
+_FORM = 'write --example "x=bf16[4,1024,4096] weight=bf16[4096]"'
+
+
+class Located(Exception):
+    """A refusal, and where in the user's source it is."""
+
+    def __init__(self, refusal: Refusal, place: Place = NOWHERE) -> None:
+        super().__init__(refusal.message)
+        self.refusal, self.place = refusal, place
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A length of an example: `name` is the axis that it is of, where that is said; `fixed` makes it the only one."""
+
+    number: int
+    name: str = ""
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A tensor of an example, by its dtype and lengths."""
+
+    dtype: str
+    shape: tuple[Length, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function of tensors and numbers, with the parameters and buffers of the module that it is."""
+
+    spelled: str  # as the command line has it, and the whole of that
+    command: str
+    name: str
+    function: Callable[..., Any]
+    summary: str = ""
+    module: torch.nn.Module | None = None
+    scalars: Mapping[str, float | int] = field(default_factory=dict)  # of a module: its constants by name
+
+
+def torch_or_unavailable() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise Unavailable("`import` needs torch: pip install 'tritongen[import]'") from None
+    return torch
+
+
+def parse_example(text: str) -> dict[str, Example | object]:
+    """`x=bf16[4,1024,4096] dim=-1`, by names, in order."""
+    found: dict[str, Example | object] = {}
+    for part in _split(text):
+        name, sign, value = part.partition("=")
+        if not sign or not name.isidentifier():
+            raise Located(Refusal(f"`{part}` is not an argument of an example", _FORM, "TG003"))
+        found[name] = _argument(name, value)
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """At spaces, but for those inside of brackets and quotes."""
+    return re.findall(r"(?:\[[^\]]*\]|\([^)]*\)|'[^']*'|\"[^\"]*\"|[^\s,\[(]|,(?=\S))+", text)
+
+
+def _argument(name: str, value: str) -> Example | object:
+    found = re.fullmatch(r"(\w+)\[(.*)\]", value.strip())
+    if found is None:
+        try:
+            literal: object = ast.literal_eval(value)
+            return literal
+        except (ValueError, SyntaxError):
+            return value
+    dtype = _DTYPES.get(found[1], found[1])
+    if dtype not in _KNOWN:
+        hint = did_you_mean(found[1], [*_DTYPES, *_KNOWN], _FORM)
+        raise Located(Refusal(f"{name}: there is no dtype `{found[1]}`", hint, "TG003"))
+    return Example(dtype, tuple(_length(name, one.strip()) for one in found[2].split(",") if one.strip()))
+
+
+def _length(name: str, text: str) -> Length:
+    found = re.fullmatch(r"(?:([A-Za-z]\w*)?\s*(=|:))?\s*(\d+)", text)
+    if found is None or (found[2] == ":" and not found[1]):
+        hint = "write a number; N:4096 names the axis, N=4096 or =4096 makes it the only length"
+        raise Located(Refusal(f"{name}: `{text}` is not a length", hint, "TG003"))
+    return Length(int(found[3]), found[1] or "", found[2] == "=")
+
+
+def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
+    """The target `FILE.py:name` or `dotted.module:name`. Raises `Located`."""
+    torch = torch_or_unavailable()
+    home, sign, path = spelled.rpartition(":")
+    if not sign or not path:
+        hint = "name what is imported: model.py:function, or package.module:Class"
+        raise Located(Refusal(f"`{spelled}` names no function", hint, "TG002"))
+    found: Any = _imported(home)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            hint = did_you_mean(name, [one for one in dir(found) if not one.startswith("_")], "")
+            raise Located(Refusal(f"{home} has no `{name}`", hint, "TG002"), Place(_file_of(home)))
+        found = getattr(found, name)
+    keywords = dict(_keyword(one) for one in init)
+    command = " ".join(["tritongen import", spelled, *(f"--init {one}" for one in init), f'--example "{example}"'])
+    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+        return _of_module(spelled, command, path, _called(found, keywords))
+    if init:
+        raise Located(Refusal("--init is for classes of modules", "give arguments in --example", "TG003"))
+    if isinstance(found, torch.nn.Module):
+        return _of_module(spelled, command, path, found)
+    if not callable(found):
+        raise Located(Refusal(f"{path} is neither a function nor a module", "", "TG002"))
+    return Target(spelled, command, _snake(path), found, _first_line(found))
+
+
+def _of_module(spelled: str, command: str, path: str, module: Any) -> Target:
+    for name, one in module.named_modules():
+        if one._forward_hooks or one._forward_pre_hooks:
+            shown = f"{type(module).__name__}.{name}".rstrip(".")
+            hint = "remove them before importing, or write their math in forward"
+            raise Located(Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), _place_of(one))
+    return Target(spelled, command, _snake(path), module, _first_line(type(module)), module, _constants(module))
+
+
+def _place_of(module: Any) -> Place:
+    """Where the class of a module is."""
+    try:
+        return Place(inspect.getsourcefile(type(module)) or "", inspect.getsourcelines(type(module))[1])
+    except (OSError, TypeError):
+        return NOWHERE
+
+
+def _constants(module: Any) -> dict[str, float | int]:
+    found: dict[str, float | int] = {}
+    for one in module.modules():
+        for name, value in vars(one).items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and not name.startswith("_"):
+                found.setdefault(name, value)
+    return found
+
+
+def _called(maker: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
+    try:
+        return maker(**keywords)
+    except Exception as error:
+        inits = f"--init gives its arguments: {inspect.signature(maker)}"
+        raise Located(Refusal(f"{type(error).__name__}: {error}", inits, "TG002"), user_place(error)) from None
+
+
+def _imported(home: str) -> ModuleType:
+    path = home if home.endswith(".py") else ""
+    if path and not os.path.isfile(path):
+        raise Located(Refusal(f"there is no file {path}", "", "TG002"))
+    folder = os.path.dirname(os.path.abspath(path)) if path else os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        if not path:
+            return importlib.import_module(home)
+        name = os.path.splitext(os.path.basename(path))[0]
+        found = importlib.util.spec_from_file_location(name, os.path.abspath(path))
+        assert found is not None
+        assert found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        sys.modules[name] = module
+        found.loader.exec_module(module)
+        return module
+    except SyntaxError as error:
+        place = Place(error.filename or path, error.lineno or 0, error.offset or 1)
+        raise Located(Refusal(f"not Python: {error.msg}", "", "TG002"), place) from None
+    except Exception as error:
+        message = f"importing it raises {type(error).__name__}: {error}"
+        raise Located(Refusal(message, "", "TG002"), user_place(error)) from None
+
+
+def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
+    """Where the innermost line of the user's is that an exception came through, or one of torch.nn."""
+    found = NOWHERE
+    for frame in traceback.extract_tb(error.__traceback__):
+        is_torch = any_of_torch and "/torch/nn/" in frame.filename and is_library(found.path)
+        if (is_torch or not is_library(frame.filename)) and frame.lineno:
+            column = (frame.colno or 0) + 1
+            wide = (frame.end_colno or 0) - (frame.colno or 0) if frame.end_lineno == frame.lineno else 1
+            found = Place(frame.filename, frame.lineno, column, max(wide, 1))
+    return found
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is torch's, Python's or this program's, which users did not write."""
+    return path.startswith((*_library(), "<")) or not path
+
+
+def _library() -> tuple[str, ...]:
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    torch = sys.modules.get("torch")
+    found = [here, os.path.dirname(os.__file__) + os.sep]
+    if torch is not None and torch.__file__:
+        found.append(os.path.dirname(torch.__file__))
+    packages = os.path.join(os.path.dirname(os.__file__), "site-packages")
+    return tuple(one for one in found if one != packages)
+
+
+def _file_of(home: str) -> str:
+    return getattr(sys.modules.get(home), "__file__", None) or home
+
+
+def _keyword(text: str) -> tuple[str, object]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.isidentifier():
+        raise Located(Refusal(f"`--init {text}` is not name=value", "", "TG003"))
+    return name, _argument(name, value)
+
+
+def _snake(path: str) -> str:
+    name = path.rpartition(".")[2]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _first_line(found: object) -> str:
+    """The first sentence of a docstring."""
+    text = inspect.cleandoc(getattr(found, "__dict__", {}).get("__doc__") or getattr(found, "__doc__", "") or "")
+    text = text if not isinstance(found, type) or ("__doc__" in vars(found) and vars(found)["__doc__"]) else ""
+    line = re.sub(r":\w+:`~?([^`]*)`|``([^`]*)``", r"\1\2", text.split("\n\n")[0].replace("\n", " "))
+    first = re.split(r"(?<=\.)\s", line.strip())[0]
+    return first if first and len(first) <= 110 and "->" not in first and first.isprintable() else ""

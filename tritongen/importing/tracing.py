@@ -1,0 +1,200 @@
+"""A target and an example -> its graph of ATen operators, with symbols for lengths, traced without memory or a GPU."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .recording import Recording, recorded
+from .refusals import NOWHERE, Refusal
+from .targets import Example, Length, Located, Target, user_place
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor that the function is called with: an argument's or, with its path in the module, a parameter's."""
+
+    name: str
+    tensor: torch.Tensor  # fake
+    shape: tuple[Length, ...]
+    path: str = ""
+    wants_gradient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is known of a call: its graph, whose placeholders are `arguments`, and the scalars that it was given."""
+
+    graph: torch.fx.GraphModule
+    arguments: tuple[Argument, ...]
+    scalars: Mapping[str, object]
+    recording: Recording
+    results: tuple[str, ...] = ()  # names of results, where the function has them
+    symbols: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # which argument's which dimension
+
+
+def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
+    """Raises `Located` for what cannot be traced."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
+    given = bound(target, example)
+    arguments = tuple(_arguments(target, given, mode))
+    scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
+    recording, results = Recording(), list[str]()
+    symbols = dict(_symbols(arguments))
+
+    def traced(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        with recorded(recording):
+            found = call(target, arguments, tensors, scalars)
+        names, flat = _flat(found)
+        results.extend(names)
+        return flat
+
+    try:
+        with mode:
+            graph = make_fx(traced, pre_dispatch=True)(*(one.tensor for one in arguments))
+    except Located:
+        raise
+    except Exception as error:
+        raise _explained(error) from None
+    return Trace(graph, arguments, scalars, recording, tuple(results), symbols)
+
+
+def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
+    """The example's arguments in the order of the function's, with its numbers that have defaults."""
+    try:
+        forward: Callable[..., Any] = target.module.forward if target.module is not None else target.function
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):
+        return dict(example)
+    try:
+        found = signature.bind(**example)
+    except TypeError as error:
+        message = f"the example does not fit {target.name}{signature}: {error}"
+        raise Located(Refusal(message, "--example gives the arguments by their names", "TG003")) from None
+    given = dict(found.arguments)
+    for name, parameter in signature.parameters.items():
+        if name not in given and isinstance(parameter.default, int | float):
+            given[name] = parameter.default
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    names = [*signature.parameters, *given]
+    return {name: given[name] for name in dict.fromkeys(names) if name in given}
+
+
+def call(
+    target: Target, arguments: tuple[Argument, ...], tensors: tuple[torch.Tensor, ...], scalars: Mapping[str, object]
+) -> Any:
+    """The original's result of tensors in the place of its arguments, parameters and buffers."""
+    import torch
+
+    pairs = list(zip(arguments, tensors, strict=True))
+    keywords = {one.name: tensor for one, tensor in pairs if not one.path} | dict(scalars)
+    if target.module is None:
+        try:
+            inspect.signature(target.function)
+        except (TypeError, ValueError):  # Builtins are called as they are declared, by position.
+            leading = [tensor for one, tensor in pairs]
+            return target.function(*leading, **scalars)
+        return target.function(**keywords)
+    state = {one.path: tensor for one, tensor in pairs if one.path}
+    return torch.func.functional_call(target.module, state, (), keywords)
+
+
+def _arguments(target: Target, given: Mapping[str, object], mode: Any) -> list[Argument]:
+    import torch
+
+    taken = set(given)
+    found = []
+    for name, one in given.items():
+        if isinstance(one, Example):
+            dtype = getattr(torch, one.dtype)
+            found.append(Argument(name, _fake(mode, [*one.shape], dtype), one.shape, "", dtype.is_floating_point))
+    if target.module is None:
+        return found
+    floats = (one.tensor.dtype for one in found if one.tensor.dtype.is_floating_point)
+    dtype = next(floats, torch.float32)
+    state = [*target.module.named_parameters(), *target.module.named_buffers()]
+    for path, tensor in state:
+        name = path.replace(".", "_")
+        while name in taken:
+            name += "_param"
+        taken.add(name)
+        shape = tuple(map(Length, tensor.shape))
+        fake = _fake(mode, [*shape], dtype if tensor.dtype.is_floating_point else tensor.dtype)
+        found.append(Argument(name, fake, shape, path, tensor.requires_grad))
+    return found
+
+
+def _fake(mode: Any, shape: list[Length], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor without memory, whose lengths are symbols where they are not fixed."""
+    import torch
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    sizes = [DimDynamic.STATIC if one.fixed or one.number < 2 else DimDynamic.DYNAMIC for one in shape]
+    real = torch.empty([one.number for one in shape], dtype=dtype)  # Memory that nothing touches.
+    fake: torch.Tensor = mode.from_tensor(real, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
+    return fake
+
+
+def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]]]:
+    import torch
+
+    return [
+        (str(length.node.expr), (one.name, place))  # type: ignore[attr-defined]
+        for one in arguments
+        for place, length in enumerate(one.tensor.shape)
+        if isinstance(length, torch.SymInt)
+    ]
+
+
+def _flat(found: Any) -> tuple[list[str], list[torch.Tensor]]:
+    """The tensors of a result and, where it has names for them, those."""
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        return [], [found]
+    if isinstance(found, Mapping):
+        names, values = list(map(str, found)), list(found.values())
+    else:
+        names = list(getattr(found, "_fields", ()))
+        values = list(found) if isinstance(found, tuple | list) else [found]
+    kept = [place for place, one in enumerate(values) if one is not None]
+    if not kept or not all(isinstance(values[place], torch.Tensor) for place in kept):
+        raise Located(Refusal("its result is no tensor, and no tuple or dict of tensors", "", "TG004"))
+    return [names[place] for place in kept] if names else [], [values[place] for place in kept]
+
+
+def _explained(error: Exception) -> Located:
+    """What an exception of a trace means to whoever wrote the function."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    place = user_place(error, any_of_torch=True)
+    if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
+        return Located(
+            Refusal("values decide what is computed here", "write torch.where(condition, a, b)", "TG004"), place
+        )
+    if isinstance(error, DynamicOutputShapeException):
+        message = f"values decide the shape of {_short(str(error))}"
+        return Located(Refusal(message, "shapes of a spec follow from those of its inputs", "TG004"), place)
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    if "data-dependent" in text.lower() or "Cannot cast FakeTensor" in text:
+        return Located(
+            Refusal("values decide what is computed here", "write torch.where(condition, a, b)", "TG004"), place
+        )
+    fits = isinstance(error, RuntimeError | ValueError | IndexError | AssertionError | TypeError)
+    hint = "the example may not fit the function" if fits and place != NOWHERE else ""
+    return Located(Refusal(f"calling it raises {type(error).__name__}: {_short(text)}", hint, "TG004"), place)
+
+
+def _short(text: str) -> str:
+    return text if len(text) < 160 else text[:157] + "..."

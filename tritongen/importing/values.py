@@ -1,0 +1,55 @@
+"""What a node of a trace is in the language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .axes import Dim, Dims
+from .expressions import Expr
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """A tensor: its expression, and which axes each of its dimensions is.
+
+    `dtype` is the one of the trace, `natural` the one that the language gives the expression: casts among floats are
+    left out, since kernels compute in float32 and round what they store.
+    """
+
+    expr: Expr
+    dims: Dims
+    dtype: torch.dtype
+    natural: torch.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    def of(self, expr: Expr | None = None, dims: Dims | None = None) -> Value:
+        return replace(self, expr=self.expr if expr is None else expr, dims=self.dims if dims is None else dims)
+
+    def place(self, dim: int) -> int:
+        return dim % len(self.dims) if self.dims else 0
+
+    def with_dim(self, place: int, *dims: Dim) -> Value:
+        """With others in the place of a dimension."""
+        return self.of(dims=(*self.dims[:place], *dims, *self.dims[place + 1 :]))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Symbolic:
+    """A number that lengths decide: its value in the trace, and its formula (of sympy)."""
+
+    hint: float | int
+    formula: Any
+
+
+Argument = Any  # of an operator: Value, Symbolic, a number, a dtype, None, or a list of them
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,368 @@
+"""A translated function -> the text of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..diagnostics.report import Mistakes
+from ..lang.ir import Op
+from ..lang.typecheck import typecheck
+from ..spec.read import read_spec
+from ..spec.types import AxisTerm
+from .axes import Dims
+from .expressions import Apply, Input, Over, bare, parts, tidy
+from .lines import Lines
+from .naming import (
+    BATCH,
+    Names,
+    axis_names,
+    axis_of_variable,
+    batch_axes,
+    is_led,
+    led,
+    mentioned,
+    reachable,
+    wish_by_place,
+)
+from .refusals import NOWHERE, Place, Refusal
+from .targets import Target
+from .tracing import Trace
+from .translation import Translation
+from .values import Value, dtype_name
+
+if TYPE_CHECKING:
+    import torch
+
+_GENERIC = frozenset(("out", "output", "result", "res", "ret", "hidden_states", "x", "y"))
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A spec, and what its call is beside that of the original."""
+
+    text: str
+    name: str
+    inputs: tuple[str, ...]  # the names of its tensors, in order
+    params: Mapping[str, float | int]
+    results: tuple[int, ...]  # which results of the original it has
+    differentiated: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    axes: Mapping[str, Dims] = field(default_factory=dict)  # of the dimensions of inputs
+    lengths: Mapping[int, int] = field(default_factory=dict)  # of axes, in the example
+    free: frozenset[int] = frozenset()  # axes that may have other lengths
+    alike: Mapping[int, str] = field(default_factory=dict)  # axes whose lengths the original compares, by a name
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # along which integers are positions
+
+
+def written(target: Target, trace: Trace, translation: Translation, values: Sequence[Value], name: str) -> Imported:
+    """The spec of a function whose every operator has words. Raises `Refusals`."""
+    return _Writer(target, trace, translation, values, name).imported()
+
+
+class NeedsOnes(Exception):
+    """Inputs whose dimensions of length 1 have to be axes."""
+
+    def __init__(self, names: set[str]) -> None:
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
+
+
+class Refusals(Exception):
+    """All that keeps a function from being a spec, each with its place."""
+
+    def __init__(self, problems: Iterable[tuple[Refusal, Place]]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(one.message for one, _ in self.problems))
+
+
+class _Writer:
+    def __init__(
+        self, target: Target, trace: Trace, translation: Translation, values: Sequence[Value], name: str
+    ) -> None:
+        self.target, self.trace, self.t, self.name = target, trace, translation, name
+        self.axes, self.axes_of = translation.axes, translation.axes_of
+        self.values = [self._result(value) for value in values]
+        self.exprs = reachable(value.expr for value in self.values)
+        used = {one.name for one in self.exprs if isinstance(one, Input)}
+        self.inputs = {name: value for name, value in translation.inputs.items() if name in used}
+        self.declared = {name: translation.declared[name] for name in self.inputs}
+        self.types = self._types()
+        self._check_results()
+        self.names = self._named()
+
+    def imported(self) -> Imported:
+        params = {one: self.t.params[one] for one in self.t.scalars if one in self.t.params and self._reads_param(one)}
+        names = self._result_names()
+        axis_names = set(self.names.of.values())
+        taken = {self.name, *self.inputs, *params, *axis_names, *self.types.values()}
+        lines = Lines(list(zip(names, [one.expr for one in self.values], strict=True)), self.names, taken)
+        tables = {
+            "types": [f'{name} = "float"' for name in dict.fromkeys(self.types.values())],
+            "inputs": list(self._inputs()),
+            "params": [f"{name} = {tidy(repr(value))}" for name, value in params.items()],
+            "compute": [f'{name} = "{source}"' for name, source in lines.texts()],
+        }
+        outputs = dict(zip(lines.results, self.values, strict=True))
+        smooth = [one for one in self.inputs if self._wants_gradient(one)]
+        text, kept = self._finished(tables, outputs, smooth)
+        return Imported(
+            text,
+            self.name,
+            tuple(self.inputs),
+            params,
+            tuple(range(len(self.values))),
+            tuple(kept),
+            tuple(self._notes(smooth, kept)),
+            {name: tuple(map(self.axes.atoms, dims)) for name, dims in self.declared.items()},
+            {axis: self.axes.length((axis,)) for axis in self._all_axes()},
+            frozenset(self._all_axes()) - self._stated(),
+            dict(self._alike()),
+            dict(self._positions()),
+        )
+
+    def _all_axes(self) -> Sequence[int]:
+        return [axis for dims in self.declared.values() for axis in self.axes.all_atoms(dims)]
+
+    def _lengths(self) -> Iterable[tuple[tuple[int, ...], str, bool]]:
+        """The axes of each dimension, and its length as the trace has it: a formula, or a number."""
+        for one in self.trace.arguments:
+            for dim, length in zip(self.declared.get(one.name, ()), one.tensor.shape, strict=False):
+                node = getattr(length, "node", None)
+                yield self.axes.atoms(dim), str(length), node is None or bool(node.expr.is_number)
+
+    def _stated(self) -> set[int]:
+        """The axes that have one length alone: in the language, or in the original."""
+        fixed = {axis for axis in self._all_axes() if self.axes.is_fixed(axis)}
+        return fixed | {axis for atoms, _, is_number in self._lengths() if is_number for axis in atoms}
+
+    def _alike(self) -> Iterable[tuple[int, str]]:
+        for atoms, formula, is_number in self._lengths():
+            if len(atoms) == 1 and not is_number:
+                yield atoms[0], formula
+
+    def _positions(self) -> Iterable[tuple[str, tuple[int, ...]]]:
+        """Inputs that `take` reads at, and along which axes."""
+        for one in self.exprs:
+            if isinstance(one, Apply) and one.function == "take":
+                over = self.axes.all_atoms(arg.dim for arg in one.args if isinstance(arg, Over))
+                for index in reachable(parts(one)[1:]):
+                    if isinstance(index, Input):
+                        yield index.name, over
+
+    def _notes(self, smooth: Sequence[str], kept: Sequence[str]) -> Iterable[str]:
+        if any(not dim for value in self.values for dim in value.dims):
+            yield "a result's dimensions of length 1 are left out"
+        left = [one for one in smooth if one not in kept]
+        if left:
+            yield f"no gradient by {', '.join(left)}"
+
+    # What is written.
+
+    def _finished(
+        self, tables: dict[str, list[str]], outputs: Mapping[str, Value], smooth: Sequence[str]
+    ) -> tuple[str, list[str]]:
+        """The text, with orders of axes where they are needed, and gradients of those inputs that have them."""
+        dtypes = {name: self._dtype(value) for name, value in outputs.items()}
+        orders = {name: self._terms(value.dims) for name, value in outputs.items()}
+        order = {name: "[" + ", ".join(terms) + "]" if terms else "" for name, terms in orders.items()}
+        plain = [f'{name} = "{dtype}"' for name, dtype in dtypes.items()]
+        op = self._read(tables | {"outputs": plain})
+        if op is not None:
+            for result in op.results:
+                if _spelled(op.grouping(result)) == tuple(orders[result.output.name]):
+                    order[result.output.name] = ""
+        stated = [f'{name} = "{dtypes[name]}{order[name]}"' for name in outputs]
+        tables = tables | {"outputs": stated}
+        self._read(tables, strict=True)
+        kept = self._differentiable(tables, smooth)
+        return self._text(tables | self._gradient(kept)), kept
+
+    def _gradient(self, wrt: Sequence[str]) -> dict[str, list[str]]:
+        listed = ", ".join(f'"{one}"' for one in wrt)
+        return {"grad": [f"wrt = [{listed}]"]} if wrt else {}
+
+    def _differentiable(self, tables: dict[str, list[str]], smooth: Sequence[str]) -> list[str]:
+        """The inputs by which the math has a gradient."""
+        from ..autodiff.gradient import derive
+
+        kept: list[str] = []
+        for wrt in (list(smooth), *([one] for one in smooth)):
+            if (wrt and not kept) or len(wrt) == 1:
+                spec = read_spec(self.name, self._text(tables | self._gradient([*kept, *wrt])))
+                try:
+                    assert spec.grad is not None
+                    derive(typecheck(spec), spec.grad)
+                except Mistakes:
+                    continue
+                if len(wrt) == len(smooth):
+                    return wrt
+                kept += wrt
+        return kept
+
+    def _read(self, tables: dict[str, list[str]], strict: bool = False) -> Op | None:
+        try:
+            return typecheck(read_spec(self.name, self._text(tables)))
+        except Mistakes as mistakes:
+            if not strict:
+                return None
+            told = [Refusal(one.message, one.hint) for one in mistakes.mistakes]
+            raise Refusals((one, NOWHERE) for one in told) from None
+
+    def _text(self, tables: Mapping[str, list[str]]) -> str:
+        summary = self.target.summary or f"Imported from {self.target.spelled}."
+        escaped = summary.replace("\\", "\\\\").replace('"', '\\"')
+        head = [f'name = "{self.name}"', f'summary = "{escaped}"']
+        parts = [f"[{table}]\n" + "\n".join(lines) for table, lines in ({"op": head} | dict(tables)).items() if lines]
+        return f"# {self.target.command}\n" + "\n\n".join(parts) + "\n"
+
+    def _inputs(self) -> Iterable[str]:
+        stated: set[int] = set()
+        for name, value in self.inputs.items():
+            terms = self._terms(self.declared[name], stated)
+            dtype = self.types.get(name) or _class(value.dtype)
+            yield f'{name} = "{dtype}[{", ".join(terms)}]"'
+
+    def _terms(self, dims: Dims, stated: set[int] | None = None) -> list[str]:
+        """Dimensions as a type has them, with fixed lengths where they are to be `stated`."""
+        batch = self.names.batch
+        count = led(self.axes, dims, batch)
+        terms = [BATCH] if count else []
+        for dim in dims[count:]:
+            atoms = self.axes.atoms(dim)
+            shown = []
+            for axis in atoms:
+                length = ""
+                if stated is not None and self.axes.is_fixed(axis) and axis not in stated:
+                    length = f"={self.axes.length((axis,))}"
+                    stated.add(axis)
+                shown.append(self.names.of[axis] + length)
+            if shown:
+                terms.append(shown[0] if len(shown) == 1 else f"({' '.join(shown)})")
+        return terms
+
+    def _dtype(self, value: Value) -> str:
+        """The dtype of a result: that of an input where it follows one."""
+        if not value.dtype.is_floating_point:
+            return "auto" if value.dtype == value.natural else dtype_name(value.dtype)
+        same = [name for name, one in self.inputs.items() if one.dtype == value.dtype]
+        shape = [self.axes.atoms(dim) for dim in value.dims]
+        alike = [name for name in same if [self.axes.atoms(dim) for dim in self.inputs[name].dims] == shape]
+        if value.rank and alike:
+            return alike[0]
+        if value.dtype != value.natural:
+            return dtype_name(value.dtype)
+        floats = [one for one in self.inputs.values() if one.dtype.is_floating_point]
+        if not value.rank or any(one.dtype != value.dtype for one in floats):
+            return "auto"
+        return next((name for name in same if self.inputs[name].rank), "auto")
+
+    # Names and checks.
+
+    def _types(self) -> dict[str, str]:
+        """Types that inputs share whose matmuls need one dtype."""
+        groups: list[set[str]] = []
+        for one in self.t.same_dtype:
+            names = {name for name in one if name in self.inputs}
+            joined = [group for group in groups if group & names]
+            groups = [group for group in groups if not group & names] + [names.union(*joined)]
+        shared = [group for group in groups if len(group) > 1]
+        order = list(self.inputs)
+        shared.sort(key=lambda group: min(map(order.index, group)))
+        return {name: f"T{place or ''}" for place, group in enumerate(shared) for name in order if name in group}
+
+    def _named(self) -> Names:
+        tensors = list(self.declared.values())
+        for symbol, variable in self.trace.recording.lengths.items():
+            if symbol in self.trace.symbols:
+                name, place = self.trace.symbols[symbol]
+                wanted = axis_of_variable(variable)
+                if wanted and name in self.t.inputs:
+                    self.axes.wish(self.t.inputs[name].dims[place], wanted, 1)
+        self._fix_groups(tensors)
+        wish_by_place(self.axes, tensors)
+        named = mentioned(self.exprs, self.axes, self.axes_of)
+        results = [value.dims for value in self.values]
+        batch = batch_axes(self.axes, tensors, results, named)
+        order = [axis for dims in tensors for axis in self.axes.all_atoms(dims) if axis not in batch]
+        taken = {*self.inputs, *self.t.params, *self.types.values()}
+        ones = {name for name, dims in self.declared.items() if not all(dims[led(self.axes, dims, batch) :])}
+        if ones:
+            raise NeedsOnes(ones)
+        return Names(axis_names(self.axes, order, taken), batch, self.axes, self.axes_of)
+
+    def _fix_groups(self, tensors: Sequence[Dims]) -> None:
+        """States a length of each group whose lengths follow from no other input."""
+        alone = {self.axes.atoms(dim)[0] for dims in tensors for dim in dims if len(self.axes.atoms(dim)) == 1}
+        for dims in tensors:
+            for dim in dims:
+                atoms = self.axes.atoms(dim)
+                open_ = [axis for axis in atoms if axis not in alone and not self.axes.is_fixed(axis)]
+                for axis in sorted(open_, key=lambda one: self.axes.length((one,)))[: max(0, len(open_) - 1)]:
+                    self.axes.fix((axis,))
+                alone |= set(atoms)
+
+    def _check_results(self) -> None:
+        problems: list[tuple[Refusal, Place]] = []
+        for value in self.values:
+            has, dims = self.axes_of(value.expr), set(self.axes.all_atoms(value.dims))
+            if not self.inputs:
+                problems.append((Refusal("a result that no tensor has a part in"), NOWHERE))
+            elif has != dims and all(map(self.axes.is_input, dims)):
+                problems.append(
+                    (Refusal("a result with an axis to which it is only expanded", "return it without"), NOWHERE)
+                )
+        used = {axis for one in self.exprs for axis in self.axes_of(one)}
+        used |= {axis for value in self.values for axis in self.axes.all_atoms(value.dims)}
+        for axis, place in self.t.made:
+            missing = [one for one in self.axes.atoms((axis,)) if one in used and not self.axes.is_input(one)]
+            if missing:
+                length = self.axes.length(missing)
+                message = f"an axis of length {length} that no input has"
+                problems.append((Refusal(message, "every axis of a spec is one of its inputs'"), place))
+                used -= set(missing)
+        if problems:
+            raise Refusals(problems)
+
+    def _result(self, value: Value) -> Value:
+        """A result that is math, as outputs have to be: an input as it is becomes a line."""
+        if isinstance(bare(value.expr), Apply):
+            return value
+        return replace(value, expr=Apply("positive", (value.expr,)))
+
+    def _result_names(self) -> list[str]:
+        found = list(self.trace.results) or self._returned()
+        if len(found) != len(self.values):
+            found = [""] * len(self.values)
+        cleaned = [name if name.isidentifier() and name not in _GENERIC else "" for name in found]
+        names: list[str] = []
+        for place, name in enumerate(cleaned):
+            plain = "y" if len(cleaned) == 1 else f"y{place}"
+            names.append(name if name and name not in names else plain)
+        return names
+
+    def _returned(self) -> list[str]:
+        variables = [getattr(value.expr, "name", "") for value in self.values]
+        return [name if isinstance(name, str) else "" for name in variables]
+
+    def _wants_gradient(self, name: str) -> bool:
+        argument = next(one for one in self.trace.arguments if one.name == name)
+        return argument.wants_gradient and argument.tensor.dtype.is_floating_point
+
+    def _reads_param(self, name: str) -> bool:
+        return any(getattr(one, "name", "") == name and not isinstance(one, Input) for one in self.exprs)
+
+
+def _class(dtype: torch.dtype) -> str:
+    """The class of dtypes that an input is of, or its dtype."""
+    if dtype.is_floating_point:
+        return "float8" if dtype.itemsize == 1 else "float"
+    return dtype_name(dtype)
+
+
+def _spelled(terms: Sequence[AxisTerm]) -> tuple[str, ...]:
+    return tuple(term.names[0] if len(term.names) == 1 else f"({' '.join(term.names)})" for term in terms)
+
+
+__all__ = ["Imported", "Refusals", "is_led", "written"]
