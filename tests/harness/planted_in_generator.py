@@ -1,0 +1,246 @@
+"""Plants bugs in the generator and its templates, one at a time, and lists those that its own tests do not find.
+
+    python -m tests.harness.planted_in_generator [--count 60] [--seed 0] [--jobs 2] [--seconds 300]
+
+Each bug is an edit of one expression: a comparison or a condition turned round, an index one off, two arguments
+swapped, and in the text of kernels a mask, a cast or a rescale left out, or a bound one too far. It is planted in a
+copy of this repository, in which the tests that have to do with its file run until the first one fails: first those
+that run by default, then, with --long, all of them. What only the latter find, sampled tables let through.
+
+tests/harness/planted_bugs.py does the same to emitted operators, for the tests that are emitted with them.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from tests.harness.planted_bugs import spread
+
+ROOT = Path(__file__).parents[2]
+CODE = tuple(f"tritongen/{one}" for one in ("autodiff", "passes", "plan", "lowering", "families", "operator", "lang"))
+KERNELS = ("templates", "tritongen/families", "tritongen/lowering")
+# What is measured, said or displayed, and not computed; and what runs on a GPU alone.
+OTHER = re.compile(r"testing|heuristics|configs|cost|bench|habits|hints|catalogue|torch_names|readme|gluon|tma|search|"
+                   r"package|docstring|registered|setup_context|times|launch|rings|copies")  # fmt: skip
+SAID = re.compile(r"why|about|note|said|told|title|text|mistake|shown|hint|describe|__repr__|check|summary|time|cost")
+
+# Files of tests/ for what starts with this, the most particular first.
+STREAMING, GENERATED = "values/test_streaming*", "values/test_generated_values"
+TESTS = {
+    "tritongen/passes/masks": ("unit/test_mask*", STREAMING),
+    "tritongen/passes/paged": ("values/test_paged", STREAMING),
+    "tritongen/autodiff": ("values/test_g*", "values/test_z*", "values/test_a*", "values/test_s*"),
+    "tritongen/lang": ("unit/test_*", "values/test_f*", "values/test_i*", "values/test_g*"),
+    "tritongen/families/streaming": (STREAMING, "values/test_paged", "values/test_l*"),
+    "tritongen/plan/streaming": (STREAMING, "values/test_l*", "values/test_r*"),
+    "tritongen/families/scan": ("values/test_scans", GENERATED),
+    "tritongen/families/scatter": ("values/test_scatter", GENERATED, "values/test_p*"),
+    "tritongen/families/taps": ("values/test_taps", "values/test_windows", "values/test_steps"),
+    "templates/streaming": (STREAMING, "values/test_paged"),
+    "templates/taps": ("values/test_taps", "values/test_steps"),
+    "templates/scatter": ("values/test_scatter", "values/test_steps"),
+    "templates/runtime/stream": (STREAMING,),
+    "templates/runtime/scatter": ("values/test_scatter", "runtime/test_*"),
+    "templates/runtime/scans": ("values/test_scans", GENERATED),
+    "templates/runtime": ("runtime/test_*", "values/test_g*", "values/test_s*"),
+    "": (GENERATED, "values/test_g*", "values/test_s*", "unit/test_*", "values/test_*"),
+}
+
+_TEXT = {
+    "mask": ((r" & \{?\w*mask\w*\}?(?!\()", ""), (r", mask=[^,()]+(?=[,)])", "")),
+    "cast": ((r"\.to\((?:COMPUTE|ACC|tl\.float32)\)", ""),),
+    "rescale": ((r" \* (?:rescale|shrink)\b", ""),),
+    "bound": ((r"(?<=\w) < (?=n_\w+|\w+_end\b|size_)", " <= "),),
+    "identity": ((r"float\('-inf'\)|float\(\"-inf\"\)", "0.0"), (r"\bother=0\.0", "other=1.0")),
+}
+_FLIPPED: dict[type[ast.cmpop], tuple[str, str]] = {
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"),
+}
+KINDS = ("comparison", "condition", "one off", "arguments", *_TEXT)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One edit: what a file has from `start` to `end` becomes `new`."""
+
+    kind: str
+    path: str
+    start: int
+    end: int
+    new: str
+
+    def applied(self, text: str) -> str:
+        return text[: self.start] + self.new + text[self.end :]
+
+    def shown(self) -> str:
+        text = (ROOT / self.path).read_text(encoding="utf-8")
+        number = text.count("\n", 0, self.start)
+        old, new = (one.splitlines()[number].strip() for one in (text, self.applied(text)))
+        return f"{self.kind}: {self.path}:{number + 1}\n    - {old}\n    + {new}"
+
+    def tests(self) -> list[str]:
+        chosen = next(tests for start, tests in TESTS.items() if self.path.startswith(start))
+        found = (path for pattern in chosen for path in sorted(ROOT.glob(f"tests/{pattern}.py")))
+        return [str(path.relative_to(ROOT)) for path in dict.fromkeys(found)]
+
+
+# Where bugs may be
+
+
+def bugs_of(path: str, text: str) -> Iterator[Bug]:
+    """All that can be planted in a file."""
+    if path.startswith(CODE) and path.endswith(".py"):
+        yield from _in_code(path, text)
+    if path.startswith(KERNELS):
+        prose = [(one.start(), one.end()) for one in re.finditer(r'"""[\s\S]*?"""|#[^\n"\']*$', text, re.MULTILINE)]
+        for kind, edits in _TEXT.items():
+            for pattern, new in edits:
+                for found in re.finditer(pattern, text):
+                    if not any(start <= found.start() < end for start, end in prose):
+                        yield Bug(kind, path, found.start(), found.end(), new)
+
+
+def _in_code(path: str, text: str) -> Iterator[Bug]:
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def place(node: ast.expr, end: bool = False) -> int:
+        line, column = (node.end_lineno, node.end_col_offset) if end else (node.lineno, node.col_offset)
+        assert line is not None
+        assert column is not None
+        return starts[line - 1] + column
+
+    def source(node: ast.expr) -> str:
+        return text[place(node) : place(node, end=True)]
+
+    def between(kind: str, left: ast.expr, right: ast.expr, old: str, new: str) -> Bug:
+        start, end = place(left, end=True), place(right)
+        return Bug(kind, path, start, end, re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text[start:end], count=1))
+
+    for node in _computing(ast.parse(text)):
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _FLIPPED:
+                yield between("comparison", left, right, *_FLIPPED[type(op)])
+            case ast.BoolOp(op=op, values=[left, right, *_]):
+                words = ("and", "or") if isinstance(op, ast.And) else ("or", "and")
+                yield between("condition", left, right, *words)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield Bug("condition", path, place(node), place(node, end=True), f"bool({source(operand)})")
+            case ast.Subscript(slice=ast.Constant(value=int(value)) as index):
+                yield Bug("one off", path, place(index), place(index, end=True), str(0 if value else 1))
+            case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant(value=int(value)) as number):
+                yield Bug("one off", path, place(number), place(number, end=True), str(value + 1))
+            case ast.Call(func=func, args=[ast.Name() as left, ast.Name() as right, *_]) if left.id != right.id:
+                if source(func) == "isinstance":
+                    continue
+                middle = text[place(left, end=True) : place(right)]
+                swapped = source(right) + middle + source(left)
+                yield Bug("arguments", path, place(left), place(right, end=True), swapped)
+
+
+def _computing(tree: ast.AST) -> Iterator[ast.AST]:
+    """The expressions of functions but of those that say something, of assertions and of what is raised."""
+    for node in ast.iter_child_nodes(tree):
+        said = isinstance(node, ast.FunctionDef) and SAID.search(node.name)
+        if said or isinstance(node, ast.Assert | ast.Raise | ast.JoinedStr | ast.arguments):
+            continue
+        yield node
+        yield from _computing(node)
+
+
+def planted(count: int, seed: int) -> list[Bug]:
+    """So many bugs, as many of each kind as of another, and in a kind of each folder."""
+    groups = defaultdict[str, dict[str, list[Bug]]](lambda: defaultdict(list))
+    for top in ("tritongen", "templates"):
+        for path in sorted((ROOT / top).rglob("*")):
+            name = str(path.relative_to(ROOT))
+            if path.suffix in (".py", ".jinja") and not OTHER.search(name):
+                for bug in bugs_of(name, path.read_text(encoding="utf-8")):
+                    groups[bug.kind][str(Path(name).parent)].append(bug)
+    shuffled = random.Random(seed)
+    kinds = [[shuffled.sample(some, len(some)) for some in groups[kind].values()] for kind in KINDS]
+    return spread([spread(shuffled.sample(folders, len(folders))) for folders in kinds])[:count]
+
+
+# What finds them
+
+
+def copied(home: Path) -> Path:
+    """The repository without what no test of values reads."""
+    left = shutil.ignore_patterns(".*", "__pycache__", "docs", "*.pyc")
+    return Path(shutil.copytree(ROOT, home / "tree", ignore=left))
+
+
+def failing(tree: Path, tests: list[str], seconds: int, *options: str) -> str:
+    """The first test that fails in a copy, or why there is none; empty if all pass."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
+    settings = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **settings}
+    environment.pop("PYTHONPYCACHEPREFIX", None)  # Bytecode of another copy may look as new.
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return ""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return "" if done.returncode == 0 else found[1] if found else f"pytest: {done.returncode}"
+
+
+def found_by(bug: Bug, seconds: int) -> tuple[str, str]:
+    """Which test finds a bug by default, and, if none does, with --long."""
+    with tempfile.TemporaryDirectory() as home:
+        tree = copied(Path(home))
+        path = tree / bug.path
+        path.write_text(bug.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+        usual = failing(tree, bug.tests(), seconds, "--turn", "0")
+        return usual, "" if usual else failing(tree, bug.tests(), 2 * seconds, "--long")
+
+
+@click.command()
+@click.option("--count", default=60, help="How many bugs to plant.")
+@click.option("--first", default=0, help="The number of the first of them.")
+@click.option("--seed", default=0)
+@click.option("--jobs", default=2)
+@click.option("--seconds", default=300, help="For the tests of a bug, and twice that for those of --long.")
+@click.option("--list", "listed", is_flag=True, help="Only list the bugs.")
+def main(count: int, first: int, seed: int, jobs: int, seconds: int, listed: bool) -> None:
+    """Plants bugs in the generator, and counts those that its tests find."""
+    bugs = planted(count, seed)[first:]
+    if listed:
+        click.echo("\n".join(bug.shown() for bug in bugs))
+        return
+    outcomes = []
+    with ThreadPoolExecutor(jobs) as workers:
+        for bug, outcome in zip(bugs, workers.map(partial(found_by, seconds=seconds), bugs), strict=True):
+            outcomes.append(outcome)
+            usual, long = outcome
+            click.echo(f"{bug.shown()}\n    {usual or (f'only --long: {long}' if long else 'survived')}")
+            sys.stdout.flush()
+    usually, only = sum(bool(one) for one, _ in outcomes), sum(bool(other) for _, other in outcomes)
+    click.echo(f"{len(bugs)} planted, {usually} found, {only} more with --long.")
+
+
+if __name__ == "__main__":
+    main()
