@@ -5,15 +5,15 @@ Triton's interpreter.
 """
 
 from .ahead import GradientInForwardTests, GradientInPlaceTests
-from .elementwise import ElementwiseTests
+from .elementwise import ElementwiseTests, MapGradients
 from .gradients import GradientTests
 from .harness import SUMS, TOLERANCES
 from .inputs import Input
-from .matmul import MatmulTests
+from .matmul import MatmulGradients, MatmulTests
 from .registered import RegisteredTests
-from .rowwise import RowwiseTests
+from .rowwise import RowwiseGradients, RowwiseTests
 from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
-from .streaming import StreamingTests
+from .streaming import StreamingGradients, StreamingTests
 
 __all__ = [
     "SUMS",
@@ -23,11 +23,15 @@ __all__ = [
     "GradientInPlaceTests",
     "GradientTests",
     "Input",
+    "MapGradients",
+    "MatmulGradients",
     "MatmulStepsTests",
     "MatmulTests",
     "RegisteredTests",
+    "RowwiseGradients",
     "RowwiseTests",
     "StepsTests",
     "StreamStepsTests",
+    "StreamingGradients",
     "StreamingTests",
 ]

@@ -68,7 +68,7 @@ def call(item: pytest.Function) -> None:
     """Call a test whatever comes of it."""
     with pytest.MonkeyPatch.context() as patch:
         callspec = getattr(item, "callspec", None)
-        given = {"monkeypatch": patch} | (callspec.params if callspec else {})
+        given = {"patch": patch} | (callspec.params if callspec else {})
         names = item.function.__code__.co_varnames[
             1 : item.function.__code__.co_argcount
         ]

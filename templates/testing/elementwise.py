@@ -1,17 +1,17 @@
 """Tests of operators that compute each element by itself."""
 
-import pytest
 import torch
-import triton
+from triton import Config
 
 from ..runtime import heuristics
-from .harness import Dtypes, each, only, results
+from .backward import BackwardTests
+from .harness import Dtypes, Patch, each, only, results
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .operator import OperatorTests
 
-SMALL_BLOCK = triton.Config({"BLOCK": 16})
-SMALL_TILE = triton.Config({"BLOCK_M": 2, "BLOCK_N": 32})
-TALL_TILE = triton.Config({"BLOCK_M": 16, "BLOCK_N": 8})
+SMALL_BLOCK = Config({"BLOCK": 16})
+SMALL_TILE = Config({"BLOCK_M": 2, "BLOCK_N": 32})
+TALL_TILE = Config({"BLOCK_M": 16, "BLOCK_N": 8})
 
 
 # A few roundings of each dtype, relative to 1 and the result: a GPU's own functions are less accurate.
@@ -25,23 +25,19 @@ class MapTests(OperatorTests):
     """Contiguous data in blocks, any other in tiles."""
 
     @each("table, config", lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK))
-    def test_flat_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force(monkeypatch, table, config)
+    def test_flat_configs(self, table: str, config: Config, patch: Patch) -> None:
+        self.force(patch, table, config)
         self.check(*self.make(self.wide))
 
     @each("table, config", lambda cls: cls.configs(heuristics.Tile, SMALL_TILE))
-    def test_tile_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force(monkeypatch, table, config)
+    def test_tile_configs(self, table: str, config: Config, patch: Patch) -> None:
+        self.force(patch, table, config)
         self.check(*map(scattered, self.make(self.wide)))
 
     @only(lambda cls: cls.tables_of(heuristics.Tile))
-    def test_tall_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_tall_tiles(self, patch: Patch) -> None:
         """Several tiles along both rows and columns."""
-        self.force_all(monkeypatch, heuristics.Tile, TALL_TILE)
+        self.force_all(patch, heuristics.Tile, TALL_TILE)
         self.check(*map(scattered, self.make(self.special, ends=False)))
 
 
@@ -76,3 +72,27 @@ class ElementwiseTests(MapTests):
                 )
                 most = float(allowed.nan_to_num().max())
                 assert error.nan_to_num().max() <= max(ROUNDING[got.dtype], 4 * most)
+
+
+class MapGradients(BackwardTests):
+    """Each configuration of kernels of a backward that compute elements by themselves."""
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK, backward=True),
+    )
+    def test_backward_flat_configs(
+        self, table: str, config: Config, patch: Patch
+    ) -> None:
+        self.force(patch, table, config)
+        self.check_gradients(*self.make(self.wide))
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, TALL_TILE, backward=True),
+    )
+    def test_backward_tile_configs(
+        self, table: str, config: Config, patch: Patch
+    ) -> None:
+        self.force(patch, table, config)
+        self.check_gradients(*map(scattered, self.make(self.wide)))

@@ -9,7 +9,7 @@ import torch.utils.checkpoint
 
 from .backward import BackwardTests
 from .compiling import once
-from .harness import Dtypes, Shape, each, gpu, only, results, wide
+from .harness import Dtypes, Patch, Shape, each, gpu, only, results, wide
 from .inputs import Layout, backwards, contiguous, scattered
 from .vmap import VmapTests
 
@@ -45,23 +45,25 @@ class GradientTests(BackwardTests, VmapTests):
     def test_gradients_of_shapes(self, shape: Shape) -> None:
         self.check_gradients(*self.make(shape))
 
+    @each("shift", lambda cls: cls.shifts)
+    def test_gradients_of_shifted_values(self, shift: float) -> None:
+        self.check_gradients(*self.shifted(shift))
+
     @gpu
     @each("shape", lambda cls: cls.large)
     def test_gradients_of_large_shapes(self, shape: Shape) -> None:
         self.check_gradients(*self.make(shape))
 
     @each("shape", lambda cls: cls.empty)
-    def test_gradients_of_empty(
-        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_gradients_of_empty(self, shape: Shape, patch: Patch) -> None:
         """Where torch has NaN of 0 times a mean of nothing, a gradient may be 0."""
-        monkeypatch.setattr(type(self), "may_be_zero", True)
+        patch.setattr(type(self), "may_be_zero", True)
         self.check_gradients(*self.make(shape))
 
     @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
     @each("narrow", lambda cls: cls.batched())
     def test_gradients_of_broadcast(
-        self, narrow: int, place: Any, monkeypatch: pytest.MonkeyPatch
+        self, narrow: int, place: Any, patch: Patch
     ) -> None:
         """One input has fewer leading axes, or some of length 1: results have all of them, of which sums are."""
         tensors = list(self.make(self.two_batches))
@@ -73,7 +75,7 @@ class GradientTests(BackwardTests, VmapTests):
             whole[narrow] = whole[narrow].expand(shape)
             return reference(*whole, **params)
 
-        monkeypatch.setattr(type(self), "reference", staticmethod(expanded))
+        patch.setattr(type(self), "reference", staticmethod(expanded))
         self.check_gradients(*tensors)
 
     @each("layout", lambda cls: cls.layouts())

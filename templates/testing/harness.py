@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-import triton
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from triton import Config
 from triton.runtime.autotuner import Autotuner
 
 from ..runtime import heuristics, launch
@@ -25,6 +25,7 @@ from .inputs import (
     scattered,
 )
 
+Patch = pytest.MonkeyPatch
 Shape = tuple[int, ...]
 Dtypes = tuple[torch.dtype, ...]
 
@@ -64,7 +65,7 @@ def only(holds: Callable[[Any], object]) -> Callable[..., Any]:
 
 def label(value: object) -> str:
     """The name of a value in a test's id: tiles and warps of a configuration, the name of a function."""
-    if isinstance(value, triton.Config):
+    if isinstance(value, Config):
         return "-".join(map(str, (*value.kwargs.values(), value.num_warps)))
     return str(getattr(value, "__name__", value))
 
@@ -170,10 +171,15 @@ class Harness:
         compile_ahead(request)
         launch.Launches.known.clear()
 
+    @pytest.fixture
+    def patch(self, monkeypatch: Patch) -> Patch:
+        """Sets what is as it was after the test."""
+        return monkeypatch
+
     @pytest.fixture(autouse=True)
-    def within_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def within_bounds(self, patch: Patch) -> None:
         """Kernels access nothing outside of their tensors."""
-        check_bounds(monkeypatch)
+        check_bounds(patch)
 
     # Inputs
 
@@ -527,7 +533,7 @@ class Harness:
 
     @classmethod
     def configs(
-        cls, kind: type, *others: triton.Config, backward: bool = False
+        cls, kind: type, *others: Config, backward: bool = False
     ) -> list[tuple[str, Any]]:
         """The names of an operator's tables of a kind, each with each of its configurations.
 
@@ -541,9 +547,7 @@ class Harness:
         ]
 
     @classmethod
-    def force(
-        cls, patch: pytest.MonkeyPatch, table: Any, config: triton.Config
-    ) -> None:
+    def force(cls, patch: Patch, table: Any, config: Config) -> None:
         """Force launches to take a configuration of a table, whether chosen or tuned."""
         if isinstance(table, str):
             table = getattr(cls.tables, table)
@@ -558,9 +562,7 @@ class Harness:
                 patch.setattr(kernel, "configs", [config])
 
     @classmethod
-    def force_all(
-        cls, patch: pytest.MonkeyPatch, kind: type, config: triton.Config
-    ) -> None:
+    def force_all(cls, patch: Patch, kind: type, config: Config) -> None:
         """Force launches to take a configuration in every table of a kind, of the forward and the backward."""
         for table in cls.tables_of(kind):
             cls.force(patch, table, config)
@@ -580,7 +582,7 @@ class Harness:
         return bool(cls.configs(heuristics.Loop, backward=backward))
 
     @classmethod
-    def force_loop(cls, patch: pytest.MonkeyPatch, splits: int = 1) -> None:
+    def force_loop(cls, patch: Patch, splits: int = 1) -> None:
         """Force loops over rows, with so many programs per row."""
         for table in cls.tables_of(heuristics.Registers):
             patch.setattr(table, "fits", lambda *_: False)

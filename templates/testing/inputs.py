@@ -69,10 +69,7 @@ def _dimensions(term: str, lengths: Mapping[str, Sequence[int]]) -> Sequence[int
 
 
 def _values(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    low: float | None,
-    high: float | None,
+    shape: tuple[int, ...], dtype: torch.dtype, low: float | None, high: float | None
 ) -> torch.Tensor:
     if dtype == torch.bool:
         return torch.randint(0, 2, shape)

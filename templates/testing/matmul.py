@@ -5,16 +5,16 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-import triton
+from triton import Config
 
 from ..runtime import matmul_heuristics
-from .harness import SUMS, Dtypes, Harness, Shape, each, gpu
+from .backward import BackwardTests
+from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, only
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .operator import OperatorTests
 
 described = pytest.mark.skipif(
-    DEVICE == "cuda" and torch.cuda.get_device_capability() < (9, 0),
-    reason="needs TMA",
+    DEVICE == "cuda" and torch.cuda.get_device_capability() < (9, 0), reason="needs TMA"
 )
 
 
@@ -30,21 +30,21 @@ class Tiles(Harness):
         return cls.all_of(torch.float16)
 
     @classmethod
-    def small(cls) -> triton.Config:
+    def small(cls) -> Config:
         """A small tile, but wide enough if it must hold whole rows, or strips of them."""
         return cls.tile(max(cls.narrowest, min(cls.widths())))
 
     @classmethod
-    def extremes(cls) -> list[triton.Config]:
+    def extremes(cls) -> list[Config]:
         """A small tile and, for axes whose lengths the tables' tiles divide, one wider than these."""
         wide = [cls.tile(4 * max(cls.widths()))] if cls.sizes else []
         return [cls.small(), *wide]
 
     @classmethod
-    def tile(cls, width: int) -> triton.Config:
+    def tile(cls, width: int) -> Config:
         """A tile with few rows."""
         tile = {"BLOCK_M": 16, "BLOCK_N": width, "BLOCK_K": 32, "GROUP": 2}
-        return triton.Config(tile, num_stages=2)
+        return Config(tile, num_stages=2)
 
     @classmethod
     def widths(cls) -> list[int]:
@@ -76,11 +76,7 @@ class Tiles(Harness):
 
     @classmethod
     def force_tiles(
-        cls,
-        patch: pytest.MonkeyPatch,
-        table: str,
-        config: triton.Config,
-        tma: bool = False,
+        cls, patch: Patch, table: str, config: Config, tma: bool = False
     ) -> None:
         """Force launches to take a tile of a table, and small tiles of the others, in which it might not fit."""
         for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
@@ -90,10 +86,7 @@ class Tiles(Harness):
 
     @classmethod
     def force_small(
-        cls,
-        patch: pytest.MonkeyPatch,
-        tma: bool = False,
-        tile: triton.Config | None = None,
+        cls, patch: Patch, tma: bool = False, tile: Config | None = None
     ) -> None:
         """Force launches to take small tiles, or given ones, of every table."""
         for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
@@ -101,14 +94,12 @@ class Tiles(Harness):
         patch.setattr(matmul_heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
-    def force_split_k(cls, patch: pytest.MonkeyPatch, n_parts: int) -> None:
+    def force_split_k(cls, patch: Patch, n_parts: int) -> None:
         """Force sums to be split among so many programs."""
         patch.setattr(matmul_heuristics, "choose_split_k", lambda *_: n_parts)
 
     @classmethod
-    def force_stream_k(
-        cls, patch: pytest.MonkeyPatch, long_parts: int, short_parts: int
-    ) -> None:
+    def force_stream_k(cls, patch: Patch, long_parts: int, short_parts: int) -> None:
         """Have half of the tiles be split, some into so many parts and a third of them, if two are, into so many."""
 
         def choose(tiles: int, *_: int) -> tuple[int, int, int, int]:
@@ -152,41 +143,32 @@ class MatmulTests(Products, OperatorTests):
     @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
     @each("shape", lambda cls: cls.tiled)
     def test_strided_configs(
-        self,
-        shape: Shape,
-        dtype: torch.dtype,
-        table: str,
-        config: triton.Config,
-        monkeypatch: pytest.MonkeyPatch,
+        self, shape: Shape, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:
-        self.force_tiles(monkeypatch, table, config)
-        self.force_split_k(monkeypatch, 1)
+        self.force_tiles(patch, table, config)
+        self.force_split_k(patch, 1)
         self.check(*self.make(shape, self.all_of(dtype)))
 
     @each("dtype, table, config", lambda cls: cls.strided(torch.float32, torch.float64))
     def test_wide_strided_configs(
-        self,
-        dtype: torch.dtype,
-        table: str,
-        config: triton.Config,
-        monkeypatch: pytest.MonkeyPatch,
+        self, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:
-        self.force_tiles(monkeypatch, table, config)
-        self.force_split_k(monkeypatch, 1)
+        self.force_tiles(patch, table, config)
+        self.force_split_k(patch, 1)
         self.check(*self.make(self.tiled[1], self.all_of(dtype)))
 
     @each("n_parts", lambda _: (2, 3, 8))
-    def test_split_k(self, n_parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_split_k(self, n_parts: int, patch: Patch) -> None:
         """A sum split among several programs."""
-        self.force_small(monkeypatch)
-        self.force_split_k(monkeypatch, n_parts)
+        self.force_small(patch)
+        self.force_split_k(patch, n_parts)
         self.check(*self.make(self.tiled[1]))
 
     @gpu
-    def test_split_k_of_calls_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_split_k_of_calls_alike(self, patch: Patch) -> None:
         """They launch both kernels, with partial sums of their own."""
-        self.force_small(monkeypatch)
-        self.force_split_k(monkeypatch, 3)
+        self.force_small(patch)
+        self.force_split_k(patch, 3)
         self.check(*self.make(self.tiled[1]))
         self.check(*self.make(self.tiled[1], seed=1))
 
@@ -197,30 +179,21 @@ class MatmulTests(Products, OperatorTests):
     @each("shape", lambda cls: cls.tiled)
     @each("layout", lambda _: (contiguous, backward_matrices))
     def test_tma_configs(
-        self,
-        layout: Layout,
-        shape: Shape,
-        table: str,
-        config: triton.Config,
-        monkeypatch: pytest.MonkeyPatch,
+        self, layout: Layout, shape: Shape, table: str, config: Config, patch: Patch
     ) -> None:
-        self.force_tiles(monkeypatch, table, config, tma=True)
+        self.force_tiles(patch, table, config, tma=True)
         self.check(*map(layout, self.make(shape, self.half())))
 
     @described
     @each("first", lambda cls: cls.joined or ())
     @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
     def test_joined_inputs_in_either_order(
-        self,
-        table: str,
-        config: triton.Config,
-        first: str,
-        monkeypatch: pytest.MonkeyPatch,
+        self, table: str, config: Config, first: str, patch: Patch
     ) -> None:
         """Either of the two that TMA copies as one may come first in memory."""
         assert self.joined is not None
         places = [self.names().index(name) for name in self.joined]
-        self.force_tiles(monkeypatch, table, config, tma=True)
+        self.force_tiles(patch, table, config, tma=True)
         tensors = list(self.make(self.tiled[0], self.half()))
         pair = torch.stack([tensors[place] for place in places])
         for place, tensor in zip(places, pair, strict=True):
@@ -234,15 +207,11 @@ class MatmulTests(Products, OperatorTests):
     @each("long_parts, short_parts", lambda cls: cls.stream_k)
     @each("tile", lambda cls: cls.extremes())
     def test_stream_k(
-        self,
-        tile: triton.Config,
-        long_parts: int,
-        short_parts: int,
-        monkeypatch: pytest.MonkeyPatch,
+        self, tile: Config, long_parts: int, short_parts: int, patch: Patch
     ) -> None:
         """Half of the tiles, split into so many parts and so many."""
-        self.force_small(monkeypatch, tma=True, tile=tile)
-        self.force_stream_k(monkeypatch, long_parts, short_parts)
+        self.force_small(patch, tma=True, tile=tile)
+        self.force_stream_k(patch, long_parts, short_parts)
         self.check(*self.make(self.shared, self.half()))
 
     @gpu
@@ -250,12 +219,69 @@ class MatmulTests(Products, OperatorTests):
     @each(
         "shape", lambda cls: cls.tiled if cls.tables_of(matmul_heuristics.Tma) else ()
     )
-    def test_tma_of_calls_alike(
-        self, shape: Shape, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_tma_of_calls_alike(self, shape: Shape, patch: Patch) -> None:
         """They reuse the descriptors of earlier calls, with the addresses of their own tensors."""
-        self.force_small(monkeypatch, tma=True)
+        self.force_small(patch, tma=True)
         if self.stream_k:
-            self.force_stream_k(monkeypatch, 2, 3)
+            self.force_stream_k(patch, 2, 3)
         self.check(*self.make(shape, self.half()))
         self.check(*self.make(shape, self.half(), seed=1))
+
+
+class MatmulGradients(Tiles, BackwardTests):
+    """Each configuration of the matmuls of a backward."""
+
+    backward_split_k: ClassVar[Sequence[int]] = ()
+    backward_stream_k: ClassVar[Sequence[tuple[int, int]]] = ()
+
+    @each(
+        "dtype, table, config",
+        lambda cls: cls.strided(
+            torch.float16, torch.float32, torch.float64, backward=True
+        ),
+    )
+    def test_backward_strided_configs(
+        self, dtype: torch.dtype, table: str, config: Config, patch: Patch
+    ) -> None:
+        self.force_tiles(patch, table, config)
+        self.force_split_k(patch, 1)
+        self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
+
+    @each("n_parts", lambda cls: cls.backward_split_k)
+    def test_backward_split_k(self, n_parts: int, patch: Patch) -> None:
+        """A sum split among several programs."""
+        self.force_small(patch)
+        self.force_split_k(patch, n_parts)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @described
+    @each(
+        "table, config",
+        lambda cls: (
+            cls.configs(matmul_heuristics.Tma, cls.small(), backward=True)
+            if cls.tables_of(matmul_heuristics.Tma)
+            else ()
+        ),
+    )
+    def test_backward_tma_configs(
+        self, table: str, config: Config, patch: Patch
+    ) -> None:
+        self.force_tiles(patch, table, config, tma=True)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))
+
+    @described
+    @only(lambda cls: cls.tables_of(matmul_heuristics.Tma))
+    def test_backward_of_tma(self, patch: Patch) -> None:
+        """From what the TMA kernel of the forward saves; it needs aligned lengths."""
+        self.force_small(patch, tma=True)
+        self.check_gradients(*self.make(self.tiled[0], self.half()))
+
+    @described
+    @each("long_parts, short_parts", lambda cls: cls.backward_stream_k)
+    def test_backward_stream_k(
+        self, long_parts: int, short_parts: int, patch: Patch
+    ) -> None:
+        """Half of the tiles, split into so many parts and so many."""
+        self.force_small(patch, tma=True)
+        self.force_stream_k(patch, long_parts, short_parts)
+        self.check_gradients(*self.make(self.tiled[1], self.half()))

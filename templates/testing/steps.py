@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 import torch
-import triton
+from triton import Config
 
 from ..runtime import matmul_heuristics
-from .harness import each
+from .harness import Patch, each
 from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
 from .rowwise import RowwiseTests
@@ -41,23 +40,16 @@ class MatmulStepsTests(Products, RowwiseTests):
     @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
     @each("n_parts", lambda _: (1, 3))
     def test_strided_configs(
-        self,
-        n_parts: int,
-        dtype: torch.dtype,
-        table: str,
-        config: triton.Config,
-        monkeypatch: pytest.MonkeyPatch,
+        self, n_parts: int, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:
-        self.force_tiles(monkeypatch, table, config)
-        self.force_split_k(monkeypatch, n_parts)
+        self.force_tiles(patch, table, config)
+        self.force_split_k(patch, n_parts)
         self.check(*self.make(self.wide, self.all_of(dtype)))
 
     @described
     @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
-    def test_tma_configs(
-        self, table: str, config: triton.Config, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.force_tiles(monkeypatch, table, config, tma=True)
+    def test_tma_configs(self, table: str, config: Config, patch: Patch) -> None:
+        self.force_tiles(patch, table, config, tma=True)
         self.check(*self.make(self.wide, self.half()))
 
 

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-import triton
+from triton import Config
 
 from ..runtime import launch, streaming_heuristics
-from .harness import Dtypes, Harness, Shape, each, gpu, only
+from .backward import BackwardTests
+from .harness import Dtypes, Harness, Patch, Shape, each, gpu, only, wide
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
 from .operator import OperatorTests
@@ -28,7 +29,7 @@ hopper = pytest.mark.skipif(
 
 def streamed(
     tests: type[Tiles], backward: bool = False
-) -> list[tuple[torch.dtype, str, triton.Config]]:
+) -> list[tuple[torch.dtype, str, Config]]:
     """Tables of the forward or the backward, with each tile and a small one, for half-precision dtypes and wider
     ones that all inputs may have.
     """
@@ -143,18 +144,16 @@ class StreamingTests(Products, OperatorTests):
         cls.check(*tensors)
 
     @classmethod
-    def force_splits(cls, patch: pytest.MonkeyPatch, n_splits: int) -> None:
+    def force_splits(cls, patch: Patch, n_splits: int) -> None:
         """Force small tiles, with the streamed axis split among so many programs."""
         cls.force_all(patch, streaming_heuristics.Streamed, SMALL)
         patch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
 
     @each("n_splits", lambda _: (2, 3, 20))
     @each("shape", lambda cls: cls.tiled)
-    def test_stream_splits(
-        self, shape: Shape, n_splits: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_stream_splits(self, shape: Shape, n_splits: int, patch: Patch) -> None:
         """The streamed axis split among programs, of which the last ones may have no blocks."""
-        self.force_splits(monkeypatch, n_splits)
+        self.force_splits(patch, n_splits)
         self.check(*self.make(shape))
 
     @only(lambda cls: cls.few_keys)
@@ -162,58 +161,98 @@ class StreamingTests(Products, OperatorTests):
         self.check(*self.make(self.few_keys))
 
     @each("hidden", lambda cls: cls.hiding)
-    def test_rows_without_keys(
-        self, hidden: Hidden, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rows_without_keys(self, hidden: Hidden, patch: Patch) -> None:
         """Beside others in a tile; programs split what streams, too."""
         tensors = hide(self, self.make(self.wide), hidden)
         self.check(*tensors)
-        self.force_splits(monkeypatch, 3)
+        self.force_splits(patch, 3)
         self.check(*tensors)
 
-    def test_deterministic_splits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.force_splits(monkeypatch, 3)
+    def test_deterministic_splits(self, patch: Patch) -> None:
+        self.force_splits(patch, 3)
         self.test_deterministic()
 
     @gpu
-    def test_splits_of_calls_alike(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_splits_of_calls_alike(self, patch: Patch) -> None:
         """They launch both kernels, with partial sums of their own."""
-        self.force_splits(monkeypatch, 3)
+        self.force_splits(patch, 3)
         self.check(*self.make(self.tiled[1]))
         self.check(*self.make(self.tiled[1], seed=1))
 
     @each("dtype, table, config", streamed)
     @each("shape", lambda cls: cls.tiled)
     def test_streamed_configs(
-        self,
-        shape: Shape,
-        dtype: torch.dtype,
-        table: str,
-        config: triton.Config,
-        monkeypatch: pytest.MonkeyPatch,
+        self, shape: Shape, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:
-        self.force(monkeypatch, table, config)
+        self.force(patch, table, config)
         self.check(*self.make(shape, self.all_of(dtype)))
 
     @hopper
     @each("dtype", lambda cls: [torch.float16, torch.bfloat16] if cls.half() else ())
     @each("shape", lambda cls: cls.gluon)
-    def test_gluon_kernel(
-        self, shape: Shape, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_gluon_kernel(self, shape: Shape, dtype: torch.dtype, patch: Patch) -> None:
         """The Gluon kernel of Hopper, and the plain kernel on the same tensors."""
         launched = list[str]()
         launchers: list[Callable[..., Any]] = [launch.run_named, launch.run]
         for place, launcher in enumerate(launchers):
-            monkeypatch.setattr(
-                launch, launcher.__name__, noting(launcher, place, launched)
-            )
+            patch.setattr(launch, launcher.__name__, noting(launcher, place, launched))
         tensors = self.make(shape, self.all_of(dtype))
         for is_gluon in (True, False):
             if not is_gluon:
-                monkeypatch.setattr(streaming_heuristics, "use_gluon", lambda *_: False)
+                patch.setattr(streaming_heuristics, "use_gluon", lambda *_: False)
             launch.Launches.known.clear()
             launched.clear()
             self.check(*tensors)
             found = any(name.endswith("_gluon_kernel") for name in launched)
             assert found == is_gluon
+
+
+def of_lost_rows(found: torch.Tensor, in_torch: torch.Tensor) -> torch.Tensor:
+    """Where a gradient is NaN as torch's is, and that not everywhere: as a gate's is in rows without keys, since the
+    mean there is, and those of keys and values must not be.
+    """
+    lost = ~in_torch.isfinite()
+    return lost & ~found.isfinite() & ~lost.all()
+
+
+class StreamingGradients(BackwardTests):
+    """Each configuration of kernels of a backward that stream an axis, and rows without keys."""
+
+    tiled: ClassVar[Sequence[Shape]]
+
+    @each("dtype, table, config", lambda cls: streamed(cls, backward=True))
+    def test_backward_streamed_configs(
+        self, dtype: torch.dtype, table: str, config: Config, patch: Patch
+    ) -> None:
+        self.force(patch, table, config)
+        self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
+
+    @only(lambda cls: cls.few_keys)
+    def test_gradients_of_fewer_keys_than_rows(self) -> None:
+        """Those of torch. Where rows without keys make these NaN, those of keys and values are none here; those of a
+        gate are, as what it multiplies is.
+        """
+        tensors = self.make(self.few_keys)
+        want = self.gradients(self.oracle, *wide(tensors))
+        if not self.leaves_rows_out or all(one.isfinite().all() for one in want):
+            self.check_gradients(*tensors)
+        else:
+            found = self.gradients(self.call, *tensors)
+            for one, other in zip(found, want, strict=True):
+                assert (one.isfinite() | of_lost_rows(one, other)).all()
+
+    @each("hidden", lambda cls: cls.hiding if cls.leaves_rows_out else ())
+    def test_gradients_of_rows_without_keys(self, hidden: Hidden) -> None:
+        """They have no part in them, as if they had keys, and nothing came of those."""
+
+        def others(outgoing: torch.Tensor) -> torch.Tensor:
+            return first_filled(outgoing, hidden[-1], 0)
+
+        tensors = self.make(self.wide)
+        given = hide(self, tensors, hidden)
+        found = self.gradients(self.call, *given, arranged=others)
+        want = self.gradients(self.oracle, *wide(tensors), arranged=others)
+        in_torch = self.gradients(self.oracle, *wide(given), arranged=others)
+        for one, other, wanted in zip(found, in_torch, want, strict=True):
+            wanted[of_lost_rows(one, other)] = float("nan")
+        self.compare_gradients(found, want)

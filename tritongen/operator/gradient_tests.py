@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from ..emit.configs import Table
 from ..emit.module import Module
 from ..families.family import Step
 from ..lang.ir import Op
@@ -15,9 +16,16 @@ _BASES = {"backward": "GradientTests", "forward": "GradientInForwardTests", "in_
 
 
 def gradient_tests(
-    op: Op, backward: Backward, computed: Sequence[tuple[Step, Module]], shapes: Shapes, registered: bool
+    op: Op,
+    backward: Backward,
+    computed: Sequence[tuple[Step, Module]],
+    shapes: Shapes,
+    registered: bool,
+    tables: Iterable[Table],
 ) -> GradientTests:
-    """`computed` are the steps that have functions of their own, with the modules of those."""
+    """`computed` are the steps that have functions of their own, with the modules of those; `tables` are of all
+    kernels, those of the forward too, which decide what is saved.
+    """
     splits = {"backward_splits": "(2, 3, 8)"} if backward.write != "backward" else {}
     of_steps = [step.family.gradient_tests(module) for step, module in computed]
     by_kernel = next((name for name in backward.gradient.wrt if _is_computed(backward.plan, name)), "")
@@ -32,7 +40,19 @@ def gradient_tests(
         **declared_together(*of_steps),
     }
     tiny = {"tiny": repr(shapes.tiny())} if _has_finite_differences(op, backward.gradient.wrt) else {}
-    return GradientTests((_BASES[backward.write],), declared, tiny)
+    return GradientTests((*_of_kernels({table.kind for table in tables}), _BASES[backward.write]), declared, tiny)
+
+
+def _of_kernels(kinds: Collection[str]) -> list[str]:
+    """The classes that test the configurations of some kinds of kernels; those of rows also test those of elements."""
+    bases = {
+        "StreamingGradients": {"streamed"},
+        "MatmulGradients": {"tma", "strided"},
+        "RowwiseGradients": {*kinds} - {"streamed", "tma", "strided", "flat", "tile"},
+        "MapGradients": {"flat", "tile"},
+    }
+    found = [base for base, some in bases.items() if some & {*kinds}]
+    return found if "RowwiseGradients" not in found else [base for base in found if base != "MapGradients"]
 
 
 def _has_finite_differences(op: Op, wrt: Collection[str]) -> bool:
