@@ -294,7 +294,7 @@ class Reverse:
 
     def unless_zero(self, node: Call, g: Node, text: str, names: Mapping[str, Node]) -> Node:
         """The gradient by an argument of a call whose derivative may be infinite: 0 where that of the call is."""
-        inner, over = summand(g, self.algebra)
+        inner, over = summand(g, node.axes, self.algebra)
         if self.vanishing.is_taken_in(inner, node):
             return self.algebra.reduce_sum(self.algebra.parsed(text, {**names, "g": inner}), over)
         return self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, self.algebra.parsed(text, names))

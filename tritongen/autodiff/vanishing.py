@@ -106,18 +106,21 @@ class Vanishing:
         return node
 
 
-def summand(node: Node, algebra: Algebra) -> tuple[Node, tuple[str, ...]]:
-    """What a node is the sum of, and along which axes: `a * sum(b, D)` is that of `a * b` along D, if a lacks D."""
+def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, tuple[str, ...]]:
+    """What a node is the sum of, and along which of the axes other than some: `a * sum(b, D)` is that of `a * b`, along
+    D, where neither a nor what it meets there has this axis.
+    """
     whole = factors(node)
-    part = next((one for one, power in whole.factors.items() if power == 1 and _is_sum(one, node)), None)
+    part = next((one for one, power in whole.factors.items() if power == 1 and _is_sum(one, axes)), None)
     if part is None:
         return node, ()
-    found, over = summand(algebra.product(whole * Term(1.0, {part: -1}) * factors(part.arg)), algebra)
+    inside = algebra.product(whole * Term(1.0, {part: -1}) * factors(part.arg))
+    found, over = summand(inside, (*axes, *part.over), algebra)
     return found, (*part.over, *over)
 
 
-def _is_sum(part: Node, node: Node) -> TypeGuard[Reduce]:
-    return isinstance(part, Reduce) and part.kind == "sum" and not {*part.over} & {*node.axes}
+def _is_sum(part: Node, axes: tuple[str, ...]) -> TypeGuard[Reduce]:
+    return isinstance(part, Reduce) and part.kind == "sum" and not {*part.over} & {*axes}
 
 
 def _factors(node: Node) -> list[Node]:
