@@ -48,6 +48,16 @@ CASES = {
         lambda a, b, at: F.gelu(a @ b)[at],
         wrt="-",
     ),
+    "loss_of_capped_logits": Case(
+        "x:M, K; w:N, K; at:int64[M]",
+        "l = sum(x * w, K)\nz = 3.0 * tanh(l / 3.0)\ny = logsumexp(z, N) - take(z, at, N)",
+        lambda x, w, at: F.cross_entropy(3 * torch.tanh(x @ w.T / 3), at, reduction="none"),
+    ),
+    "loss_of_scaled_logits": Case(
+        "x:M, K; w:N, K; s:; at:int64[M]",
+        "z = sum(x * w, K) * s\ny = logsumexp(z, N) - take(z, at, N)",
+        lambda x, w, s, at: F.cross_entropy(x @ w.T * s, at, reduction="none"),
+    ),
     "take_of_what_is_taken": Case(
         "a:M, K; b:K, N; at:int64[T]",
         "h = sum(a * b, K)\ny = take(take(h, at, M), at + 1, N)",

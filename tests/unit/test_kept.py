@@ -99,6 +99,19 @@ SAMPLE = {
         1,
         18,
     ),
+    "capped": Kept(LINEAR, "l = sum(x * w, K)\ny = logsumexp(30 * tanh(l / 30), N)", "l y_exact", 1, 1, 9),
+    "loss_of_capped": Kept(
+        LINEAR,
+        "l = sum(x * w, K)\nz = 30 * tanh(l / 30)\ny = logsumexp(z, N) - take(z, 0, N)",
+        "l y_shift y_sum",
+        1,
+        2,
+        8,
+    ),
+    "capped_beside": Kept(
+        LINEAR, "l = sum(x * w, K)\nz = 30 * tanh(l / 30)\ny = logsumexp(z, N)", "l y_exact", 1, 1, 9, "y z"
+    ),
+    "temperature": Kept(f"{LINEAR}; s:M", "z = sum(x * w, K) * s\ny = logsumexp(z, N)", "y_exact z_sum", 1, 1, 9),
     "linear_twice": Kept(f"{LINEAR}; v:P, N", "h = tanh(sum(x * w, K))\ny = sum(h * v, N)", "h", 0, 0, 14, "h y"),
     "condition_on_sums": Kept("p:M, N", "c = cumsum(p, N)\ny = where(c - p < 0.9, p, 0)", "c_condition", 0.5, 0, 2.5),
     "condition_of_a_name": Kept("p:M, N", "c = cumsum(p, N)\nm = c - p < 0.9\ny = where(m, p, 0)", "m", 0.5, 0, 2.5),

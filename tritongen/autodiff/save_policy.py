@@ -58,6 +58,12 @@ class Kept:
         outputs = [name for name in outputs if name in alone or name not in compared]
         choices = [{*some, *alone} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
+        for name in reversed(self.values):
+            known = (summaries | chosen) - {name}
+            if name in kept or not self.is_mapped(name, known):
+                continue
+            if self.cost(nodes, roots, known)[0] < self.cost(nodes, roots, known | {name})[0]:
+                summaries, chosen = summaries - {name}, chosen - {name}
         read = self.closure(roots, summaries | chosen, leaves=True)
         return [name for name in self.values if name in summaries & read], chosen & read
 
@@ -98,6 +104,11 @@ class Kept:
     def is_costly(self, name: str) -> bool:
         """Whether an output comes of matmuls, or is what a scan gives."""
         return comes_of_matmuls(self.op, name) or isinstance(resolve(self.op, self.values[name].node), Scan)
+
+    def is_mapped(self, name: str, known: set[str]) -> bool:
+        """Whether a value is made of known ones, element by element."""
+        again = self.closure({name}, known)
+        return not any(isinstance(self.values[one].node, Reduce | Scan) for one in again)
 
     def is_matrix(self, name: str) -> bool:
         """Whether a value is made of reductions and as large as tensors are, such as distances of all pairs of rows."""

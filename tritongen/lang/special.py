@@ -142,17 +142,19 @@ def _is_of_elements(node: Node, axis: str) -> bool:
             return axis in dict(part.at)
         return not isinstance(part, Ref | Index) and all(map(are_taken, children(part)))
 
-    def is_nan(part: Node) -> bool:
-        if isinstance(part, Load | Take):
-            return part.dtype.kind in ("float", "any")
-        passes = isinstance(part, Cast) or (isinstance(part, Call) and part.function in PASSES_NAN)
-        return passes and any(map(is_nan, children(part)))
-
     if isinstance(node, Load | Take):
         return True
     if node.dtype.kind == "float":
-        return are_taken(node) and is_nan(node)
+        return are_taken(node) and is_nan_outside(node)
     return isinstance(node, Cast) and isinstance(node.arg, Load) and node.arg.dtype.kind in ("int", "bool")
+
+
+def is_nan_outside(node: Node) -> bool:
+    """Whether a node is NaN where an index is outside by which any of its parts is taken."""
+    if isinstance(node, Load | Take):
+        return bool(node.at) and node.dtype.kind in ("float", "any")
+    passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in PASSES_NAN)
+    return passes and any(map(is_nan_outside, children(node)))
 
 
 # Functions that are NaN where any of their arguments is.

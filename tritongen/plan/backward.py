@@ -107,7 +107,7 @@ def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backwar
             other = plan_backward(derive(op, grad, stored=(*kept, name)), forward, families)
         except Mistakes:
             continue
-        if other.time < best.time:
+        if other.time < ROUNDED * best.time:
             best, kept = other, (*kept, name)
     return best if grad.save else _with_conditions(best, op, grad, kept, forward, families)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
-from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, walk
+from ...lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, walk
 from ...lang.names import fresh
 from ...lang.rewrite import rebuild
+from ...lang.special import is_nan_outside
 from ...passes.contractions import dot_of, is_product, product_of, sides_of
 from ...passes.empty_sums import outside
 from ...passes.exponentials import resolve
@@ -22,18 +24,53 @@ def with_plain_axes(op: Op) -> Op:
 
 
 def takes_resolved(op: Op) -> Op:
-    """The operator in which what is taken from is no other name of a value, of which steps store but one."""
+    """The operator in which what is taken from is no other name of a value, of which steps store but one; nor what a
+    result is mapped to, which is stored anyway.
+    """
+    results = {result.node.name for result in op.results if isinstance(result.node, Ref)}
+    results = {_first_name(op, name) for name in results}
 
     def resolved(node: Node) -> Node:
         node = rebuild(node, tuple(map(resolved, children(node))))
-        while isinstance(node, Take) and isinstance(node.arg, Ref):
-            other = op.value(node.arg.name).node
-            if not isinstance(other, Ref):
-                break
-            node = replace(node, arg=other)
-        return node
+        if not isinstance(node, Take) or not isinstance(node.arg, Ref):
+            return node
+        name = _first_name(op, node.arg.name)
+        moved = None if name in results else _taken_before(op, op.value(name).node, dict(node.at), results)
+        if moved is not None and moved.axes == node.axes and is_nan_outside(moved):
+            return moved
+        return replace(node, arg=replace(node.arg, name=name)) if name != node.arg.name else node
 
     return op.with_nodes(resolved)
+
+
+def _first_name(op: Op, name: str) -> str:
+    """The name of what a value is another name of."""
+    node = op.value(name).node
+    return _first_name(op, node.name) if isinstance(node, Ref) else name
+
+
+def _taken_before(op: Op, node: Node, at: Mapping[str, Node], results: Container[str]) -> Node | None:
+    """What is taken of a node, computed of what is taken of inputs and results; None where it is made of others."""
+    if at.keys().isdisjoint(node.axes):
+        return node
+    match node:
+        case Ref(name=name) if _first_name(op, name) not in results:
+            return _taken_before(op, op.value(name).node, at, results)
+        case Ref():
+            return Take(node, tuple(at.items()), _moved(op, node, at), node.dtype)
+        case Load(at=()):
+            return replace(node, at=tuple((a, i) for a, i in at.items() if a in node.axes), axes=_moved(op, node, at))
+        case Call() | Cast():
+            parts = [_taken_before(op, part, at, results) for part in children(node)]
+            made = tuple(part for part in parts if part is not None)
+            return replace(rebuild(node, made), axes=_moved(op, node, at)) if len(made) == len(parts) else None
+    return None
+
+
+def _moved(op: Op, node: Node, at: Mapping[str, Node]) -> tuple[str, ...]:
+    """The axes of what is taken of a node."""
+    brought = {axis for one, index in at.items() if one in node.axes for axis in index.axes}
+    return tuple(axis for axis in op.axes if axis in brought or (axis in node.axes and axis not in at))
 
 
 def rows_named(op: Op) -> Op:
