@@ -98,7 +98,7 @@ def gemm(
         return result
     by_name = {"left": left, "right": right, "result": result}
     if replay is not None:
-        replay(by_name)
+        replay((*by_name.values(),))
         return result
     flags = dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2
     operands = contraction.Operands(

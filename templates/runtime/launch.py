@@ -14,8 +14,7 @@ from triton.compiler import CompiledKernel
 from .dtypes import INTERPRETED
 
 Key = tuple[object, ...]
-# The programs that CUDA launches at most along the first axis of a grid, and along each of the others.
-MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
+MOST_SECOND = 65_535  # programs that CUDA launches along the second axis of a grid
 FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
 Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
@@ -55,10 +54,8 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
     return contextlib.nullcontext()
 
 
-def check_gpu(kernel: Any, device: torch.device) -> None:
+def check_gpu(kernel: Any) -> None:
     """Refuse to launch without a GPU, of which Triton says "0 active drivers". Interpreted kernels need none."""
-    if device.type != "cpu" or torch.compiler.is_compiling():  # It cannot trace this.
-        return
     compiled = (kernel, getattr(kernel, "fn", None))  # The second one is autotuned.
     if any(isinstance(one, triton.JITFunction) for one in compiled):
         try:
@@ -130,38 +127,42 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return first if first.data_ptr() <= second.data_ptr() else second
 
 
-def legal(grid: Any) -> Any:
+def legal(grid: tuple[int, int]) -> tuple[int, ...]:
     """A grid that a GPU accepts for any number of programs: the second axis, which CUDA ends at 65,535 programs, goes
     on along the third, which kernels with many programs there read by `second_id`.
 
-    Some programs may be beyond the end, where kernels mask everything. A function of a configuration gives one axis.
+    Some programs may be beyond the end, where kernels mask everything.
     """
-    if callable(grid):
+    first, second = grid
+    if second <= MOST_SECOND:
         return grid
-    first, *others = grid
-    if not is_traced() and first > MOST_FIRST:
-        raise ValueError(
-            f"{first} programs are more than a launch may have, {MOST_FIRST}: split the tensors"
-        )
-    if len(others) != 1 or others[0] <= MOST_SECOND:
-        return grid
-    planes = -(-others[0] // MOST_SECOND)
-    return first, -(-others[0] // planes), planes
+    planes = -(-second // MOST_SECOND)
+    return first, -(-second // planes), planes
 
 
 def launched(
-    kernel: Any, grid: Any, args: tuple[Any, ...], options: dict[str, Any]
+    kernel: Any,
+    grid: Any,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    device: torch.device,
 ) -> Callable[..., Any] | None:
-    """Launch a kernel, and return what launches it again with the same constexprs; None in the interpreter."""
+    """Launch a kernel, and return what launches it again with the same constexprs, if there is such."""
     if INTERPRETED:
         from .interpreter import mend_bfloat16
 
         mend_bfloat16()
-    grid = legal(grid)
-    compiled = kernel[grid](*args, **options)
-    if compiled is None or callable(grid):
-        return None
-    return again(compiled, (*grid, 1, 1)[:3])
+    elif device.type == "cpu" and not torch.compiler.is_compiling():
+        check_gpu(kernel)
+    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
+        # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a
+        # register together, of which one is left over from another layout.
+        options = options | {"num_warps": 2}
+    with on_device(device):
+        compiled = kernel[grid](*args, **options)
+        if compiled is None or callable(grid) or not is_replayed(device):
+            return None
+        return again(compiled, (*grid, 1, 1)[:3])
 
 
 def again(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., Any]:
@@ -188,65 +189,41 @@ def again(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., Any]:
     return launch
 
 
-def compiled_right(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a launch, with two warps instead of one beside int64 offsets.
-
-    Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a register together, of
-    which one is left over from another layout.
-    """
-    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
-        return options | {"num_warps": 2}
-    return options
-
-
 def run(
     key: Key | None,
     kernel: Any,
     grid: Any,
     config: triton.Config | None,
-    tensors: tuple[Any, ...],
+    tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int | None, ...] = (),
     params: tuple[Any, ...] = (),
     made: Callable[[], torch.Tensor] | None = None,
     /,
     **options: Any,
 ) -> Callable[..., None] | None:
-    """Launch a kernel. Its arguments are, in this order: a tensor that is `made` for each launch, if any; `tensors`, or
-    descriptors of some; `sizes`; and `params`. Options are its constexprs.
+    """Launch a kernel. Its arguments are, in this order: a tensor that is `made` for each launch, if any; `tensors`;
+    `sizes`; and `params`. Options are its constexprs.
 
     With a key, later calls with the same key repeat the launch directly, on their own tensors and params. Returns what
     they call, if there is such.
     """
     if config is not None:
         options |= {**config.kwargs, "num_warps": config.num_warps}
-    options = compiled_right(options)
     device = device_of(tensors)
-    check_gpu(kernel, device)
-    with on_device(device):
-        own = (made(),) if made else ()
-        args = (*own, *tensors, *sizes, *params)
-        relaunch = launched(kernel, grid, args, options)
-    if key is None or relaunch is None or not is_replayed(device):
+    own = (made(),) if made else ()
+    args = (*own, *tensors, *sizes, *params)
+    relaunch = launched(kernel, grid, args, options, device)
+    if key is None or relaunch is None:
         return None
     constants = [options[name] for name in kernel.arg_names if name in options]
-    described = {
-        place: moved(one, None)
-        for place, one in enumerate(tensors)
-        if is_descriptor(one)
-    }
 
     def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        if described:
-            given = [*tensors]
-            for place, one in described.items():
-                given[place] = moved(one, given[place])
-            tensors = tuple(given)
-        own = (made(),) if made else ()
-        if device.index == torch.cuda.current_device():
-            relaunch(*own, *tensors, *sizes, *params, *constants)
-        else:
+        if device.index != torch.cuda.current_device():
             with torch.cuda.device(device):
-                relaunch(*own, *tensors, *sizes, *params, *constants)
+                replay(tensors, params)
+            return
+        own = (made(),) if made else ()
+        relaunch(*own, *tensors, *sizes, *params, *constants)
 
     Launches.add(key, replay)
     return replay
@@ -266,83 +243,142 @@ def is_replayed(device: torch.device) -> bool:
     return is_nvidia(device)
 
 
-def device_of(tensors: tuple[Any, ...]) -> torch.device:
-    """The device of the first argument that is a tensor, or a descriptor of one."""
-    for tensor in tensors:
-        if is_descriptor(tensor):
-            tensor = tensor.base
-        if isinstance(tensor, torch.Tensor):
-            return tensor.device
+def device_of(args: tuple[Any, ...]) -> torch.device:
+    """The device of the first argument that is a tensor."""
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            return arg.device
     raise TypeError("a launch takes a tensor")
 
 
-def has_tensors(args: tuple[Any, ...]) -> bool:
-    """Whether any argument of a launch is a tensor, or a descriptor of one."""
-    return any(isinstance(arg, torch.Tensor) or is_descriptor(arg) for arg in args)
+# Several launches of a call
+
+
+class Stage(NamedTuple):
+    """One of the launches of a call: a kernel, its grid, its arguments other than constexprs, and these with options of
+    the compiler.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) -> None:
+    """Launch kernels one after another.
+
+    With a key, later calls with the same key repeat the launches directly, on their own tensors and params, in the
+    order of `given`, which has those of this call by the names that kernels have for them. A stage of which every
+    tensor is absent stores nothing and is not launched.
+    """
+    stages = [one for one in stages if any(map(is_tensor, one.args))]
+    device = device_of(tuple(map(tensor_of, stages[0].args)))
+    runs = [launched(*stage, device) for stage in stages]
+    if key is not None and None not in runs:
+        replay = repeated(stages, runs, given)
+        if replay is not None:
+            Launches.add(key, replay)
+
+
+def repeated(
+    stages: Sequence[Stage], runs: Sequence[Any], given: dict[str, Any]
+) -> Callable[..., None] | None:
+    """A function that launches compiled kernels again, on the tensors and params of another call.
+
+    Descriptors, copies, and tensors that are none of the call's are made for each call, and no tensor of this one is
+    kept. None if an argument is a tensor of this call alone.
+    """
+    sources = Sources(given)
+    device = device_of(tuple(map(tensor_of, stages[0].args)))
+    picks = []
+    for (kernel, _, args, options), run in zip(stages, runs, strict=True):
+        names = own_names(kernel)
+        picked = [sources.find(*one) for one in zip(names, args, strict=False)]
+        if None in picked:
+            return None
+        constants = [options[name] for name in kernel.arg_names if name in options]
+        picked += map(sources.add, constants)
+        picks.append((run, operator.itemgetter(*picked)))
+    rest, made = sources.rest, sources.made
+
+    def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        if device.index != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                replay(tensors, params)
+            return
+        values = [*tensors, *params, *rest]
+        for place, make in made:
+            values[place] = make(values)
+        for run, pick in picks:
+            run(*pick(values))
+
+    return replay
+
+
+class Sources:
+    """Where the arguments of launches come from in another call: its tensors and params in order, and then the `rest`,
+    which stays, but for what is `made` of these values in each call.
+    """
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+        self.places = {name: place for place, name in enumerate(given)}
+        self.rest: list[Any] = []
+        self.made: list[tuple[int, Callable[[list[Any]], Any]]] = []
+        self.known: dict[int, int] = {}
+
+    def add(self, value: Any) -> int:
+        self.rest.append(value)
+        return len(self.places) + len(self.rest) - 1
+
+    def make(self, arg: Any, make: Callable[[list[Any]], Any]) -> int:
+        if id(arg) not in self.known:
+            self.known[id(arg)] = self.add(None)
+            self.made.append((self.known[id(arg)], make))
+        return self.known[id(arg)]
+
+    def find(self, name: str, arg: Any) -> int | None:
+        """The place of an argument among the values of another call; None for a tensor of this call alone."""
+        if is_descriptor(arg):
+            source, described = self.find(name, arg.base), moved(arg, None)
+            if source is None:
+                return None
+            return self.make(arg, lambda values: moved(described, values[source]))
+        own = tensor_of(self.given.get(name))
+        if not isinstance(arg, torch.Tensor):
+            is_param = name in self.given and not isinstance(own, torch.Tensor)
+            return self.places[name] if is_param else self.add(arg)
+        copied = copied_from(arg)
+        if isinstance(own, torch.Tensor):  # Kernels get an address, also of a view.
+            place = self.places[name]
+            if own.data_ptr() == (copied.address if copied else arg.data_ptr()):
+                if copied is None:
+                    return place
+                return self.make(arg, lambda values: copied.again(values[place]))
+        for place, one in enumerate(self.given.values()):
+            if one is arg:
+                return place
+        if isinstance(own, torch.Tensor) or copied is not None:
+            return None
+        room = functools.partial(torch.empty, dtype=arg.dtype, device=arg.device)
+        shape = arg.shape
+        return self.make(arg, lambda _: room(shape))
+
+
+def tensor_of(arg: Any) -> Any:
+    """The tensor behind a descriptor; any other argument as it is."""
+    return arg.base if is_descriptor(arg) else arg
+
+
+def is_tensor(arg: Any) -> bool:
+    """Whether an argument is a tensor, or a descriptor of one."""
+    return isinstance(tensor_of(arg), torch.Tensor)
 
 
 def is_descriptor(arg: Any) -> bool:
     """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
     return hasattr(arg, "block_shape")
-
-
-class Replay:
-    """Launches a compiled kernel again, with the tensors and params that have the names of its arguments.
-
-    A tensor without a name is made for each call, and copies, including those behind descriptors, are made again for
-    each. No tensor of the first call is kept.
-    """
-
-    def __init__(
-        self,
-        run: Callable[..., Any],
-        names: Sequence[str],
-        args: tuple[Any, ...],
-        by_name: dict[str, Any],
-    ) -> None:
-        self.run, self.values = run, list(args)
-        self.device = device_of(args)
-        self.named: list[tuple[int, str]] = []
-        self.described: list[tuple[int, str, Any]] = []
-        self.copies: list[tuple[str, str, Callable[[torch.Tensor], torch.Tensor]]] = []
-        self.rooms: list[tuple[int, str, Callable[[], torch.Tensor]]] = []
-        for place, (name, arg) in enumerate(zip(names, args, strict=False)):
-            if copied := copied_from(arg):
-                source, name = name, f"{name}, copied"
-                self.copies.append((name, source, copied.again))
-            if is_descriptor(arg):
-                self.described.append((place, name, moved(arg, None)))
-            elif copied:
-                self.named.append((place, name))
-            elif isinstance(arg, torch.Tensor) and name not in by_name:
-                room = functools.partial(
-                    torch.empty, arg.shape, dtype=arg.dtype, device=arg.device
-                )
-                self.rooms.append((place, name, room))
-            elif arg is not None and name in by_name:
-                self.named.append((place, name))
-            else:
-                continue
-            self.values[place] = None
-
-    def __call__(self, by_name: dict[str, Any]) -> None:
-        values = self.values.copy()
-        for name, source, copied in self.copies:
-            if name not in by_name:
-                by_name[name] = copied(by_name[source])
-        for place, name in self.named:
-            values[place] = by_name[name]
-        for place, name, descriptor in self.described:
-            values[place] = moved(descriptor, by_name[name])
-        for place, name, room in self.rooms:
-            if name not in by_name:
-                by_name[name] = room()
-            values[place] = by_name[name]
-        if self.device.index == torch.cuda.current_device():
-            self.run(*values)
-        else:
-            with torch.cuda.device(self.device):
-                self.run(*values)
 
 
 def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
@@ -362,145 +398,22 @@ class Copied(NamedTuple):
 
 
 def copied_from(arg: Any) -> Copied | None:
-    """The origin of an argument, or of the tensor behind a descriptor, if it is a copy."""
-    tensor = arg.base if is_descriptor(arg) else arg
-    found: Copied | None = getattr(tensor, "copied_from", None)
+    """The origin of a tensor, if it is a copy."""
+    found: Copied | None = getattr(arg, "copied_from", None)
     return found
 
 
-def is_named(name: str, arg: Any, by_name: dict[str, Any]) -> bool:
-    """Whether an argument is the call's tensor of that name, or a copy that repeated calls can make of theirs."""
-    tensor = arg.base if is_descriptor(arg) else arg
-    if not isinstance(tensor, torch.Tensor):
-        return True
-    copied = copied_from(arg)
-    address = copied.address if copied else tensor.data_ptr()
-    return bool(address == by_name.get(name, tensor).data_ptr())
-
-
-def run_named(
-    kernel: Any,
-    grid: tuple[int, ...],
-    by_name: dict[str, Any],
-    args: tuple[Any, ...],
-    names: Sequence[str] = (),
-    **options: Any,
-) -> Replay | None:
-    """Launch a kernel, and return its replay; None if an argument belongs to this call alone.
-
-    Its first tensors are called by `names`, and the other arguments by their own names.
-    """
-    options = compiled_right(options)
-    check_gpu(kernel, device_of(args))
-    with on_device(device_of(args)):
-        relaunch = launched(kernel, grid, args, options)
-    if relaunch is None or not is_replayed(device_of(args)):
-        return None
-    own = (
-        name.removesuffix("_ptr").removesuffix("_desc")
-        for name in kernel.arg_names[len(names) :]
-    )
-    names = [*names, *own]
-    if not all(
-        is_named(name, arg, by_name) for name, arg in zip(names, args, strict=False)
-    ):
-        return None
-    constants = [options[name] for name in kernel.arg_names if name in options]
-    return Replay(relaunch, names, (*args, *constants), by_name)
-
-
-def remember(
-    key: Key | None, *launches: Replay | None, names: Sequence[str] = ()
-) -> None:
-    """Cache the launches of a call for later calls with the same key, which pass their arguments by name, or as tensors
-    and params in the order of `names`.
-    """
-    found = [launch for launch in launches if launch is not None]
-    if key is None or len(found) < len(launches):
-        return
-
-    def launch(by_name: dict[str, Any]) -> None:
-        for each in found:
-            each(by_name)
-
-    def in_order(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        launch(dict(zip(names, (*tensors, *params), strict=True)))
-
-    if names and not any(one.described or one.copies for one in found):
-        Launches.add(key, by_place(found, names))
-    else:
-        Launches.add(key, in_order if names else launch if len(found) > 1 else found[0])
-
-
-def by_place(launches: Sequence[Replay], names: Sequence[str]) -> Callable[..., None]:
-    """A function that launches kernels on tensors and params in the order of `names`, faster than by name."""
-    rooms = {name: make for one in launches for _, name, make in one.rooms}
-    places = {name: place for place, name in enumerate((*names, *rooms))}
-    constants: list[Any] = []
-    runs = []
-    for one in launches:
-        known = dict([*one.named, *((place, name) for place, name, _ in one.rooms)])
-        picked = []
-        for place, value in enumerate(one.values):
-            if place in known:
-                picked.append(places[known[place]])
-            else:
-                picked.append(len(places) + len(constants))
-                constants.append(value)
-        runs.append((one.run, operator.itemgetter(*picked)))
-    device, makes = launches[0].device, (*rooms.values(),)
-
-    def launch(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        every = (*tensors, *params, *[make() for make in makes], *constants)
-        if device.index == torch.cuda.current_device():
-            for run, picked in runs:
-                run(*picked(every))
-        else:
-            with torch.cuda.device(device):
-                for run, picked in runs:
-                    run(*picked(every))
-
-    return launch
-
-
-class Stage(NamedTuple):
-    """One of the launches of a call; `names` are those of its first tensors, if not the kernel's own."""
-
-    kernel: Any
-    grid: tuple[int, ...]
-    args: tuple[Any, ...]
-    options: dict[str, Any]
-    names: Sequence[str] = ()
-
-
-def run_stages(
-    key: Key | None,
-    by_name: dict[str, Any],
-    stages: Sequence[Stage],
-    names: Sequence[str] = (),
-) -> None:
-    """Launch kernels one after another, and cache the launches as `remember` does.
-
-    A stage of which every tensor is absent stores nothing and is not launched.
-    """
-    stages = [stage for stage in stages if has_tensors(stage.args)]
-    if key is None:
-        for kernel, grid, args, options, _ in stages:
-            run(None, kernel, grid, None, args, **options)
-        return
-    replays = [
-        run_named(kernel, grid, by_name, args, names=own, **options)
-        for kernel, grid, args, options, own in stages
+def own_names(kernel: Any) -> list[str]:
+    """The names of a kernel's arguments, those of tensors as the operator has them."""
+    return [
+        name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
     ]
-    remember(key, *replays, names=names)
 
 
 def named(kernel: Any, args: Args) -> dict[str, Any]:
     """The tensors and params of a launch, in order, by the kernel's names for them."""
     tensors, sizes, params = args
-    names = [
-        name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
-    ]
+    names = own_names(kernel)
     behind = len(tensors) + len(sizes)
     names = names[: len(tensors)] + names[behind : behind + len(params)]
     return dict(zip(names, (*tensors, *params), strict=True))

@@ -41,7 +41,7 @@ def multiply(
     result = torch.empty(shape, dtype=left.dtype, device=left.device)
     by_name = {"left": left, "right": right, "result": result}
     if replay is not None:
-        replay(by_name)
+        replay((*by_name.values(),))
         return result
     launch.run_stages(key, by_name, [_stage(left, right, result, parts)])
     return result

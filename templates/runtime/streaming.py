@@ -194,8 +194,8 @@ def _launch(
     # Between tensors and params: partial sums or descriptors, and sizes.
     between = first.args[len(given) : len(first.args) - len(params)]
     if len(stages) > 1 or is_described:
-        by_name = {} if key is None else launch.named(kernel, (given, between, params))
-        launch.run_stages(key, by_name, stages, tuple(by_name))
+        named = {} if key is None else launch.named(kernel, (given, between, params))
+        launch.run_stages(key, named, stages)
         return
     launch.run(key, kernel, first.grid, None, given, between, params, **first.options)
 
@@ -281,7 +281,9 @@ def _stages(
         behind += streaming_tma.descriptors(given, blocks, dims, block)
     elif blocks is not None:
         behind += [None] * len(blocks.places)
-    grid = (tiles, tensors.cdiv(n_cols, block)) if across else (tiles,)
+    grid: tuple[int, ...] = (tiles,)
+    if across:
+        grid = launch.legal((tiles, tensors.cdiv(n_cols, block)))
     return [launch.Stage(kernel, grid, (*given, *behind, *sizes, *params), options)]
 
 

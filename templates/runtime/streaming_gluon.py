@@ -44,7 +44,7 @@ def run(
         if own is None:  # It is the same for all of the batch.
             steps[place] = (*(0 for _ in batch), *every[place].stride())
     batch, steps = with_shared_last(batch, steps, gluon.kinds)
-    block, stages = TILES[gluon.matmuls]
+    block, n_stages = TILES[gluon.matmuls]
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
         return False
@@ -69,21 +69,19 @@ def run(
     sms = heuristics.sm_count(every[0].device)
     # Programs of gradients have one tile each, others are persistent.
     programs = n_heads * tiles if gluon.is_gradient else min(n_heads * tiles, sms)
-    sizes = (*lengths, *batch[1:], *groups, *others)
+    sizes: tuple[Any, ...] = (*lengths, *batch[1:], *groups, *others)
     blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": block}
-    options = {"STAGES": stages if width > 64 else 3, **blocks}
+    options = {"STAGES": n_stages if width > 64 else 3, **blocks}
     options |= {"num_warps": WARPS, "maxnreg": REGISTERS}
-    if not gluon.found_of:
-        launch.run(key, kernel, (programs,), None, given, sizes, params, **options)
-        return True
-    finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
-    read = [(every[place], steps[place]) for place in gluon.found_of]
-    first, bounds, apart = found_bounds(finder, read, lengths, batch, tiles, blocks)
-    every_arg = (*given, bounds, *sizes, *apart, *params)
-    launches = [first, launch.Stage(kernel, (programs,), every_arg, options)]
-    # Each call has bounds of its own, which have no name.
-    named = launch.named(kernel, (every, (None, *sizes, *apart), params))
-    launch.run_stages(key, named, launches, tuple(named))
+    stages = []
+    if gluon.found_of:
+        finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
+        read = [(every[place], steps[place]) for place in gluon.found_of]
+        first, bounds, apart = found_bounds(finder, read, lengths, batch, tiles, blocks)
+        stages, sizes = [first], (bounds, *sizes, *apart)
+    args = (*given, *sizes, *params)
+    stages.append(launch.Stage(kernel, (programs,), args, options))
+    launch.run_stages(key, launch.named(kernel, (every, sizes, params)), stages)
     return True
 
 

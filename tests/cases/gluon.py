@@ -69,23 +69,16 @@ def launched(operator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]
     """The kernels that an operator launches from now on."""
     names: list[str] = []
     launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
-    run = launch.run
+    run = launch.launched
 
-    def spy(key: Any, kernel: Any, grid: Any, config: Any, *args: Any, **options: Any) -> None:
+    def spy(kernel: Any, grid: Any, args: Any, options: Any, device: torch.device) -> Any:
         names.append(kernel.__name__)
         if kernel.__name__.endswith("_gluon_kernel") and not IS_HOPPER:
-            emulated_gluon.launch(kernel, grid, sum(args, ()), options)
-        else:
-            run(key, kernel, grid, config, *args, **options)
+            return emulated_gluon.launch(kernel, grid, args, options)
+        return run(kernel, grid, args, options, device)
 
-    def spy_named(kernel: Any, grid: Any, by_name: Any, args: Any, **options: Any) -> None:
-        """Of several launches of a call, one."""
-        options.pop("names", None)
-        spy(None, kernel, grid, None, args, **options)
-
-    monkeypatch.setattr(launch, "run", spy)
+    monkeypatch.setattr(launch, "launched", spy)
     if not IS_HOPPER:
-        monkeypatch.setattr(launch, "run_named", spy_named)
         monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "capability", lambda _: (9, 0))
     return names
 

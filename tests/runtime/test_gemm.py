@@ -175,11 +175,9 @@ def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
 def test_few_tiles_of_long_sums_are_split(monkeypatch: pytest.MonkeyPatch, choose: Callable[..., None]) -> None:
     """By the rules as they are."""
     launched = []
-    run = GEMM.launch.run_named
+    run = GEMM.launch.launched
     monkeypatch.setattr(
-        GEMM.launch,
-        "run_named",
-        lambda kernel, *args, **options: launched.append(kernel.__name__) or run(kernel, *args, **options),
+        GEMM.launch, "launched", lambda kernel, *args: launched.append(kernel.__name__) or run(kernel, *args)
     )
     choose()
     check(*make((), (20, 30, 1024)))

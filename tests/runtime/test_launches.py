@@ -156,12 +156,11 @@ def product(host: ModuleType, kernel: Kernel, x: torch.Tensor, alpha: float = 2.
     y = torch.empty(8, 16)
     by_name = {"x": x, "bias": None, "y": y, "alpha": alpha}
     if launch is not None:
-        launch(by_name)
+        launch((x, None, y), (alpha,))
         return True
     described = TensorDescriptor.from_tensor(x.clone() if copied else x, [4, 8])
     args = (described, None, torch.empty(3, 8, 16), y, 8, alpha)
-    launches = [host.run_named(kernel, (5,), by_name, args, BLOCK=64, num_warps=4) for _ in range(2)]
-    host.remember(key, *launches)
+    host.run_stages(key, by_name, [host.Stage(kernel, (5,), args, {"BLOCK": 64, "num_warps": 4})] * 2)
     return False
 
 
@@ -194,7 +193,7 @@ def test_stages_of_tensors_in_order_are_launched_again(host: ModuleType) -> None
     args = (x, None, torch.empty(8, 3), y, 8, 2.0)
     by_name = {"x": x, "bias": None, "y": y, "alpha": 2.0}
     stages = [host.Stage(kernel, grid, args, {"BLOCK": 64}) for grid in ((5,), (5, 2))]
-    host.run_stages(key, by_name, stages, tuple(by_name))
+    host.run_stages(key, by_name, stages)
     _, launch = host.lookup("sum", (x, None), float)
     other, result = torch.ones(8, 16), torch.empty(8)
     for _ in range(2):
@@ -233,7 +232,7 @@ def test_a_gluon_kernel_reads_what_a_kernel_before_has_found(host: ModuleType) -
         host.Stage(finder, (3,), (x, bounds, 8), {}),
         host.Stage(kernel, (5,), (described, y, bounds, 8, 2.0), {}),
     ]
-    host.run_stages(key, named, stages, tuple(named))
+    host.run_stages(key, named, stages)
     _, launch = host.lookup("attend", (x,), float)
     other, result = torch.ones(8, 16), torch.empty(8, 16)
     launch((other, result), (3.0,))
@@ -261,7 +260,8 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     by_name = {"x": x, "y": torch.empty(8, 16), "alpha": 2.0}
     copy = by_name["y"].clone()
     described = TensorDescriptor.from_tensor(x, [4, 8])
-    assert host.run_named(kernel, (5,), by_name, (described, None, x, copy, 8, 2.0), BLOCK=64) is None
+    host.run_stages(("copied",), by_name, [host.Stage(kernel, (5,), (described, None, x, copy, 8, 2.0), {"BLOCK": 64})])
+    assert not host.Launches.known
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a copy is launched while tensors of the CPU stand for those of a GPU")
@@ -272,11 +272,11 @@ def test_what_a_descriptor_has_a_copy_of_is_copied_for_each_call(host: ModuleTyp
         by_name = {"x": x, "bias": None, "y": torch.empty(8, 16), "alpha": 2.0}
         key, known = host.lookup("product", (x,))
         if known is not None:
-            known(by_name)
+            known((*by_name.values(),))
             return
         described, _ = runtime_module("tma").descriptor(x.T, 64, 4, 300)
         args = (described, None, torch.empty(3, 8, 16), by_name["y"], 8, 2.0)
-        host.remember(key, *(host.run_named(kernel, (5,), by_name, args, BLOCK=64) for _ in range(2)))
+        host.run_stages(key, by_name, [host.Stage(kernel, (5,), args, {"BLOCK": 64})] * 2)
 
     for x in (first, other):
         launch(x)
@@ -314,11 +314,11 @@ def test_of_two_matrices_with_such_rows_the_right_one_is_copied(monkeypatch: pyt
     module = module_at(GENERATED / "matmul")
     runtime = {name: runtime_of(module, name) for name in ("launch", "matmul_heuristics")}
     launched: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(runtime["launch"], "run_named", lambda *given, **_: launched.append(given[-1]))
+    monkeypatch.setattr(runtime["launch"], "launched", lambda kernel, grid, args, *_: launched.append(args))
     monkeypatch.setattr(runtime["matmul_heuristics"], "use_tma", lambda *_: True)
     a, b = (torch.randn(shape, device=DEVICE).half() for shape in ((4096, 72), (72, 4104)))
     module.matmul(a, b)
-    left, right, *_ = launched[0]
+    left, right, *_ = next(args for args in launched if isinstance(args[0], TensorDescriptor))  # After the copy.
     assert left.base is a
     assert right.base.stride() == (4160, 1)
 
@@ -334,9 +334,13 @@ def test_a_trace_into_a_triton_op_is_known(host: ModuleType) -> None:
 def test_a_view_of_a_tensor_is_known_again_and_a_copy_is_not(host: ModuleType) -> None:
     """A kernel is given an address, which a copy of another call has not."""
     x = torch.randn(4, 8)
-    assert host.is_named("x", x.mT, {"x": x})
-    assert not host.is_named("x", x.clone(), {"x": x})
-    assert host.is_named("partial", x, {})
+    assert host.Sources({"x": x}).find("x", x.mT) == 0
+    assert host.Sources({"x": x}).find("x", x.clone()) is None
+    assert host.Sources({"x": x}).find("y", x) == 0
+    sources = host.Sources({"x": x})
+    place = sources.find("partial", x.clone())  # Memory between kernels, which each call has of its own.
+    ((made, make),) = sources.made
+    assert (made, make([]).shape) == (place, x.shape)
 
 
 def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:

@@ -99,22 +99,10 @@ def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.Mon
     table = HEURISTICS.Sums((4, 16))
     monkeypatch.setattr(HEURISTICS, "choose_programs", lambda *_: 3)
     launched: list[Any] = []
-    run = LAUNCH.run
-
-    def recorded(key: Any, kernel: Any, *rest: Any, **options: Any) -> None:
-        launched.append(kernel)
-        run(key, kernel, *rest, **options)
-
-    monkeypatch.setattr(LAUNCH, "run", recorded)
-    COLUMNS.run(
-        None,
-        shape=(37, 70),
-        compute=tl.float32,
-        sums=sums,
-        args=((x,), (37, 70), ()),
-        constants={},
-        tiles=(table, add_up_kernel),
-    )
+    run = LAUNCH.launched
+    monkeypatch.setattr(LAUNCH, "launched", lambda kernel, *rest: launched.append(kernel) or run(kernel, *rest))
+    call = COLUMNS.Call(None, shape=(37, 70), compute=tl.float32, sums=sums, args=((x,), (37, 70), ()), constants={})
+    COLUMNS.run_tiles(call, table, add_up_kernel)
     assert len(launched) == 1 + (len(asked) + 1) // 2
     for times, found in zip((1, 2, 3), sums, strict=True):
         if found is not None:
@@ -127,17 +115,20 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
     parts = [torch.randn(5, 6, device=DEVICE) for _ in are_means]
     results = tuple(torch.full((5,), float("nan"), device=DEVICE) for _ in are_means)
 
-    def write(*args: Any, **_: Any) -> None:
-        for place, part in zip(args[4][1:], parts, strict=False):
+    def write(kernel: Any, grid: Any, args: Any, *others: Any) -> Any:
+        if kernel != "partial":
+            return run(kernel, grid, args, *others)
+        for place, part in zip(args[1:], parts, strict=False):
             place.copy_(part)
+        return None
 
-    split = ROWWISE.Split(
-        (torch.float32,) * len(parts), "partial", ((results[0],), (), ()), {}, ROWWISE.Sums(results, are_means)
-    )
-    run, tile = LAUNCH.run, {"BLOCK_M": 1, "BLOCK_N": 10, "num_warps": 4, "INDEX": tl.int32}
+    run, table = LAUNCH.launched, HEURISTICS.Loop((1, 10), (1, 10))
+    rows = ROWWISE.Rows(None, (5, 60), True, table, None, (results, (), ()), {})
+    split = ROWWISE.Split((torch.float32,) * len(parts), "partial", ((results[0],), (), ()), {})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LAUNCH, "run", lambda *args, **named: (write if args[1] == "partial" else run)(*args, **named))
-        ROWWISE._run_split(None, split, (5, 60), 6, tile, {}, (None, (results, (), ())))
+        patch.setattr(LAUNCH, "launched", write)
+        patch.setattr(HEURISTICS, "choose_splits", lambda *_: 6)
+        assert ROWWISE.run_split_sums(rows, split, results, are_means)
     for part, found, is_mean in zip(parts, results, are_means, strict=True):
         wanted = part.double().sum(1) / (60 if is_mean else 1)
         torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
@@ -222,9 +213,9 @@ def test_short_rows_fill_the_tiles_of_maps() -> None:
 
 def test_parts_are_of_whole_blocks() -> None:
     """Fewer programs than were asked for, where blocks do not divide evenly: none has nothing to do."""
-    assert ROWWISE._parts(320, 4, 32) == (4, 96)
-    assert ROWWISE._parts(320, 7, 32) == (5, 64)
-    assert ROWWISE._parts(1, 3, 32) == (1, 32)
+    assert ROWWISE.even_parts(320, 4, 32) == (4, 96)
+    assert ROWWISE.even_parts(320, 7, 32) == (5, 64)
+    assert ROWWISE.even_parts(1, 3, 32) == (1, 32)
 
 
 def test_no_kernel_is_a_default() -> None:

@@ -220,10 +220,9 @@ from triton.compiler import ASTSource
 sys.path[:0] = sys.argv[1:3]
 import test_choices
 
-def compile(key, kernel, grid, config, tensors, sizes=(), params=(), **options):
+def compile(kernel, grid, args, options, device):
     constants = {name: options[name] for name in kernel.arg_names if name in options}
-    constants |= {name: value for name, value in (config.kwargs if config else {}).items() if name in kernel.arg_names}
-    given = dict(zip(kernel.arg_names, (*tensors, *sizes, *params)))
+    given = dict(zip(kernel.arg_names, args))
     constants |= {name: None for name, value in given.items() if value is None}
     kinds = {name: "*fp32" if isinstance(value, torch.Tensor) else "i32" for name, value in given.items()}
     signature = {name: "constexpr" if name in constants else kinds[name] for name in kernel.arg_names}
@@ -232,13 +231,10 @@ def compile(key, kernel, grid, config, tensors, sizes=(), params=(), **options):
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
     found.append((kernel.__name__, compiled.asm["ttir"].count('"tt.reduce"')))
 
-def compile_named(kernel, grid, by_name, args, names=(), **options):
-    compile(None, kernel, grid, None, args, **options)
-
 for name, several in test_choices.PARAMS.items():
     module = importlib.import_module(name)
     launch = importlib.import_module(f"{name}._runtime.launch")
-    launch.run, launch.run_named = compile, compile_named
+    launch.launched = compile
     for chosen in several:
         for kernel in ("registers", "loop", "split"):
             with pytest.MonkeyPatch.context() as patch:

@@ -98,14 +98,14 @@ def test_searched_tiles(
     assert all(len(set(tiles)) > 3 for tiles in timed_tiles.values())
 
     launch, launched = runtime_of(operator, "launch"), list[tuple[int, int]]()
-    run = launch.run
+    run = launch.launched
 
-    def noted(*args: Any, **options: Any) -> None:
+    def noted(kernel: Any, grid: Any, args: Any, options: Any, device: torch.device) -> Any:
         launched.append((options["BLOCK_M"], options["BLOCK_N"]))
-        run(*args, **options)
+        return run(kernel, grid, args, options, device)
 
-    monkeypatch.setattr(launch, "run", noted)
-    launch.Launches.known.clear()  # What a GPU has launched is launched again without `run`.
+    monkeypatch.setattr(launch, "launched", noted)
+    launch.Launches.known.clear()  # What a GPU has launched is launched again without `launched`.
     compare(attend, formula, [one + 1 for one in tensors], (0, 1, 2), 1e-5)
     assert launched == [max(tiles) for tiles in timed_tiles.values()]
 
@@ -185,10 +185,10 @@ def test_heads_that_no_tile_holds_are_told_of(tmp_path: Path, monkeypatch: pytes
     operator = built(gallery("attention"), tmp_path)
     q = torch.ones(1, 4, 2048)
 
-    def run(*_: Any, **__: Any) -> None:
+    def run(*_: Any) -> None:
         raise OutOfResources(262144, 232448, "shared memory")
 
-    monkeypatch.setattr(runtime_of(operator, "launch"), "run", run)
+    monkeypatch.setattr(runtime_of(operator, "launch"), "launched", run)
     with pytest.raises(ValueError, match=r"heads of 2048 elements of torch.float32 .* scores are stored"):
         operator.attention(q, q, q, scale=0.1)
 

@@ -40,8 +40,8 @@ def test_tables(case: tuple[str, str], table: str, by_rows: bool, tmp_path: Path
     configs = importlib.import_module(f"{module.__name__}.configs")
     assert isinstance(getattr(configs, table), configs.heuristics.Loop)
     text = Path(str(module.__file__)).with_name("op.py").read_text(encoding="utf-8")
-    assert f"loop=(configs.{table}," in text
-    contiguous = re.search(r"rowwise\.run\([^=]*=\([^)]*\),\s*contiguous=(.*?),\s*args=", text, re.DOTALL)
+    assert f"table=configs.{table}," in text
+    contiguous = re.search(r"rowwise\.Rows\([^=]*=\([^)]*\),\s*contiguous=(.*?),\s*table=", text, re.DOTALL)
     assert contiguous is not None
     assert (contiguous[1] == "False") == by_rows
 
@@ -92,12 +92,12 @@ def test_sums_beside_a_transpose(given: str, axes: str, contiguous: str, tmp_pat
     module = built(read_spec("rows.toml", text), tmp_path)
     written = Path(str(module.__file__)).with_name("op.py").read_text(encoding="utf-8")
     if contiguous:
-        assert re.search(rf"columns\.run\([^#]*\bcontiguous={contiguous}", written)
+        assert re.search(rf"columns\.Call\([^#]*\bcontiguous={contiguous}", written)
         choose = importlib.import_module(f"{module.__name__}.configs").SUMS_BACKWARD.choose
         assert choose(4096, 4096, False).kwargs == {"BLOCK_M": 64, "BLOCK_N": 64}
         assert choose(2**20, 4, False).kwargs == {"BLOCK_M": 1024, "BLOCK_N": 4}
     else:
-        assert "rowwise.run(" in written
+        assert "rowwise.run_" in written
     x = torch.randn([{"M": 5, "N": 70, "P": 3}[axis] for axis in order], dtype=torch.float64, requires_grad=True)
     b = torch.randn(5, dtype=torch.float64, requires_grad=True)
     turned = x.permute([order.index(axis) for axis in axes.split(", ")])

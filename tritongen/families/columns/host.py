@@ -92,7 +92,7 @@ class SumsModule(RowSizes):
         if self.rows is None:
             return {}
         passed = [tensor.name for tensor in self.rows.inputs] + [param.name for param in self.rows.params]
-        return {"name": f"_{self.rows.name}", "passed": tuple_text(passed)}
+        return {"name": f"_{self.rows.name}", "passed": ", ".join(passed)}
 
 
 def _given(program: SumsProgram, rows: Op) -> Op:

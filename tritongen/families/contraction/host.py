@@ -362,10 +362,11 @@ class Products(Common):
         if not self.knows:
             return {}
         names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
-        pairs = [f'"{name}": {name}' for name in [*names, *self.passed_params()]]
+        given = {name: name for name in [*names, *self.passed_params()]}
         apart = []
         if self.plan.descriptors and (joined := self.operands.joined):
             both = f"{joined.first.name}, {joined.second.name}"
             apart = [f"launch.distance({both})"]
-            pairs.append(f'"{joined.name}": launch.first_of({both})')
-        return {"lookup": self.lookup(*apart), "replay": "by_name", "by_name": f"{{{', '.join(pairs)}}}"}
+            given[joined.name] = f"launch.first_of({both})"
+        by_name = ", ".join(f'"{name}": {text}' for name, text in given.items())
+        return {"lookup": self.lookup(*apart), "replay": tuple_text([*given.values()]), "by_name": f"{{{by_name}}}"}
