@@ -15,6 +15,7 @@ SECTION = GUIDE[GUIDE.index("## Take it into your repository") : GUIDE.index("##
 WAYS = re.findall(r"^\d\. .*?(?=^\d\. |\Z|^\S)", SECTION, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "_".join(re.findall(r"\w+", way)[1:4]))
 def test_vendoring(way: str, tmp_path: Path) -> None:
     blocks = dict(re.findall(r"^   ```(\w+)\n(.*?)^   ```", way, re.DOTALL | re.MULTILINE))

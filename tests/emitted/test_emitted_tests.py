@@ -36,8 +36,10 @@ SPECS = sorted(
 )
 
 
-def test_emitted_tests_pass(tmp_path: Path) -> None:
-    for path in SPECS:
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("part", range(4))
+def test_emitted_tests_pass(part: int, tmp_path: Path) -> None:
+    for path in SPECS[part::4]:
         written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     # Configurations, splits and vmap are tried on the gallery.
     done = emitted_tests(tmp_path, "-k", "not (configs or splits or vmap)")

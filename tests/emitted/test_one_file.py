@@ -162,6 +162,7 @@ def test_clashes_of_names() -> None:
     assert "# a: Does a.\n" in text
 
 
+@pytest.mark.sampled(4)
 def test_a_project_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file and the package that exports it; what was there for other settings is gone."""
     (tmp_path / "specs").mkdir()

@@ -73,6 +73,7 @@ def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> No
     assert run(tmp_path, program) == "True False\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("register", ["custom_op", "triton_op"])
 def test_a_gradient_that_launches_nothing(register: str, tmp_path: Path) -> None:
     """That of a sum by one of its terms is the incoming gradient."""

@@ -26,6 +26,7 @@ def test_what_is_not_read_is_found() -> None:
     assert [*unread("kernels.py", text)] == ["b of kernel", "c of kernel"]
 
 
+@pytest.mark.sampled(4)
 def test_tables_of_several_parts_of_a_backward_have_names_of_their_own() -> None:
     """Parts of several steps each, whose results were made again once it was known that no flag decides about them."""
     text = """[op]

@@ -97,6 +97,7 @@ def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path)
     assert f"{name}._runtime.launch" in done.stdout, done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["softmax", "matmul", "sum"])
 @pytest.mark.parametrize("autotune", [False, True])
 def test_without_a_gpu_it_is_said_what_to_set(name: str, autotune: bool, tmp_path: Path) -> None:

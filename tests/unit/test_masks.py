@@ -123,6 +123,7 @@ def check_random(seed: int, count: int, huge: bool) -> list[Tiles]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_claimed_that_is_not_so(seed: int) -> None:
     found = check_random(seed, 500, huge=False)
@@ -130,6 +131,7 @@ def test_nothing_is_claimed_that_is_not_so(seed: int) -> None:
     assert unknown < len(found) / 3  # or else nothing was checked
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_overflows(seed: int) -> None:
     """Where integers are as large as int64 has them, expressions do not overflow, and claim nothing that is not so."""

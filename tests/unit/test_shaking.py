@@ -190,6 +190,7 @@ def test_the_runtime_as_a_whole_is_templates() -> None:
             assert text.replace("from .._runtime import", "from ..runtime import") == path.read_text(), path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["vector_add", "cross_entropy", "matmul", "attention"])
 def test_an_operators_runtime_is_source(name: str, tmp_path: Path) -> None:
     """It defines what it mentions, is as black has it, and has no import too many."""

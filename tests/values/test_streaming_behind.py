@@ -276,6 +276,7 @@ def test_projections_are_stored_as_gluon_kernels_read_them() -> None:
     assert kernels == ["attend_o", "attend_backward_dqr"]  # dk and dv of groups have a plain one.
 
 
+@pytest.mark.sampled(4)
 def test_functions_of_a_registered_operator_are_called_as_they_are_defined() -> None:
     """Of a step that reduces rows first, the function for that is not registered, and is not told of fake tensors."""
     spec = replace(BEFORE["norms_of_heads"].spec(), register="custom_op", namespace="tritongen_before")
