@@ -61,7 +61,7 @@ def reduced(text: Text) -> Value:
 def unlike(text: Text) -> Value:
     """Reductions of one value over different axes."""
     x = text.value(2)
-    for over in dict.fromkeys(tuple(sorted(text.some(x.axes))) for _ in range(2)):
+    for over in dict.fromkeys(tuple(sorted(text.some(x.axes))) for _ in range(text.random.randint(1, 2))):
         text.line(text.random.choice(REDUCE).format(x.name, listed(over)), text.without(x.axes, *over))
     return normed(text, x)
 
@@ -93,6 +93,20 @@ def product(text: Text) -> Value:
     batch = text.some(text.without(x.axes, over), 0) if text.maybe(0.25) else []
     w = text.input([over, *batch, *([free] if free != over else [])])
     return text.line(f"sum({x.name} * {w.name}, {over})", text.without((*x.axes, *w.axes), over))
+
+
+def epilogue(text: Text) -> Value:
+    """A product, and a result of some of its axes alone that meets it."""
+    y = product(text)
+    if not y.axes:
+        return y
+    own = text.some(y.axes)
+    inputs = [text.input(text.some(own, 0)).name, text.input(own, optional=True).name]
+    form = text.random.choice((*BINARY[:5], "erf(minimum({}, {}))"))
+    total = text.line(form.format(*inputs), own)
+    text.shown.add(total.name)
+    names = [y.name, total.name]
+    return text.line(text.random.choice(BINARY).format(*text.random.sample(names, 2)), y.axes)
 
 
 def mixture(text: Text) -> Value:
@@ -129,11 +143,15 @@ def attention(text: Text) -> Value:
     if text.maybe(0.4):
         bias = text.input(text.random.choice(([n], [m, n], [m], [], [*heads, n], [*heads])))
         score += f" + {bias.name}" if text.maybe() else f" * {bias.name}"
-    if text.maybe(0.3):
-        score = f"where(index({n}) <= index({m}), {score}, -inf)"
+    lost = text.maybe(0.15)  # whether the first row has no keys
+    if lost or text.maybe(0.3):
+        score = f"where(index({n}) {'<' if lost else '<='} index({m}), {score}, -inf)"
     s = text.line(score, (*dict.fromkeys((*heads, m, n)),))
     p = f"softmax({s.name}, {n})"
-    if text.maybe(0.2):
+    if lost:
+        text.lost = True
+        p = f"where(index({m}) > 0, {p}, 0.0)"
+    elif text.maybe(0.2):
         p = f"where({text.input([m, n] if text.maybe() else [m], 'bool').name}, {p}, 0.0)"
     free = [*dict.fromkeys((*heads, m, e))]
     has_heads = heads and any(set(heads) & {*one.axes} for one in (q, k, v))
@@ -209,7 +227,7 @@ def masked(text: Text) -> Value:
 
 
 BLOCKS: tuple[Block, ...] = (
-    mapped, met, met, joined, joined, reduced, reduced, unlike, unlike, normed, positioned, product, mixture, attention,
-    gather, gather, scan, convolution, chosen, scaled, masked,
+    mapped, met, met, joined, joined, reduced, reduced, unlike, unlike, normed, positioned, product, epilogue, mixture,
+    attention, gather, gather, scan, convolution, chosen, scaled, masked,
 )  # fmt: skip
 STARTS: tuple[Block, ...] = (*BLOCKS, mixture, mixture, attention, gather)

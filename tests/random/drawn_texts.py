@@ -19,7 +19,7 @@ ROOM = 6000  # elements over all axes of a line
 NAMES = (
     "self x out key compute grad rows mask lse launch torch tl kernels n_rows configs saves replay y_sum delta p scale"
     " batch w tile cols acc dx gate x_ptr stride_x_n z_mean_rows grid n_cols sizes start x_row y_max h_sum triton ctx"
-    " dy needs constants h_mean dh lse_raw splits by_name n_heads index op n_inner x_shape x_dtype dot"
+    " dy needs constants h_mean dh lse_raw splits by_name n_heads op n_inner x_shape x_dtype dot"
 ).split()
 PARAMS = {"on": "true", "p": "0.75", "n_rows": "0.5", "scale": "0.5", "eps": "0.25", "x_ptr": "0.75", "self": "0.5"}
 
@@ -46,12 +46,15 @@ class Text:
         self.lines: dict[str, str] = {}
         self.values: list[Value] = []
         self.unused: set[str] = set()
+        self.shown: set[str] = set()  # lines that are results for sure
         self.params: dict[str, str] = {}
         self.outside = self.random.random() < 0.15  # whether positions may be outside of their axes
-        self.random.choice(starts)(self)
+        self.lost = False  # whether a row has no keys, and what is made of it is masked
+        while not self.lines:
+            self.random.choice(starts)(self)
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
             self.random.choice(blocks)(self)
-        self.outputs = [one for one in self.values if one.name in self.unused or self.maybe(0.15)]
+        self.outputs = [one for one in self.values if one.name in self.unused | self.shown or self.maybe(0.15)]
         self.wrt: list[str] = []
 
     # What there is

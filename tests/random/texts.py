@@ -42,18 +42,18 @@ def drawn(seed: int) -> Text:
 def check(text: Text, written: Written) -> None:
     """Raises AssertionError for wrong results and gradients, and whatever calls raise."""
     params = {"on": True} if "on" in text.params else {}
-    written.compare(text.lengths, text.drawn(written), params, finite=text.outside)
+    written.compare(text.lengths, text.drawn(written), params, finite=text.outside or text.lost)
     if text.optional:
         params = {"on": False} if params else {}
         missing = {name: None for name in text.optional if text.maybe(0.8)}
-        written.compare(text.lengths, text.drawn(written, 1) | missing, params, finite=text.outside)
+        written.compare(text.lengths, text.drawn(written, 1) | missing, params, finite=text.outside or text.lost)
     free = [axis for axis in text.lengths if axis not in text.fixed]
     if free and not text.outside:
         text.lengths[text.random.choice(free)] = 0
         tensors = text.drawn(written, 2)
         # Over nothing, a largest has no value; what torch makes of it otherwise is what is wanted.
         if written.has_results(text.lengths, tensors, params):
-            written.compare(text.lengths, tensors, params, finite=bool(text.positions))
+            written.compare(text.lengths, tensors, params, finite=bool(text.positions) or text.lost)
 
 
 def outcomes(seed: int) -> Iterator[Outcome]:
