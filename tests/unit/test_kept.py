@@ -18,6 +18,7 @@ from tritongen.passes.contractions import is_product
 from tritongen.plan.backward import plan_backward
 from tritongen.roofline.account import Account, account_of
 from tritongen.roofline.devices import DEVICES
+from tritongen.spec.read import read_spec
 
 LENGTH = 4096
 MATRIX, ROW = 2 * LENGTH**2, 4 * LENGTH  # bytes of a matrix of bfloat16, and of a number of float32 a row
@@ -139,6 +140,26 @@ def test_what_is_kept(name: str) -> None:
     assert sum(tensor.bytes for tensor in saved) == sample.matrices * MATRIX + sample.rows * ROW
     moved = sum(step.bytes for step in found.backward) / MATRIX
     assert moved == pytest.approx(sample.moved, abs=0.01), "numbers of rows are next to nothing"
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        "r = rsqrt(mean(x * x, K) + 1e-6)\ny = x * r * w",
+        "y = gelu(sum(x * w, K))",
+        "h = sum(x * w, K)\ny = h * rsqrt(mean(h * h, N) + 1e-6)",
+        "y = softmax(sum(x * w, K), N)",
+        "y = w * cumsum(x, K)",
+    ],
+)
+def test_nothing_is_kept(compute: str) -> None:
+    text = Case(LINEAR, compute, torch.nn.functional.relu).text().replace("[schedule]", "save = []\n[schedule]")
+    spec = read_spec("steps.toml", text)
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    assert backward.forward.op.results == forward_of(spec).op.results
+    made = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
+    assert made <= {"x", "w", "dy", *(r.output.name for step in backward.plan.steps for r in step.op.results)}
 
 
 def test_what_is_compared_with_its_largest_is_read_as_it_was() -> None:

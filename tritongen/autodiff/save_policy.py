@@ -22,7 +22,7 @@ class Kept:
     """
 
     op: Op
-    save: tuple[str, ...]
+    save: tuple[str, ...] | None
     stored: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -44,9 +44,9 @@ class Kept:
         alone = {name for name in exact if self.is_costly(name) or self.is_picked(name)}
         extrema, compared = self.compared(nodes)
         alone |= {name for name in exact if self.is_matrix(name)} - extrema - compared
-        if self.save:
+        if self.save is not None:
             found = self.closure(roots, set(self.save), leaves=True)
-            if unread := [self.unread(name) for name in self.save if name not in found]:
+            if unread := [self.unread(at, name) for at, name in enumerate(self.save) if name not in found]:
                 raise Mistakes(*unread)
             mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
             mapped -= (extrema | compared) - alone
@@ -80,9 +80,15 @@ class Kept:
         others = {name for pair in pairs for one in pair for name in references(one)}
         return extrema, reached(self.op.refs, others - extrema, set()) - extrema
 
-    def unread(self, name: str) -> Mistake:
-        place = ("grad", "save", str(self.save.index(name)))
-        return Mistake("TG606", f"the gradient does not read {name}", place, 0, len(shown(name)), "leave it out")
+    def unread(self, place: int, name: str) -> Mistake:
+        return Mistake(
+            "TG606",
+            f"the gradient does not read {name}",
+            ("grad", "save", str(place)),
+            0,
+            len(shown(name)),
+            "leave it out",
+        )
 
     def is_exact(self, result: Result) -> bool:
         """Whether an output may be read in place of its value: its dtype is not one that the spec spells."""

@@ -75,7 +75,7 @@ def _planned(spec: Spec, forward: Step) -> Backward:
     op, families = forward.op, _families(spec)
     is_ahead = spec.grad.write != "backward"
     # Refuses, for contractions too, what has no gradient at all.
-    gradient = derive(op, replace(spec.grad, save=()) if is_ahead else spec.grad)
+    gradient = derive(op, replace(spec.grad, save=None) if is_ahead else spec.grad)
     if is_ahead:
         return plan_ahead(gradient, forward, spec.grad, families, spec.register)
     if contraction := forward.family.matmuls(forward.program):
@@ -83,6 +83,8 @@ def _planned(spec: Spec, forward: Step) -> Backward:
             backward = plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
             return _plan_whole(spec.grad, forward, families, refused)
+        if spec.grad.save == () and any(result.saved for result in backward.forward.op.results):
+            return plan_whole(op, spec.grad, forward, families)
         if not any(map(multiplies_outer, backward.plan.steps)):
             return backward
         with suppress(Mistakes):
@@ -150,7 +152,7 @@ def _families(spec: Spec) -> Families:
 def _step(spec: Spec, op: Op) -> Step:
     """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
     is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
-    kept = spec.grad.save if spec.grad else ()
+    kept = (spec.grad.save if spec.grad else None) or ()
     op = read_lines(without_aliases(op, kept), kept)
     return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 

@@ -102,14 +102,14 @@ def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backwar
     again = {value.name for value in best.gradient.op.values} - {tensor.name for tensor in op.inputs}
     names = [value.name for stored in (before, after) for value in op.values if value.name in again & stored]
     kept: tuple[str, ...] = ()
-    for name in () if grad.save else names:
+    for name in names if grad.save is None else ():
         try:
             other = plan_backward(derive(op, grad, stored=(*kept, name)), forward, families)
         except Mistakes:
             continue
         if other.time < ROUNDED * best.time:
             best, kept = other, (*kept, name)
-    return best if grad.save else _with_conditions(best, op, grad, kept, forward, families)
+    return _with_conditions(best, op, grad, kept, forward, families) if grad.save is None else best
 
 
 def _with_conditions(

@@ -104,7 +104,8 @@ class _Planner:
             raise Mistakes(*(unplanned(self.grad.wrt, name, what) for name in both))
         lines = {value.name for value in after.values}
         by = tuple(self.multiplied.sums[name].name for name in self.multiplied.active)
-        return derive(after, Grad((*by, *beside), tuple(name for name in self.grad.save if name in lines)))
+        save = tuple(name for name in self.grad.save or () if name in lines)
+        return derive(after, Grad((*by, *beside), save or None))
 
     def own(self, found: Gradient, product: str) -> str:
         """What the gradient by a product is called."""

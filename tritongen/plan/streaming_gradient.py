@@ -43,8 +43,8 @@ def plan_streaming_backward(
     """
     if stream.is_paged:
         raise NotStreamed(f"gradients gather what lies in pages along {stream.streamed}")
-    if grad.save:
-        raise NotStreamed(f"the forward is told to keep {', '.join(grad.save)}")
+    if grad.save is not None:
+        raise NotStreamed(f"the forward is told to keep {', '.join(grad.save) or 'nothing'}")
     outgoing = outgoing or outgoing_of(op)
     means = means_of(op, stream, {*outgoing.whole.names, *(tensor.name for tensor in outgoing.known)})
     if means is None:

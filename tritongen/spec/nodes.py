@@ -47,10 +47,11 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """An array of distinct values, not empty."""
+    """An array of distinct values, not empty unless that says something."""
 
     says: str
     item: Text | Integer
+    least: int = 1
 
     @property
     def noun(self) -> str:
@@ -198,7 +199,7 @@ def _examine_integer(node: Integer, number: int, key: Key) -> Iterator[Mistake]:
 
 
 def _examine_items(node: Many, items: list[object], key: Key) -> Iterator[Mistake]:
-    if not items:
+    if len(items) < node.least:
         yield Mistake("TG107", f"{_named(key)} is empty", key, 0, 1, "leave it out, or fill it")
     for position, item in enumerate(items):
         at = (*key, str(position))

@@ -243,7 +243,8 @@ class _Reader:
         if "grad" not in self.document:
             return None
         wrt = self._names("grad", "wrt", self._table("inputs"), "an input")
-        save = self._names("grad", "save", self._table("compute"), "a line of [compute]")
+        names = self._names("grad", "save", self._table("compute"), "a line of [compute]")
+        save = names if "save" in self._table("grad") else None
         return Grad(wrt, save, _text(self._table("grad").get("write")) or "backward")
 
     def _namespace(self, register: str) -> str:

@@ -31,8 +31,8 @@ def describe(node: Node) -> Schema:
             return says | {"type": "integer", "enum": sizes}
         case Integer(minimum=least, maximum=most):
             return says | {"type": "integer", "minimum": least, "maximum": most}
-        case Many(item=item):
-            array = {"type": "array", "minItems": 1, "uniqueItems": True}
+        case Many(item=item, least=least):
+            array = {"type": "array", "minItems": least, "uniqueItems": True}
             return says | array | {"items": describe(item)}
         case Either(options=options):
             return says | {"anyOf": [describe(option) for option in options]}

@@ -79,6 +79,7 @@ SPEC = Fields(
                 "save": Many(
                     "what the forward keeps for the backward; the rest is recomputed",
                     Text("a name of [compute]"),
+                    least=0,
                 ),
                 "write": Text("where it is written: by the backward, or ahead by the forward", WRITES),
             },

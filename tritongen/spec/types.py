@@ -207,7 +207,7 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Grad:
     wrt: tuple[str, ...] = ()
-    save: tuple[str, ...] = ()
+    save: tuple[str, ...] | None = None
     write: str = "backward"  # one of WRITES
 
 
