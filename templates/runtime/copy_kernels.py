@@ -7,16 +7,10 @@ import triton.language as tl
 
 @triton.jit
 def load_tile(
-    tensor_ptr,
-    n_rows,
-    n_cols,
-    stride_batch,
-    stride_row,
-    stride_col,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    INDEX: tl.constexpr,
-):
+    tensor_ptr, n_rows, n_cols,
+    stride_batch, stride_row, stride_col,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
     """The tile of a program, of a matrix with any strides: the matrix's number, rows, columns, a mask and elements."""
     row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
     row_tile, col_tile = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
@@ -30,43 +24,23 @@ def load_tile(
 
 @triton.jit
 def copy_kernel(
-    tensor_ptr,
-    copy_ptr,
-    n_rows,
-    n_cols,
-    n_apart,
-    stride_batch,
-    stride_row,
-    stride_col,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    INDEX: tl.constexpr,
-):
+    tensor_ptr, copy_ptr, n_rows, n_cols, n_apart,
+    stride_batch, stride_row, stride_col,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
     """A tile of a matrix, to rows that are contiguous and n_apart elements apart."""
     batch, rows, cols, mask, tile = load_tile(
-        tensor_ptr,
-        n_rows,
-        n_cols,
-        stride_batch,
-        stride_row,
-        stride_col,
-        BLOCK_M,
-        BLOCK_N,
-        INDEX,
-    )
+        tensor_ptr, n_rows, n_cols, stride_batch, stride_row, stride_col,
+        BLOCK_M, BLOCK_N, INDEX,
+    )  # fmt: skip
     tl.store(copy_ptr + (batch * n_rows + rows) * n_apart + cols, tile, mask=mask)
 
 
 @triton.jit
 def contiguous_copy_kernel(
-    tensor_ptr,
-    copy_ptr,
-    n_elements,
-    n_cols,
-    n_apart,
-    BLOCK: tl.constexpr,
-    INDEX: tl.constexpr,
-):
+    tensor_ptr, copy_ptr, n_elements, n_cols, n_apart,
+    BLOCK: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
     """The same of a contiguous matrix, some elements of which are read in vectors, wherever its rows end."""
     places = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     mask = places < n_elements
@@ -78,31 +52,16 @@ def contiguous_copy_kernel(
 
 @triton.jit
 def split_kernel(
-    tensor_ptr,
-    parts_ptr,
-    n_rows,
-    n_cols,
-    n_apart,
-    stride_batch,
-    stride_row,
-    stride_col,
-    N_PARTS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    tensor_ptr, parts_ptr, n_rows, n_cols, n_apart,
+    stride_batch, stride_row, stride_col,
+    N_PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     INDEX: tl.constexpr,
-):
+):  # fmt: skip
     """The bfloat16s that add up to the elements of a tile, likewise: the parts of a matrix follow one another."""
     batch, rows, cols, mask, rest = load_tile(
-        tensor_ptr,
-        n_rows,
-        n_cols,
-        stride_batch,
-        stride_row,
-        stride_col,
-        BLOCK_M,
-        BLOCK_N,
-        INDEX,
-    )
+        tensor_ptr, n_rows, n_cols, stride_batch, stride_row, stride_col,
+        BLOCK_M, BLOCK_N, INDEX,
+    )  # fmt: skip
     for part in tl.static_range(N_PARTS):
         rounded = rest.to(tl.bfloat16).to(tl.float32)
         if part == 0:

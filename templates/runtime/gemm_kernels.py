@@ -1,11 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """The kernels of `gemm`: left [rows, inner] times right [cols, inner], contracted along the inner axis.
 
-The result [rows, cols] is contiguous, and computed in tiles of BLOCK_M by BLOCK_N. With BATCHED, it has a batch axis
-in front, and so have LEFT_BATCHED and RIGHT_BATCHED matrices, while one without stays the same; tiles are numbered
-matrix by matrix, and the strides of an axis that is not there are None. ACC is the dtype of
-accumulators, INDEX that of offsets, and PRECISION is the `input_precision` of tl.dot. Arguments come in the order that
-`contraction` passes them in.
+They are those of any plain contraction, but for what an operator's own know beforehand. With BATCHED, the result has a
+batch axis in front, and so have LEFT_BATCHED and RIGHT_BATCHED matrices, while one without stays the same; the strides
+of an axis that is not there are None. PRECISION is the `input_precision` of tl.dot. Arguments come in the order in
+which `contraction` passes them.
 
 Where n_summed is not None, both matrices have a batch of so many, and the result is the sum over it: the inner axes of
 its matrices follow one another, each in whole blocks.
@@ -19,14 +18,12 @@ from .matmul import (
     block_dot,
     halves,
     load_block,
-    load_block_in_batch,
     locate,
     locate_in_batch,
     parts_of,
     split_k,
     store_part,
     store_tile,
-    store_tile_in_batch,
     stream_k,
     sum_parts,
 )
@@ -34,14 +31,10 @@ from .matmul import (
 
 @triton.jit
 def locate_tile(
-    tile,
-    n_rows,
-    n_cols,
-    BATCHED: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    tile, n_rows, n_cols,
+    BATCHED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     GROUP: tl.constexpr,
-):
+):  # fmt: skip
     """The matrix of the batch that a tile belongs to, its first row and its first column."""
     if BATCHED:
         matrix, first_row, first_col = locate_in_batch(
@@ -51,16 +44,6 @@ def locate_tile(
         first_row, first_col = locate(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP)
         matrix = 0
     return matrix, first_row, first_col
-
-
-@triton.jit
-def load(desc, matrix, first, start, INNER_LAST: tl.constexpr, BATCHED: tl.constexpr):
-    """A block of rows or columns by the inner axis."""
-    if BATCHED:
-        block = load_block_in_batch(desc, matrix, first, start, INNER_LAST)
-    else:
-        block = load_block(desc, first, start, INNER_LAST)
-    return block
 
 
 @triton.jit
@@ -87,60 +70,19 @@ def locate_block(matrix, term, n_inner, n_summed, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def store(
-    desc,
-    ptr,
-    tile,
-    matrix,
-    first_row,
-    first_col,
-    n_rows,
-    n_cols,
-    BATCHED: tl.constexpr,
-    INDEX: tl.constexpr,
-):
-    """Store a tile of the result, as far as it is inside."""
-    if BATCHED:
-        store_tile_in_batch(
-            desc, ptr, tile, matrix, first_row, first_col, n_rows, n_cols, INDEX
-        )
-    else:
-        store_tile(desc, ptr, tile, first_row, first_col, n_rows, n_cols, INDEX)
-
-
-@triton.jit
 def gemm_kernel(
-    left_ptr,
-    right_ptr,
-    result_ptr,
-    partial_ptr,
-    n_rows,
-    n_cols,
-    n_inner,
-    steps,
-    stride_left_batch,
-    stride_left_row,
-    stride_left_inner,
-    stride_right_batch,
-    stride_right_col,
-    stride_right_inner,
+    left_ptr, right_ptr, result_ptr, partial_ptr,
+    n_rows, n_cols, n_inner, steps,
+    stride_left_batch, stride_left_row, stride_left_inner,
+    stride_right_batch, stride_right_col, stride_right_inner,
     n_summed,
-    PRECISION: tl.constexpr,
-    LEFT_BATCHED: tl.constexpr,
-    RIGHT_BATCHED: tl.constexpr,
-    BATCHED: tl.constexpr,
-    SWAPS: tl.constexpr,
-    ALIGN_M: tl.constexpr,
-    ALIGN_N: tl.constexpr,
-    ALIGN_K: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-    INDEX: tl.constexpr,
-):
-    """A tile of matrices with any strides; or split-K, a partial sum of `steps` blocks of the inner axis."""
+    PRECISION: tl.constexpr, LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr,
+    BATCHED: tl.constexpr, SWAPS: tl.constexpr, ALIGN_M: tl.constexpr,
+    ALIGN_N: tl.constexpr, ALIGN_K: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
+    """One BLOCK_M x BLOCK_N tile per program, any strides; for split-K, a partial sum over `steps` blocks."""
     tile = tl.program_id(0)
     matrix, first_row, first_col = locate_tile(
         tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
@@ -183,103 +125,77 @@ def gemm_kernel(
         part = tl.program_id(1) * tl.num_programs(0) + tile
         store_part(partial_ptr, part, acc)
     else:
-        store(
-            None,
-            result_ptr,
-            acc,
-            matrix,
-            first_row,
-            first_col,
-            n_rows,
-            n_cols,
-            BATCHED,
-            INDEX,
+        matrix = matrix if BATCHED else None
+        store_tile(
+            None, result_ptr, acc, first_row, first_col, n_rows, n_cols, INDEX, matrix
         )
 
 
 @triton.jit
+def multiply_block(
+    left_desc, right_desc,
+    acc, matrix, first_row, first_col, term,
+    n_inner, n_summed,
+    PRECISION: tl.constexpr, LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr,
+    LEFT_INNER_LAST: tl.constexpr, RIGHT_INNER_LAST: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Add the product of two blocks, loaded by TMA."""
+    at, start = locate_block(matrix, term, n_inner, n_summed, BLOCK_K)
+    left = load_block(
+        left_desc, first_row, start, LEFT_INNER_LAST, at if LEFT_BATCHED else None
+    )
+    right = load_block(
+        right_desc, first_col, start, RIGHT_INNER_LAST, at if RIGHT_BATCHED else None
+    )
+    return tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=acc.dtype)
+
+
+@triton.jit
 def gemm_tma_kernel(
-    left_desc,
-    right_desc,
-    result_desc,
-    result_ptr,
-    n_rows,
-    n_cols,
-    n_inner,
-    n_tiles,
+    left_desc, right_desc, result_desc, result_ptr,
+    n_rows, n_cols, n_inner, n_tiles,
     n_summed,
-    PRECISION: tl.constexpr,
-    LEFT_BATCHED: tl.constexpr,
-    RIGHT_BATCHED: tl.constexpr,
-    BATCHED: tl.constexpr,
-    LEFT_INNER_LAST: tl.constexpr,
-    RIGHT_INNER_LAST: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-    INDEX: tl.constexpr,
-):
-    """The first n_tiles tiles, which persistent programs load by TMA; `result_desc` is None where TMA cannot store."""
-    # Flattened, so that the next tile is being loaded while this one is finished and stored.
+    PRECISION: tl.constexpr, LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr,
+    BATCHED: tl.constexpr, LEFT_INNER_LAST: tl.constexpr, RIGHT_INNER_LAST: tl.constexpr,
+    ACC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
+    """Persistent; loads and stores tiles by TMA, or by `result_ptr` where TMA cannot store."""
+    # flatten: the loads of the next tile overlap with the epilogue of this one.
     for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
         matrix, first_row, first_col = locate_tile(
             tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
         )
         acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
         for term in range(0, count_terms(n_inner, n_summed, BLOCK_K), BLOCK_K):
-            at, start = locate_block(matrix, term, n_inner, n_summed, BLOCK_K)
-            left = load(left_desc, at, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
-            right = load(
-                right_desc, at, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED
-            )
-            acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
+            acc = multiply_block(
+                left_desc, right_desc, acc, matrix, first_row, first_col, term,
+                n_inner, n_summed, PRECISION, LEFT_BATCHED, RIGHT_BATCHED,
+                LEFT_INNER_LAST, RIGHT_INNER_LAST, BLOCK_K,
+            )  # fmt: skip
 
-        # Half by half, so that one is being stored while the next is computed.
+        # Half by half: the store of one slice overlaps with the math of the next.
         slices = halves(acc, BLOCK_M, BLOCK_N)
+        of = matrix if BATCHED else None
         for part in tl.static_range(2):
-            store(
-                result_desc,
-                result_ptr,
-                slices[part],
-                matrix,
-                first_row,
-                first_col + part * (BLOCK_N // 2),
-                n_rows,
-                n_cols,
-                BATCHED,
-                INDEX,
-            )
+            col = first_col + part * (BLOCK_N // 2)
+            store_tile(
+                result_desc, result_ptr, slices[part],
+                first_row, col, n_rows, n_cols, INDEX, of,
+            )  # fmt: skip
 
 
 @triton.jit
 def gemm_stream_k_kernel(
-    left_desc,
-    right_desc,
-    partial_ptr,
-    n_rows,
-    n_cols,
-    n_inner,
-    first_tile,
-    n_long,
-    long_parts,
-    n_short,
-    short_parts,
+    left_desc, right_desc, partial_ptr,
+    n_rows, n_cols, n_inner, first_tile, n_long, long_parts, n_short, short_parts,
     n_summed,
-    PRECISION: tl.constexpr,
-    LEFT_BATCHED: tl.constexpr,
-    RIGHT_BATCHED: tl.constexpr,
-    BATCHED: tl.constexpr,
-    LEFT_INNER_LAST: tl.constexpr,
-    RIGHT_INNER_LAST: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-):
-    """Partial sums of the tail wave, the tiles from `first_tile` on, whose inner axis several programs divide up."""
+    PRECISION: tl.constexpr, LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr,
+    BATCHED: tl.constexpr, LEFT_INNER_LAST: tl.constexpr, RIGHT_INNER_LAST: tl.constexpr,
+    ACC: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."""
     part = tl.program_id(0)
     tile_steps = tl.cdiv(count_terms(n_inner, n_summed, BLOCK_K), BLOCK_K)
     tile, first_step, end_step = stream_k(
@@ -290,34 +206,24 @@ def gemm_stream_k_kernel(
     )
     acc = tl.zeros([BLOCK_M, BLOCK_N], ACC)
     for step in range(first_step, end_step):
-        at, start = locate_block(matrix, step * BLOCK_K, n_inner, n_summed, BLOCK_K)
-        left = load(left_desc, at, first_row, start, LEFT_INNER_LAST, LEFT_BATCHED)
-        right = load(right_desc, at, first_col, start, RIGHT_INNER_LAST, RIGHT_BATCHED)
-        acc = tl.dot(left, right.T, acc, input_precision=PRECISION, out_dtype=ACC)
+        acc = multiply_block(
+            left_desc, right_desc, acc, matrix, first_row, first_col, step * BLOCK_K,
+            n_inner, n_summed, PRECISION, LEFT_BATCHED, RIGHT_BATCHED,
+            LEFT_INNER_LAST, RIGHT_INNER_LAST, BLOCK_K,
+        )  # fmt: skip
 
     store_part(partial_ptr, part, acc)
 
 
 @triton.jit
 def gemm_reduce_kernel(
-    result_ptr,
-    partial_ptr,
-    n_rows,
-    n_cols,
-    first_tile,
-    n_long,
-    long_parts,
-    n_short,
-    short_parts,
-    BATCHED: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    GROUP: tl.constexpr,
-    REDUCE_M: tl.constexpr,
+    result_ptr, partial_ptr,
+    n_rows, n_cols, first_tile, n_long, long_parts, n_short, short_parts,
+    BATCHED: tl.constexpr, ACC: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, GROUP: tl.constexpr, REDUCE_M: tl.constexpr,
     INDEX: tl.constexpr,
-):
-    """The sums of the partial sums of some tiles, always in the same order: REDUCE_M rows of a tile to a program."""
+):  # fmt: skip
+    """Adds up the partial sums of split-K or stream-K, in a fixed order; REDUCE_M rows of a tile per program."""
     first = tl.program_id(0) * REDUCE_M
     shared, within = first // BLOCK_M, first % BLOCK_M
     matrix, first_row, first_col = locate_tile(
@@ -326,15 +232,8 @@ def gemm_reduce_kernel(
     acc = tl.zeros([REDUCE_M, BLOCK_N], ACC)
     parts = parts_of(shared, n_long, long_parts, n_short, short_parts)
     acc = sum_parts(acc, partial_ptr, parts, within, BLOCK_M)
-    store(
-        None,
-        result_ptr,
-        acc,
-        matrix,
-        first_row + within,
-        first_col,
-        n_rows,
-        n_cols,
-        BATCHED,
-        INDEX,
+    first_row += within
+    matrix = matrix if BATCHED else None
+    store_tile(
+        None, result_ptr, acc, first_row, first_col, n_rows, n_cols, INDEX, matrix
     )

@@ -125,55 +125,52 @@ def block_dot(left, right, acc, PRECISION: tl.constexpr, SWAPS: tl.constexpr):
 
 
 @triton.jit
-def load_block(desc, first, start, INNER_LAST: tl.constexpr):
-    """A block of rows or columns by the inner axis, which is the last of the descriptor or the one before."""
-    if INNER_LAST:
+def load_block(desc, first, start, INNER_LAST: tl.constexpr, matrix=None):
+    """A block of rows or columns by the inner axis, which is the last of the descriptor or the one before; of a matrix
+    of a batch, if there is one.
+    """
+    if matrix is not None:
+        if INNER_LAST:
+            block = desc.load([matrix, first, start])
+        else:
+            block = desc.load([matrix, start, first])
+        block = block.reshape(block.shape[1], block.shape[2])
+    elif INNER_LAST:
         block = desc.load([first, start])
     else:
-        block = desc.load([start, first]).T
-    return block
-
-
-@triton.jit
-def load_block_in_batch(desc, matrix, first, start, INNER_LAST: tl.constexpr):
-    """`load_block`, of a matrix of a batch."""
-    if INNER_LAST:
-        block = desc.load([matrix, first, start])
-        block = block.reshape(block.shape[1], block.shape[2])
-    else:
-        block = desc.load([matrix, start, first])
-        block = block.reshape(block.shape[1], block.shape[2]).T
-    return block
+        block = desc.load([start, first])
+    return block if INNER_LAST else block.T
 
 
 @triton.jit
 def store_tile(
-    desc, ptr, tile, first_row, first_col, n_rows, n_cols, INDEX: tl.constexpr
+    desc,
+    ptr,
+    tile,
+    first_row,
+    first_col,
+    n_rows,
+    n_cols,
+    INDEX: tl.constexpr,
+    matrix=None,
 ):
     """Store a tile of a contiguous result, as far as it is inside: by TMA where there is a descriptor, and not at all
-    where nobody asked for the result.
+    where nobody asked for the result; of a matrix of a batch, if there is one.
     """
     if desc is not None:
-        desc.store([first_row, first_col], tile.to(ptr.dtype.element_ty))
+        tile = tile.to(ptr.dtype.element_ty)
+        if matrix is None:
+            desc.store([first_row, first_col], tile)
+        else:
+            tile = tile.reshape(1, tile.shape[0], tile.shape[1])
+            desc.store([matrix, first_row, first_col], tile)
     elif ptr is not None:
         rows = (first_row.to(INDEX) + tl.arange(0, tile.shape[0]))[:, None]
         cols = (first_col.to(INDEX) + tl.arange(0, tile.shape[1]))[None, :]
         mask = (rows < n_rows) & (cols < n_cols)
+        if matrix is not None:
+            ptr += matrix.to(INDEX) * n_rows * n_cols
         tl.store(ptr + rows * n_cols + cols, tile, mask=mask)
-
-
-@triton.jit
-def store_tile_in_batch(
-    desc, ptr, tile, matrix, first_row, first_col, n_rows, n_cols, INDEX: tl.constexpr
-):
-    """`store_tile`, of a matrix of a batch."""
-    if desc is not None:
-        tile = tile.to(ptr.dtype.element_ty)
-        tile = tile.reshape(1, tile.shape[0], tile.shape[1])
-        desc.store([matrix, first_row, first_col], tile)
-    elif ptr is not None:
-        ptr += matrix.to(INDEX) * n_rows * n_cols
-        store_tile(None, ptr, tile, first_row, first_col, n_rows, n_cols, INDEX)
 
 
 @triton.jit

@@ -9,8 +9,8 @@ x2 y0. Parts of a matrix of a batch stand next to one another: part p of matrix 
 import triton
 import triton.language as tl
 
-from .gemm_kernels import locate_tile, store
-from .matmul import load_block_in_batch
+from .gemm_kernels import locate_tile
+from .matmul import load_block, store_tile
 
 
 @triton.jit
@@ -26,27 +26,14 @@ def pair_of(pair, N_PARTS: tl.constexpr):
 
 @triton.jit
 def gemm_split_kernel(
-    left_desc,
-    right_desc,
-    result_desc,
-    result_ptr,
-    n_rows,
-    n_cols,
-    n_inner,
-    n_tiles,
-    LEFT_BATCHED: tl.constexpr,
-    RIGHT_BATCHED: tl.constexpr,
-    BATCHED: tl.constexpr,
-    LEFT_INNER_LAST: tl.constexpr,
-    RIGHT_INNER_LAST: tl.constexpr,
-    N_PARTS: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-    INDEX: tl.constexpr,
-):
+    left_desc, right_desc, result_desc, result_ptr,
+    n_rows, n_cols, n_inner, n_tiles,
+    LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr, BATCHED: tl.constexpr,
+    LEFT_INNER_LAST: tl.constexpr, RIGHT_INNER_LAST: tl.constexpr,
+    N_PARTS: tl.constexpr, ACC: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr, INDEX: tl.constexpr,
+):  # fmt: skip
     """All tiles, by persistent programs, with arguments as those of `gemm_tma_kernel`."""
     HALF: tl.constexpr = BLOCK_N // 2
     n_pairs: tl.constexpr = 5 if N_PARTS == 3 else 2
@@ -65,14 +52,10 @@ def gemm_split_kernel(
             start = step % n_steps * BLOCK_K
             left_part += left_first
             right_part += right_first
-            left = load_block_in_batch(
-                left_desc, left_part, first_row, start, LEFT_INNER_LAST
-            )
-            one = load_block_in_batch(
-                right_desc, right_part, first_col, start, RIGHT_INNER_LAST
-            )
-            other = load_block_in_batch(
-                right_desc, right_part, first_col + HALF, start, RIGHT_INNER_LAST
+            left = load_block(left_desc, first_row, start, LEFT_INNER_LAST, left_part)
+            one = load_block(right_desc, first_col, start, RIGHT_INNER_LAST, right_part)
+            other = load_block(
+                right_desc, first_col + HALF, start, RIGHT_INNER_LAST, right_part
             )
             first = tl.dot(left, one.T, first, input_precision="ieee", out_dtype=ACC)
             second = tl.dot(
@@ -85,14 +68,12 @@ def gemm_split_kernel(
         # The large product is added a block at a time, in float32: by an fma, since `+` would
         # be made part of the dot.
         for start in range(0, n_inner, BLOCK_K):
-            left = load_block_in_batch(
-                left_desc, left_first, first_row, start, LEFT_INNER_LAST
+            left = load_block(left_desc, first_row, start, LEFT_INNER_LAST, left_first)
+            one = load_block(
+                right_desc, first_col, start, RIGHT_INNER_LAST, right_first
             )
-            one = load_block_in_batch(
-                right_desc, right_first, first_col, start, RIGHT_INNER_LAST
-            )
-            other = load_block_in_batch(
-                right_desc, right_first, first_col + HALF, start, RIGHT_INNER_LAST
+            other = load_block(
+                right_desc, first_col + HALF, start, RIGHT_INNER_LAST, right_first
             )
             block = tl.dot(left, one.T, input_precision="ieee", out_dtype=ACC)
             first = tl.fma(block, 1.0, first)
@@ -100,15 +81,14 @@ def gemm_split_kernel(
             second = tl.fma(block, 1.0, second)
 
         for half in tl.static_range(2):
-            store(
+            store_tile(
                 result_desc,
                 result_ptr,
                 second if half else first,
-                matrix,
                 first_row,
                 first_col + half * HALF,
                 n_rows,
                 n_cols,
-                BATCHED,
                 INDEX,
+                matrix if BATCHED else None,
             )

@@ -97,8 +97,11 @@ def store_strips(
     WIDTH: tl.constexpr,
     AXIS: tl.constexpr,
     INDEX: tl.constexpr,
+    matrix=None,
 ):
-    """Store what is left of a tile, as far as it is inside: of [columns, strips], or [rows, strips]."""
+    """Store what is left of a tile, as far as it is inside: of [columns, strips], or [rows, strips]; of a matrix of a
+    batch, if there is one.
+    """
     if AXIS == 0:
         n_rows, first_row = tl.cdiv(n_rows, WIDTH), first_row // WIDTH
     else:
@@ -106,26 +109,6 @@ def store_strips(
     rows = (first_row.to(INDEX) + tl.arange(0, strips.shape[0]))[:, None]
     cols = (first_col.to(INDEX) + tl.arange(0, strips.shape[1]))[None, :]
     places = cols * n_rows + rows if AXIS == 0 else rows * n_cols + cols
+    if matrix is not None:
+        ptr += matrix.to(INDEX) * n_rows * n_cols
     tl.store(ptr + places, strips, mask=(rows < n_rows) & (cols < n_cols))
-
-
-@triton.jit
-def store_strips_in_batch(
-    ptr,
-    strips,
-    matrix,
-    first_row,
-    first_col,
-    n_rows,
-    n_cols,
-    WIDTH: tl.constexpr,
-    AXIS: tl.constexpr,
-    INDEX: tl.constexpr,
-):
-    """`store_strips`, of a matrix of a batch."""
-    if AXIS == 0:
-        size = matrix.to(INDEX) * tl.cdiv(n_rows, WIDTH) * n_cols
-    else:
-        size = matrix.to(INDEX) * n_rows * tl.cdiv(n_cols, WIDTH)
-    ptr += size
-    store_strips(ptr, strips, first_row, first_col, n_rows, n_cols, WIDTH, AXIS, INDEX)

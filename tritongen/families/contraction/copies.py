@@ -15,8 +15,8 @@ TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands
 def copied(name: str, side: int, flag: str, batched: bool, half: str = "", matrix: str = "matrix") -> Line:
     """The line that copies a block of a side, or half of its columns, of a `matrix` of a batch."""
     at = ("first_row", "first_col + BLOCK_N // 2" if half == HALVES[1] else "first_col")[side]
-    load = f"load_block_in_batch({name}_desc, {matrix}, " if batched else f"load_block({name}_desc, "
-    return Line(f"{name}{half} = {load}{at}, start, {flag}){'.T' if side else ''}")
+    load = f"load_block({name}_desc, {at}, start, {flag}{f', {matrix}' if batched else ''})"
+    return Line(f"{name}{half} = {load}{'.T' if side else ''}")
 
 
 def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:

@@ -110,24 +110,22 @@ class _Builder(Sums):
         return lines
 
     def store(self, result: Result, col: str, described: bool) -> list[Line]:
-        name = result.output.name
+        name, matrix = result.output.name, ", matrix" if self.contraction.batch else ""
         if self.is_full(result):
-            batch, suffix = ("matrix, ", "_in_batch") if self.contraction.batch else ("", "")
             desc = f"{name}_desc" if described else "None"
             is_as_it_is = not is_float8(self.op, result.dtype)
             value = name if is_as_it_is else converted(self.op, result)
             if not self.places.fills(result.node):  # Of a choice, or without an input, it may be a row or a number.
                 value = f"tl.where({self.places.whole_mask}, {value}, 0)"
             value = f"side_by_side({value})" if self.places.group else value
-            at = f"{batch}first_row, {col}, n_rows, n_cols, INDEX"
-            line = Line(f"store_tile{suffix}({desc}, {name}_ptr, {value}, {at})")
+            at = f"first_row, {col}, n_rows, n_cols, INDEX{matrix}"
+            line = Line(f"store_tile({desc}, {name}_ptr, {value}, {at})")
             if is_as_it_is:
                 return under(condition(result.paths), [line])
         elif node := of_strips(self.op, result):
-            batch, suffix = ("matrix, ", "_in_batch") if self.contraction.batch else ("", "")
             width, axis = self.op.strips_along(node.strips).width, self.contraction.strips_axis(node)
-            at = f"{batch}first_row, {col}, n_rows, n_cols, {width}, {axis}, INDEX"
-            line = Line(f"store_strips{suffix}({name}_ptr, {name}, {at})")
+            at = f"first_row, {col}, n_rows, n_cols, {width}, {axis}, INDEX{matrix}"
+            line = Line(f"store_strips({name}_ptr, {name}, {at})")
         else:
             at, mask = self.places.of_result(result), self.places.mask(result.axes)
             line = Line(f"tl.store({at}, {stored(self.op, result)}, mask={mask})")
