@@ -21,12 +21,28 @@ def padded(n, ALIGN: tl.constexpr):
 
 
 @triton.jit
+def row_of(ptr, i, stride_0, stride_1, stride_2, ALIGN: tl.constexpr):
+    """Pointers to the rows at positions `i` in three dimensions; ALIGN divides the distances between rows."""
+    return ptr + aligned(i[0] * stride_0 + i[1] * stride_1 + i[2] * stride_2, ALIGN)
+
+
+@triton.jit
 def offsets(positions, stride, ALIGN: tl.constexpr):
     """Offsets of positions along an axis: `stride`, which ALIGN divides, apart, or 1 apart if it is None."""
     if stride is None:
         return positions
     else:
         return positions * aligned(stride, ALIGN)
+
+
+@triton.jit
+def load_or(ptr, offsets, mask, default, dtype: tl.constexpr):
+    """Load an optional tensor in a dtype: the number that it stands for if it is absent, 0 where it is masked."""
+    if ptr is None:
+        value = tl.full((), default, dtype)
+    else:
+        value = tl.load(ptr + offsets, mask=mask, other=0.0).to(dtype)
+    return value
 
 
 @triton.jit

@@ -36,6 +36,22 @@ def check(
         raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
 
 
+def check_shape(
+    name: str, tensor: torch.Tensor | None, axes: str, sizes: tuple[int, ...]
+) -> None:
+    """Refuse a tensor with `axes`, such as "[..., N, C=3]", whose last ones do not have these `sizes`."""
+    if tensor is None or tensor.shape[tensor.ndim - len(sizes) :] == sizes:
+        return
+    names = axes.translate(str.maketrans("", "", "[](),")).split()[-len(sizes) :]
+    told = ", ".join(
+        f"{axis} = {size}"
+        for axis, size in zip(names, sizes, strict=True)
+        if "=" not in axis
+    )
+    wanted = f"{axes} with {told}" if told else axes
+    raise ValueError(f"{name} must be {wanted}, not {list(tensor.shape)}")
+
+
 def check_device(
     name: str, tensor: torch.Tensor, other: str, beside: torch.Tensor
 ) -> None:

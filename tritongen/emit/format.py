@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Unavailable
+from .pointers import with_pointers_named
 
 if TYPE_CHECKING:
     import black.mode
@@ -42,7 +43,8 @@ def format_python(text: str, line_length: int = 88) -> str:
     import black
 
     once = getattr(black, "_format_str_once", black.format_str)
-    laid_out = _KERNEL.sub(lambda found: _grouped(found, line_length), _with_comments_wrapped(text))
+    short = with_pointers_named(_with_comments_wrapped(text), line_length)
+    laid_out = _KERNEL.sub(lambda found: _grouped(found, line_length), short)
     return str(once(laid_out, mode=black_mode(line_length)))
 
 

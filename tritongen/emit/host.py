@@ -88,6 +88,7 @@ class Host(Checks):
     def shape_of(self, result: Result) -> str:
         like = self.like(result)
         sizes = tuple_text(["*batch" if axis == BATCH else axis for axis in result.axes])
+        sizes = "batch" if result.axes == (BATCH,) else sizes
         return sizes if like is None else f"{like.name}.shape"
 
     def condition(self, result: Result) -> str:
@@ -113,7 +114,8 @@ class Host(Checks):
         """Memory of some shape for a result."""
         first = self.first()
         assert first is not None
-        return f"torch.empty({shape}, dtype={self.dtype(result.dtype)}, device={first.name}.device)"
+        dtype = self.dtype(result.dtype)
+        return f"{first.name}.new_empty({shape}{'' if dtype == f'{first.name}.dtype' else f', dtype={dtype}'})"
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""

@@ -22,6 +22,7 @@ CLASS_NAMES[DTYPE_CLASSES["any"]] = "dtypes.ANY"
 
 
 IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
+CHECK_SHAPE = "tensors.check_shape"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class Checks:
                 named = f'"{self.op.name}: {tensor.name}", {tensor.name}, "{first.name}", {first.name}'
                 block.append(f"tensors.{check}({named})")
             lines += self.guarded(tensor, block)
+        shapes = ((tensor, self.shape_of_other(tensor)) for tensor in self.ordered())
+        lines += [self.shape_check(tensor, shape) for tensor, shape in shapes if shape]
         for result in self.op.results:
             if result.dtype.of == ("float8_e4m3fn",):
                 lines.append(self.float8_check(result.output.name, "torch.float8_e4m3fn"))
@@ -148,6 +151,7 @@ class Checks:
         """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
         known = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in known]
+        checks: list[str] = []
         known = set()
         unpacked: list[Input] = []
         for tensor in self.ordered():
@@ -159,53 +163,44 @@ class Checks:
             new = [axis for axis in named if axis not in known]
             sizes = dict(self.op.sizes)
             if new and tensor.default is None:
-                block += self.unpack(tensor, named, known)
+                block.append(self.unpack(tensor, named, known))
                 unpacked.append(tensor)
-                known |= set(named)
                 grouped = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
-                for axis in new:
-                    if axis in sizes and axis not in grouped:
-                        block += self.differs(tensor, f"{axis} != {sizes[axis]}", f"{axis} is {sizes[axis]}")
+                told = [str(sizes[axis]) if axis in new and axis in sizes else axis for axis in named]
+                is_told = any(axis in known or axis in sizes for axis in named if axis not in grouped)
+                checks += [self.shape_check(tensor, tuple_text(told))] if is_told else []
+                known |= set(named)
             elif any(name not in known or (name,) in {term.names for term in tensor.type.shape} for name in named):
                 # Groups of known axes have been checked as they were split.
-                has = f"{tensor.name}.shape[{-len(named)}:]" if BATCH in tensor.type.axes else f"{tensor.name}.shape"
-                wanted = "(" + ", ".join(named) + ("," if len(named) == 1 else "") + ")"
-                said = f"{self.op.name}: {tensor.name} must be {shape_text(tensor.type.shape)} "
-                found = f"with {self.lengths(named)}, not {{list({tensor.name}.shape)}}"
-                # In two strings where a line has no room for one.
-                between = '" f"' if len(said + found) > 100 else ""
-                block += [f"if {has} != {wanted}:", f'    raise ValueError(f"{said}{between}{found}")']
+                checks += [] if self.shape_of_other(tensor) else [self.shape_check(tensor, tuple_text(named))]
             lines += self.guarded(tensor, block)
-        return [*lines, *self.batches(unpacked)]
+        return [*lines, *checks, *self.batches(unpacked)]
 
-    def lengths(self, named: list[str]) -> str:
-        return ", ".join(f"{axis} = {{{axis}}}" for axis in named)
+    def shape_check(self, tensor: Input, sizes: str) -> str:
+        """The refusal of a tensor whose axes do not have these lengths."""
+        named = f'"{self.op.name}: {tensor.name}", {tensor.name}, "{shape_text(tensor.type.shape)}"'
+        return f"{CHECK_SHAPE}({named}, {sizes})"
 
-    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> list[str]:
-        groups = [self.told(term, known) for term in tensor.type.shape if len(term.names) > 1]
-        split = {name for group in groups for name in group}
-        again = {axis: "_" if axis in split else f"{axis}_{tensor.name}" for axis in known}
-        targets = [again.get(axis, axis) for axis in named]
+    def shape_of_other(self, tensor: Input) -> str:
+        """The shape of an earlier input, or its end, that a tensor must have, too; "" if none ends in its axes."""
+        named = [axis for axis in tensor.type.axes if axis != BATCH]
+        for other in self.ordered():
+            if other is tensor or not named:
+                break
+            own = [axis for axis in other.type.axes if axis != BATCH]
+            plain = all(len(term.names) == 1 for one in (tensor, other) for term in one.type.shape)
+            if plain and other.default is None and own[-len(named) :] == named:
+                end = "" if own == named and BATCH not in other.type.axes else f"[-{len(named)}:]"
+                return f"{other.name}.shape{end}"
+        return ""
+
+    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> str:
+        targets = ["_" if axis in known else axis for axis in named]
         batch = BATCH in tensor.type.axes
         has_batch = self.batch_inputs() and tensor is self.batch_inputs()[0]
         if batch and has_batch and len(self.batch_inputs()) == 1:
-            names = ", ".join(["*batch", *targets])
-            line = f"{names} = {tensor.name}.shape"
-        elif batch:
-            line = f"{targets_text(targets)} = {tensor.name}.shape[{-len(named)}:]"
-        else:
-            line = f"{targets_text(targets)} = {tensor.name}.shape"
-        lines = [line]
-        for axis, target in zip(named, targets, strict=True):
-            if target not in (axis, "_"):
-                lines += self.differs(tensor, f"{target} != {axis}", f"axis {axis} is {{{axis}}} in another input")
-        return lines
-
-    def differs(self, tensor: Input, condition: str, says: str) -> list[str]:
-        return [
-            f"if {condition}:",
-            f'    raise ValueError(f"{self.op.name}: {says}, but {tensor.name} is {{list({tensor.name}.shape)}}")',
-        ]
+            return f"{', '.join(['*batch', *targets])} = {tensor.name}.shape"
+        return f"{targets_text(targets)} = {tensor.name}.shape{f'[{-len(named)}:]' if batch else ''}"
 
     def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
         """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
@@ -295,6 +290,18 @@ class Checks:
     def is_seen_over_nothing(self, value: Value) -> bool:
         """Whether results have elements that are made of a reduction over no elements."""
         return not is_hidden(self.op, value)
+
+
+def once(lines: Sequence[str]) -> list[str]:
+    """Lines of which those that check shapes stand where no call of the same shapes is repeated."""
+    found: list[str] = []
+    for line, before in zip(lines, ["", *lines], strict=False):
+        if line.startswith(CHECK_SHAPE):
+            found += [] if before.startswith(CHECK_SHAPE) else ["if replay is None:"]
+            found.append(f"    {line}")
+        else:
+            found.append(line)
+    return found
 
 
 def kind_check(op: Op, param: Param) -> list[str]:

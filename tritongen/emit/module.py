@@ -19,7 +19,7 @@ from ..passes.structure import Program
 from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
-from .host_checks import IS_FAKE, constants, returned_types, tuple_text
+from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
 
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -125,7 +125,8 @@ class Common:
             "inline": (),
             "head": "signature.jinja",
         }
-        return view | extra
+        view |= extra
+        return view | {"shapes": once(view["shapes"])} if view["lookup"] else view
 
     def compute_text(self) -> str:
         """The dtype to compute in, where a kernel is told of it and no line before has done so."""

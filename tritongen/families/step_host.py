@@ -183,7 +183,7 @@ class StepHost(Host):
         }
         optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
         for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
-            if leaf in optional and leaf not in alike:
+            if leaf in optional and leaf not in alike and len(parts) > 1:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
         inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}

@@ -82,6 +82,15 @@ class Running:
     def start(self) -> tuple[Line, ...]:
         return tuple(state.line for state in (*self.states, *self.inner))
 
+    @property
+    def result(self) -> tuple[Line, ...]:
+        """The value of the merged states: on the line of the merge, where it is an expression of that alone."""
+        match self.merge, self.finish:
+            case [merge], [finish] if merge.assigned and finish.text.startswith(f"{merge.text.split(' = ')[0]} = "):
+                name, _, merged = merge.text.partition(" = ")
+                return (Line(finish.text.replace(f"= {name} ", f"= {merged} ", 1)),)
+        return (*self.merge, *self.finish)
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -156,8 +165,8 @@ def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "
     raise AssertionError(node.kind)
 
 
-def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
-    """The states of a reduction along the columns, named after its value."""
+def running(value: Value, numbers: Numbers, plain_max: bool, mean_of_var: str = "") -> Running:
+    """The states of a reduction along the columns, named after its value; the mean of a variance may have a name."""
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
     identity, rows = numbers.identity(kind), "axis=1, keep_dims=True"
@@ -196,7 +205,7 @@ def running(value: Value, numbers: Numbers, plain_max: bool) -> Running:
                 (Line(f"{both} = {kind}({both})"),),
             )
         case "var":
-            mean = State(f"{name}_mean", "0.0", numbers.dtype, rows=numbers.rows)
+            mean = State(mean_of_var or f"{name}_mean", "0.0", numbers.dtype, rows=numbers.rows)
             squares = State(name, "0.0", numbers.dtype, rows=numbers.rows)
             both, counts = f"{mean.name}, {name}", f"{name}_count"
             # Of lanes and parts, as known from their places: stored, they made Triton 3.6 lay out all badly.

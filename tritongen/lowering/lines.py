@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -203,8 +204,16 @@ def load_default(tensor: Input) -> str:
     return ast.unparse(literal(tensor.default))
 
 
+# A load that masks with 0, of a dtype that is told.
+_LOAD = re.compile(r"tl\.load\(([^ (),]+_ptr) \+ (.+), mask=([^,]+), other=0(?:\.0)?\)\.to\(([^()]+)\)")
+
+
 def if_given(tensor: Input, name: str, value: str, otherwise: str) -> list[Line]:
     """Lines that give a name what is read of an optional input, or the number that stands for it."""
+    load = _LOAD.fullmatch(value)
+    if load and otherwise == load_default(tensor):
+        pointer, offsets, mask, dtype = load.groups()
+        return [Line(f"{name} = load_or({pointer}, {offsets}, {mask}, {otherwise}, {dtype})")]
     return [
         Line(f"{name} = {otherwise}"),
         Line(f"if {tensor.name}_ptr is not None:"),

@@ -156,7 +156,7 @@ class Lowering:
         if len(shown(source)) > LONGEST:  # The line below says the same, on several lines.
             source = ""
         source = source or value.why
-        if source and lines and shown(source) != shown(lines[-1].text):
+        if source and lines and shown(source) != shown(lines[-1].text).replace("tl.", ""):
             lines[0] = replace(lines[0], comment=source, above=len(lines[0].path) - len(self.path))
         return lines
 

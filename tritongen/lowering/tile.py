@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
@@ -13,7 +13,7 @@ from ..lang.trees import parse
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .guards import Guard
-from .lines import Line, if_given, load_default
+from .lines import Line, if_given, indented, load_default
 from .lower import Compute, Lowering
 from .space import Dim, Space
 
@@ -72,7 +72,18 @@ class Tile:
     def row_decode(self) -> tuple[Line, ...]:
         """The position of a row in each dimension of the rows."""
         dims = self.space.rows
+        if self.folds:
+            return (Line(f"i = unravel(rows, {dims[1].size}, {dims[2].size})"),)
         return () if dims and dims[0].index == "rows" else decoded("rows", dims)
+
+    @property
+    def folds(self) -> bool:
+        """Whether `row_of` finds rows: free dimensions, with the position along all of them in one tuple."""
+        return self.aligned and len(self.space.rows) == 3 and not any(dim.pinned for dim in self.space.rows)
+
+    def position(self, dim: Dim) -> str:
+        """The position along a dimension, as addresses have it."""
+        return f"i[{self.space.rows.index(dim)}]" if self.folds and dim in self.space.rows else dim.index
 
     def col_decode(self) -> tuple[Line, ...]:
         dims = self.space.cols
@@ -106,8 +117,12 @@ class Tile:
         """A pointer and the offsets along some dimensions."""
         if self.space.flat:
             return base
-        rows = [f"{dim.index} * {tensor.stride(dim)}" for dim in dims if dim in self.space.rows]
-        if rows and self.aligned and all(self.moves(tensor.axes)):
+        in_rows = [dim for dim in dims if dim in self.space.rows]
+        rows = [f"{self.position(dim)} * {tensor.stride(dim)}" for dim in in_rows]
+        is_aligned = rows and self.aligned and all(self.moves(tensor.axes))
+        if is_aligned and self.folds:
+            base, rows = f"row_of({', '.join([base, 'i', *map(tensor.stride, in_rows), 'ALIGN'])})", []
+        elif is_aligned:
             rows = [f"aligned({' + '.join(rows)}, ALIGN)"]
         others = (f"{dim.index} * {tensor.stride(dim)}" for dim in dims if dim not in self.space.rows)
         return " + ".join([base, *rows, *others])
@@ -234,7 +249,7 @@ class Tile:
         for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
             moved = next((axis for axis in dim.axes if axis in at), None)
             if moved is None:
-                terms.append(f"{dim.index} * {mine.stride(dim)}")
+                terms.append(f"{self.position(dim)} * {mine.stride(dim)}")
                 continue
             position = lowering.expression(at[moved])
             if not isinstance(position, ast.Name):
@@ -276,8 +291,11 @@ class Tile:
     def store_lines(self, result: Result, value: str, where: str = "") -> list[Line]:
         """The lines that store a result, `where` a condition holds."""
         mine = self.result(result)
-        axes = mine.axes
+        axes, first = mine.axes, list[Line]()
         address = self.address(mine) if axes or not self.space.dims else f"{mine.pointer} + rows"
+        if mine.optional and not self.space.flat and axes and all(self.moves(axes)):
+            row = replace(mine, optional=False)
+            first, address = [line for line in [self.base_line(row)] if line], self.address(row)
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = f"{mine.pointer} + rows"
         mask = (self.mask(axes) or "row_mask") if self.space.dims else ""
@@ -285,7 +303,8 @@ class Tile:
         policy = ', eviction_policy="evict_first"' if result.over else ""
         store = f"tl.store({address}, {value}{f', mask={mask}' if mask else ''}{policy})"
         conditions = [*filter(None, (f"{mine.pointer} is not None" if mine.optional else "", where))]
-        return [Line(f"if {' and '.join(conditions)}:"), Line(f"    {store}")] if conditions else [Line(store)]
+        lines = [*first, Line(store)]
+        return [Line(f"if {' and '.join(conditions)}:"), *indented(lines)] if conditions else lines
 
     # What the lowering asks
 

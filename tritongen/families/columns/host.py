@@ -85,7 +85,7 @@ class SumsModule(RowSizes):
             "args": self.args(kernel.kernel),
             "read": tuple_text(read),
         }
-        return kernel_view(kernel.kernel) | parts | host | {"knows_members": True}
+        return kernel_view(kernel.kernel) | parts | host
 
     def rows_function(self) -> dict[str, str]:
         """The function that reduces the rows alone: its name and what it is called with."""

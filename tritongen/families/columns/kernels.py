@@ -172,12 +172,12 @@ class _Sums:
 
     def shares(self, program: str) -> list[Line]:
         """The stores of a program's partial sums."""
-        lines = []
+        lines = [Line(f"part_cols = {program} * n_cols + cols")]
         for name in self.program.sums:
             lines += [
                 Line(f"if {name}_part_ptr is not None:"),
                 Line(f"    {name} = tl.sum({name}, axis=0, keep_dims=True)"),
-                Line(f"    tl.store({name}_part_ptr + {program} * n_cols + cols, {name}, mask=col_mask)"),
+                Line(f"    tl.store({name}_part_ptr + part_cols, {name}, mask=col_mask)"),
             ]
         return lines
 
@@ -279,17 +279,14 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     told = sorted(names, key=shown)
     pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
     for pair in pairs:
-        words, suffix = f"{pair[0]}_slots_ptr + rows * CTAS_PER_ROW", "_pair" if len(pair) == 2 else ""
-        following.append(Line(f"publish{suffix}({words} + member, {', '.join(pair)}, row_mask)"))
-        heard = f"collect{suffix}({words} + members, row_mask & (members < CTAS_PER_ROW))"
-        inside.append(Line(f"{', '.join(pair)} = {heard}"))
+        slots, suffix = Line(f"slots = {pair[0]}_slots_ptr + rows * CTAS_PER_ROW"), "_pair" if len(pair) == 2 else ""
+        following += [slots, Line(f"publish{suffix}(slots + member, {', '.join(pair)}, row_mask)")]
+        inside += [slots, Line(f"{', '.join(pair)} = collect{suffix}(slots, CTAS_PER_ROW, row_mask)")]
     inside += [*parts.means(reductions), *parts.finish(names, "member == 0")]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
     doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
-    slots, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
-    return parts.kernel(
-        "cooperative_kernel", doc, before, inside, parts.shares("group"), ahead, following, slots, reads
-    )
+    own, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
+    return parts.kernel("cooperative_kernel", doc, before, inside, parts.shares("group"), ahead, following, own, reads)
 
 
 def _is_sum(value: Value) -> bool:

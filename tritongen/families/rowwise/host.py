@@ -87,7 +87,7 @@ class RowsModule(RowSizes):
             assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
             names = ("before", "ahead", "next", "inside", "after", "tensors", "words", "n_values", "moments")
             parts = {name: getattr(self.shared, name) for name in names}
-            extra["cooperative"] = self.one(self.shared.kernel) | parts | {"knows_members": False}
+            extra["cooperative"] = self.one(self.shared.kernel) | parts
         kinds = {table}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}

@@ -150,14 +150,13 @@ class _Sharing(RowBuilder):
             if run.counts:
                 count = "tl.minimum(tl.maximum(n_cols - columns_of(CTAS_PER_ROW) * BLOCK_N, 0), BLOCK_N)"
                 inside.append(Line(f"{value.name}_count = {count}.to({run.states[0].dtype})"))
-            inside += [*run.merge, *run.finish]
-        inside += self.shared_means(reductions)
+            inside += run.result
         inside += [*self.reads(rest, True, False), *self.held(tensors, "now")]
         for value in rest:
             inside += lowering.line(value)
         inside += self.assembler.stores(self.op.results)
         for x in (tensor.name for tensor in tensors):
-            inside += [Line(f"{x}_now = {x}_next"), Line(f"{x}_next = {x}_ahead")]
+            inside.append(Line(f"{x}_now, {x}_next = {x}_next, {x}_ahead"))
         kernel = self.assembled(before, ahead, following, inside, lowering)
         held, n_values = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
         moments = any(run.counts for _, run in states)

@@ -57,11 +57,11 @@ class Splits(Walks):
             merges.insert(0, Line(f"{PART.count} = end - {PART.first}"))
         states = [name for _, state in running_ for name in state.names]
         walk = replace(walk, after=tuple(merges))
-        to = "_part_ptr + rows * n_splits + split"
         stores = self.each(
             running_,
-            lambda state: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name in state.names],
+            lambda state: [Line(f"tl.store({name}_part_ptr + slots, {name}, mask=row_mask)") for name in state.names],
         )
+        stores.insert(0, Line("slots = rows * n_splits + split"))
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "First stage for few long rows: each program reduces a part of a row."
@@ -115,13 +115,13 @@ class Splits(Walks):
     def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
         """The states of the parts of a row, read and merged."""
         states = self.running(reductions)
-        at = f"_part_ptr + rows * n_splits + splits, mask={mask}"
+        at = f"_part_ptr + slots, mask={mask}"
         lines = self.each(
             states,
             lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
         )
-        lines += self.each(states, lambda run: (*run.parts, *run.merge, *run.finish))
-        return lines + self.shared_means(reductions)
+        lines.insert(0, Line("slots = rows * n_splits + splits"))
+        return lines + self.each(states, lambda run: (*run.parts, *run.result))
 
     def parts(self, reductions: list[Value]) -> tuple[Argument, ...]:
         """The states that a split stores."""

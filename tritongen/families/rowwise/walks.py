@@ -64,8 +64,7 @@ class Walks(Rows):
                 body += lowering.line(value)
             for value, state in states:
                 body += self.step(value, state, lowering)
-            after = self.each(states, lambda state: (*state.lanes, *state.merge, *state.finish))
-            after += self.shared_means(reductions)
+            after = self.each(states, lambda state: (*state.lanes, *state.result))
             known |= {value.name for value in reductions}
             later = [value for others in passes[level + 1 :] for value in self.arguments(others)]
             if self.program.maps_back:
@@ -96,7 +95,7 @@ class Walks(Rows):
 
     def running(self, reductions: list[Value], span: Span = ROW) -> list[tuple[Value, Running]]:
         paired = {self.pairs[v.name].name: v for v in reductions if v.name in self.pairs}
-        shared = self.sharing(reductions)
+        means = self.means_of_vars(reductions)
         states = []
         for value in reductions:
             assert isinstance(value.node, Reduce)
@@ -104,31 +103,18 @@ class Walks(Rows):
             if value.name in paired:
                 total = paired[value.name]
                 states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
-            elif value.name in self.pairs or value.name in shared:
+            elif value.name in self.pairs or value.name in means.values():
                 continue
             elif not self.space.rows and value.node.kind in ("sum", "mean") and numbers.kind == "float":
                 states.append((value, running_sum(value, numbers)))  # Of everything: many numbers to a lane.
             else:
-                states.append((value, running(value, numbers, self.plain_max(value))))
+                states.append((value, running(value, numbers, self.plain_max(value), means.get(value.name, ""))))
         return states
 
-    def sharing(self, reductions: list[Value]) -> dict[str, str]:
-        """Means that a variance of the same in the same walk computes anyway."""
-        found = {}
-        for value in reductions:
-            for other in reductions:
-                mean, var = value.node, other.node
-                if not isinstance(mean, Reduce) or not isinstance(var, Reduce) or mean.arg != var.arg:
-                    continue
-                if not self.choices.alike(value, other):
-                    continue
-                if (mean.kind, var.kind) == ("mean", "var"):
-                    found[value.name] = f"{other.name}_mean"
-        return found
-
-    def shared_means(self, reductions: list[Value]) -> list[Line]:
-        shared = self.sharing(reductions).items()
-        return [line for name, state in shared for line in under(self.choices.of(name), [Line(f"{name} = {state}")])]
+    def means_of_vars(self, reductions: list[Value]) -> dict[str, str]:
+        """The means that variances of the same in the same walk compute anyway, by these."""
+        means = {value.name: self.mean_of(value.node) for value in reductions}
+        return {var: mean.name for var, mean in means.items() if mean in reductions}
 
     def step(self, value: Value, state: Running, lowering: Lowering) -> list[Line]:
         node = value.node
