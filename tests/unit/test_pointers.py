@@ -31,9 +31,9 @@ def kernel(body: str) -> str:
             "nll = lse - tl.load(x_ptrs, mask=row_mask & (at >= 0) & (at < n))",
         ),
         (
-            "x = tl.load(x_row + cols * stride_x_n, mask=row_mask & (some_place >= 0) & (some_place < n_cols), other=0)",
+            "x = tl.load(x_row + cols * stride_x_n, mask=row_mask & (some_at >= 0) & (some_at < n_cols), other=0)",
             "x_ptrs = x_row + cols * stride_x_n\n"
-            "x_mask = row_mask & (some_place >= 0) & (some_place < n_cols)\n"
+            "x_mask = row_mask & (some_at >= 0) & (some_at < n_cols)\n"
             "x = tl.load(x_ptrs, mask=x_mask, other=0)",
         ),
         ("x = tl.load(x_ptr + cols, mask=col_mask)", None),  # fits
