@@ -17,9 +17,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-FORK = mp.get_context("fork")
-SEEDS = 100  # of a process: each keeps the modules of what it has built
-MEMORY = 8 << 30  # bytes of a process
+SPAWN = mp.get_context("spawn")  # Each has a GPU for itself, and memory that no kernel of others has written to.
+SEEDS = 200  # of a process: each keeps the modules of what it has built
 RIGHT, REFUSED = "right", "refused"
 
 
@@ -36,12 +35,20 @@ class Outcome:
         return self.kind not in (RIGHT, REFUSED)
 
 
-Task = Callable[[int], Iterator[Outcome]]  # The last is what came of a seed; those before, if it ends before that.
+@dataclass(frozen=True)
+class Task:
+    """What a process does: `prepare` once, and `run` for each seed.
+
+    The last that it gives is what came of the seed; those before, if the process ends before that.
+    """
+
+    run: Callable[[int], Iterator[Outcome]]
+    prepare: Callable[[], None]
 
 
 @dataclass
 class Worker:
-    """A process that was forked off this one, with all that is imported here."""
+    """A process that runs a task."""
 
     task: Task
     folder: str
@@ -53,9 +60,9 @@ class Worker:
     process: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pipe, theirs = FORK.Pipe()
+        self.pipe, theirs = SPAWN.Pipe()
         self.stacks = Path(self.folder, f"{id(self)}.txt")
-        self.process = FORK.Process(target=serve, args=(self.task, theirs, self.stacks), daemon=True)
+        self.process = SPAWN.Process(target=serve, args=(self.task, theirs, self.stacks), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -90,22 +97,24 @@ class Worker:
 
     def stack(self) -> str:
         """Where it was, the innermost first."""
+        if not self.stacks.exists():  # It has not begun.
+            return ""
         lines = [line.strip() for line in self.stacks.read_text().splitlines() if line.strip().startswith("File ")]
         return " < ".join(lines[:6])
 
 
 def serve(task: Task, pipe: Connection, stacks: Path) -> None:
+    tempfile.tempdir = str(stacks.parent)
+    first = os.getppid()
+    task.prepare()
     with stacks.open("w") as file:
         faulthandler.enable(file)
         faulthandler.register(signal.SIGUSR1, file)
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-        first = os.getppid()
         while os.getppid() == first:
             if pipe.poll(2):
-                for one in task(pipe.recv()):
+                for one in task.run(pipe.recv()):
                     pipe.send((one, False))
                 pipe.send((one, True))
-    os._exit(0)  # What is to be tidied up at exit is the first process's.
 
 
 def outcomes(task: Task, seeds: range, jobs: int, limit: float, until: float) -> Iterator[tuple[int, Outcome]]:

@@ -9,6 +9,7 @@ there, none is accessed outside of tensors, either.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import tempfile
 import traceback
@@ -19,20 +20,20 @@ from pathlib import Path
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # Processes are forked before any of them uses a GPU.
 
 import torch
 
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
 from templates.testing.bounds import check_bounds
-from tests.harness.importing import with_runtime
 from tests.harness.written import Written
 from tests.random import processes
 from tests.random.blocks_of_texts import BLOCKS, STARTS
 from tests.random.drawn_texts import Text
-from tests.random.processes import REFUSED, RIGHT, Outcome
+from tests.random.processes import REFUSED, RIGHT, Outcome, Task
 from tritongen.diagnostics.report import Mistakes
+
+MEMORY = 8 << 30  # bytes of a process in the interpreter
 
 
 def drawn(seed: int) -> Text:
@@ -77,18 +78,17 @@ def outcomes(seed: int) -> Iterator[Outcome]:
             yield Outcome(kind, f"{type(error).__name__}: {error} at {lengths}, {where}", spec)
 
 
-def main() -> int:
-    given = processes.arguments("Compare random specs with what they say.")
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    check_bounds(types.SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory() as folder:
-        with_runtime(Path(folder), {})  # Which is written once, for all processes.
-    return processes.main(outcomes, given)
-
-
-if __name__ == "__main__":
+def prepare() -> None:
+    """Has a process warn of nothing, use one core, and interpret kernels where there is no GPU."""
     if os.environ["TRITON_INTERPRET"] == "1":
         from tests.harness import fast_interpreter  # noqa: F401
 
-    sys.exit(main() > 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    check_bounds(types.SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    arguments = processes.arguments("Compare random specs with what they say.")
+    sys.exit(processes.main(Task(outcomes, prepare), arguments) > 0)

@@ -75,3 +75,32 @@ p = "auto[{kept}]"
     tensors["x"][0, 1, 2] = tensors["x"][0, 3, 0] = torch.nan
     tensors["s"] = torch.tensor(2.0, dtype=torch.float64)
     written.compare(lengths, tensors)
+
+
+@pytest.mark.parametrize("line", ["x", "x * 2", "cumsum(x, K)", "k", "k > 0"])
+@pytest.mark.parametrize("positions", [5, 0])
+def test_a_take_of_a_take_is_nan_where_the_second_is_outside(line: str, positions: int, tmp_path: Path) -> None:
+    """The positions that the first reads there are 0, which is the position of an element."""
+    text = f"""[inputs]
+x = "float[N, K]"
+k = "int64[N, K]"
+i = "int64[I]"
+j = "int64[J]"
+s = "float[]"
+[compute]
+line = "{line}"
+first = "take(line, i, N)"
+y = "take(first, j, I)"
+z = "x * s"
+[outputs]
+y = "auto[J, K]"
+z = "auto[N, K]"
+[grad]
+wrt = ["x"]
+"""
+    read = [name for name in ("x", "k") if name in line] + ["x"]
+    entries = [entry for entry in text.split("\n") if not entry.startswith("k =") or "k" in read]
+    written = Written("\n".join(entries), tmp_path)
+    lengths = {"N": 3, "K": 4, "I": positions, "J": 6}
+    tensors = written.drawn(lengths) | {"j": torch.tensor([0, 4, 5, -1, 3, -9])}
+    written.compare(lengths, tensors, finite=True)

@@ -123,7 +123,7 @@ def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Ca
     Elements themselves are NaN or 0 there, but what is computed of them may not be, and numbers that are not taken
     would have a gradient there.
     """
-    if node.dtype.kind == "any" or _is_of_elements(node, axis):
+    if node.dtype.kind == "any" or _is_of_elements(node, axis, index):
         return node
     first = typer.call("ge", [index, Constant(0, Dtype("int"))], tree)
     last = typer.call("lt", [index, Size((axis,))], tree)
@@ -134,19 +134,24 @@ def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Ca
     return typer.call("where", [inside, node, outside], tree)
 
 
-def _is_of_elements(node: Node, axis: str) -> bool:
-    """Whether what is taken is of nothing but elements, and is NaN where they are; or 0 where it is no float."""
+def _is_of_elements(node: Node, axis: str, index: Node) -> bool:
+    """Whether what is taken is of nothing but elements at an index, and is NaN where they are; or 0 where it is no
+    float. What is read at an element, as of a `take` of a `take`, is read at 0 where that is outside.
+    """
+
+    def is_taken(part: Node) -> bool:
+        return isinstance(part, Load | Take) and dict(part.at).get(axis) == index
 
     def are_taken(part: Node) -> bool:
         if isinstance(part, Load | Take):
-            return axis in dict(part.at)
+            return is_taken(part)
         return not isinstance(part, Ref | Index) and all(map(are_taken, children(part)))
 
     if isinstance(node, Load | Take):
-        return True
+        return is_taken(node)
     if node.dtype.kind == "float":
         return are_taken(node) and is_nan_outside(node)
-    return isinstance(node, Cast) and isinstance(node.arg, Load) and node.arg.dtype.kind in ("int", "bool")
+    return isinstance(node, Cast) and is_taken(node.arg) and node.arg.dtype.kind in ("int", "bool")
 
 
 def is_nan_outside(node: Node) -> bool:
