@@ -155,7 +155,7 @@ def _run(
         two = (*asked[start : start + 4], None, None)[:4]
         grid = (tensors.cdiv(n_cols, 32),)
         stages.append(launch.Stage(added, grid, (*two, n_programs, n_cols), add_up))
-    launch.run_stages(key, named, stages)
+    launch.run_in_turn(key, named, stages)
 
 
 def zero(*sums: torch.Tensor | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 
-from . import launch, tensors
+from . import launch, sources, tensors
 from .copy_kernels import contiguous_copy_kernel, copy_kernel, split_kernel
 from .dtypes import part_dtype
 
@@ -45,7 +45,7 @@ def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
     whole = (*copy.shape[:-1], copy.stride(-2))
     room = functools.partial(torch.empty, whole, dtype=copy.dtype, device=copy.device)
     again = functools.partial(_relaunch, replay, room)
-    vars(copy)["copied_from"] = launch.Copied(tensor.data_ptr(), again)
+    vars(copy)["copied_from"] = sources.Copied(tensor.data_ptr(), again)
     return copy
 
 
@@ -85,7 +85,7 @@ def _alignment(
     if not alongside:
         return 1
     steps = [one.stride(-3 - axis) for one in matrices]
-    pads = pads and all(launch.copied_from(one) is not None for one in alongside)
+    pads = pads and all(sources.copied_from(one) is not None for one in alongside)
     reach = 8 if pads and length % 16 else length
     apart = [step for step in steps if not is_one(step)]
     return tensors.divisor([reach, *apart], 8, 4, 2)
@@ -117,7 +117,7 @@ def marked(
     """The copy of a tensor, with a record for repeated calls of how to copy theirs."""
     if not launch.is_traced():
         seen = functools.partial(_again, again, tensor.size(), tensor.stride())
-        vars(copy)["copied_from"] = launch.Copied(tensor.data_ptr(), seen)
+        vars(copy)["copied_from"] = sources.Copied(tensor.data_ptr(), seen)
     return copy
 
 

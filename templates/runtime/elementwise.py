@@ -1,20 +1,14 @@
 """Launches of elementwise kernels: flat if all tensors fold into one dimension, otherwise on tiles with any strides.
 
-`axes` describes tensors and the iteration space, as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, ()
-if it has none, then those of the kernel, with the columns last. Axes in parentheses are folded as far as strides allow,
-into the `n_dims` dimensions of the kernel. The kernel is compiled for the length of H=2. W*S=2 are columns of two axes,
-W.S columns of two axes that are contiguous in tensors with both, and 1 is a single column.
-
 Kernels take pointers; n, or n_rows, n_cols and the lengths of all row dimensions but the first; the strides of each
 tensor along its axes; further sizes, and params. Kernels without a table tune their configurations themselves.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import triton
 
 from . import heuristics, launch, tensors
 
@@ -26,7 +20,13 @@ CLOSE = 8  # the stride of columns that share sectors, as if they were contiguou
 
 @launch.memoized
 def parse(text: str) -> tuple[tuple[Axes, ...], Axes, Axes]:
-    """The axes of each tensor, those that fold into one another, and those that do not."""
+    """The axes of each tensor, those that fold into one another, and those that do not.
+
+    The text is as in "... M N, N, ... M N -> (... M) N": the axes of each tensor, () if it has none, then those of the
+    kernel, with the columns last. Axes in parentheses are folded as far as strides allow, into the `n_dims` dimensions
+    of the kernel. The kernel is compiled for the length of H=2. W*S=2 are columns of two axes, W.S columns of two axes
+    that are contiguous in tensors with both, and 1 is a single column.
+    """
     every, _, stepped = text.partition(" -> ")
     folded, _, others = stepped.rpartition(")")
     axes = tuple(tuple(one.strip(" ()").split()) for one in every.split(","))
@@ -182,8 +182,14 @@ def run(
     if is_fake:
         return True
     if flat:
-        _launch_flat(
-            key, kernels[0], tables[0], operands, (n, *sizes), params, constants
+        run_line(
+            key,
+            kernel=kernels[0],
+            table=tables[0],
+            operands=operands,
+            sizes=(n, *sizes),
+            params=params,
+            constants=constants,
         )
     else:
         _launch_tiles(
@@ -240,41 +246,25 @@ def run_line(
     *,
     kernel: Any,
     table: heuristics.Flat | None,
-    axes: str,
     operands: Operands,
+    sizes: tuple[int, ...],
     constants: dict[str, Any],
-    sizes: tuple[int, ...] = (),
     params: tuple[Any, ...] = (),
     is_fake: bool = False,
 ) -> None:
-    """Launch a kernel on the elements along one axis, with any strides, unless the tensors are fake."""
-    every, _, over = parse(axes)
-    moving = [
-        one for one in zip(layouts(operands), every, strict=True) if over[0] in one[1]
-    ]
-    (n,) = lengths(moving, over)
+    """Launch a kernel on blocks of elements in a line, as many as the first of `sizes`; nothing on fake tensors."""
+    n = sizes[0]
     if n == 0 or is_fake:
         return
-    stepped = [strides(*one, over)[0] for one in moving]
-    _launch_flat(key, kernel, table, operands, (n, *stepped, *sizes), params, constants)
 
+    def blocks(meta: Mapping[str, Any]) -> tuple[int]:
+        return (tensors.cdiv(n, meta["BLOCK"]),)
 
-def _launch_flat(
-    key: launch.Key | None,
-    kernel: Any,
-    table: heuristics.Flat | None,
-    operands: Operands,
-    sizes: tuple[int, ...],
-    params: tuple[Any, ...],
-    constants: dict[str, Any],
-) -> None:
-    """Launch a kernel on blocks of elements, whose number is the first of `sizes`."""
-
-    def grid(meta: Mapping[str, Any]) -> tuple[int]:
-        return (tensors.cdiv(sizes[0], meta["BLOCK"]),)
-
-    config = None if table is None else table.choose(sizes[0])
-    _launch(key, kernel, grid, config, operands, sizes, params, constants)
+    config = None if table is None else table.choose(n)
+    grid = blocks if config is None else blocks(config.kwargs)
+    index = tensors.index_dtype(*operands)
+    args = operands, sizes, params
+    launch.run(key, kernel, grid, config, *args, INDEX=index, **constants)
 
 
 def _launch_tiles(
@@ -290,33 +280,12 @@ def _launch_tiles(
     """Launch a kernel on tiles of rows and columns, whose numbers are the first of `sizes`."""
     n_rows, n_cols = sizes[:2]
 
-    def grid(meta: Mapping[str, Any]) -> tuple[int]:
+    def tiles(meta: Mapping[str, Any]) -> tuple[int]:
         n_tiles = tensors.cdiv(n_rows, meta["BLOCK_M"])
         return (n_tiles * tensors.cdiv(n_cols, meta["BLOCK_N"]),)
 
     config = None if table is None else table.choose(n_rows, n_cols, close)
-    _launch(key, kernel, grid, config, operands, sizes, params, constants)
-
-
-def _launch(
-    key: launch.Key | None,
-    kernel: Any,
-    grid: Callable[[Mapping[str, Any]], tuple[int]],
-    config: triton.Config | None,
-    operands: Operands,
-    sizes: tuple[int, ...],
-    params: tuple[Any, ...],
-    constants: dict[str, Any],
-) -> None:
-    """Launch a kernel with a configuration, or let it tune its own."""
-    launch.run(
-        key,
-        kernel,
-        grid if config is None else grid(config.kwargs),
-        config,
-        operands,
-        sizes,
-        params,
-        INDEX=tensors.index_dtype(*operands),
-        **constants,
-    )
+    grid = tiles if config is None else tiles(config.kwargs)
+    index = tensors.index_dtype(*operands)
+    args = operands, sizes, params
+    launch.run(key, kernel, grid, config, *args, INDEX=index, **constants)

@@ -12,6 +12,7 @@ import triton.language as tl
 from triton.compiler import CompiledKernel
 
 from .dtypes import INTERPRETED
+from .sources import DescribedSources, Sources, is_tensor, tensor_of
 
 Key = tuple[object, ...]
 MOST_SECOND = 65_535  # programs that CUDA launches along the second axis of a grid
@@ -251,9 +252,6 @@ def device_of(args: tuple[Any, ...]) -> torch.device:
     raise TypeError("a launch takes a tensor")
 
 
-# Several launches of a call
-
-
 class Stage(NamedTuple):
     """One of the launches of a call: a kernel, its grid, its arguments other than constexprs, and these with options of
     the compiler.
@@ -265,38 +263,39 @@ class Stage(NamedTuple):
     options: dict[str, Any]
 
 
-def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) -> None:
+def run_in_turn(
+    key: Key | None, given: dict[str, Any], stages: Sequence[Stage]
+) -> None:
     """Launch kernels one after another.
 
     With a key, later calls with the same key repeat the launches directly, on their own tensors and params, in the
-    order of `given`, which has those of this call by the names that kernels have for them. A stage of which every
-    tensor is absent stores nothing and is not launched.
+    order of `given`, which has those of this call by the names that kernels have for them.
+    """
+    _run_from(key, Sources(given), stages, device_of(stages[0].args))
+
+
+def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) -> None:
+    """`run_in_turn`, where arguments may be descriptors and copies of tensors.
+
+    A stage of which every tensor is absent stores nothing and is not launched.
     """
     stages = [one for one in stages if any(map(is_tensor, one.args))]
     device = device_of(tuple(map(tensor_of, stages[0].args)))
+    _run_from(key, DescribedSources(given), stages, device)
+
+
+def _run_from(
+    key: Key | None, sources: Sources, stages: Sequence[Stage], device: torch.device
+) -> None:
     runs = [launched(*stage, device) for stage in stages]
-    if key is not None and None not in runs:
-        replay = repeated(stages, runs, given)
-        if replay is not None:
-            Launches.add(key, replay)
-
-
-def repeated(
-    stages: Sequence[Stage], runs: Sequence[Any], given: dict[str, Any]
-) -> Callable[..., None] | None:
-    """A function that launches compiled kernels again, on the tensors and params of another call.
-
-    Descriptors, copies, and tensors that are none of the call's are made for each call, and no tensor of this one is
-    kept. None if an argument is a tensor of this call alone.
-    """
-    sources = Sources(given)
-    device = device_of(tuple(map(tensor_of, stages[0].args)))
-    picks = []
+    if key is None or None in runs:
+        return
+    picks: list[tuple[Any, Callable[[list[Any]], Any]]] = []
     for (kernel, _, args, options), run in zip(stages, runs, strict=True):
         names = own_names(kernel)
         picked = [sources.find(*one) for one in zip(names, args, strict=False)]
         if None in picked:
-            return None
+            return
         constants = [options[name] for name in kernel.arg_names if name in options]
         picked += map(sources.add, constants)
         picks.append((run, operator.itemgetter(*picked)))
@@ -313,94 +312,7 @@ def repeated(
         for run, pick in picks:
             run(*pick(values))
 
-    return replay
-
-
-class Sources:
-    """Where the arguments of launches come from in another call: its tensors and params in order, and then the `rest`,
-    which stays, but for what is `made` of these values in each call.
-    """
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.given = given
-        self.places = {name: place for place, name in enumerate(given)}
-        self.rest: list[Any] = []
-        self.made: list[tuple[int, Callable[[list[Any]], Any]]] = []
-        self.known: dict[int, int] = {}
-
-    def add(self, value: Any) -> int:
-        self.rest.append(value)
-        return len(self.places) + len(self.rest) - 1
-
-    def make(self, arg: Any, make: Callable[[list[Any]], Any]) -> int:
-        if id(arg) not in self.known:
-            self.known[id(arg)] = self.add(None)
-            self.made.append((self.known[id(arg)], make))
-        return self.known[id(arg)]
-
-    def find(self, name: str, arg: Any) -> int | None:
-        """The place of an argument among the values of another call; None for a tensor of this call alone."""
-        if is_descriptor(arg):
-            source, described = self.find(name, arg.base), moved(arg, None)
-            if source is None:
-                return None
-            return self.make(arg, lambda values: moved(described, values[source]))
-        own = tensor_of(self.given.get(name))
-        if not isinstance(arg, torch.Tensor):
-            is_param = name in self.given and not isinstance(own, torch.Tensor)
-            return self.places[name] if is_param else self.add(arg)
-        copied = copied_from(arg)
-        if isinstance(own, torch.Tensor):  # Kernels get an address, also of a view.
-            place = self.places[name]
-            if own.data_ptr() == (copied.address if copied else arg.data_ptr()):
-                if copied is None:
-                    return place
-                return self.make(arg, lambda values: copied.again(values[place]))
-        for place, one in enumerate(self.given.values()):
-            if one is arg:
-                return place
-        if isinstance(own, torch.Tensor) or copied is not None:
-            return None
-        room = functools.partial(torch.empty, dtype=arg.dtype, device=arg.device)
-        shape = arg.shape
-        return self.make(arg, lambda _: room(shape))
-
-
-def tensor_of(arg: Any) -> Any:
-    """The tensor behind a descriptor; any other argument as it is."""
-    return arg.base if is_descriptor(arg) else arg
-
-
-def is_tensor(arg: Any) -> bool:
-    """Whether an argument is a tensor, or a descriptor of one."""
-    return isinstance(tensor_of(arg), torch.Tensor)
-
-
-def is_descriptor(arg: Any) -> bool:
-    """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
-    return hasattr(arg, "block_shape")
-
-
-def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
-    """The descriptor of another tensor of the same layout, unchecked, since checks take longer than everything else."""
-    moved = object.__new__(type(descriptor))
-    fields = vars(moved)
-    fields.update(vars(descriptor))
-    fields["base"] = tensor
-    return moved
-
-
-class Copied(NamedTuple):
-    """The origin of a copy: the address of its source, and how repeated calls copy theirs."""
-
-    address: int
-    again: Callable[[torch.Tensor], torch.Tensor]
-
-
-def copied_from(arg: Any) -> Copied | None:
-    """The origin of a tensor, if it is a copy."""
-    found: Copied | None = getattr(arg, "copied_from", None)
-    return found
+    Launches.add(key, replay)
 
 
 def own_names(kernel: Any) -> list[str]:

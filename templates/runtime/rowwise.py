@@ -338,7 +338,7 @@ def _launch_both(
     options = parts.tile | blocks | split.constants
     first = launch.Stage(split.kernel, grid, args, options)
     named = {} if rows.key is None else launch.named(rows.kernel, rows.args)
-    launch.run_stages(rows.key, named, (first, second))
+    launch.run_in_turn(rows.key, named, (first, second))
 
 
 def even_parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:

@@ -53,4 +53,4 @@ def run(
         launch.Stage(tiles[1], grid, first, tile),
         launch.Stage(kernel, (result.numel(),), second, options),
     )
-    launch.run_stages(key, named, stages)
+    launch.run_in_turn(key, named, stages)

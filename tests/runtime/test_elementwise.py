@@ -36,11 +36,9 @@ def run_tiles(
     return host.run_tiles(None, kernel=kernel, table=table, axes=axes, n_dims=n_dims, operands=operands, **given)
 
 
-def run_line(
-    host: ModuleType, kernel: Any, table: Any, axes: str, operands: Any, *rest: Any, constants: Any = None
-) -> None:
+def run_line(host: ModuleType, kernel: Any, table: Any, operands: Any, *rest: Any, constants: Any = None) -> None:
     given = dict(zip(REST, rest, strict=False), constants=constants or {})
-    host.run_line(None, kernel=kernel, table=table, axes=axes, operands=operands, **given)
+    host.run_line(None, kernel=kernel, table=table, operands=operands, **given)
 
 
 @pytest.fixture
@@ -147,7 +145,7 @@ def test_rows_by_columns(host: ModuleType, launches: list[Any], tables: Any) -> 
 
 def test_elements_in_a_line(host: ModuleType, launches: list[Any], tables: Any) -> None:
     x = torch.empty(40)[::2]
-    run_line(host, FLAT, tables[0], "N, V, N, N -> N", (x, x, None, x.clone()), (20,), (True,))
+    run_line(host, FLAT, tables[0], (x, None, x.clone()), (20, 2, 0, 1, 20), (True,))
     assert launches.pop() == (FLAT, (2,), (16,), (20, 2, 0, 1, 20), (True,))
 
 
@@ -157,7 +155,7 @@ def test_nothing_is_launched_on_no_elements(host: ModuleType, launches: list[Any
         rest = ((x, x), (), (), is_fake)
         assert run(host, KERNELS, tables, "..., ... -> (...)", 4, *rest)
         assert run_tiles(host, STRIDED, tables[1], "... N, ... N -> (...) N", 3, *rest)
-        run_line(host, FLAT, tables[0], "N, N -> N", (x[0], x[0]), *rest[1:])
+        run_line(host, FLAT, tables[0], (x[0], x[0]), (x.shape[1], 1, 1), *rest[2:])
     assert not launches
 
 
@@ -180,7 +178,7 @@ def test_params_may_have_any_name(host: ModuleType, monkeypatch: pytest.MonkeyPa
 
     x = torch.empty(4)
     names = dict.fromkeys(("key", "kernel", "kernels", "config", "tensors", "operands", "sizes", "is_fake"), True)
-    run_line(host, Kernel(), tables[0], "N, N -> N", (x, x), constants=names)
+    run_line(host, Kernel(), tables[0], (x, x), (4, 1, 1), constants=names)
     run(host, (Kernel(), Kernel()), tables, "..., ... -> (...)", 4, (x, x), constants=names)
     assert found.items() >= names.items()
 
@@ -199,7 +197,8 @@ def test_torch_compile_traces_it(host: ModuleType, monkeypatch: pytest.MonkeyPat
         assert run(host, (None, None), tables, "..., ... -> (...)", 4, (x, found[0]), constants={"scale": 2})
         axes = "... N, N, ... N -> (...) N"
         assert run_tiles(host, None, tables[1], axes, 3, (x, bias, found[1]), constants={"scale": 2})
-        run_line(host, None, tables[0], "N, N -> N", (x[0, 0], found[2][0, 0]), constants={"scale": 2})
+        n, both = x.shape[2], (x[0, 0], found[2][0, 0])
+        run_line(host, None, tables[0], both, (n, *(one.stride(0) for one in both)), constants={"scale": 2})
         return [*found[:2], found[2][0, 0]]
 
     compiled = torch.compile(function, backend="eager", fullgraph=True, dynamic=dynamic)

@@ -334,10 +334,10 @@ def test_a_trace_into_a_triton_op_is_known(host: ModuleType) -> None:
 def test_a_view_of_a_tensor_is_known_again_and_a_copy_is_not(host: ModuleType) -> None:
     """A kernel is given an address, which a copy of another call has not."""
     x = torch.randn(4, 8)
-    assert host.Sources({"x": x}).find("x", x.mT) == 0
-    assert host.Sources({"x": x}).find("x", x.clone()) is None
-    assert host.Sources({"x": x}).find("y", x) == 0
-    sources = host.Sources({"x": x})
+    assert runtime_module("sources").DescribedSources({"x": x}).find("x", x.mT) == 0
+    assert runtime_module("sources").DescribedSources({"x": x}).find("x", x.clone()) is None
+    assert runtime_module("sources").DescribedSources({"x": x}).find("y", x) == 0
+    sources = runtime_module("sources").DescribedSources({"x": x})
     place = sources.find("partial", x.clone())  # Memory between kernels, which each call has of its own.
     ((made, make),) = sources.made
     assert (made, make([]).shape) == (place, x.shape)

@@ -93,16 +93,28 @@ class MapModule(Common):
         every = ", ".join(self.axes_of(name) for name in operands)
         several = "s" if len(kinds) > 1 else ""
         told = {f"kernel{several}": _one_or_all(kernels), f"table{several}": _one_or_all(tables)}
-        told["axes"] = f'"{every} -> {self.stepped()}"'
-        if not is_line(self.space):
-            told["n_dims"] = str(self.n_dims)
+        sizes = list(map(self.value, self.plan.sizes))
+        if is_line(self.space):
+            sizes = [*self.line(operands), *sizes]
+        else:
+            told |= {"axes": f'"{every} -> {self.stepped()}"', "n_dims": str(self.n_dims)}
         constants = ", ".join(f'"{in_string(name)}": {text}' for name, text in self.constants().items())
         told |= {"operands": tuple_text(list(operands)), "constants": f"{{{constants}}}"}
-        optional = {"sizes": tuple_text(list(map(self.value, self.plan.sizes))), "params": tuple_text(list(params))}
+        optional = {"sizes": tuple_text(sizes), "params": tuple_text(list(params))}
         told |= {name: text for name, text in optional.items() if text != "()"}
         if IS_FAKE in self.around.extra:
             told["is_fake"] = IS_FAKE
         return ["key" if self.knows else "None", keywords(**told)]
+
+    def line(self, operands: tuple[str, ...]) -> list[str]:
+        """The length of the one axis, and the strides along it of tensors that have it."""
+        (axis,) = self.space.dims[0].axes
+        moving = {name: (axes, optional) for name, axes, optional in self.host.moving(self.space.dims)}
+        strides = []
+        for axes, optional, name in ((*moving[name], name) for name in operands if name in moving):
+            place = axes.index(axis) - len(axes)
+            strides.append(f"tensors.stride({name}, {place})" if optional else f"{name}.stride({place})")
+        return [axis, *strides]
 
     def constants(self) -> dict[str, str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
