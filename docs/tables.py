@@ -14,7 +14,8 @@ from tritongen.lang.catalogue import call, entries, written
 from tritongen.lang.functions import FUNCTIONS, OPERATORS
 from tritongen.lang.reductions import REDUCTIONS
 
-PAGES = (Path(__file__).parent / "spec.md", Path(__file__).parent.parent / "README.md")
+HERE = Path(__file__).parent
+PAGES = (HERE / "spec.md", HERE / "import.md", HERE.parent / "README.md")
 
 
 def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
@@ -65,7 +66,14 @@ def first_line(text: str | None) -> str:
     return (text or "").split("\n\n")[0].replace("\n", " ")
 
 
+def aten() -> str:
+    from tritongen.importing.coverage import rows
+
+    return table("kind | operators of ATen", ((kind, " ".join(f"`{one}`" for one in names)) for kind, names in rows()))
+
+
 TABLES = {
+    "aten": aten,
     "operators": operators,
     "functions": functions,
     "reductions": reductions,

@@ -23,12 +23,12 @@ from tritongen.testing.oracle import own_lines, signature
 HERE = Path(__file__).parent
 CASES = [line.split(" | ") for line in (HERE / "cases.txt").read_text().splitlines() if line and line[0] != "#"]
 BUILT = ("LlamaRMSNorm", "attention", "loss", "apply_rotary_pos_emb")
-NAMES = [one[0].rpartition(":")[2] + (f"_{one[2].replace(' ', '_')}" if len(one) > 2 else "") for one in CASES]
+NAMES = [one[0].rpartition(":")[2] + "".join(f"_{init.replace(' ', '_')}" for init in one[2:]) for one in CASES]
 
 
 def brought(case: list[str]) -> Result:
     target, example, *init = case
-    spelled = target.replace("functions.py", str(HERE / "functions.py"))
+    spelled = f"{HERE}{os.sep}{target}" if ".py:" in target else target
     return imported(spelled, init[0].split() if init else [], example)
 
 
@@ -43,6 +43,7 @@ def printed(result: Result) -> Callable[..., Any]:
     return function
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_values(case: list[str]) -> None:
     result = brought(case)
@@ -57,9 +58,10 @@ def test_built(name: str) -> None:
     assert is_right, "\n".join([result.imported.text, *rows])
 
 
-GOLDEN = [place for place, one in enumerate(CASES) if one[0].startswith("functions.py")]
+GOLDEN = [place for place, one in enumerate(CASES) if ".py:" in one[0]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", GOLDEN, ids=[NAMES[place] for place in GOLDEN])
 def test_reads_as_a_person_wrote_it(place: int) -> None:
     """TRITONGEN_UPDATE=1 writes the specs anew, to be read in the diff."""

@@ -162,6 +162,11 @@ class Axes:
     def is_input(self, axis: int) -> bool:
         return self._all[axis].is_input
 
+    def is_as_long(self, one: int, other: int) -> bool:
+        """Whether two axes have one length in any call: a number of the program, or one formula."""
+        a, b = self._all[one], self._all[other]
+        return a.length == b.length and ((a.fixed and b.fixed) or (a.formula is not None and a.formula == b.formula))
+
     def formula(self, axis: int) -> object:
         return self._all[axis].formula
 

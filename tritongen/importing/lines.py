@@ -26,7 +26,6 @@ _CALLED = {
     "sum": "h",
     "sub": "d",
     "take": "part",
-    "where": "z",
     "exp": "w",
     "norm": "norm",
     "argmax": "best",
@@ -39,8 +38,11 @@ _NEVER = frozenset(("index", "size"))
 class Lines:
     """The lines of some results, in order; `results` are pairs of a wanted name and an expression."""
 
-    def __init__(self, results: Sequence[tuple[str, Expr]], names: Names, taken: Iterable[str]) -> None:
+    def __init__(
+        self, results: Sequence[tuple[str, Expr]], names: Names, taken: Iterable[str], inputs: Iterable[str]
+    ) -> None:
         self._names = names
+        self._inputs = frozenset(inputs)
         self._taken = set(taken) | set(CONSTANTS)
         self._wanted: dict[int, tuple[str, bool]] = {}
         self._uses: Counter[int] = Counter()
@@ -118,12 +120,15 @@ class Lines:
     def _name(self, expr: Expr, output: str = "") -> str:
         wanted = output or self._wanted.get(id(expr), ("", False))[0]
         function = expr.function if isinstance(expr, Apply) else ""
-        choices = [wanted, *(["y"] if output else []), _CALLED.get(function, "z")]
+        choices = [wanted, *([f"new_{output}"] if output in self._inputs else []), *(["y"] if output else [])]
+        choices += [_CALLED.get(function, "h"), "h", "u", "z"]
         for name in choices:
             if name and self._is_free(name):
                 break
         else:
-            name = next(one for number in range(2, 999) if self._is_free(one := f"{choices[-1]}{number}"))
+            name = next(
+                one for number in range(2, 999) if self._is_free(one := f"{_CALLED.get(function, 'h')}{number}")
+            )
         self._taken.add(name)
         return name
 

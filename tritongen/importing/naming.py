@@ -161,5 +161,6 @@ def wish_by_place(axes: Axes, tensors: Iterable[Dims]) -> None:
         for dim, names in zip(dims, _BY_RANK.get(len(dims), "").split("|"), strict=False):
             axes.wish(dim, names, 7)
         for atoms in map(axes.atoms, dims):
-            for place, axis in enumerate(atoms if len(atoms) > 1 else ()):
-                axes.wish((axis,), "D E" if place == len(atoms) - 1 else "H G", 6)
+            free = [axis for axis in atoms if not axes.is_fixed(axis)] or list(atoms)
+            for axis in atoms if len(atoms) > 1 else ():
+                axes.wish((axis,), "D E" if axis == free[-1] else "H G", 6)

@@ -80,7 +80,8 @@ class _Recorder:
         """The frames of a call up to the traced function, the innermost first, but for torch's machinery."""
         while frame is not None and frame is not self.root:
             path = frame.f_code.co_filename
-            if not self._is_library(frame.f_code) or "/torch/nn/modules/" in path or path.endswith("nn/functional.py"):
+            is_nn = path.endswith("nn/functional.py") or ("/torch/nn/modules/" in path and "module.py" not in path)
+            if is_nn or not self._is_library(frame.f_code):
                 yield frame
             frame = frame.f_back
 

@@ -56,12 +56,8 @@ def bound_names(place: Place) -> list[str]:
 def number_first(place: Place, scalars: Mapping[str, float | int]) -> bool:
     """Whether the source at a place is an operator whose left operand is a number."""
     found = statement(place)
-    for node in ast.walk(found) if found is not None else ():
-        if isinstance(node, ast.BinOp):
-            length = (node.end_col_offset or 0) - node.col_offset
-            if (node.lineno, node.col_offset + 1, length) == (place.line, place.column, place.length):
-                return _of_params(node.left, scalars) is not None
-    return False
+    node = _at(found, place) if found is not None else None
+    return isinstance(node, ast.BinOp) and _of_params(node.left, scalars) is not None
 
 
 def number_at(place: Place, value: float, scalars: Mapping[str, float | int]) -> Expr | None:
@@ -69,12 +65,22 @@ def number_at(place: Place, value: float, scalars: Mapping[str, float | int]) ->
     found = statement(place)
     if found is None or isinstance(found, ast.FunctionDef | ast.ClassDef):
         return None
-    for node in ast.walk(found):  # Outer expressions come first.
+    for node in ast.walk(_at(found, place)):  # Outer expressions come first.
         if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
             made = _of_params(node, scalars)
             if made is not None and made[1] == value and type(made[1]) is type(value) and not _is_plain(made[0]):
                 return made[0]
     return None
+
+
+def _at(found: ast.stmt, place: Place) -> ast.AST:
+    """The expression of a statement that is at a place, or the statement where that is several lines long."""
+    for node in ast.walk(found):
+        if isinstance(node, ast.expr):
+            length = (node.end_col_offset or 0) - node.col_offset
+            if (node.lineno, node.col_offset + 1, length) == (place.line, place.column, place.length):
+                return node
+    return found
 
 
 def _is_plain(expr: Expr) -> bool:

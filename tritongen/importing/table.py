@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from .translation import Translation
+    from .building import Building
 
 Builder = Callable[..., Any]
 _Made = TypeVar("_Made", bound=Builder)
@@ -34,4 +34,4 @@ def builder_of(packet: str, overload: str) -> Builder | None:
     return None
 
 
-__all__ = ["OPERATORS", "Builder", "Translation", "builder_of", "operator"]
+__all__ = ["OPERATORS", "Builder", "Building", "builder_of", "operator"]

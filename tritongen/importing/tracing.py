@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .recording import Recording, recorded
@@ -30,12 +30,13 @@ class Argument:
 class Trace:
     """What is known of a call: its graph, whose placeholders are `arguments`, and the scalars that it was given."""
 
-    graph: torch.fx.GraphModule
+    graph: Any  # of torch.fx
     arguments: tuple[Argument, ...]
     scalars: Mapping[str, object]
     recording: Recording
     results: tuple[str, ...] = ()  # names of results, where the function has them
     symbols: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # which argument's which dimension
+    order: tuple[str, ...] = ()  # of the arguments of a call, tensors and others
 
 
 def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
@@ -49,11 +50,11 @@ def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
     arguments = tuple(_arguments(target, given, mode))
     scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
     recording, results = Recording(), list[str]()
-    symbols = dict(_symbols(arguments))
+    made = Trace(None, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
 
     def traced(*tensors: torch.Tensor) -> list[torch.Tensor]:
         with recorded(recording):
-            found = call(target, arguments, tensors, scalars)
+            found = call(target, made, tensors, scalars)
         names, flat = _flat(found)
         results.extend(names)
         return flat
@@ -65,7 +66,7 @@ def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
         raise
     except Exception as error:
         raise _explained(error) from None
-    return Trace(graph, arguments, scalars, recording, tuple(results), symbols)
+    return replace(made, graph=graph, results=tuple(results))
 
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
@@ -90,23 +91,29 @@ def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, 
     return {name: given[name] for name in dict.fromkeys(names) if name in given}
 
 
-def call(
-    target: Target, arguments: tuple[Argument, ...], tensors: tuple[torch.Tensor, ...], scalars: Mapping[str, object]
-) -> Any:
+def call(target: Target, trace: Trace, tensors: tuple[torch.Tensor, ...], scalars: Mapping[str, object]) -> Any:
     """The original's result of tensors in the place of its arguments, parameters and buffers."""
     import torch
 
-    pairs = list(zip(arguments, tensors, strict=True))
+    pairs = list(zip(trace.arguments, tensors, strict=True))
     keywords = {one.name: tensor for one, tensor in pairs if not one.path} | dict(scalars)
     if target.module is None:
-        try:
-            inspect.signature(target.function)
-        except (TypeError, ValueError):  # Builtins are called as they are declared, by position.
-            leading = [tensor for one, tensor in pairs]
-            return target.function(*leading, **scalars)
+        if not _has_signature(target.function):  # Builtins take arguments by names too, but for a few.
+            try:
+                return target.function(**keywords)
+            except TypeError:
+                return target.function(*(keywords[name] for name in trace.order))
         return target.function(**keywords)
     state = {one.path: tensor for one, tensor in pairs if one.path}
     return torch.func.functional_call(target.module, state, (), keywords)
+
+
+def _has_signature(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _arguments(target: Target, given: Mapping[str, object], mode: Any) -> list[Argument]:

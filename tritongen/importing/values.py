@@ -51,5 +51,13 @@ class Symbolic:
 Argument = Any  # of an operator: Value, Symbolic, a number, a dtype, None, or a list of them
 
 
+class GivenFloat(float):
+    """A number that the program gives an operator, and that the source may have a name for."""
+
+
+class GivenInt(int):
+    """An integer that the program gives an operator."""
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

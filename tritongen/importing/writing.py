@@ -27,6 +27,7 @@ from .naming import (
     wish_by_place,
 )
 from .refusals import NOWHERE, Place, Refusal
+from .simpler import Simpler
 from .targets import Target
 from .tracing import Trace
 from .translation import Translation
@@ -82,9 +83,13 @@ class _Writer:
         self, target: Target, trace: Trace, translation: Translation, values: Sequence[Value], name: str
     ) -> None:
         self.target, self.trace, self.t, self.name = target, trace, translation, name
+        while self.name in {*translation.inputs, *translation.params}:
+            self.name += "_op"
         self.axes, self.axes_of = translation.axes, translation.axes_of
-        self.values = [self._result(value) for value in values]
+        simpler = Simpler(self.axes)
+        self.values = [self._result(value.of(simpler(value.expr))) for value in values]
         self.exprs = reachable(value.expr for value in self.values)
+        self._find_made_axes()
         used = {one.name for one in self.exprs if isinstance(one, Input)}
         self.inputs = {name: value for name, value in translation.inputs.items() if name in used}
         self.declared = {name: translation.declared[name] for name in self.inputs}
@@ -97,7 +102,8 @@ class _Writer:
         names = self._result_names()
         axis_names = set(self.names.of.values())
         taken = {self.name, *self.inputs, *params, *axis_names, *self.types.values()}
-        lines = Lines(list(zip(names, [one.expr for one in self.values], strict=True)), self.names, taken)
+        wanted = list(zip(names, [one.expr for one in self.values], strict=True))
+        lines = Lines(wanted, self.names, taken, self.inputs)
         tables = {
             "types": [f'{name} = "float"' for name in dict.fromkeys(self.types.values())],
             "inputs": list(self._inputs()),
@@ -139,8 +145,10 @@ class _Writer:
 
     def _alike(self) -> Iterable[tuple[int, str]]:
         for atoms, formula, is_number in self._lengths():
-            if len(atoms) == 1 and not is_number:
-                yield atoms[0], formula
+            stated = [axis for axis in atoms if self.axes.is_fixed(axis)]
+            if len(atoms) == len(stated) + 1 and not is_number:
+                (own,) = set(atoms) - set(stated)
+                yield own, f"{formula} // {self.axes.length(stated)}" if stated else formula
 
     def _positions(self) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Inputs that `take` reads at, and along which axes."""
@@ -324,6 +332,19 @@ class _Writer:
                 used -= set(missing)
         if problems:
             raise Refusals(problems)
+
+    def _find_made_axes(self) -> None:
+        """An axis that the program makes is that of an input which is as long, where nothing has both."""
+        has = [self.axes_of(one) for one in self.exprs]
+        has += [frozenset(self.axes.all_atoms(value.dims)) for value in self.values]
+        known = [axis for value in self.t.inputs.values() for axis in self.axes.all_atoms(value.dims)]
+        for axis in [one for made, _ in self.t.made for one in self.axes.atoms((made,))]:
+            if self.axes.is_input(axis) or not any(axis in one for one in has):
+                continue
+            for other in known:
+                if self.axes.is_as_long(axis, other) and not any({axis, other} <= one for one in has):
+                    self.axes.join((other,), (axis,))
+                    break
 
     def _result(self, value: Value) -> Value:
         """A result that is math, as outputs have to be: an input as it is becomes a line."""

@@ -1,5 +1,16 @@
 """ATen operators in the language, a module for each kind: importing this package fills the table."""
 
-from . import attention, contractions, creation, indexing, losses, norms, pointwise, reductions, shapes
+from . import attention, contractions, creation, indexing, losses, norms, pointwise, reductions, shapes, windows
 
-__all__ = ["attention", "contractions", "creation", "indexing", "losses", "norms", "pointwise", "reductions", "shapes"]
+__all__ = [
+    "attention",
+    "contractions",
+    "creation",
+    "indexing",
+    "losses",
+    "norms",
+    "pointwise",
+    "reductions",
+    "shapes",
+    "windows",
+]

@@ -11,12 +11,12 @@ from ..values import Value
 from .contractions import product
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 
 @operator("scaled_dot_product_attention")
 def _attention(
-    t: Translation, q: Value, k: Value, v: Value, attn_mask: Value | None = None, dropout_p: float = 0.0,
+    t: Building, q: Value, k: Value, v: Value, attn_mask: Value | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
 ) -> Value:  # fmt: skip
     if dropout_p:
@@ -40,7 +40,7 @@ def _attention(
     return product(t, p, v, [keys], (*batch, rows, columns))
 
 
-def _shared_heads(t: Translation, x: Value, q: Value) -> Value:
+def _shared_heads(t: Building, x: Value, q: Value) -> Value:
     """Keys or values, whose heads several of queries share."""
     heads = q.dims[-3]
     groups = x.dims[-3]
@@ -55,7 +55,7 @@ def _shared_heads(t: Translation, x: Value, q: Value) -> Value:
     return x.with_dim(x.rank - 3, outer + inner)
 
 
-def _masked(t: Translation, s: Value, mask: Value | None, is_causal: bool) -> Value:
+def _masked(t: Building, s: Value, mask: Value | None, is_causal: bool) -> Value:
     import torch
 
     if is_causal:

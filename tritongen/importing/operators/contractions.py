@@ -11,11 +11,11 @@ from ..table import operator
 from ..values import Value
 
 if TYPE_CHECKING:
+    from ..building import Building
     from ..expressions import Expr
-    from ..translation import Translation
 
 
-def product(t: Translation, x: Value, y: Value, summed: list[Dim], left: tuple[Dim, ...]) -> Value:
+def product(t: Building, x: Value, y: Value, summed: list[Dim], left: tuple[Dim, ...]) -> Value:
     """The sum of products of two tensors, whose axes are joined already."""
     x, y = t.multiplied(x), t.multiplied(y)
     t.same_dtype.append(frozenset(_floats(t, x.expr) | _floats(t, y.expr)))
@@ -28,16 +28,17 @@ def product(t: Translation, x: Value, y: Value, summed: list[Dim], left: tuple[D
     return t.reduced("sum", terms, axes, left)
 
 
-def _floats(t: Translation, expr: Expr) -> set[str]:
+def _floats(t: Building, expr: Expr) -> set[str]:
     """The float inputs that an operand has the dtype of."""
     if isinstance(expr, Input):
-        return {expr.name} if t.inputs[expr.name].dtype.is_floating_point else set()
+        found = t.inputs.get(expr.name)
+        return {expr.name} if found is not None and found.dtype.is_floating_point else set()
     if getattr(expr, "function", "") == "cast":
         return set()
     return set().union(*(_floats(t, one) for one in parts(expr)), set())
 
 
-def matmul(t: Translation, x: Value, y: Value) -> Value:
+def matmul(t: Building, x: Value, y: Value) -> Value:
     """torch.matmul, with its broadcasting."""
     vector = x.rank == 1, y.rank == 1
     if vector[0]:
@@ -56,7 +57,7 @@ def matmul(t: Translation, x: Value, y: Value) -> Value:
 
 
 @operator("mm", "bmm", "matmul", "mv", "dot", "vdot", "inner", "__matmul__", "linalg_matmul")
-def _matmul(t: Translation, x: Value, y: Value) -> Value:
+def _matmul(t: Building, x: Value, y: Value) -> Value:
     if t.packet == "inner":
         y = y.of(dims=tuple(reversed(y.dims)))
     if t.packet == "bmm":
@@ -66,7 +67,7 @@ def _matmul(t: Translation, x: Value, y: Value) -> Value:
 
 
 @operator("addmm", "baddbmm", "addmv", "addbmm")
-def _addmm(t: Translation, bias: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+def _addmm(t: Building, bias: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     if t.packet == "addbmm":
         raise Refusal("`addbmm`", "write a sum over the batch")
     made = matmul(t, x, y)
@@ -78,7 +79,7 @@ def _addmm(t: Translation, bias: Value, x: Value, y: Value, beta: Any = 1, alpha
 
 
 @operator("linear")
-def _linear(t: Translation, x: Value, weight: Value, bias: Value | None = None) -> Value:
+def _linear(t: Building, x: Value, weight: Value, bias: Value | None = None) -> Value:
     t.axes.join(x.dims[-1], weight.dims[-1])
     t.axes.wish(weight.dims[-1], "K J L", 3)
     if weight.rank == 1:
@@ -90,7 +91,7 @@ def _linear(t: Translation, x: Value, weight: Value, bias: Value | None = None) 
 
 
 @operator("bilinear")
-def _bilinear(t: Translation, x: Value, y: Value, weight: Value, bias: Value | None = None) -> Value:
+def _bilinear(t: Building, x: Value, y: Value, weight: Value, bias: Value | None = None) -> Value:
     t.axes.join(x.dims[-1], weight.dims[1])
     t.axes.join(y.dims[-1], weight.dims[2])
     batch = t.broadcast(x.of(dims=x.dims[:-1]), y.of(dims=y.dims[:-1]))
@@ -101,12 +102,12 @@ def _bilinear(t: Translation, x: Value, y: Value, weight: Value, bias: Value | N
 
 
 @operator("outer", "ger")
-def _outer(t: Translation, x: Value, y: Value) -> Value:
+def _outer(t: Building, x: Value, y: Value) -> Value:
     return t.apply("mul", x.of(dims=(*x.dims, ())), y)
 
 
 @operator("einsum")
-def _einsum(t: Translation, equation: str, tensors: list[Value], path: Any = None) -> Value:
+def _einsum(t: Building, equation: str, tensors: list[Value], path: Any = None) -> Value:
     spelled, _, result = equation.replace(" ", "").partition("->")
     terms = spelled.split(",")
     if "..." in equation:

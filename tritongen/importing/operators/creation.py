@@ -10,42 +10,42 @@ from ..table import operator
 from ..values import Symbolic, Value, dtype_name
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 _NUMBERS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 
 
 @operator("zeros", "ones", "new_zeros", "new_ones")
-def _filled(t: Translation, *args: Any, **__: Any) -> Value:
+def _filled(t: Building, *args: Any, **__: Any) -> Value:
     return _constant(t, _NUMBERS[t.packet], args[-1])
 
 
 @operator("full")
-def _full(t: Translation, size: list[Any], value: Any, **__: Any) -> Value:
+def _full(t: Building, size: list[Any], value: Any, **__: Any) -> Value:
     return _constant(t, value, size)
 
 
 @operator("new_full")
-def _new_full(t: Translation, x: Value, size: list[Any], value: Any, **__: Any) -> Value:
+def _new_full(t: Building, x: Value, size: list[Any], value: Any, **__: Any) -> Value:
     return _constant(t, value, size)
 
 
 @operator("zeros_like", "ones_like", "full_like")
-def _like(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+def _like(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     value = args[0] if t.packet == "full_like" else _NUMBERS[t.packet]
     return Value(_number(t, value), x.dims, t.dtype, t.dtype)
 
 
 @operator("scalar_tensor")
-def _scalar_tensor(t: Translation, value: Any, **__: Any) -> Value:
+def _scalar_tensor(t: Building, value: Any, **__: Any) -> Value:
     return Value(_number(t, value), (), t.dtype, t.dtype)
 
 
-def _constant(t: Translation, value: Any, size: list[Any]) -> Value:
+def _constant(t: Building, value: Any, size: list[Any]) -> Value:
     return Value(_number(t, value), tuple(t.fresh(one) for one in size), t.dtype, t.dtype)
 
 
-def _number(t: Translation, value: Any) -> Expr:
+def _number(t: Building, value: Any) -> Expr:
     """A number of the kind that the tensor has."""
     import torch
 
@@ -57,12 +57,12 @@ def _number(t: Translation, value: Any) -> Expr:
 
 
 @operator("fill")
-def _fill(t: Translation, x: Value, value: Any) -> Value:
+def _fill(t: Building, x: Value, value: Any) -> Value:
     return Value(t.operand(value).expr, x.dims, t.dtype, t.dtype)
 
 
 @operator("arange")
-def _arange(t: Translation, *args: Any, **__: Any) -> Value:
+def _arange(t: Building, *args: Any, **__: Any) -> Value:
     given = [one for one in args if isinstance(one, int | float | Symbolic)]
     start = given[0] if len(given) > 1 else 0
     step = given[2] if len(given) > 2 else 1
@@ -81,7 +81,7 @@ def _arange(t: Translation, *args: Any, **__: Any) -> Value:
 
 
 @operator("linspace")
-def _linspace(t: Translation, start: Any, end: Any, steps: Any, **__: Any) -> Value:
+def _linspace(t: Building, start: Any, end: Any, steps: Any, **__: Any) -> Value:
     axis = t.fresh(steps)
     last = t.number(steps) if isinstance(steps, Symbolic) else Number(steps)
     by = Apply("div", (Apply("sub", (t.number(end), t.number(start))), Apply("sub", (last, Number(1)))))
@@ -89,7 +89,7 @@ def _linspace(t: Translation, start: Any, end: Any, steps: Any, **__: Any) -> Va
 
 
 @operator("tril", "triu")
-def _triangle(t: Translation, x: Value, diagonal: Any = 0) -> Value:
+def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
     import torch
 
     rows, columns = x.dims[-2:]
@@ -108,7 +108,7 @@ def _triangle(t: Translation, x: Value, diagonal: Any = 0) -> Value:
 
 
 @operator("eye")
-def _eye(t: Translation, rows: Any, columns: Any = None, **__: Any) -> Value:
+def _eye(t: Building, rows: Any, columns: Any = None, **__: Any) -> Value:
     import torch
 
     dims = t.fresh(rows), t.fresh(rows if columns is None else columns)
@@ -120,16 +120,16 @@ def _eye(t: Translation, rows: Any, columns: Any = None, **__: Any) -> Value:
 
 @operator("rand", "randn", "rand_like", "randn_like", "bernoulli", "randint", "randperm", "multinomial", "normal",
           "uniform", "randint_like", "exponential", "poisson")  # fmt: skip
-def _random(t: Translation, *_: Any, **__: Any) -> Value:
+def _no_random(t: Building, *_: Any, **__: Any) -> Value:
     raise Refusal(f"`{t.packet}`: the language has no random numbers", "draw them outside, and make them an argument")
 
 
 @operator("empty", "empty_strided", "empty_permuted")
-def _empty(t: Translation, size: list[Any], *_: Any, **__: Any) -> Value:
+def _empty(t: Building, size: list[Any], *_: Any, **__: Any) -> Value:
     """Memory that something fills: until then, it may hold any number."""
     return _constant(t, 0, size)
 
 
 @operator("empty_like", "new_empty")
-def _empty_like(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+def _empty_like(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     return Value(_number(t, 0), x.dims, t.dtype, t.dtype) if t.packet == "empty_like" else _constant(t, 0, args[0])

@@ -11,25 +11,25 @@ from ..table import operator
 from ..values import Value
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 
 @operator("embedding")
-def _embedding(t: Translation, weight: Value, ids: Value, *_: Any, **__: Any) -> Value:
+def _embedding(t: Building, weight: Value, ids: Value, *_: Any, **__: Any) -> Value:
     t.axes.wish(weight.dims[0], "V U", 2)
     t.axes.wish(weight.dims[1], "E D", 3)
     return t.take(weight, 0, ids, ids.dims)
 
 
 @operator("index_select")
-def _index_select(t: Translation, x: Value, dim: int, index: Value) -> Value:
+def _index_select(t: Building, x: Value, dim: int, index: Value) -> Value:
     place = x.place(dim)
     t.axes.wish(x.dims[place], "V", 4)
     return t.take(x, place, index, index.dims)
 
 
 @operator("gather", "take_along_dim")
-def _gather(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+def _gather(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     dim, index = args[:2] if t.packet == "gather" else (args[1] if len(args) > 1 else None, args[0])
     if dim is None:
         raise Refusal("take_along_dim without a dim, which flattens", "name the dimension")
@@ -49,7 +49,7 @@ def _gather(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
 
 
 @operator("index", "index.Tensor", "_unsafe_index")
-def _index(t: Translation, x: Value, indices: list[Value | None]) -> Value:
+def _index(t: Building, x: Value, indices: list[Value | None]) -> Value:
     import torch
 
     places = [place for place, one in enumerate(indices) if one is not None]
@@ -66,7 +66,7 @@ def _index(t: Translation, x: Value, indices: list[Value | None]) -> Value:
     return made.of(dims=(*others[:before], *dims, *others[before:]))
 
 
-def _taken(t: Translation, x: Value, place: int, index: Value) -> Value:
+def _taken(t: Building, x: Value, place: int, index: Value) -> Value:
     """x at an index along a dimension, which is left out; every position in its order is the axis itself."""
     at, dim = bare(index.expr), x.dims[place]
     if isinstance(at, Apply) and at.function == "index" and isinstance(at.args[0], Over):
@@ -79,7 +79,7 @@ def _taken(t: Translation, x: Value, place: int, index: Value) -> Value:
 
 
 @operator("diagonal", "diag")
-def _diagonal(t: Translation, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+def _diagonal(t: Building, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     import torch
 
     one, other = x.place(dim1), x.place(dim2)
@@ -89,12 +89,13 @@ def _diagonal(t: Translation, x: Value, offset: int = 0, dim1: int = 0, dim2: in
     index = Value(t.index(axis), (axis,), torch.int64, torch.int64)
     if t.axes.length(t.axes.atoms(axis)) != t.axes.length(t.axes.atoms(x.dims[other])):
         raise Refusal("a diagonal of a matrix that is not square")
+    t.axes.fix(axis + x.dims[other])
     taken = t.take(x, other, index, ((),))
     return taken.of(dims=(*(dim for place, dim in enumerate(x.dims) if place not in (one, other)), axis))
 
 
 @operator("one_hot")
-def _one_hot(t: Translation, x: Value, classes: Any = -1) -> Value:
+def _one_hot(t: Building, x: Value, classes: Any = -1) -> Value:
     import torch
 
     if classes == -1:

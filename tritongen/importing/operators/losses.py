@@ -10,19 +10,19 @@ from ..table import operator
 from ..values import Value
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 _REDUCED = {0: "", 1: "mean", 2: "sum"}
 
 
-def reduced(t: Translation, loss: Value, reduction: int) -> Value:
+def reduced(t: Building, loss: Value, reduction: int) -> Value:
     """A loss as torch's `reduction` has it."""
     return t.reduce(_REDUCED[reduction], t.line("loss", loss, False), None) if reduction else loss
 
 
 @operator("cross_entropy_loss")
 def _cross_entropy(
-    t: Translation, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100,
+    t: Building, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100,
     label_smoothing: Any = 0.0,
 ) -> Value:  # fmt: skip
     place = 0 if x.rank == 1 else 1
@@ -42,7 +42,7 @@ def _cross_entropy(
     return _averaged(t, nll, valid, chosen, weight, reduction)
 
 
-def _valid(t: Translation, target: Value, ignore_index: Any) -> tuple[Value, Value]:
+def _valid(t: Building, target: Value, ignore_index: Any) -> tuple[Value, Value]:
     """Which targets count, and positions that are classes for all of them."""
     import torch
 
@@ -51,7 +51,7 @@ def _valid(t: Translation, target: Value, ignore_index: Any) -> tuple[Value, Val
     return valid, chosen
 
 
-def _averaged(t: Translation, nll: Value, valid: Value, chosen: Value, weight: Value | None, reduction: int) -> Value:
+def _averaged(t: Building, nll: Value, valid: Value, chosen: Value, weight: Value | None, reduction: int) -> Value:
     count = valid
     if weight is not None:
         t.axes.wish(weight.dims[0], "V C", 2)
@@ -66,7 +66,7 @@ def _averaged(t: Translation, nll: Value, valid: Value, chosen: Value, weight: V
 
 
 def _soft(
-    t: Translation, x: Value, target: Value, weight: Value | None, reduction: int, smoothing: Any, place: int
+    t: Building, x: Value, target: Value, weight: Value | None, reduction: int, smoothing: Any, place: int
 ) -> Value:
     """Cross entropy of probabilities."""
     if weight is not None or smoothing:
@@ -82,7 +82,7 @@ def _soft(
 
 @operator("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(
-    t: Translation, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100
+    t: Building, x: Value, target: Value, weight: Value | None = None, reduction: int = 1, ignore_index: Any = -100
 ) -> Value:
     place = 0 if x.rank == 1 else 1
     t.axes.wish(x.dims[place], "C V", 2)
@@ -93,17 +93,17 @@ def _nll_loss(
 
 
 @operator("mse_loss")
-def _mse(t: Translation, x: Value, target: Value, reduction: int = 1) -> Value:
+def _mse(t: Building, x: Value, target: Value, reduction: int = 1) -> Value:
     return reduced(t, t.apply("square", t.apply("sub", x, target)), reduction)
 
 
 @operator("l1_loss")
-def _l1(t: Translation, x: Value, target: Value, reduction: int = 1) -> Value:
+def _l1(t: Building, x: Value, target: Value, reduction: int = 1) -> Value:
     return reduced(t, t.apply("abs", t.apply("sub", x, target)), reduction)
 
 
 @operator("huber_loss", "smooth_l1_loss")
-def _huber(t: Translation, x: Value, target: Value, reduction: int = 1, delta: Any = 1.0) -> Value:
+def _huber(t: Building, x: Value, target: Value, reduction: int = 1, delta: Any = 1.0) -> Value:
     d = t.line("d", t.apply("abs", t.apply("sub", x, target)))
     if t.packet == "smooth_l1_loss" and delta == 0:
         return reduced(t, d, reduction)
@@ -118,7 +118,7 @@ def _huber(t: Translation, x: Value, target: Value, reduction: int = 1, delta: A
 
 @operator("binary_cross_entropy_with_logits")
 def _bce_with_logits(
-    t: Translation, x: Value, target: Value, weight: Value | None = None, pos_weight: Value | None = None,
+    t: Building, x: Value, target: Value, weight: Value | None = None, pos_weight: Value | None = None,
     reduction: int = 1,
 ) -> Value:  # fmt: skip
     soft = t.apply("softplus", t.apply("neg", x))
@@ -130,7 +130,7 @@ def _bce_with_logits(
 
 
 @operator("binary_cross_entropy")
-def _bce(t: Translation, x: Value, target: Value, weight: Value | None = None, reduction: int = 1) -> Value:
+def _bce(t: Building, x: Value, target: Value, weight: Value | None = None, reduction: int = 1) -> Value:
     positive = t.apply("mul", target, t.apply("clamp_min", t.apply("log", x), -100))
     rest = t.apply("clamp_min", t.apply("log1p", t.apply("neg", x)), -100)
     loss = t.apply("neg", t.apply("add", positive, t.apply("mul", t.apply("sub", 1, target), rest)))
@@ -138,7 +138,7 @@ def _bce(t: Translation, x: Value, target: Value, weight: Value | None = None, r
 
 
 @operator("kl_div")
-def _kl_div(t: Translation, x: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
+def _kl_div(t: Building, x: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
     if log_target:
         return reduced(t, t.apply("mul", t.apply("exp", target), t.apply("sub", target, x)), reduction)
     loss = t.apply("sub", t.apply("xlogy", target, target), t.apply("mul", target, x))

@@ -11,10 +11,10 @@ from ..values import Value
 from .pointwise import squared
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 
-def normalised(t: Translation, x: Value, over: list[Dim], eps: Any, names: tuple[str, str] = ("mu", "rstd")) -> Value:
+def normalised(t: Building, x: Value, over: list[Dim], eps: Any, names: tuple[str, str] = ("mu", "rstd")) -> Value:
     """(x - mu) * rstd over some axes."""
     mu = t.line(names[0], t.reduced("mean", x, over, x.dims))
     var = t.reduced("var", x, over, x.dims, correction=0)
@@ -22,13 +22,13 @@ def normalised(t: Translation, x: Value, over: list[Dim], eps: Any, names: tuple
     return t.apply("mul", t.apply("sub", x, mu), rstd)
 
 
-def spatial(t: Translation, dims: tuple[Dim, ...]) -> None:
+def spatial(t: Building, dims: tuple[Dim, ...]) -> None:
     """Names of the dimensions behind the channels."""
     for dim, name in zip(dims, {1: "L", 2: "H W", 3: "D H W"}.get(len(dims), "").split(), strict=False):
         t.axes.wish(dim, name, 3)
 
 
-def affine(t: Translation, x: Value, weight: Value | None, bias: Value | None, rank: int, place: int | None) -> Value:
+def affine(t: Building, x: Value, weight: Value | None, bias: Value | None, rank: int, place: int | None) -> Value:
     """x * weight + bias, which are along the last dimensions, or along one place."""
     for function, one in (("mul", weight), ("add", bias)):
         if one is not None:
@@ -39,7 +39,7 @@ def affine(t: Translation, x: Value, weight: Value | None, bias: Value | None, r
 
 @operator("layer_norm", "native_layer_norm")
 def _layer_norm(
-    t: Translation, x: Value, shape: list[Any], weight: Value | None = None, bias: Value | None = None, eps: Any = 1e-5,
+    t: Building, x: Value, shape: list[Any], weight: Value | None = None, bias: Value | None = None, eps: Any = 1e-5,
     *_: Any,
 ) -> Any:  # fmt: skip
     over = list(x.dims[-len(shape) :])
@@ -48,7 +48,7 @@ def _layer_norm(
 
 
 @operator("rms_norm", "_fused_rms_norm")
-def _rms_norm(t: Translation, x: Value, shape: list[Any], weight: Value | None = None, eps: Any = None) -> Any:
+def _rms_norm(t: Building, x: Value, shape: list[Any], weight: Value | None = None, eps: Any = None) -> Any:
     import torch
 
     over = list(x.dims[-len(shape) :])
@@ -61,7 +61,7 @@ def _rms_norm(t: Translation, x: Value, shape: list[Any], weight: Value | None =
 
 
 @operator("group_norm", "native_group_norm")
-def _group_norm(t: Translation, x: Value, *args: Any, **options: Any) -> Any:
+def _group_norm(t: Building, x: Value, *args: Any, **options: Any) -> Any:
     if t.packet == "native_group_norm":
         weight, bias, _, _, _, groups, eps = args
     else:
@@ -82,7 +82,7 @@ def _filled(args: list[Any], options: dict[str, Any]) -> tuple[Any, Any, Any, An
 
 @operator("batch_norm", "instance_norm")
 def _batch_norm(
-    t: Translation, x: Value, weight: Value | None, bias: Value | None, mean: Value | None, var: Value | None,
+    t: Building, x: Value, weight: Value | None, bias: Value | None, mean: Value | None, var: Value | None,
     training: bool, momentum: Any, eps: Any, *_: Any,
 ) -> Value:  # fmt: skip
     t.axes.wish(x.dims[1], "C", 2)

@@ -11,7 +11,7 @@ from ..table import operator
 from ..values import Value, dtype_name
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 # What torch has under another name, or has no row of its own here.
 _OTHER_NAMES = {
@@ -64,7 +64,7 @@ def _plain(name: str) -> Any:
     """The row of an operator that the language has by the same arguments."""
     arguments = [one.name for one in FUNCTIONS[name].args]
 
-    def build(t: Translation, *args: Any, **options: Any) -> Value:
+    def build(t: Building, *args: Any, **options: Any) -> Value:
         given = [one for one in args if one is not None]
         if len(given) > len(arguments):
             raise Refusal(f"`{name}` with options that the language does not have")
@@ -83,33 +83,33 @@ for _other, _name in _OTHER_NAMES.items():
 
 
 @operator("add", "sub", "subtract")
-def _add(t: Translation, x: Any, other: Any, alpha: Any = 1) -> Value:
+def _add(t: Building, x: Any, other: Any, alpha: Any = 1) -> Value:
     if t.packet.startswith("sub"):
         return t.apply("sub", x, _scaled(t, other, alpha))
     return t.apply("add", *_ordered(t, x, _scaled(t, other, alpha)))
 
 
 @operator("mul", "multiply")
-def _mul(t: Translation, x: Any, other: Any) -> Value:
+def _mul(t: Building, x: Any, other: Any) -> Value:
     return t.apply("mul", *_ordered(t, x, other))
 
 
-def _ordered(t: Translation, x: Any, other: Any) -> tuple[Any, Any]:
+def _ordered(t: Building, x: Any, other: Any) -> tuple[Any, Any]:
     """Two operands in the order of the source: torch has numbers behind tensors."""
     return (other, x) if not isinstance(other, Value) and t.is_number_first() else (x, other)
 
 
 @operator("rsub")
-def _rsub(t: Translation, x: Any, other: Any, alpha: Any = 1) -> Value:
+def _rsub(t: Building, x: Any, other: Any, alpha: Any = 1) -> Value:
     return t.apply("sub", other, _scaled(t, x, alpha))
 
 
-def _scaled(t: Translation, value: Any, alpha: Any) -> Any:
+def _scaled(t: Building, value: Any, alpha: Any) -> Any:
     return value if alpha == 1 else t.apply("mul", alpha, value)
 
 
 @operator("div", "divide", "true_divide")
-def _div(t: Translation, x: Any, other: Any, rounding_mode: str | None = None) -> Value:
+def _div(t: Building, x: Any, other: Any, rounding_mode: str | None = None) -> Value:
     if rounding_mode == "floor":
         return t.apply("floor_divide", x, other)
     quotient = t.apply("div", x, other)
@@ -117,17 +117,17 @@ def _div(t: Translation, x: Any, other: Any, rounding_mode: str | None = None) -
 
 
 @operator("reciprocal")
-def _reciprocal(t: Translation, x: Value) -> Value:
+def _reciprocal(t: Building, x: Value) -> Value:
     return t.apply("div", 1, x)
 
 
 @operator("square")
-def _square(t: Translation, x: Value) -> Value:
+def _square(t: Building, x: Value) -> Value:
     return squared(t, x)
 
 
 @operator("pow")
-def _pow(t: Translation, x: Any, exponent: Any) -> Value:
+def _pow(t: Building, x: Any, exponent: Any) -> Value:
     if isinstance(x, Value) and isinstance(exponent, int | float):
         if not isinstance(t.number(exponent), Number):
             return t.apply("pow", x, exponent)
@@ -145,7 +145,7 @@ def _pow(t: Translation, x: Any, exponent: Any) -> Value:
 _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 
 
-def squared(t: Translation, x: Value) -> Value:
+def squared(t: Building, x: Value) -> Value:
     """x * x where x has a name, else its square."""
     simple = isinstance(bare(x.expr), Input) or x.expr is not bare(x.expr)
     return t.apply("mul", x, x) if simple else t.apply("square", x)
@@ -153,42 +153,42 @@ def squared(t: Translation, x: Value) -> Value:
 
 @operator("positive", "clone", "contiguous", "alias", "lift_fresh", "lift_fresh_copy", "lift", "resolve_conj",
           "resolve_neg", "alias_copy", "view_as_real_copy")  # fmt: skip
-def _same(t: Translation, x: Value) -> Value:
+def _same(t: Building, x: Value) -> Value:
     return x
 
 
 @operator("detach", "detach_copy")
-def _detach(t: Translation, x: Value) -> Value:
+def _detach(t: Building, x: Value) -> Value:
     return x.of(Apply("detach", (x.expr,)))
 
 
 @operator("dropout", "native_dropout", "alpha_dropout", "feature_dropout")
-def _dropout(t: Translation, x: Value, p: float = 0.5, train: bool = True) -> Value:
+def _dropout(t: Building, x: Value, p: float = 0.5, train: bool = True) -> Value:
     if train and p:
         raise Refusal("dropout in training: the language has no random numbers", "call .eval() or give p=0")
     return x
 
 
 @operator("gelu")
-def _gelu(t: Translation, x: Value, approximate: str = "none") -> Value:
+def _gelu(t: Building, x: Value, approximate: str = "none") -> Value:
     return t.apply("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
 
 @operator("softplus")
-def _softplus(t: Translation, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+def _softplus(t: Building, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
     options = {"beta": beta} if beta != 1 else {}
     return t.apply("softplus", x, **options, **({"threshold": threshold} if threshold != 20 else {}))
 
 
 @operator("rrelu", "rrelu_with_noise")
-def _rrelu(t: Translation, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Value:
+def _rrelu(t: Building, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Value:
     if training:
         raise Refusal("rrelu in training: the language has no random numbers", "call .eval()")
     return t.apply("leaky_relu", x, (lower + upper) / 2)
 
 
 @operator("prelu", "_prelu_kernel")
-def _prelu(t: Translation, x: Value, weight: Value) -> Value:
+def _prelu(t: Building, x: Value, weight: Value) -> Value:
     if weight.rank == 1 and x.rank > 1:
         dims = tuple(weight.dims[0] if place == 1 else () for place in range(x.rank))
         weight = weight.of(dims=dims)
@@ -196,7 +196,7 @@ def _prelu(t: Translation, x: Value, weight: Value) -> Value:
 
 
 @operator("glu")
-def _glu(t: Translation, x: Value, dim: int = -1) -> Value:
+def _glu(t: Building, x: Value, dim: int = -1) -> Value:
     place = x.place(dim)
     outer, inner = t.axes.divide(x.dims[place], 2, outer_fixed=True)
     t.axes.wish(outer, "P Q", 2)
@@ -205,7 +205,7 @@ def _glu(t: Translation, x: Value, dim: int = -1) -> Value:
 
 
 @operator("clamp", "clip")
-def _clamp(t: Translation, x: Value, min: Any = None, max: Any = None) -> Value:
+def _clamp(t: Building, x: Value, min: Any = None, max: Any = None) -> Value:
     if min is None or max is None:
         bound = max if min is None else min
         function = "minimum" if min is None else "maximum"
@@ -214,32 +214,32 @@ def _clamp(t: Translation, x: Value, min: Any = None, max: Any = None) -> Value:
 
 
 @operator("clamp_min")
-def _clamp_min(t: Translation, x: Value, min: Any) -> Value:
+def _clamp_min(t: Building, x: Value, min: Any) -> Value:
     return _clamp(t, x, min)
 
 
 @operator("clamp_max")
-def _clamp_max(t: Translation, x: Value, max: Any) -> Value:
+def _clamp_max(t: Building, x: Value, max: Any) -> Value:
     return _clamp(t, x, None, max)
 
 
 @operator("maximum", "max.other")
-def _maximum(t: Translation, x: Any, other: Any) -> Value:
+def _maximum(t: Building, x: Any, other: Any) -> Value:
     return t.apply("maximum", x, other)
 
 
 @operator("minimum", "min.other")
-def _minimum(t: Translation, x: Any, other: Any) -> Value:
+def _minimum(t: Building, x: Any, other: Any) -> Value:
     return t.apply("minimum", x, other)
 
 
 @operator("logit")
-def _logit(t: Translation, x: Value, eps: Any = None) -> Value:
+def _logit(t: Building, x: Value, eps: Any = None) -> Value:
     return t.apply("logit", x if eps is None else t.apply("clamp", x, eps, 1 - eps))
 
 
 @operator("round")
-def _round(t: Translation, x: Value, decimals: int = 0) -> Value:
+def _round(t: Building, x: Value, decimals: int = 0) -> Value:
     if not decimals:
         return t.apply("round", x)
     scale = 10.0**decimals
@@ -247,24 +247,24 @@ def _round(t: Translation, x: Value, decimals: int = 0) -> Value:
 
 
 @operator("addcmul")
-def _addcmul(t: Translation, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+def _addcmul(t: Building, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
     return t.apply("add", x, _scaled(t, t.apply("mul", tensor1, tensor2), value))
 
 
 @operator("addcdiv")
-def _addcdiv(t: Translation, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+def _addcdiv(t: Building, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
     return t.apply("add", x, _scaled(t, t.apply("div", tensor1, tensor2), value))
 
 
 @operator("where")
-def _where(t: Translation, condition: Value, x: Any = None, other: Any = None) -> Value:
+def _where(t: Building, condition: Value, x: Any = None, other: Any = None) -> Value:
     if x is None:
         raise Refusal("values decide how many positions there are", "shapes of a spec follow from those of its inputs")
     return t.apply("where", condition, x, other)
 
 
 @operator("masked_fill")
-def _masked_fill(t: Translation, x: Value, mask: Value, value: Any) -> Value:
+def _masked_fill(t: Building, x: Value, mask: Value, value: Any) -> Value:
     kept = bare(mask.expr)
     if isinstance(kept, Apply) and kept.function in ("bitwise_not", "logical_not"):
         return t.apply("where", mask.of(parts(kept)[0]), x, value)
@@ -272,11 +272,11 @@ def _masked_fill(t: Translation, x: Value, mask: Value, value: Any) -> Value:
 
 
 @operator("to", "_to_copy", "type_as")
-def _to(t: Translation, x: Value, *_: Any, **__: Any) -> Value:
+def _to(t: Building, x: Value, *_: Any, **__: Any) -> Value:
     return cast(t, x, t.dtype)
 
 
-def cast(t: Translation, x: Value, dtype: Any) -> Value:
+def cast(t: Building, x: Value, dtype: Any) -> Value:
     """A value in another dtype: of floats, results alone are rounded."""
     if x.dtype == dtype:
         return x
@@ -286,5 +286,5 @@ def cast(t: Translation, x: Value, dtype: Any) -> Value:
 
 
 @operator("isin")
-def _isin(t: Translation, *_: Any, **__: Any) -> Value:
+def _no_isin(t: Building, *_: Any, **__: Any) -> Value:
     raise Refusal("`isin`", "compare with each value")

@@ -10,7 +10,7 @@ from ..table import operator
 from ..values import Value
 
 if TYPE_CHECKING:
-    from ..translation import Translation
+    from ..building import Building
 
 _SIMPLE = {
     "sum": "sum",
@@ -30,17 +30,17 @@ _SIMPLE = {
 
 @operator("sum", "mean", "amax", "amin", "any", "all", "prod", "count_nonzero", "argmax", "argmin", "logsumexp",
           "special_logsumexp")  # fmt: skip
-def _reduction(t: Translation, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def _reduction(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     return t.reduce(_SIMPLE[t.packet], x, dim, keepdim)
 
 
 @operator("nansum")
-def _nansum(t: Translation, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def _nansum(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     return t.reduce("sum", t.apply("where", t.compared("isnan", x), 0.0, x), dim, keepdim)
 
 
 @operator("max", "max.dim", "min", "min.dim")
-def _extremum(t: Translation, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
+def _extremum(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
     import torch
 
     value = t.reduce(t.packet, x, dim, keepdim)
@@ -51,13 +51,13 @@ def _extremum(t: Translation, x: Value, dim: Any = None, keepdim: bool = False) 
 
 
 @operator("aminmax")
-def _aminmax(t: Translation, x: Value, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
+def _aminmax(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
     return t.reduce("min", x, dim, keepdim), t.reduce("max", x, dim, keepdim)
 
 
 @operator("var", "std")
 def _var(
-    t: Translation, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
+    t: Building, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
 ) -> Value:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -68,13 +68,13 @@ def _var(
 
 
 @operator("var.correction", "std.correction")
-def _corrected(t: Translation, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+def _corrected(t: Building, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
     return _var(t, x, dim, True, keepdim, 1 if correction is None else correction)
 
 
 @operator("var_mean", "std_mean")
 def _var_mean(
-    t: Translation, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
+    t: Building, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
 ) -> tuple[Value, Value]:
     t.packet = t.packet.removesuffix("_mean")
     return _var(t, x, dim, unbiased, keepdim, correction), t.reduce("mean", x, dim, keepdim)
@@ -82,32 +82,32 @@ def _var_mean(
 
 @operator("var_mean.correction", "std_mean.correction")
 def _var_mean_corrected(
-    t: Translation, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
+    t: Building, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Value]:
     return _var_mean(t, x, dim, True, keepdim, 1 if correction is None else correction)
 
 
 @operator("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax", "special_log_softmax")
-def _softmax(t: Translation, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+def _softmax(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     function = t.packet.removeprefix("special").lstrip("_")
     expanded = Value(x.expr, x.dims, t.dtype, t.natural([x], t.dtype))
     return t.along(function, expanded, x.place(dim))
 
 
 @operator("softmin")
-def _softmin(t: Translation, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+def _softmin(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     return t.along("softmax", t.apply("neg", x), x.place(dim))
 
 
 @operator("cumsum", "cumprod")
-def _scan(t: Translation, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+def _scan(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     if len(t.axes.atoms(x.dims[x.place(dim)])) != 1:
         raise Refusal(f"{t.packet} along a group of axes")
     return t.along(t.packet, x, x.place(dim))
 
 
 @operator("linalg_vector_norm", "norm", "linalg_norm")
-def _norm(t: Translation, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = False, *_: Any, **__: Any) -> Value:
+def _norm(t: Building, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = False, *_: Any, **__: Any) -> Value:
     p = 2 if p is None or p == "fro" else p
     if not isinstance(p, int | float):
         raise Refusal(f"a norm of kind {p!r}", "norms of vectors have a number")
@@ -121,17 +121,24 @@ def _norm(t: Translation, x: Value, p: Any = 2, dim: Any = None, keepdim: bool =
 
 
 @operator("dist")
-def _dist(t: Translation, x: Value, other: Value, p: Any = 2) -> Value:
+def _dist(t: Building, x: Value, other: Value, p: Any = 2) -> Value:
     return _norm(t, t.apply("sub", x, other), p)
 
 
 @operator("pairwise_distance")
-def _pairwise(t: Translation, x: Value, other: Value, p: Any = 2, eps: Any = 1e-6, keepdim: bool = False) -> Value:
+def _pairwise(t: Building, x: Value, other: Value, p: Any = 2, eps: Any = 1e-6, keepdim: bool = False) -> Value:
     return _norm(t, t.apply("add", t.apply("sub", x, other), eps), p, -1, keepdim)
 
 
+@operator("cdist", "_cdist_forward")
+def _cdist(t: Building, x: Value, other: Value, p: Any = 2, *_: Any, **__: Any) -> Value:
+    rows = x.of(dims=(*x.dims[:-1], (), x.dims[-1]))
+    columns = other.of(dims=(*other.dims[:-2], (), *other.dims[-2:]))
+    return _norm(t, t.apply("sub", rows, columns), p, -1)
+
+
 @operator("cosine_similarity")
-def _cosine(t: Translation, x1: Value, x2: Value, dim: int = 1, eps: Any = 1e-8) -> Value:
+def _cosine(t: Building, x1: Value, x2: Value, dim: int = 1, eps: Any = 1e-8) -> Value:
     dot = t.reduce("sum", t.apply("mul", x1, x2), dim)
     norms = [t.apply("clamp_min", t.reduce("norm", one, dim), eps) for one in (x1, x2)]
     return t.apply("div", dot, t.apply("mul", *norms))

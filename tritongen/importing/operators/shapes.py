@@ -11,12 +11,12 @@ from ..values import Symbolic, Value
 
 if TYPE_CHECKING:
     from ..axes import Dim
-    from ..translation import Translation
+    from ..building import Building
 
 
 @operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "_reshape_alias",
           "_reshape_copy", "view_copy")  # fmt: skip
-def _view(t: Translation, x: Value, *args: Any, **__: Any) -> Value:
+def _view(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     stated = args[-1] if args and isinstance(args[-1], list) else []
     sizes = t.sizes
     # Only the last sizes of an `unflatten` are listed as such.
@@ -32,12 +32,12 @@ def _unflattened(x: Value, args: Any) -> int:
 
 
 @operator("permute", "permute_copy")
-def _permute(t: Translation, x: Value, dims: list[int]) -> Value:
+def _permute(t: Building, x: Value, dims: list[int]) -> Value:
     return x.of(dims=tuple(x.dims[x.place(one)] for one in dims))
 
 
 @operator("transpose", "swapaxes", "swapdims", "transpose_copy")
-def _transpose(t: Translation, x: Value, one: int, other: int) -> Value:
+def _transpose(t: Building, x: Value, one: int, other: int) -> Value:
     dims = list(x.dims)
     if dims:
         a, b = x.place(one), x.place(other)
@@ -46,14 +46,14 @@ def _transpose(t: Translation, x: Value, one: int, other: int) -> Value:
 
 
 @operator("t", "numpy_T", "mT", "adjoint", "matrix_H", "mH", "t_copy")
-def _turned(t: Translation, x: Value) -> Value:
+def _turned(t: Building, x: Value) -> Value:
     if t.packet in ("t", "numpy_T", "t_copy"):
         return x.of(dims=tuple(reversed(x.dims)))
     return _transpose(t, x, -1, -2)
 
 
 @operator("movedim", "moveaxis")
-def _movedim(t: Translation, x: Value, source: Any, destination: Any) -> Value:
+def _movedim(t: Building, x: Value, source: Any, destination: Any) -> Value:
     sources = [x.place(one) for one in (source if isinstance(source, list) else [source])]
     places = [x.place(one) for one in (destination if isinstance(destination, list) else [destination])]
     left = [place for place in range(x.rank) if place not in sources]
@@ -63,19 +63,19 @@ def _movedim(t: Translation, x: Value, source: Any, destination: Any) -> Value:
 
 
 @operator("unsqueeze", "unsqueeze_copy")
-def _unsqueeze(t: Translation, x: Value, dim: int) -> Value:
+def _unsqueeze(t: Building, x: Value, dim: int) -> Value:
     place = dim % (x.rank + 1)
     return x.of(dims=(*x.dims[:place], (), *x.dims[place:]))
 
 
 @operator("squeeze", "squeeze_copy")
-def _squeeze(t: Translation, x: Value, dim: Any = None) -> Value:
+def _squeeze(t: Building, x: Value, dim: Any = None) -> Value:
     places = range(x.rank) if dim is None else [x.place(one) for one in (dim if isinstance(dim, list) else [dim])]
     return x.of(dims=tuple(one for place, one in enumerate(x.dims) if one or place not in places))
 
 
 @operator("expand", "broadcast_to", "expand_as", "expand_copy")
-def _expand(t: Translation, x: Value, size: Any, **__: Any) -> Value:
+def _expand(t: Building, x: Value, size: Any, **__: Any) -> Value:
     lengths = size if isinstance(size, list) else None
     sizes = t.sizes
     dims: list[Dim] = [()] * (len(sizes) - x.rank) + list(x.dims)
@@ -83,19 +83,20 @@ def _expand(t: Translation, x: Value, size: Any, **__: Any) -> Value:
         if not dims[place] and length > 1:
             stated = lengths[place] if lengths else size.dims[place]
             dims[place] = stated if isinstance(stated, tuple) else t.fresh(stated)
-            t.axes.wish(dims[place], "R", 3)
+            if isinstance(stated, int):
+                t.axes.wish(dims[place], "R", 3)
     return x.of(dims=tuple(dims))
 
 
 @operator("repeat", "tile")
-def _repeat(t: Translation, x: Value, repeats: list[Any]) -> Value:
+def _repeat(t: Building, x: Value, repeats: list[Any]) -> Value:
     dims: list[Dim] = [()] * (len(repeats) - x.rank) + list(x.dims)
     counts = [1] * (len(dims) - len(repeats)) + list(repeats)
     return x.of(dims=tuple(t.fresh(count) + dim for count, dim in zip(counts, dims, strict=True)))
 
 
 @operator("repeat_interleave")
-def _repeat_interleave(t: Translation, x: Value, repeats: Any, dim: Any = None, **__: Any) -> Value:
+def _repeat_interleave(t: Building, x: Value, repeats: Any, dim: Any = None, **__: Any) -> Value:
     if not isinstance(repeats, int | Symbolic) or dim is None:
         raise Refusal("values decide how often elements repeat", "shapes of a spec follow from those of its inputs")
     place = x.place(dim)
@@ -106,7 +107,7 @@ def _repeat_interleave(t: Translation, x: Value, repeats: Any, dim: Any = None, 
 
 @operator("chunk", "tensor_split", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split", "split_copy",
           "split_with_sizes_copy")  # fmt: skip
-def _split(t: Translation, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
+def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     assert t.node is not None
     place = x.place(dim)
     found = [one.shape[place] for one in t.node.meta["val"]]
@@ -125,14 +126,14 @@ def _split(t: Translation, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
             zip(starts, lengths, found, strict=True)]  # fmt: skip
 
 
-def _part(t: Translation, x: Value, place: int, start: int, length: int, axis: Dim) -> Value:
+def _part(t: Building, x: Value, place: int, start: int, length: int, axis: Dim) -> Value:
     """A part of a dimension, along an axis of its own."""
     if length == t.axes.length(t.axes.atoms(x.dims[place])):
         return x
     return _positions(t, x, place, axis, Number(start) if start else None, 1)
 
 
-def _positions(t: Translation, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
+def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
     import torch
 
     at = t.index(axis)
@@ -144,7 +145,7 @@ def _positions(t: Translation, x: Value, place: int, axis: Dim, start: Any, step
 
 
 @operator("unbind", "unbind_copy")
-def _unbind(t: Translation, x: Value, dim: int = 0) -> list[Value]:
+def _unbind(t: Building, x: Value, dim: int = 0) -> list[Value]:
     place = x.place(dim)
     t.axes.fix(x.dims[place])
     t.axes.wish(x.dims[place], "P Q", 3)
@@ -152,7 +153,7 @@ def _unbind(t: Translation, x: Value, dim: int = 0) -> list[Value]:
 
 
 @operator("select", "select_copy")
-def _select(t: Translation, x: Value, dim: int, index: Any) -> Value:
+def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
     import torch
 
     place = x.place(dim)
@@ -165,7 +166,7 @@ def _select(t: Translation, x: Value, dim: int, index: Any) -> Value:
 
 
 @operator("slice", "narrow", "slice_copy")
-def _slice(t: Translation, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
     length = t.sizes[place]
     full = t.axes.length(t.axes.atoms(x.dims[place]))
@@ -194,7 +195,7 @@ def _slice(t: Translation, x: Value, dim: int = 0, start: Any = None, end: Any =
     return _positions(t, x, place, axis, at, step)
 
 
-def _fraction(t: Translation, place: int) -> str:
+def _fraction(t: Building, place: int) -> str:
     """Whether a slice is one of equal parts of a dimension: "part" of its length, a "number" of elements, or ""."""
     assert t.node is not None
     sizes = [getattr(one.meta["val"].shape[place], "node", None) for one in (t.node, t.node.args[0])]
@@ -205,7 +206,7 @@ def _fraction(t: Translation, place: int) -> str:
 
 
 @operator("cat", "concat", "concatenate")
-def _cat(t: Translation, tensors: list[Value], dim: int = 0) -> Value:
+def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
     lengths = {t.axes.length(t.axes.atoms(one.dims[place])) for one in tensors}
     if len(lengths) != 1:
@@ -214,11 +215,11 @@ def _cat(t: Translation, tensors: list[Value], dim: int = 0) -> Value:
 
 
 @operator("stack")
-def _stack(t: Translation, tensors: list[Value], dim: int = 0) -> Value:
+def _stack(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     return _side_by_side(t, tensors, dim % (tensors[0].rank + 1), False)
 
 
-def _side_by_side(t: Translation, tensors: list[Value], place: int, joined: bool) -> Value:
+def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -> Value:
     """Along a new axis, which is a group with the one that they have at a place if they are `joined`."""
     import torch
 
@@ -237,7 +238,7 @@ def _side_by_side(t: Translation, tensors: list[Value], place: int, joined: bool
 
 
 @operator("flip")
-def _flip(t: Translation, x: Value, dims: list[int]) -> Value:
+def _flip(t: Building, x: Value, dims: list[int]) -> Value:
     for one in dims:
         place = x.place(one)
         axis = x.dims[place]
@@ -247,7 +248,7 @@ def _flip(t: Translation, x: Value, dims: list[int]) -> Value:
 
 
 @operator("roll")
-def _roll(t: Translation, x: Value, shifts: Any, dims: Any = ()) -> Value:
+def _roll(t: Building, x: Value, shifts: Any, dims: Any = ()) -> Value:
     shifts, dims = ([one] if not isinstance(one, list) else one for one in (shifts, dims))
     if not dims:
         raise Refusal("roll without dims, which flattens", "name the dimensions")
@@ -260,7 +261,7 @@ def _roll(t: Translation, x: Value, shifts: Any, dims: Any = ()) -> Value:
     return x
 
 
-def _moved(t: Translation, x: Value, place: int, at: Any) -> Value:
+def _moved(t: Building, x: Value, place: int, at: Any) -> Value:
     import torch
 
     axis = x.dims[place]

@@ -1,0 +1,241 @@
+"""What rows of the table make values with: functions of the language applied to them, along axes that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .axes import Axes, Dim, Dims
+from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
+from .refusals import NOWHERE, Place, Refusal
+from .sources import number_at, number_first
+from .symbols import spelled
+from .targets import is_library
+from .tracing import Trace
+from .values import GivenFloat, GivenInt, Symbolic, Value, dtype_name
+from .variables import variables
+
+if TYPE_CHECKING:
+    import torch
+
+TWICE = (
+    "two dimensions of one tensor are the same axis",
+    "an axis has one name: pass what it is of twice, as two arguments",
+)
+
+
+class Building:
+    """A trace, its axes and inputs so far, and the node that is translated."""
+
+    def __init__(self, trace: Trace, scalars: Mapping[str, float | int], ones: Container[str] = ()) -> None:
+        self.trace, self.scalars, self._ones = trace, scalars, ones
+        self.axes = Axes()
+        self.axes_of = AxesOf(self.axes)
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.problems: list[tuple[Refusal, Place]] = []
+        self.inputs: dict[str, Value] = {}
+        self.declared: dict[str, Dims] = {}  # the dimensions of inputs, those of length 1 too where they are axes
+        self.params: dict[str, float | int] = {}
+        self.same_dtype: list[frozenset[str]] = []  # inputs whose dtypes a matmul needs to be one
+        self.made: list[tuple[int, Place]] = []  # axes that the program makes, and where
+        self.is_detached = False
+        self.packet = ""  # the operator that is translated
+        self._names = variables(trace)
+        self._places: tuple[Place, ...] = ()
+        self.node: Any = None  # the one that is translated
+        self._depth = 0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the (first) result in the trace."""
+        assert self.node is not None
+        found = self.node.meta["val"]
+        first = found[0] if isinstance(found, tuple | list) else found
+        dtype: torch.dtype = first.dtype
+        return dtype
+
+    @property
+    def sizes(self) -> list[int]:
+        """The lengths of the (first) result in the trace."""
+        assert self.node is not None
+        found = self.node.meta["val"]
+        first = found[0] if isinstance(found, tuple | list) else found
+        return [hint(one) for one in first.shape]
+
+    def number(self, given: Any) -> Expr:
+        """A number of the program: a param where the source says so."""
+        if isinstance(given, Symbolic):
+            return spelled(given.formula, self._symbol)
+        if isinstance(given, GivenInt | GivenFloat):
+            number = int(given) if isinstance(given, int) else float(given)
+            for place in self._places:
+                found = number_at(place, number, self.scalars)
+                if found is not None:
+                    self._note_params(found)
+                    return found
+            return Number(number)
+        return Number(given)
+
+    def is_one(self, given: Any) -> bool:
+        """Whether it is the number 1, and no param that is."""
+        found = self.number(given)
+        return isinstance(found, Number) and found.value == 1
+
+    def is_number_first(self) -> bool:
+        """Whether the source has a number before a tensor, as in `0.5 * x`, which torch turns round."""
+        return bool(self._places) and number_first(self._places[0], self.scalars)
+
+    def _note_params(self, expr: Expr) -> None:
+        if isinstance(expr, Param):
+            if expr.name in self.scalars:
+                self.params[expr.name] = self.scalars[expr.name]
+        elif isinstance(expr, Apply):
+            for one in expr.args:
+                if not isinstance(one, Over | Word):
+                    self._note_params(one)
+
+    def _symbol(self, symbol: str) -> Dim:
+        name, place = self.trace.symbols[symbol]
+        return self.inputs[name].dims[place]
+
+    def operand(self, given: Any) -> Value:
+        """A tensor or a number as a value."""
+        import torch
+
+        if isinstance(given, Value):
+            return given
+        if not isinstance(given, int | float | Symbolic):
+            raise Refusal(f"an argument of type {type(given).__name__}")
+        number = given.hint if isinstance(given, Symbolic) else given
+        dtype = torch.bool if isinstance(number, bool) else torch.int64 if isinstance(number, int) else torch.float32
+        return Value(self.number(given), (), dtype, dtype)
+
+    def broadcast(self, *values: Value) -> Dims:
+        """The dimensions of what is computed element by element, which are joined."""
+        rank = max((one.rank for one in values), default=0)
+        result: list[Dim] = [()] * rank
+        for value in values:
+            for place, dim in enumerate(value.dims, rank - value.rank):
+                if not self.axes.atoms(dim):
+                    continue
+                if self.axes.atoms(result[place]):
+                    self.axes.join(result[place], dim)
+                else:
+                    result[place] = dim
+        return self.once(tuple(result))
+
+    def once(self, dims: Dims) -> Dims:
+        """Dimensions, of which no two are the same axis."""
+        atoms = self.axes.all_atoms(dims)
+        if len(set(atoms)) < len(atoms):
+            raise Refusal(*TWICE)
+        return dims
+
+    def apply(self, function: str, *given: Any, **options: Any) -> Value:
+        """A function of the language of tensors and numbers, element by element."""
+        values = [self.operand(one) for one in given]
+        named = tuple((name, self.number(value)) for name, value in options.items())
+        expr = Apply(function, tuple(one.expr for one in values), named)
+        return Value(expr, self.broadcast(*values), self.dtype, self.natural(values, self.dtype))
+
+    def compared(self, function: str, *given: Any) -> Value:
+        """A comparison, or other function whose result is a condition."""
+        import torch
+
+        return replace(self.apply(function, *given), dtype=torch.bool, natural=torch.bool)
+
+    def natural(self, values: Sequence[Value], dtype: torch.dtype) -> torch.dtype:
+        """What the language promotes floats to, where the trace has a float."""
+        import torch
+
+        if not dtype.is_floating_point:
+            return dtype
+        floats = [one for one in values if one.natural.is_floating_point]
+        wide = [one.natural for one in floats if one.rank] or [one.natural for one in floats if _is_tensor(one.expr)]
+        found = wide[0] if wide else dtype
+        for one in wide[1:]:
+            found = torch.promote_types(found, one)
+        return found
+
+    def reduce(self, function: str, value: Value, dims: Any, keepdim: bool = False, **options: Any) -> Value:
+        """A reduction over dimensions by their numbers, all of them where there are none."""
+        places = [dims] if isinstance(dims, int) else list(dims) if dims else list(range(value.rank))
+        places = [value.place(one) for one in places]
+        over = [value.dims[place] for place in places]
+        left = tuple(() if place in places else dim for place, dim in enumerate(value.dims))
+        if not keepdim:
+            left = tuple(dim for place, dim in enumerate(value.dims) if place not in places)
+        return self.reduced(function, value, over, left, **options)
+
+    def reduced(self, function: str, value: Value, over: Sequence[Dim], left: Dims, **options: Any) -> Value:
+        """A reduction over some axes, with the dimensions that are left."""
+        has = self.axes_of(value.expr)
+        axes = [axis for dim in over for axis in self.axes.atoms(dim)]
+        kept = tuple(axis for axis in axes if axis in has)
+        expr = value.expr
+        missing = tuple(axis for axis in axes if axis not in has)
+        if missing and function == "sum":
+            expr = Apply("mul", (expr, Apply("size", (Over(missing),))))
+        elif missing and function not in ("mean", "max", "min", "any", "all"):
+            raise Refusal(f"{function} along an axis that the value was only expanded to")
+        for dim in over:
+            self.axes.wish(dim, "N", 5)
+        if kept:
+            named = tuple((name, self.number(one)) for name, one in options.items())
+            expr = Apply(function, (expr, Over(kept)), named)
+        return Value(expr, left, self.dtype, self.natural([value], self.dtype))
+
+    def along(self, function: str, value: Value, place: int) -> Value:
+        """A function along a dimension, which keeps it."""
+        dim = value.dims[place]
+        self.axes.wish(dim, "N", 2)
+        if not dim or not self.axes_of(value.expr) & set(self.axes.atoms(dim)):
+            raise Refusal(f"{function} along a dimension of length 1, or to which the value was only expanded")
+        expr = Apply(function, (value.expr, Over(dim)))
+        return Value(expr, value.dims, self.dtype, self.natural([value], self.dtype))
+
+    def line(self, name: str, value: Value, kept: bool = True) -> Value:
+        """A value that is a line of this name."""
+        return value.of(Line(name, value.expr, kept)) if isinstance(bare(value.expr), Apply) else value
+
+    def multiplied(self, value: Value) -> Value:
+        """An operand of a matmul, which multiplies in the dtype that operands have."""
+        if value.dtype == value.natural or not value.dtype.is_floating_point:
+            return value
+        return replace(value, expr=Apply("cast", (value.expr, Word(dtype_name(value.dtype)))), natural=value.dtype)
+
+    def index(self, dim: Dim) -> Expr:
+        return Apply("index", (Over(dim),)) if dim else Number(0)
+
+    def take(self, value: Value, place: int, index: Value | int, dims: Iterable[Dim]) -> Value:
+        """A value at positions along a dimension, with the dimensions that come in its place."""
+        dim = value.dims[place]
+        expr = value.expr
+        if dim and self.axes_of(expr) & set(self.axes.atoms(dim)):
+            at = index.expr if isinstance(index, Value) else Number(index)
+            expr = Apply("take", (expr, at, Over(dim)))
+        return replace(value.with_dim(place, *dims), expr=expr)
+
+    def fresh(self, length: Any, fixed: bool = True) -> Dim:
+        """An axis of a length that the program states: a number of its own, or of lengths of inputs."""
+        if isinstance(length, Symbolic):
+            dim = self.axes.new(int(length.hint), formula=length.formula)
+        else:
+            dim = self.axes.new(int(length), fixed=fixed, formula=int(length))
+        last = self._places[-1] if self._places else NOWHERE
+        place = next((one for one in self._places if not is_library(one.path)), last)
+        self.made += [(axis, place) for axis in dim]
+        return dim
+
+
+def hint(length: Any) -> int:
+    """A length in the trace."""
+    node = getattr(length, "node", None)
+    if node is not None and not node.has_hint():  # It is of values.
+        return 2
+    return int(node.hint if node is not None else length)
+
+
+def _is_tensor(expr: Expr) -> bool:
+    return not isinstance(bare(expr), Number | Param)
