@@ -215,7 +215,7 @@ def found_by(bug: Bug, seconds: int) -> tuple[str, str]:
         path = tree / bug.path
         path.write_text(bug.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
         usual = failing(tree, bug.tests(), seconds, "--turn", "0")
-        return usual, "" if usual else failing(tree, bug.tests(), 2 * seconds, "--long")
+        return usual, "" if usual else failing(tree, bug.tests(), seconds, "--long")
 
 
 @click.command()
@@ -223,7 +223,7 @@ def found_by(bug: Bug, seconds: int) -> tuple[str, str]:
 @click.option("--first", default=0, help="The number of the first of them.")
 @click.option("--seed", default=0)
 @click.option("--jobs", default=2)
-@click.option("--seconds", default=300, help="For the tests of a bug, and twice that for those of --long.")
+@click.option("--seconds", default=300, help="For the tests of a bug, and as many for those of --long.")
 @click.option("--list", "listed", is_flag=True, help="Only list the bugs.")
 def main(count: int, first: int, seed: int, jobs: int, seconds: int, listed: bool) -> None:
     """Plants bugs in the generator, and counts those that its tests find."""
