@@ -5,11 +5,12 @@ Triton's interpreter.
 """
 
 from .ahead import GradientInForwardTests, GradientInPlaceTests
-from .elementwise import ElementwiseTests, MapGradients
+from .elementwise import ElementwiseTests, MapGradients, RoundedGradients
 from .gradients import GradientTests
 from .harness import SUMS, TOLERANCES
 from .inputs import Input
 from .matmul import MatmulGradients, MatmulTests
+from .own_math import OwnMathTests
 from .registered import RegisteredTests
 from .rowwise import RowwiseGradients, RowwiseTests
 from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
@@ -27,7 +28,9 @@ __all__ = [
     "MatmulGradients",
     "MatmulStepsTests",
     "MatmulTests",
+    "OwnMathTests",
     "RegisteredTests",
+    "RoundedGradients",
     "RowwiseGradients",
     "RowwiseTests",
     "StepsTests",

@@ -9,15 +9,6 @@ from .harness import Harness, results, wide
 from .inputs import Layout, contiguous
 
 
-def narrowed(tensors: Sequence[Any]) -> list[Any]:
-    """Tensors, of which those of float32 are in half precision if others are."""
-    floats = [one for one in tensors if one is not None and one.is_floating_point()]
-    half = next((one.dtype for one in floats if one.itemsize == 2), None)
-    wide = [one is not None and one.dtype == torch.float32 for one in tensors]
-    pairs = zip(tensors, wide, strict=True)
-    return [one.to(half) if half and is_wide else one for one, is_wide in pairs]
-
-
 class BackwardTests(Harness):
     """The gradients of an operator, and how they are compared."""
 
@@ -57,10 +48,7 @@ class BackwardTests(Harness):
         arranged: Layout = contiguous,
         **params: Any,
     ) -> list[torch.Tensor]:
-        """The gradients of some inputs, for random incoming gradients with a given layout.
-
-        Of rows that a finite number masks, no gradients come in: they have no part in gradients in float32.
-        """
+        """The gradients of some inputs, for random incoming gradients with a given layout."""
         given = cls.leaves(tensors, wrt)
         found = results(
             function(*(given if as_they_are else cls.handed(given)), **params)
@@ -70,12 +58,7 @@ class BackwardTests(Harness):
         outgoing = [
             torch.randn(one.shape, generator=random).bfloat16().to(one) for one in found
         ]
-        if cls.masked_math is not None:
-            masked = cls.lost(*tensors, **params)
-            pairs = zip(outgoing, masked, strict=True)
-            outgoing = [
-                one.masked_fill(other.to(one.device), 0) for one, other in pairs
-            ]
+        outgoing = cls.masked(outgoing, tensors, params)
         pairs = zip(found, outgoing, strict=True)
         smooth, arriving = zip(
             *((one, other) for one, other in pairs if one.requires_grad), strict=True
@@ -130,15 +113,10 @@ class BackwardTests(Harness):
         def oracle(*tensors: Any) -> list[torch.Tensor]:
             return cls.gradients(cls.oracle, *tensors, **options)
 
+        def in_torch(*tensors: Any) -> tuple[torch.Tensor, ...]:
+            return tuple(cls.gradients(cls.in_torch, *tensors, **options))
+
         want = cls.expected(oracle, *wide(tensors))
         if want is not None:
-            errors: list[float] = []
-            if cls.stores_between:
-
-                def in_torch(*tensors: Any) -> tuple[torch.Tensor, ...]:
-                    # What is stored between has the dtype of matrices, beside whatever numbers.
-                    given = narrowed(tensors)
-                    return tuple(cls.gradients(cls.in_torch, *given, **options))
-
-                errors = cls.errors_of_torch(in_torch, tensors, tuple(want))
+            errors = cls.errors(in_torch, tensors, tuple(want), backward=True)
             cls.compare_gradients(got, want, tensors, errors)

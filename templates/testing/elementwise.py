@@ -1,11 +1,13 @@
 """Tests of operators that compute each element by itself."""
 
+from typing import ClassVar
+
 import torch
 from triton import Config
 
 from ..runtime import heuristics
 from .backward import BackwardTests
-from .harness import Dtypes, Patch, each, only, results
+from .harness import Dtypes, Harness, Patch, Shape, each, only, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .operator import OperatorTests
 
@@ -41,7 +43,38 @@ class MapTests(OperatorTests):
         self.check(*map(scattered, self.make(self.special, ends=False)))
 
 
-class ElementwiseTests(MapTests):
+class Rounded(Harness):
+    """Half precision that is rounded once."""
+
+    dense: ClassVar[Shape] = ()  # of many values
+
+    @classmethod
+    def halves(cls) -> list[Dtypes]:
+        """For each half-precision dtype that all groups may have: that dtype for all, if results are rounded once.
+
+        Triton's interpreter truncates to bfloat16 instead of rounding.
+        """
+        halves = (
+            (torch.float16,) if DEVICE == "cpu" else (torch.float16, torch.bfloat16)
+        )
+        found = [] if cls.rounds_between else cls.floats()
+        return [one for one in found if one[0] in halves]
+
+    @classmethod
+    def check_rounded_once(cls, got: torch.Tensor, want: torch.Tensor) -> None:
+        """Half-precision results are the nearest to the oracle, except for a few ties."""
+        if got.dtype not in (torch.float16, torch.bfloat16):
+            return
+        found, wanted = got.cpu(), want.cpu().double()
+        largest = max(1.0, float(wanted.nan_to_num().abs().max()))
+        nearest = torch.finfo(got.dtype).eps / 2 * wanted.abs()
+        allowed = nearest + cls.tolerances[torch.float32] * largest
+        is_off = (found.double() - wanted).abs() > allowed
+        count = int((is_off & (found != wanted.to(found))).sum())
+        assert count <= 1 + 0.02 * got.numel(), f"{count} are rounded more than once"
+
+
+class ElementwiseTests(Rounded, MapTests):
     """The same, and each function as accurate as its dtype allows."""
 
     @each("layout", lambda _: (contiguous, scattered))
@@ -96,3 +129,27 @@ class MapGradients(BackwardTests):
     ) -> None:
         self.force(patch, table, config)
         self.check_gradients(*map(scattered, self.make(self.wide)))
+
+
+class RoundedGradients(Rounded, BackwardTests):
+    """Gradients in half precision that are rounded once."""
+
+    @each("layout", lambda _: (contiguous, scattered))
+    @each("dtypes", lambda cls: cls.halves())
+    def test_gradients_in_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
+        """They are computed in float32, except from saved results, which were rounded."""
+        tensors = [layout(one) for one in self.make(self.wide, dtypes)]
+        saved: list[torch.Tensor] = []
+
+        def save(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            found = self.gradients(self.call, *tensors, arranged=layout)
+        inputs = {one.data_ptr() for one in tensors}
+        if any(one.itemsize == 2 and one.data_ptr() not in inputs for one in saved):
+            return
+        wanted = self.gradients(self.oracle, *wide(tensors), arranged=layout)
+        for got, want in zip(found, wanted, strict=True):
+            self.check_rounded_once(got, want)

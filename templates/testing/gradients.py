@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 from .backward import BackwardTests
 from .compiling import once
 from .harness import Dtypes, Patch, Shape, each, gpu, only, results, wide
-from .inputs import Layout, backwards, contiguous, scattered
+from .inputs import Layout, backwards, scattered
 from .vmap import VmapTests
 
 
@@ -29,7 +29,6 @@ class GradientTests(BackwardTests, VmapTests):
 
     computed: ClassVar[str] = ""  # an input whose gradient a kernel computes
     no_second_derivative: ClassVar[str] = "once_differentiable"  # what is said of it
-    gradients_round_between: ClassVar[bool] = False  # to half precision
     deterministic: ClassVar[bool] = True
 
     @each("dtypes", lambda cls: cls.floats())
@@ -81,26 +80,6 @@ class GradientTests(BackwardTests, VmapTests):
     @each("layout", lambda cls: cls.layouts())
     def test_gradients_of_layouts(self, layout: Layout) -> None:
         self.check_gradients(*map(layout, self.make(self.ragged)))
-
-    @each("layout", lambda _: (contiguous, scattered))
-    @each("dtypes", lambda cls: cls.halves() if cls.rounds_gradients_once() else ())
-    def test_gradients_in_half_precision(self, dtypes: Dtypes, layout: Layout) -> None:
-        """They are computed in float32, except from saved results, which were rounded."""
-        tensors = [layout(one) for one in self.make(self.wide, dtypes)]
-        saved: list[torch.Tensor] = []
-
-        def save(tensor: torch.Tensor) -> torch.Tensor:
-            saved.append(tensor)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
-            found = self.gradients(self.call, *tensors, arranged=layout)
-        inputs = {one.data_ptr() for one in tensors}
-        if any(one.itemsize == 2 and one.data_ptr() not in inputs for one in saved):
-            return
-        wanted = self.gradients(self.oracle, *wide(tensors), arranged=layout)
-        for got, want in zip(found, wanted, strict=True):
-            self.check_rounded_once(got, want)
 
     @each(
         "outgoing",
@@ -268,10 +247,6 @@ class GradientTests(BackwardTests, VmapTests):
         got = self.gradients(compiled, *tensors, **self.params)
         want = self.gradients(self.oracle, *wide(tensors))
         self.compare_gradients(got, want)
-
-    @classmethod
-    def rounds_gradients_once(cls) -> bool:
-        return bool(cls.dense) and not (cls.ahead or cls.gradients_round_between)
 
     @classmethod
     def of_ones_by(cls, found: Any, given: Sequence[Any]) -> list[torch.Tensor]:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from triton import Config
 from triton.runtime.autotuner import Autotuner
 
@@ -97,10 +96,9 @@ class Harness:
 
     op: Callable[..., Any]
     reference: Callable[..., Any]  # what the kernels must compute, in torch
-    # The spec's math, where the reference may have other rows without keys; and that with
-    # NaN in rows that finite numbers mask.
-    own_math: Callable[..., Any] | None = None
-    masked_math: Callable[..., Any] | None = None
+    masked_math: Callable[..., Any] | None = (
+        None  # NaN in rows that finite numbers mask
+    )
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
     tables: ModuleType  # its configs.py
     searched: ModuleType | None = None  # kernels.py, if @triton.autotune
@@ -123,7 +121,6 @@ class Harness:
     deep: ClassVar[Shape] = ()  # of more dimensions than kernels step through
     two_batches: ClassVar[Shape] = ()
     wide: ClassVar[Shape] = ()  # of several steps of a loop, and several programs
-    dense: ClassVar[Shape] = ()  # of many values
     special: ClassVar[Shape] = ()  # for infinities and NaN
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
@@ -136,8 +133,6 @@ class Harness:
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     cancels: ClassVar[bool] = False  # whether sums may be far smaller than terms
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
-    stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
-    stores_scores: ClassVar[bool] = False  # among these, if there are any
     shifts: ClassVar[Sequence[float]] = ()  # of values whose exp overflows
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
     rounds_between: ClassVar[bool] = False  # to the dtype of an input, on the way
@@ -237,18 +232,6 @@ class Harness:
         """One dtype for all groups; empty if some may not have it."""
         groups = cls.groups().values()
         return (dtype,) * len(groups) if all(dtype in own for own in groups) else ()
-
-    @classmethod
-    def halves(cls) -> list[Dtypes]:
-        """For each half-precision dtype that all groups may have: that dtype for all, if results are rounded once.
-
-        Triton's interpreter truncates to bfloat16 instead of rounding.
-        """
-        halves = (
-            (torch.float16,) if DEVICE == "cpu" else (torch.float16, torch.bfloat16)
-        )
-        found = [] if cls.rounds_between else cls.floats()
-        return [one for one in found if one[0] in halves]
 
     @classmethod
     def gives_one_float(cls) -> bool:
@@ -366,48 +349,34 @@ class Harness:
 
     @classmethod
     def in_torch(cls, *tensors: Any, **params: Any) -> Any:
-        """The reference, in the dtypes of the inputs; or the spec's own math, if scores are stored as in that."""
-        own = cls.own_math if cls.stores_scores else None
-        return (own or cls.reference)(*tensors, **{**cls.params, **params})
+        """The reference, in the dtypes of the inputs."""
+        return cls.reference(*tensors, **{**cls.params, **params})
 
     @classmethod
     def oracle(cls, *tensors: Any, **params: Any) -> Any:
-        """The reference in float64 on the CPU, since some of torch's GPU kernels use float32 constants.
+        """The reference in float64 on the CPU, since some of torch's GPU kernels use float32 constants."""
+        return cls.exactly(cls.reference, *tensors, **params)
 
-        Attention is computed as two matmuls and a softmax: torch's CPU kernel divides by the number of heads, which
-        may be 0. Where rows have no keys, of which torch's attention makes 0, the oracle is the spec's own math.
-        """
+    @classmethod
+    def exactly(cls, function: Callable[..., Any], *tensors: Any, **params: Any) -> Any:
+        """A function of floats in float64, with that as torch's dtype for integers."""
         default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # Torch's dtype for integers.
-        given = [one.cpu() for one in wide(tensors)]
+        torch.set_default_dtype(torch.float64)
         try:
-            with sdpa_kernel(SDPBackend.MATH):
-                found = cls.reference(*given, **{**cls.params, **params})
-            if cls.own_math is None:
-                return found
-            pairs = zip(results(found), cls.lost(*given, **params), strict=True)
-            is_other = any(bool((other & ~one.isnan()).any()) for one, other in pairs)
-            return (
-                cls.own_math(*given, **{**cls.params, **params}) if is_other else found
-            )
+            given = [one.cpu() for one in wide(tensors)]
+            return function(*given, **{**cls.params, **params})
         finally:
             torch.set_default_dtype(default)
 
     @classmethod
-    def lost(cls, *tensors: Any, **params: Any) -> list[torch.Tensor]:
-        """Which results are of rows without keys, or of rows that a finite number masks."""
-        math = cls.masked_math or cls.own_math or cls.reference
-        given = [
-            (
-                torch.full((1,) * len(own.axes), own.default or 0)
-                if one is None
-                else one.cpu()
-            )
-            for own, one in zip(cls.inputs, wide(tensors), strict=True)
-        ]
-        with torch.no_grad():
-            found = results(math(*given, **{**cls.params, **params}))
-        return [one.isnan() for one in found]
+    def masked(
+        cls,
+        outgoing: list[torch.Tensor],
+        tensors: Sequence[Any],
+        params: Mapping[str, Any],
+    ) -> list[torch.Tensor]:
+        """Incoming gradients, without those of rows that have no part in gradients."""
+        return outgoing
 
     @classmethod
     def expected(
@@ -459,26 +428,6 @@ class Harness:
             )
 
     @classmethod
-    def errors_of_torch(
-        cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
-    ) -> list[float]:
-        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes, or of integers."""
-        try:
-            own = results(function(*tensors))
-        except RuntimeError:
-            return [0.0 for _ in results(want)]
-        pairs = zip(own, results(want), strict=True)
-        differences = [
-            (
-                (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
-                if other.is_floating_point() and other.numel()
-                else torch.zeros(1)
-            )
-            for one, other in pairs
-        ]
-        return [float(one.abs().max()) for one in differences]
-
-    @classmethod
     def check_accuracy(
         cls, got: torch.Tensor, torchs: torch.Tensor, want: torch.Tensor
     ) -> None:
@@ -501,17 +450,15 @@ class Harness:
         ), f"{error} for {allowed} of torch's, of {largest}"
 
     @classmethod
-    def check_rounded_once(cls, got: torch.Tensor, want: torch.Tensor) -> None:
-        """Half-precision results are the nearest to the oracle, except for a few ties."""
-        if got.dtype not in (torch.float16, torch.bfloat16):
-            return
-        found, wanted = got.cpu(), want.cpu().double()
-        largest = max(1.0, float(wanted.nan_to_num().abs().max()))
-        nearest = torch.finfo(got.dtype).eps / 2 * wanted.abs()
-        allowed = nearest + cls.tolerances[torch.float32] * largest
-        is_off = (found.double() - wanted).abs() > allowed
-        count = int((is_off & (found != wanted.to(found))).sum())
-        assert count <= 1 + 0.02 * got.numel(), f"{count} are rounded more than once"
+    def errors(
+        cls,
+        function: Callable[..., Any],
+        tensors: Sequence[Any],
+        want: Any,
+        backward: bool = False,
+    ) -> list[float]:
+        """How far each result or gradient may be off besides, since torch's, by some function, is."""
+        return []
 
     @classmethod
     def check(cls, *tensors: Any, **params: Any) -> Any:
@@ -519,13 +466,9 @@ class Harness:
         got = cls.call(*tensors, **params)
         want = cls.expected(cls.oracle, *tensors, **params)
         if want is not None:
-            errors: list[float] = []
-            if cls.stores_between:
-
-                def in_torch(*tensors: Any) -> Any:
-                    return cls.in_torch(*tensors, **params)
-
-                errors = cls.errors_of_torch(in_torch, tensors, want)
+            errors = cls.errors(
+                lambda *own: cls.in_torch(*own, **params), tensors, want
+            )
             cls.compare(got, want, tensors, errors)
         return got
 

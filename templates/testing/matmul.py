@@ -1,6 +1,6 @@
 """Tests of matmuls."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -9,7 +9,7 @@ from triton import Config
 
 from ..runtime import matmul_heuristics
 from .backward import BackwardTests
-from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, only
+from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, only, results
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .operator import OperatorTests
 
@@ -110,6 +110,15 @@ class Tiles(Harness):
         patch.setattr(matmul_heuristics, "choose_stream_k", choose)
 
 
+def narrowed(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors, of which those of float32 are in half precision if others are."""
+    floats = [one for one in tensors if one is not None and one.is_floating_point()]
+    half = next((one.dtype for one in floats if one.itemsize == 2), None)
+    wide = [one is not None and one.dtype == torch.float32 for one in tensors]
+    pairs = zip(tensors, wide, strict=True)
+    return [one.to(half) if half and is_wide else one for one, is_wide in pairs]
+
+
 class Products(Tiles):
     """Tolerances of results that are computed from matmuls."""
 
@@ -119,6 +128,7 @@ class Products(Tiles):
         4  # In float32 it adds in the order of the inner axis, torch in blocks.
     )
     rounds_factors: ClassVar[bool] = False  # that it computes, to what is multiplied
+    stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
 
     @classmethod
     def can_run(cls, dtypes: Dtypes) -> bool:
@@ -132,6 +142,43 @@ class Products(Tiles):
         if cls.rounds_factors:
             dtypes += [one.dtype for one in tensors if one is not None]
         return max(cls.tolerances.get(one, 0.0) for one in dtypes)
+
+    @classmethod
+    def errors(
+        cls,
+        function: Callable[..., Any],
+        tensors: Sequence[Any],
+        want: Any,
+        backward: bool = False,
+    ) -> list[float]:
+        """Those of torch's own results, where it stores between kernels what is stored here: for gradients in the dtype
+        of matrices, beside whatever numbers.
+        """
+        if not cls.stores_between:
+            return []
+        return cls.errors_of_torch(
+            function, narrowed(tensors) if backward else tensors, want
+        )
+
+    @classmethod
+    def errors_of_torch(
+        cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
+    ) -> list[float]:
+        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes, or of integers."""
+        try:
+            own = results(function(*tensors))
+        except RuntimeError:
+            return [0.0 for _ in results(want)]
+        pairs = zip(own, results(want), strict=True)
+        differences = [
+            (
+                (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
+                if other.is_floating_point() and other.numel()
+                else torch.zeros(1)
+            )
+            for one, other in pairs
+        ]
+        return [float(one.abs().max()) for one in differences]
 
 
 class MatmulTests(Products, OperatorTests):

@@ -32,7 +32,6 @@ def gradient_tests(
     declared = {
         "wrt": repr(tuple(backward.gradient.wrt)),
         "computed": repr(by_kernel) if by_kernel else "",
-        "gradients_round_between": "True" if any(map(_rounds_between, backward.plan.steps)) else "",
         "leaves_rows_out": "False" if backward.stored is not None else "",
         "deterministic": "" if op.deterministic else "False",
         "no_second_derivative": "'no autograd formula'" if registered else "",
@@ -40,7 +39,10 @@ def gradient_tests(
         **declared_together(*of_steps),
     }
     tiny = {"tiny": repr(shapes.tiny())} if _has_finite_differences(op, backward.gradient.wrt) else {}
-    return GradientTests((*_of_kernels({table.kind for table in tables}), _BASES[backward.write]), declared, tiny)
+    once = backward.write == "backward" and not any(map(_rounds_between, backward.plan.steps))
+    rounded = ["RoundedGradients"] if once and shapes.dense() else []
+    bases = (*_of_kernels({table.kind for table in tables}), *rounded, _BASES[backward.write])
+    return GradientTests(bases, declared, tiny)
 
 
 def _of_kernels(kinds: Collection[str]) -> list[str]:

@@ -81,7 +81,8 @@ def tests_view(
     op, shapes = program.op, family.shapes
     registered = spec.register != "none"
     oracles = other_oracles(spec, op, family)
-    bases = [family.base, *gradient.bases, *(["RegisteredTests"] if registered else [])]
+    bases = [family.base, *gradient.bases, *(["OwnMathTests"] if oracles else [])]
+    bases += ["RegisteredTests"] if registered else []
     declared = {
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
