@@ -99,43 +99,53 @@ def sizes(
     return tuple(found)
 
 
+class Kernel(NamedTuple):
+    """The plain kernel, which streams an axis.
+
+    Fields:
+        table: its configurations.
+        kernel: the kernel.
+        constants: its constexprs other than tile sizes.
+        across: whether a program takes a single block of the axis that is streamed otherwise.
+        search: whether tiles are timed at the first call of a size, rather than chosen by rule.
+    """
+
+    table: streaming_heuristics.Streamed
+    kernel: Any
+    constants: dict[str, Any]
+    across: bool = False
+    search: bool = False
+
+
 def run(
     key: launch.Key | None,
+    plain: Kernel,
     *,
-    table: streaming_heuristics.Streamed,
-    kernel: Any,
     lengths: tuple[int, int, int],
     tile_widths: tuple[int, ...],
     block_widths: tuple[int, ...],
     args: launch.Args,
-    constants: dict[str, Any],
     split: Split | None = None,
     in_group: int | None = None,
     blocks: streaming_tma.Blocks | None = None,
     gluon: Any = None,
-    across: bool = False,
-    search: bool = False,
 ) -> None:
     """Launch one program per tile of rows of each head, or several that split the streamed axis.
 
     Args:
         key: that of the call; calls with the same key repeat its launches.
-        table: of configurations.
-        kernel: the plain kernel.
+        plain: the kernel that is launched unless another one is.
         lengths: the number of heads, the rows of each, and the length of the streamed axis.
         tile_widths: those of the matrices of a tile.
         block_widths: those of the matrices of a streamed block.
         args: the tensors of the kernel, its sizes and its params.
-        constants: its constexprs other than tile sizes.
         split: how programs split the streamed axis, if they can.
         in_group: the number of adjacent heads that share the streamed matrices, and whose rows may share a tile; None
             for kernels without groups.
         blocks: the streamed matrices whose blocks are read by TMA if the device and the tensors allow it.
         gluon: a `Gluon`, which is launched instead if the device and the tensors allow it.
-        across: whether a program takes a single block of the axis that is streamed otherwise.
-        search: whether tiles of the plain kernel are timed at the first call of a size, rather than chosen by rule.
     """
-    n_heads, n_rows, n_cols = lengths
+    table, (n_heads, n_rows, n_cols) = plain.table, lengths
     tile_widths, block_widths = (
         tuple(map(padded, one)) for one in (tile_widths, block_widths)
     )
@@ -154,8 +164,8 @@ def run(
         widths = tile_widths + block_widths
         if gluon.launch(key, matrix, widths, lengths, in_group, args):
             return
-    rest = kernel, lengths, args, constants, split, blocks, dims, across
-    if search:
+    rest = plain, lengths, args, split, blocks, dims
+    if plain.search:
         lines = (in_group or 1) * n_rows
         config = fastest(
             (table, lengths, in_group, *read),
@@ -167,7 +177,7 @@ def run(
         )
         tiling = _tiling(table, lengths, read, in_group, splits, config)
     stages = _stages(tiling, *rest)
-    launched = key, kernel, stages, given, params, dims is not None
+    launched = key, plain.kernel, stages, given, params, dims is not None
     if launch.is_traced():
         _launch(*launched)
         return
@@ -241,19 +251,18 @@ def _tiling(
 
 def _stages(
     tiling: _Tiling,
-    kernel: Any,
+    plain: Kernel,
     lengths: tuple[int, int, int],
     args: launch.Args,
-    constants: dict[str, Any],
     split: Split | None,
     blocks: streaming_tma.Blocks | None,
     dims: list[streaming_tma.Dims] | None,
-    across: bool,
 ) -> list[launch.Stage]:
     """The launches of a call: one program per tile, or several, and then one per row that merges their partial sums."""
     config, packs, tiles, n_splits = tiling
     given, sizes, params = args
     n_heads, n_rows, n_cols = lengths
+    kernel, constants = plain.kernel, plain.constants
     options = constants | config.kwargs
     options |= {"num_warps": config.num_warps, "num_stages": config.num_stages}
     if packs is not None:
@@ -282,7 +291,7 @@ def _stages(
     elif blocks is not None:
         behind += [None] * len(blocks.places)
     grid: tuple[int, ...] = (tiles,)
-    if across:
+    if plain.across:
         grid = launch.legal((tiles, tensors.cdiv(n_cols, block)))
     return [launch.Stage(kernel, grid, (*given, *behind, *sizes, *params), options)]
 
