@@ -15,27 +15,12 @@ import triton
 
 from tests.harness.importing import module_at, runtime_module, runtime_of
 from tritongen.diagnostics.report import Mistakes
-from tritongen.emit.matmul_configs import (
-    DESCRIPTORS,
-    POINTERS,
-    POINTERS_DOUBLE,
-    POINTERS_FMA,
-    POINTERS_SINGLE,
-    Summing,
-    Tables,
-    Tiles,
-    fitting,
-)
+from tritongen.emit.matmul_configs import Summing, Tables, Tiles, fitting
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Schedule
 
 ONE = Summing(1, (1, 1), described=True)
-
-
-def test_one_product_has_what_was_measured() -> None:
-    assert fitting(ONE, Schedule()) == Tables(DESCRIPTORS, POINTERS, POINTERS_FMA, POINTERS_DOUBLE)
-    assert fitting(replace(ONE, splits=True), Schedule()).pointers_single == POINTERS_SINGLE
 
 
 @pytest.mark.parametrize("schedule", [Schedule(), Schedule(block_n=(32, 64))])
@@ -56,18 +41,17 @@ def test_tiles_of_wide_groups_leave_memory_for_the_epilogue() -> None:
     ]
 
 
-def test_plain_matmuls_have_what_was_measured() -> None:
-    """Those that the runtime computes, whose tables are written out there."""
+def test_kernels_of_one_matmul_have_the_tiles_of_the_runtimes() -> None:
+    """Both were measured; what the runtime computes has its tables written out there."""
     gemm = runtime_module("gemm")
 
     def read(configs: Sequence[triton.Config]) -> tuple[Tiles, ...]:
         sides = [[one.kwargs[f"BLOCK_{side}"] for side in "MNK"] for one in configs]
         return tuple(Tiles(one.num_warps, *side, one.num_stages) for one, side in zip(configs, sides, strict=True))
 
-    assert read(gemm.TMA.configs) == DESCRIPTORS
-    for table, single in ((gemm.STRIDED, POINTERS_FMA), (gemm.SPLIT, POINTERS_SINGLE)):
-        found = tuple(map(read, (table.half, table.single, table.double)))
-        assert found == (POINTERS, single, POINTERS_DOUBLE)
+    for table, splits in ((gemm.STRIDED, False), (gemm.SPLIT, True)):
+        found = Tables(*map(read, (gemm.TMA.configs, table.half, table.single, table.double)))
+        assert found == fitting(replace(ONE, splits=splits), Schedule())
 
 
 def test_sums_fit_in_registers() -> None:
@@ -94,7 +78,7 @@ def test_products_of_one_sum_read_no_more_at_once_than_one() -> None:
     for tiles, halved in zip(one.pointers, two.pointers, strict=True):
         assert (halved.block_m, halved.block_n, 2 * halved.block_k) == (tiles.block_m, tiles.block_n, tiles.block_k)
     in_turn = fitting(Summing(1, (2, 2), described=True, takes_turns=True, terms=2), Schedule())
-    assert in_turn.descriptors == DESCRIPTORS
+    assert in_turn.descriptors == one.descriptors
 
 
 def test_halves_of_float8_fit_in_registers() -> None:
@@ -319,17 +303,14 @@ def test_swapped_factors_have_tiles_of_many_rows(configs: ModuleType, matmul_heu
     assert [config.kwargs["BLOCK_M"] >= 64 for config in found] == [False, True]
 
 
-def test_matrices_are_copied_where_many_others_read_them(matmul_heuristics: ModuleType) -> None:
-    use = matmul_heuristics.use_copies
-    assert use(64, 2**26, "rows")
-    assert not use(63, 2**26, "rows")
-    assert not use(64, 2**26 - 1, "rows")
-    assert use(512, 2**29, "only")
-    assert not use(511, 2**29, "only")
-    assert use(64, 2**24, "first")
-    assert not use(64, 2**24 - 1, "first")
-    assert use(256, 2**28, "inner")
-    assert not use(255, 2**28, "inner")
+@pytest.mark.parametrize("kind", ["rows", "only", "first", "inner"])
+def test_matrices_are_copied_where_many_others_read_them(kind: str, matmul_heuristics: ModuleType) -> None:
+    """Never a small one for a few, always a large one for many; and more of either never leave it uncopied."""
+    sizes = [2**power for power in range(4, 31)]
+    found = [[matmul_heuristics.use_copies(rows, elements, kind) for elements in sizes] for rows in sizes[:10]]
+    assert (found[0][0], found[-1][-1]) == (False, True)
+    for line in (*found, *zip(*found, strict=True)):
+        assert [*line] == sorted(line)
 
 
 def images(side: int, count: int = 4) -> torch.Tensor:
