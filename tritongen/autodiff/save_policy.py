@@ -60,7 +60,7 @@ class Kept:
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
         for name in reversed(self.values):
             known = (summaries | chosen) - {name}
-            if name in kept or not self.is_mapped(name, known):
+            if name in kept | compared or not self.is_mapped(name, known):
                 continue
             if self.cost(nodes, roots, known)[0] < self.cost(nodes, roots, known | {name})[0]:
                 summaries, chosen = summaries - {name}, chosen - {name}
@@ -91,7 +91,12 @@ class Kept:
         )
 
     def is_exact(self, result: Result) -> bool:
-        """Whether an output may be read in place of its value: its dtype is not one that the spec spells."""
+        """Whether an output may be read in place of its value: its dtype is that of the value or of the computation, or
+        none that the spec spells.
+        """
+        computed = "float64" if any("float64" in tensor.type.dtypes for tensor in self.op.inputs) else "float32"
+        if result.dtype == self.values[result.output.name].node.dtype or result.dtype.of == (computed,):
+            return True
         return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.of)
 
     def summarises(self, name: str) -> bool:

@@ -36,7 +36,8 @@ def takes_resolved(op: Op) -> Op:
             return node
         name = _first_name(op, node.arg.name)
         moved = None if name in results else _taken_before(op, op.value(name).node, dict(node.at), results)
-        if moved is not None and moved.axes == node.axes and is_nan_outside(moved):
+        taken = (part for part in walk(moved) if isinstance(part, Take)) if moved is not None else ()
+        if moved is not None and any(part.arg.axes == node.arg.axes for part in taken) and is_nan_outside(moved):
             return moved
         return replace(node, arg=replace(node.arg, name=name)) if name != node.arg.name else node
 
