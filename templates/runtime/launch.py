@@ -13,6 +13,7 @@ from triton.compiler import CompiledKernel
 
 from .dtypes import INTERPRETED
 from .sources import DescribedSources, Sources, is_tensor, tensor_of
+from .tensor_maps import with_maps
 
 Key = tuple[object, ...]
 MOST_SECOND = 65_535  # programs that CUDA launches along the second axis of a grid
@@ -147,8 +148,11 @@ def launched(
     args: tuple[Any, ...],
     options: dict[str, Any],
     device: torch.device,
+    around: Callable[..., Any] | None = None,
 ) -> Callable[..., Any] | None:
-    """Launch a kernel, and return what launches it again with the same constexprs, if there is such."""
+    """Launch a kernel, and return what launches it again with the same constexprs, if there is such, or what `around`
+    makes of that.
+    """
     if INTERPRETED:
         from .interpreter import mend_bfloat16
 
@@ -163,7 +167,9 @@ def launched(
         compiled = kernel[grid](*args, **options)
         if compiled is None or callable(grid) or not is_replayed(device):
             return None
-        return again(compiled, (*grid, 1, 1)[:3])
+        grid = (*grid, 1, 1)[:3]
+        run = again(compiled, grid)
+        return run if around is None else around(run, compiled, grid, args)
 
 
 def again(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., Any]:
@@ -281,13 +287,17 @@ def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) 
     """
     stages = [one for one in stages if any(map(is_tensor, one.args))]
     device = device_of(tuple(map(tensor_of, stages[0].args)))
-    _run_from(key, DescribedSources(given), stages, device)
+    _run_from(key, DescribedSources(given), stages, device, with_maps)
 
 
 def _run_from(
-    key: Key | None, sources: Sources, stages: Sequence[Stage], device: torch.device
+    key: Key | None,
+    sources: Sources,
+    stages: Sequence[Stage],
+    device: torch.device,
+    around: Callable[..., Any] | None = None,
 ) -> None:
-    runs = [launched(*stage, device) for stage in stages]
+    runs = [launched(*stage, device, around) for stage in stages]
     if key is None or None in runs:
         return
     picks: list[tuple[Any, Callable[[list[Any]], Any]]] = []

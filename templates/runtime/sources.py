@@ -50,14 +50,10 @@ class Sources:
 
 
 class DescribedSources(Sources):
-    """Besides, descriptors and copies, which are made of the tensors of another call."""
+    """Besides, copies, which are made of the tensors of another call, and tensors behind descriptors."""
 
     def find(self, name: str, arg: Any) -> int | None:
-        if is_descriptor(arg):
-            source, described = self.find(name, arg.base), moved(arg, None)
-            if source is None:
-                return None
-            return self.make(arg, lambda values: moved(described, values[source]))
+        arg = tensor_of(arg)
         copied = copied_from(arg)
         if copied is None:
             return super().find(name, arg)
@@ -81,15 +77,6 @@ def is_tensor(arg: Any) -> bool:
 def is_descriptor(arg: Any) -> bool:
     """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
     return hasattr(arg, "block_shape")
-
-
-def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
-    """The descriptor of another tensor of the same layout, unchecked, since checks take longer than everything else."""
-    moved = object.__new__(type(descriptor))
-    fields = vars(moved)
-    fields.update(vars(descriptor))
-    fields["base"] = tensor
-    return moved
 
 
 class Copied(NamedTuple):

@@ -1,0 +1,136 @@
+"""Repeated launches of kernels that read by TMA, with the tensor maps of earlier calls at the same addresses."""
+
+import inspect
+import operator
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.compiler import CompiledKernel
+
+from .sources import is_descriptor
+
+MOST = 256  # addresses, of which one descriptor has its tensor maps kept
+
+
+def with_maps(
+    run: Callable[..., None],
+    compiled: Any,
+    grid: tuple[int, int, int],
+    args: tuple[Any, ...],
+) -> Callable[..., None]:
+    """What runs a compiled kernel again that was launched with some arguments: as `run`, but that it takes tensors in
+    place of descriptors.
+
+    Triton's launcher encodes a tensor map for each descriptor in every launch, and copies all arguments in Python. One
+    of the same class, for the arguments that these become, takes tensor maps that are there already.
+    """
+    described = {
+        place: moved(arg, None) for place, arg in enumerate(args) if is_descriptor(arg)
+    }
+    if not described:
+        return run
+
+    def by_descriptors(*args: Any) -> None:
+        values = [*args]
+        for place, descriptor in described.items():
+            values[place] = moved(descriptor, values[place])
+        run(*values)
+
+    metas = getattr(getattr(compiled, "metadata", None), "tensordesc_meta", None)
+    if not isinstance(compiled, CompiledKernel) or not metas:
+        return by_descriptors
+    try:
+        launcher = _launcher(compiled, described)
+        makers = [
+            (place, _maps(described[place], meta))
+            for place, meta in zip(described, metas, strict=True)
+        ]
+    except (AttributeError, ImportError, KeyError, TypeError):
+        return by_descriptors  # A Triton whose launcher is another one.
+    picked, rest = _expanded(compiled, described)
+    function = compiled.function, compiled.packed_metadata, None, None, None
+    hooks = triton.knobs.runtime
+    device, stream_of = torch.cuda.current_device(), torch._C._cuda_getCurrentRawStream
+
+    def by_maps(*args: Any) -> None:
+        enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
+        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+            by_descriptors(*args)
+            return
+        maps = [find(args[place]) for place, find in makers]
+        values = picked((*args, *maps, *rest))
+        launcher(*grid, stream_of(device), *function, *values)
+
+    return by_maps
+
+
+def _launcher(compiled: Any, described: dict[int, Any]) -> Callable[..., None]:
+    """Triton's launcher of a kernel for what arguments become that are descriptors: a tensor map, sizes and strides."""
+    signature = {}
+    for place, (name, kind) in enumerate(compiled.src.signature.items()):
+        if place not in described:
+            signature[name] = kind
+            continue
+        signature[name] = "nvTmaDesc"
+        for what, of in (("size", "i32"), ("stride", "i64")):
+            for dim in range(len(described[place].shape)):
+                signature[f"{name} {what} {dim}"] = of
+    source = SimpleNamespace(signature=signature, constants={}, fn=compiled.src.fn)
+    metadata = compiled.metadata._replace(tensordesc_meta=None)
+    launcher: Callable[..., None] = triton.runtime.driver.active.launcher_cls(
+        source, metadata
+    )
+    return launcher
+
+
+def _maps(descriptor: Any, meta: Any) -> Callable[[torch.Tensor], Any]:
+    """What finds the tensor map of a tensor that lies as a descriptor says."""
+    from triton.backends.nvidia.driver import make_tensordesc_arg
+
+    # From Triton 3.8 on, it takes another argument, which is for other GPUs.
+    others = [None] * (len(inspect.signature(make_tensordesc_arg).parameters) - 2)
+    known: dict[int, Any] = {}
+
+    def find(tensor: torch.Tensor) -> Any:
+        address = tensor.data_ptr()
+        found = known.get(address)
+        if found is None:
+            if len(known) >= MOST:
+                known.clear()
+            given = moved(descriptor, tensor), meta, *others
+            found = known[address] = make_tensordesc_arg(*given)[0]
+        return found
+
+    return find
+
+
+def _expanded(
+    compiled: Any, described: dict[int, Any]
+) -> tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[int]]:
+    """What picks the launcher's arguments of a kernel's, its tensor maps and the sizes and strides behind them; and
+    these.
+    """
+    count = len(compiled.src.signature)
+    rest: list[int] = []
+    places: list[int] = []
+    for place in range(count):
+        if place in described:
+            first = count + len(described) + len(rest)
+            rest += [*described[place].shape, *described[place].strides]
+            end = count + len(described) + len(rest)
+            places += [count + list(described).index(place), *range(first, end)]
+        else:
+            places.append(place)
+    return operator.itemgetter(*places), rest
+
+
+def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:
+    """The descriptor of another tensor of the same layout, unchecked, since checks take longer than everything else."""
+    moved = object.__new__(type(descriptor))
+    fields = vars(moved)
+    fields.update(vars(descriptor))
+    fields["base"] = tensor
+    return moved
