@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from .diagnostics.report import Rejected
     from .importing.run import Result
 
 CLEAN, FINDINGS = 0, 1
@@ -20,21 +22,30 @@ CLEAN, FINDINGS = 0, 1
 @click.option("-o", "--out", type=click.Path(dir_okay=False), help="The file to write; printed if left out.")
 @click.option("--name", default="", help="The operator's name; that of the function if left out.")
 @click.option("--check", "checked", is_flag=True, help="Compare the operator with the original, forward and backward.")
-@click.option("--force", is_flag=True, help="Overwrite the file.")
+@click.option("--partial", is_flag=True, help="Write the parts that a spec can say, and Python that calls them.")
+@click.option("--force", is_flag=True, help="Overwrite files.")
 def import_(
-    target: str, example: str, init: tuple[str, ...], out: str | None, name: str, checked: bool, force: bool
+    target: str,
+    example: str,
+    init: tuple[str, ...],
+    out: str | None,
+    name: str,
+    checked: bool,
+    partial: bool,
+    force: bool,
 ) -> int:
     """Write a spec of TARGET, a function or module of PyTorch: FILE.py:name or package.module:name."""
     from .diagnostics.report import Rejected
     from .importing.run import imported
 
-    if out and os.path.exists(out) and not force:
-        raise click.UsageError(f"{out} exists already; --force overwrites it")
+    _refuse_to_overwrite([out] if out else [], force)
     if checked:
         _prepare()
     try:
         result = imported(target, init, example, name)
     except Rejected as rejected:
+        if partial and all(one.code == "TG001" for one in rejected.diagnostics):
+            return _write_parts(rejected, target, init, example, name, out, force)
         return _reject(rejected)
     if checked and not _check(result):
         click.echo("nothing was written", err=True)
@@ -44,19 +55,53 @@ def import_(
     if not out:
         click.echo(result.imported.text, nl=False)
         return CLEAN
-    os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
-    with open(out, "w", encoding="utf-8", newline="\n") as file:
-        file.write(result.imported.text)
-    click.echo(f"wrote {out}")
+    _write(out, result.imported.text)
     return CLEAN
 
 
-def _reject(rejected: BaseException) -> int:
+def _write_parts(
+    rejected: Rejected, target: str, init: Sequence[str], example: str, name: str, out: str | None, force: bool
+) -> int:
+    """Writes specs and Python, with what keeps the whole from being a spec as notes."""
+    from .diagnostics.report import Rejected, as_text
+    from .importing.run import partially
+
+    try:
+        found = partially(target, init, example, name)
+    except Rejected as error:
+        return _reject(error)
+    for one in rejected.diagnostics:
+        click.echo(as_text(one).replace("error TG001", "left out", 1), err=True)
+    stem = os.path.splitext(out)[0] if out else ""
+    files = {f"{stem}_{place}.toml": one.imported.text for place, one in enumerate(found.regions, 1)}
+    files[f"{stem}.py"] = found.source
+    _refuse_to_overwrite(files if out else [], force)
+    for path, text in files.items():
+        if out:
+            _write(path, text)
+        else:
+            click.echo(text)
+    return CLEAN
+
+
+def _refuse_to_overwrite(paths: Iterable[str], force: bool) -> None:
+    for path in paths:
+        if os.path.exists(path) and not force:
+            raise click.UsageError(f"{path} exists already; --force overwrites it")
+
+
+def _write(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    click.echo(f"wrote {path}")
+
+
+def _reject(rejected: Rejected) -> int:
     import sys
 
-    from .diagnostics.report import Rejected, as_text
+    from .diagnostics.report import as_text
 
-    assert isinstance(rejected, Rejected)
     color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     for one in rejected.diagnostics:
         click.echo(as_text(one, color), err=True, color=color)

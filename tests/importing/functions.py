@@ -212,3 +212,9 @@ class TokenEmbedding(nn.Module):
     def forward(self, ids):
         pos = torch.arange(ids.shape[1], device=ids.device)
         return self.wte(ids) + self.wpe(pos)
+
+
+def sorted_norm(x, weight):
+    h = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+    top = torch.sort(h, -1)[0]
+    return torch.softmax(top * weight, -1)

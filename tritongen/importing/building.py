@@ -33,6 +33,7 @@ class Building:
         self.axes = Axes()
         self.axes_of = AxesOf(self.axes)
         self.values: dict[torch.fx.Node, Any] = {}
+        self.refused: list[str] = []  # the names of the nodes that have no words
         self.problems: list[tuple[Refusal, Place]] = []
         self.inputs: dict[str, Value] = {}
         self.declared: dict[str, Dims] = {}  # the dimensions of inputs, those of length 1 too where they are axes
@@ -96,6 +97,8 @@ class Building:
                     self._note_params(one)
 
     def _symbol(self, symbol: str) -> Dim:
+        if symbol not in self.trace.symbols:
+            raise Refusal("a length that no argument has")
         name, place = self.trace.symbols[symbol]
         return self.inputs[name].dims[place]
 

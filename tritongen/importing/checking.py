@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Tensors = "Sequence[torch.Tensor]"
 _ODD = (5, 3, 7, 9, 11, 13, 17, 19)
 _BUDGET = 1 << 18  # of elements along all axes together, in Triton's interpreter
-_EXACT = 1e-9
+_EXACT = 1e-7  # torch itself has derivatives in float64 with constants in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = 
             continue
         for dtype, errors, own in found:
             exact = 1e-6 if "float32)" in result.imported.text else _EXACT  # Where the spec itself rounds.
-            limit = exact if own is None else 2 * own.forward + _rounding(dtype)
-            steep = exact if own is None else 2 * own.backward + 4 * _rounding(dtype)
+            limit = exact if own is None else 3 * own.forward + 4 * _rounding(dtype)
+            steep = exact if own is None else 3 * own.backward + 16 * _rounding(dtype)
             good = errors.forward <= limit and not errors.backward > steep
             is_right = is_right and good
             rows.append(_row(f"{case.what} {dtype}", errors, own, good))
@@ -296,10 +296,11 @@ def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor]) -> Foun
 
 
 def _errors(found: Found, wanted: Found) -> Errors:
-    return Errors(_largest(*(one[0] for one in (found, wanted))), _largest(*(one[1] for one in (found, wanted))))
+    return Errors(_largest(found[0], wanted[0]), _largest(found[1], wanted[1], may_lack_nan=True))
 
 
-def _largest(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+def _largest(found: Sequence[Any], wanted: Sequence[Any], may_lack_nan: bool = False) -> float:
+    """The largest distance. Gradients `may_lack_nan`, which torch has behind a `where` that leaves values out."""
     import torch
 
     largest = 0.0 if found else math.nan
@@ -313,10 +314,12 @@ def _largest(found: Sequence[Any], wanted: Sequence[Any]) -> float:
             largest = max(largest, 0.0 if torch.equal(one.to(other.dtype), other) else math.inf)
             continue
         one, other = one.double(), other.double()
+        if may_lack_nan:
+            one = one.masked_fill(other.isnan(), math.nan)
         if not torch.equal(one.isnan(), other.isnan()):
             return math.inf
         scale = max(1.0, float(other.nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
-        gap = torch.where(one == other, 0.0, (one - other).abs()).nan_to_num(0.0, math.inf)
+        gap = torch.where((one == other) | other.isnan(), 0.0, (one - other).abs()).nan_to_num(0.0, math.inf)
         largest = max(largest, float(gap.max()) / scale if gap.numel() else 0.0)
     return largest
 

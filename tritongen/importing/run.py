@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..diagnostics.report import Rejected
+from .partial import Partial, partial
 from .refusals import NOWHERE, Refusal, diagnostic
 from .targets import Located, Target, load, parse_example
 from .tracing import Trace, bound, trace
@@ -26,14 +27,7 @@ class Result:
 def imported(spelled: str, init: Sequence[str], example: str, name: str = "") -> Result:
     """The spec of a function or module of somebody's. Raises `Rejected` with all that keeps it from being one."""
     try:
-        target = load(spelled, init, example)
-        given = parse_example(example)
-        traced = trace(target, given)
-        scalars = dict(target.scalars) | {
-            one: value
-            for one, value in bound(target, given).items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
+        target, traced, scalars = _traced(spelled, init, example)
         try:
             made = _written(target, traced, scalars, name or target.name)
         except NeedsOnes as error:
@@ -43,6 +37,32 @@ def imported(spelled: str, init: Sequence[str], example: str, name: str = "") ->
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     except Refusals as error:
         raise Rejected(diagnostic(one, place) for one, place in error.problems) from None
+
+
+def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -> Partial:
+    """The parts of a function that can be said, and Python that calls them. Raises `Rejected`."""
+    try:
+        target, traced, scalars = _traced(spelled, init, example)
+        return partial(target, traced, scalars, name or target.name)
+    except Located as error:
+        raise Rejected([diagnostic(error.refusal, error.place)]) from None
+    except Refusals as error:
+        nothing = Refusal("no part of it can be said", "a part is more than one elementwise function")
+        raise Rejected([diagnostic(one, place) for one, place in error.problems or ((nothing, NOWHERE),)]) from None
+    except Refusal as error:
+        raise Rejected([diagnostic(error, NOWHERE)]) from None
+
+
+def _traced(spelled: str, init: Sequence[str], example: str) -> tuple[Target, Trace, dict[str, float | int]]:
+    """A target, its trace, and its numbers by their names."""
+    target = load(spelled, init, example)
+    given = parse_example(example)
+    numbers = {
+        name: value
+        for name, value in bound(target, given).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return target, trace(target, given), dict(target.scalars) | numbers
 
 
 def _written(

@@ -61,6 +61,7 @@ class Translation(Building):
             atoms = self.axes.all_atoms(value.dims) if isinstance(value, Value) else ()
             if len(set(atoms)) < len(atoms) and node.name in self.trace.recording.places:
                 self.problems.append((Refusal(*TWICE), self.trace.recording.place(node.name)))
+                self.refused.append(node.name)
                 return
 
     def _placeholder(self, node: torch.fx.Node, argument: Any) -> None:
@@ -92,6 +93,7 @@ class Translation(Building):
             self.values[node] = self._value(node)
         except Refusal as refusal:
             self.problems.append((refusal, place))
+            self.refused += [] if self._depth else [node.name]
             self.values[node] = self._stand_in(node.meta.get("val"))
         finally:
             self.node = kept
@@ -113,7 +115,7 @@ class Translation(Building):
         found = node.meta.get("val")
         if isinstance(found, torch.SymInt | torch.SymFloat | torch.SymBool):
             formula = found.node._expr  # As it was written, whatever it turned out to equal.
-            if not set(map(str, formula.free_symbols)) <= self.trace.symbols.keys():
+            if not found.node.has_hint():
                 raise Refusal(
                     "a number that is read from a tensor", "keep it a tensor: a spec has tensors without axes"
                 )

@@ -49,6 +49,7 @@ class Imported:
     params: Mapping[str, float | int]
     results: tuple[int, ...]  # which results of the original it has
     differentiated: tuple[str, ...]
+    ones: tuple[tuple[int, ...], ...] = ()  # where each result of the original has a dimension of length 1
     notes: tuple[str, ...] = ()
     axes: Mapping[str, Dims] = field(default_factory=dict)  # of the dimensions of inputs
     lengths: Mapping[int, int] = field(default_factory=dict)  # of axes, in the example
@@ -120,6 +121,7 @@ class _Writer:
             params,
             tuple(range(len(self.values))),
             tuple(kept),
+            tuple(tuple(place for place, dim in enumerate(one.dims) if not dim) for one in self.values),
             tuple(self._notes(smooth, kept)),
             {name: tuple(map(self.axes.atoms, dims)) for name, dims in self.declared.items()},
             {axis: self.axes.length((axis,)) for axis in self._all_axes()},

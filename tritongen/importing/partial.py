@@ -1,0 +1,177 @@
+"""`--partial`: the largest runs of a trace that can be said, as specs, and the Python that calls them and torch."""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .building import hint
+from .expressions import Apply, bare
+from .refusals import Refusal
+from .regions import Region, is_number
+from .regions_module import Module
+from .table import builder_of
+from .targets import Length, Target
+from .tracing import Argument, Trace
+from .translation import Translation
+from .values import Value
+from .variables import variables
+from .writing import Imported, NeedsOnes, Refusals, written
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The regions of a function, and the text of a module that calls them in the place of their nodes."""
+
+    regions: tuple[Region, ...]
+    left: tuple[str, ...]  # what is left to torch, by the names of nodes
+    source: str
+
+
+def regions(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> list[Region]:
+    """The runs of nodes, in order, each as long as it can be."""
+    nodes = [one for one in trace.graph.graph.nodes if one.op not in ("placeholder", "output")]
+    names = variables(trace)
+    found: list[Region] = []
+    start = 0
+    while start < len(nodes):
+        limit = start + _sayable(trace, scalars, nodes[start:], names)
+        made: Region | None = None
+        for end in range(limit, start, -1):
+            if not is_number(nodes[end - 1]) and _is_math(nodes[start:end]):
+                made = _region(target, trace, scalars, nodes[start:end], names, f"{name}_{len(found) + 1}")
+            if made is not None:
+                found.append(made)
+                break
+        start = end if made is not None else start + 1
+    return found
+
+
+def _sayable(trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[Any], names: Mapping[str, str]) -> int:
+    """How many of some nodes come before the first that has no words."""
+    if _reads_lists(nodes):
+        return 0
+    translation = Translation(_part(trace, nodes, [], names)[0], scalars)
+    translation.run()
+    places = {one.name: place for place, one in enumerate(nodes)}
+    return min((places[one] for one in translation.refused), default=len(nodes))
+
+
+def _reads_lists(nodes: Sequence[Any]) -> bool:
+    """Whether they take one of several tensors that another node made."""
+    inside = set(nodes)
+    lists = (one for node in nodes for one in node.all_input_nodes if isinstance(one.meta.get("val"), list | tuple))
+    return any(one not in inside for one in lists)
+
+
+def _is_math(nodes: Sequence[Any]) -> bool:
+    """Whether they are worth a kernel: more than views, and more than one elementwise function."""
+    kinds = [kind for kind in map(_kind, nodes) if kind not in ("", "shapes", "creation")]
+    return len(kinds) > 1 or any(kind != "pointwise" for kind in kinds)
+
+
+def _kind(node: Any) -> str:
+    """The module of the table that has a node's operator; "" for lengths and parts of lists."""
+    if is_number(node) or not hasattr(node.target, "_schema"):
+        return ""
+    build = builder_of(node.target._schema.name.split("::")[1], node.target._overloadname)
+    return "other" if build is None else build.__module__.rpartition(".")[2]
+
+
+def _region(
+    target: Target, trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[Any], names: Mapping[str, str],
+    name: str,
+) -> Region | None:  # fmt: skip
+    """The operator of some nodes; None where they cannot be said."""
+    inside = set(nodes)
+    results = [one for one in nodes if not is_number(one) and any(user not in inside for user in one.users)]
+    results = [one for one in results if not isinstance(one.meta.get("val"), list | tuple)]
+    part, given = _part(trace, nodes, results, names)
+    own = replace(target, command=f"{target.command} --partial", summary="")
+    try:
+        try:
+            made = _written(own, part, scalars, name)
+        except NeedsOnes as error:
+            made = _written(own, part, scalars, name, error.names)
+    except (Refusals, Refusal):
+        return None
+    return Region(tuple(nodes), given, tuple(results), part, made)
+
+
+def _written(
+    target: Target, part: Trace, scalars: Mapping[str, float | int], name: str, ones: Container[str] = ()
+) -> Imported:
+    translation = Translation(part, scalars, ones)
+    values = translation.run()
+    if translation.problems or not all(isinstance(one, Value) for one in values):
+        raise Refusals(translation.problems)
+    if not any(isinstance(bare(one.expr), Apply) for one in values):
+        raise Refusals([])
+    return written(target, part, translation, values, name)
+
+
+def _part(
+    trace: Trace, nodes: Sequence[Any], results: Sequence[Any], names: Mapping[str, str]
+) -> tuple[Trace, tuple[Any, ...]]:
+    """The trace of some nodes, whose arguments are what they read of others."""
+    import torch
+
+    known = dict(zip((one for one in trace.graph.graph.nodes if one.op == "placeholder"), trace.arguments, strict=True))
+    inside = set(nodes)
+    reads = [one for node in nodes if not is_number(node) for one in node.all_input_nodes]
+    given = [one for one in dict.fromkeys(reads) if one not in inside and not is_number(one)]
+    graph = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
+    arguments: list[Argument] = []
+    for one in given:
+        argument = known[one] if one in known else _argument(one, names, [other.name for other in arguments])
+        arguments.append(argument)
+        copies[one] = graph.placeholder(one.name)
+        copies[one].meta = dict(one.meta)
+
+    def copied(one: Any) -> Any:
+        if one not in copies:  # A length, of which the trace has all that there is to know.
+            copies[one] = graph.create_node("call_function", python.index, (), {}, one.name)
+            copies[one].meta = dict(one.meta)
+        return copies[one]
+
+    for node in nodes:
+        copies[node] = copied(node) if is_number(node) else graph.node_copy(node, copied)
+        copies[node].name = node.name
+    graph.output([copies[one] for one in results])
+    lengths: list[tuple[Any, tuple[str, int]]] = [
+        (length, (argument.name, place))
+        for argument in arguments
+        for place, length in enumerate(argument.tensor.shape)
+        if isinstance(length, torch.SymInt)
+    ]
+    symbols = {str(one.node._expr): place for one, place in lengths if one.node._expr.is_Symbol}
+    module = torch.fx.GraphModule(trace.graph, graph)
+    return replace(trace, graph=module, arguments=tuple(arguments), results=(), symbols=symbols), tuple(given)
+
+
+def _argument(node: Any, names: Mapping[str, str], taken: Sequence[str]) -> Argument:
+    import torch
+
+    tensor = node.meta["val"]
+    name = names.get(node.name, node.name)
+    while name in taken or not name.isidentifier():
+        name = f"{node.name}_{len(taken)}" if name == node.name else node.name
+    shape = tuple(Length(hint(one), "", not isinstance(one, torch.SymInt)) for one in tensor.shape)
+    return Argument(name, tensor, shape, "", tensor.dtype.is_floating_point)
+
+
+def partial(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> Partial:
+    """Raises `Refusals` where no part of the function can be said."""
+    found = regions(target, trace, scalars, name)
+    if not found:
+        raise Refusals([])
+    inside = {one for region in found for one in region.nodes}
+    left = [one for one in trace.graph.graph.nodes if one.op == "call_function" and one not in inside]
+    shown = [one.name for one in left if not is_number(one) and one.target is not python.getitem]
+    return Partial(tuple(found), tuple(shown), Module(trace, found, name).text())

@@ -1,0 +1,26 @@
+"""Runs of nodes of a trace that are operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .tracing import Trace
+from .writing import Imported
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A run of nodes that is one operator, with the nodes that it reads and those that others read of it."""
+
+    nodes: tuple[Any, ...]
+    given: tuple[Any, ...]
+    results: tuple[Any, ...]
+    trace: Trace
+    imported: Imported
+
+
+def is_number(node: Any) -> bool:
+    import torch
+
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
