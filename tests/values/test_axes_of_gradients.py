@@ -68,3 +68,19 @@ wrt = [{", ".join(repr(one) for one in wrt.split(", "))}]
 """
     written, lengths = Written(text, tmp_path), {"M": 2, "N": 5, "H": 3, "D": 4}
     written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("shape", ["B, (H D)", "(B H), D", "B, D, H", "H, B, D"])
+def test_a_result_in_other_dimensions_than_its_argument(shape: str, tmp_path: Path) -> None:
+    """Its gradient as it comes is that of the argument only where the dimensions are the same."""
+    text = f"""[inputs]
+x = "float[B, H, D]"
+[compute]
+y = "+x"
+[outputs]
+y = "x[{shape}]"
+[grad]
+wrt = ["x"]
+"""
+    written = Written(text, tmp_path)
+    written.compare(lengths := {"B": 3, "H": 2, "D": 5}, written.drawn(lengths))

@@ -224,9 +224,9 @@ class Planner:
         for forward, seed in self.gradient.seeds:
             if seed == node.name:
                 given = next(r for r in self.gradient.forward.results if r.output.name == forward)
-                plain = all(len(term.names) == 1 for term in result.output.shape or ())
-                same = self.gradient.forward.grouping(given) == result.output.shape
-                return given.axes == result.axes and (plain or same)
+                shape = self.gradient.forward.grouping(given)
+                plain = all(len(term.names) == 1 for term in (*shape, *(result.output.shape or ())))
+                return given.axes == result.axes and (plain or shape == result.output.shape)
         return False
 
     def narrowed(self, result: Result, node: Node) -> Result:
