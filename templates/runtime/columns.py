@@ -70,9 +70,13 @@ def run_cooperative(
     n_rows, n_cols = call.shape
     device = launch.device_of(call.args[0])
     is_single = call.compute == tl.float32
-    if not (call.contiguous and is_single and heuristics.use_shared(n_cols, device)):
+    if not (
+        call.contiguous
+        and is_single
+        and heuristics.use_cooperative_sums(n_cols, device)
+    ):
         return False
-    config = heuristics.choose_shared(n_cols, _column_bytes(reads))
+    config = heuristics.choose_cooperative_sums(n_cols, _column_bytes(reads))
     n_programs = heuristics.choose_groups(n_rows, config, device)
     members: int = config.kwargs["CTAS_PER_ROW"]
     words = torch.zeros((n_words, n_rows, members), dtype=torch.int64, device=device)

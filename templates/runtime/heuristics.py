@@ -218,21 +218,32 @@ def _filling(n_rows: int, most: int, programs: int = 256) -> int:
     return rows
 
 
-def reads_once(n_cols: int, length: int) -> bool:
-    """Whether long rows are looped over, in blocks that read one element for that many columns."""
-    return n_cols > max(4096, length) and length % SHORTEST_BLOCK == 0
+class Uniform:
+    """A `length` of adjacent columns that share an element of some inputs, which blocks within it read once."""
 
+    def __init__(self, length: int) -> None:
+        self.length = length
 
-def within(config: triton.Config, length: int) -> tuple[triton.Config, bool]:
-    """The tile, with blocks of columns that divide a length, if these are long enough; and whether they do."""
-    divides = block_n = config.kwargs["BLOCK_N"]
-    while length % divides:
-        divides //= 2
-    if divides < min(block_n, SHORTEST_BLOCK):
-        return config, False
-    num_warps = max(4, config.num_warps * divides // block_n)
-    tile = {**config.kwargs, "BLOCK_N": divides}
-    return triton.Config(tile, num_warps=num_warps), True
+    def reads_once(self, n_cols: int) -> bool:
+        """Whether long rows are looped over, in such blocks, where they would fit in registers."""
+        length = self.length
+        return n_cols > max(4096, length) and length % SHORTEST_BLOCK == 0
+
+    def within(
+        self, config: triton.Config, search: bool = False
+    ) -> tuple[triton.Config, bool]:
+        """The tile, with blocks of columns that divide the length, if these are long enough; and whether they do.
+
+        A tile that a search picks is left as it is.
+        """
+        divides = block_n = config.kwargs["BLOCK_N"]
+        while self.length % divides:
+            divides //= 2
+        if search or divides < min(block_n, SHORTEST_BLOCK):
+            return config, False
+        num_warps = max(4, config.num_warps * divides // block_n)
+        tile = {**config.kwargs, "BLOCK_N": divides}
+        return triton.Config(tile, num_warps=num_warps), True
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
@@ -355,7 +366,7 @@ def choose_programs(
     return min(blocks, max(1, programs))
 
 
-def use_shared(n_cols: int, device: torch.device) -> bool:
+def use_cooperative_sums(n_cols: int, device: torch.device) -> bool:
     """Whether several CTAs hold a part of each row and wait for one another, so that all must be resident at once."""
     return (
         is_nvidia(device)
@@ -365,7 +376,7 @@ def use_shared(n_cols: int, device: torch.device) -> bool:
     )
 
 
-def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
+def choose_cooperative_sums(n_cols: int, column_bytes: int) -> triton.Config:
     """For rows that CTAs share: 2048 columns per CTA and three rows in registers at once, which need fewer registers if
     columns have few bytes.
     """
@@ -373,7 +384,7 @@ def choose_shared(n_cols: int, column_bytes: int) -> triton.Config:
     return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
 
 
-def use_shared_rows(
+def use_cooperative_rows(
     n_cols: int, element_size: int, n_held: int, device: torch.device
 ) -> bool:
     """Whether CTAs share rows that are mapped back, each with a part of `n_held` tensors in registers: if the loop
@@ -389,7 +400,7 @@ def use_shared_rows(
     )
 
 
-def choose_shared_rows(
+def choose_cooperative_rows(
     n_cols: int, n_held: int, merges_pairs: bool, merges_moments: bool
 ) -> triton.Config:
     """For rows that CTAs share and map back: 16 warps per SM, with three rows in their registers. Up to 32 CTAs of at

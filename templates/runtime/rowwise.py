@@ -1,10 +1,10 @@
 """Launches of kernels that reduce rows: which kernel, in which configuration, and how many programs share a row.
 
-Of the functions called `run_…`, each launches a kernel of its kind, and says whether it did.
+Each function called `run_…` launches its kind of kernel if that suits the rows, and says whether it did.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ class Rows(NamedTuple):
         args: the tensors of kernels, their sizes and their params.
         constants: their constexprs, but for INDEX.
         vector: the tensor whose columns a thread reduces several at a time, if the loop does so.
-        uniform: how many adjacent columns share an element that blocks read once, if any.
+        uniform: a `heuristics.Uniform`, where blocks read one element for many columns of some inputs.
         is_simple: whether the state of a row is one value, for which a loop is as good as rows in registers.
         search: whether @triton.autotune picks the configuration.
     """
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     args: launch.Args
     constants: dict[str, Any]
     vector: torch.Tensor | None = None
-    uniform: int | None = None
+    uniform: Any = None
     is_simple: bool = False
     search: bool = False
 
@@ -107,33 +107,32 @@ def sizes(
 def run_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
     """Launch the kernel that holds rows in registers, if they are short enough."""
     n_rows, n_cols = rows.shape
-    if rows.uniform is not None and heuristics.reads_once(n_cols, rows.uniform):
+    if rows.uniform is not None and rows.uniform.reads_once(n_cols):
         return False
     if not table.fits(n_rows, n_cols, rows.contiguous):
         return False
     config = table.choose(n_rows, n_cols, rows.contiguous)
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
     options = rows.constants | _index(rows)
-    if rows.search:
-        launch.run(rows.key, kernel, grid, None, *rows.args, **options, **config.kwargs)
-    else:
-        launch.run(rows.key, kernel, grid, config, *rows.args, **options)
+    if rows.search:  # The number of warps is left to that.
+        options, config = options | config.kwargs, None
+    launch.run(rows.key, kernel, grid, config, *rows.args, **options)
     return True
 
 
-def run_loop(rows: Rows) -> bool:
+def run_loop(rows: Rows) -> None:
     """Launch the kernel that loops along each row."""
     n_rows, n_cols = rows.shape
     found = rows.table.choose(n_rows, n_cols, rows.contiguous, 32, rows.is_simple)
     config, blocks = _blocks(rows, found)
     options = blocks | rows.constants | _index(rows)
-    grid: Any = lambda meta: (tensors.cdiv(n_rows, meta["BLOCK_M"]),)  # noqa: E731
-    if rows.search:
-        launch.run(rows.key, rows.kernel, grid, None, *rows.args, **options)
-    else:
-        grid = grid(config.kwargs)
-        launch.run(rows.key, rows.kernel, grid, config, *rows.args, **options)
-    return True
+
+    def programs(meta: Mapping[str, Any]) -> tuple[int]:
+        return (tensors.cdiv(n_rows, meta["BLOCK_M"]),)
+
+    grid: Any = programs if rows.search else programs(config.kwargs)
+    chosen = None if rows.search else config
+    launch.run(rows.key, rows.kernel, grid, chosen, *rows.args, **options)
 
 
 def _index(rows: Rows) -> dict[str, Any]:
@@ -144,8 +143,7 @@ def _blocks(rows: Rows, config: triton.Config) -> tuple[triton.Config, dict[str,
     """The configuration of a loop, and the constexprs that follow from its blocks of columns."""
     found: dict[str, Any] = {}
     if rows.uniform is not None:
-        length = 1 if rows.search else rows.uniform
-        config, found["UNIFORM"] = heuristics.within(config, length)
+        config, found["UNIFORM"] = rows.uniform.within(config, rows.search)
     if rows.vector is not None:
         size = rows.vector.element_size()
         found["VECTOR"] = heuristics.choose_vector(rows.shape[1], rows.contiguous, size)
@@ -175,13 +173,13 @@ def run_cooperative(
         rows.key is None
         or not rows.contiguous
         or rows.constants.get("COMPUTE", tl.float32) != tl.float32
-        or not heuristics.use_shared_rows(n_cols, itemsize, len(held), device)
+        or not heuristics.use_cooperative_rows(n_cols, itemsize, len(held), device)
     ):
         return False
     sizes = _sizes_by_name(rows, kernel)
     if not sizes:
         return False
-    config = heuristics.choose_shared_rows(
+    config = heuristics.choose_cooperative_rows(
         n_cols, len(held), n_values > n_words, merges_moments
     )
     ctas: int = config.kwargs["CTAS_PER_ROW"]

@@ -134,8 +134,8 @@ class RowwiseTests(MapTests):
 
         is_possible = members == 1 or DEVICE == "cuda"
         self.force_loop(patch)
-        patch.setattr(heuristics, "use_shared_rows", lambda *_: is_possible)
-        patch.setattr(heuristics, "choose_shared_rows", choose)
+        patch.setattr(heuristics, "use_cooperative_rows", lambda *_: is_possible)
+        patch.setattr(heuristics, "choose_cooperative_rows", choose)
         patch.setattr(heuristics, "choose_groups", lambda *_: 2)
         self.check(*self.make(self.wide))
         if self.floats():
@@ -230,7 +230,7 @@ class RowwiseGradients(MapGradients):
         """Force kernels with sums over rows neither to hold rows in registers nor to share them among CTAs."""
         for table in cls.tables_of(heuristics.Whole):
             patch.setattr(table, "fits", lambda *_: False)
-        patch.setattr(heuristics, "use_shared", lambda *_: False)
+        patch.setattr(heuristics, "use_cooperative_sums", lambda *_: False)
 
     @each("row", lambda cls: rows_of(cls, heuristics.Whole, backward=True))
     def test_backward_whole_configs(self, row: Row, patch: Patch) -> None:
@@ -263,8 +263,8 @@ class RowwiseGradients(MapGradients):
 
         self.not_whole(patch)
         is_possible = members == 1 or DEVICE == "cuda"
-        patch.setattr(heuristics, "use_shared", lambda *_: is_possible)
-        patch.setattr(heuristics, "choose_shared", choose)
+        patch.setattr(heuristics, "use_cooperative_sums", lambda *_: is_possible)
+        patch.setattr(heuristics, "choose_cooperative_sums", choose)
         patch.setattr(heuristics, "choose_groups", lambda *_: 2)
         self.check_gradients(*self.make(self.wide))
 

@@ -345,29 +345,32 @@ def ways(
                 products.append([*described, (matmul_heuristics, "choose_stream_k", split)])
     fixed = [(table, "choose", whole_row) for table in of("REGISTERS")]
     fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
-    fixed += [(heuristics, "choose_shared", shared), (heuristics, "choose_groups", always(2))]
-    fixed.append((heuristics, "choose_shared_rows", shared))
+    fixed += [(heuristics, "choose_cooperative_sums", shared), (heuristics, "choose_groups", always(2))]
+    fixed.append((heuristics, "choose_cooperative_rows", shared))
     for table in (table for kind in ("FLAT", "TILE", *LOOPS, "SUMS") for table in of(kind)):
         smallest = min(table, key=lambda config: math.prod(config.kwargs.values()))
         fixed.append((table, "choose", always(smallest)))
 
-    def rows(kind: str, fits: bool, splits: int = 1, use_shared: bool = False) -> list[tuple[Any, str, Any]]:
+    def rows(kind: str, fits: bool, splits: int = 1, use_cooperative_sums: bool = False) -> list[tuple[Any, str, Any]]:
         # A step may reduce rows beside another that has sums over them.
         chosen = [(table, "fits", always(fits)) for one in {kind, "REGISTERS"} for table in of(one)]
-        others = [(heuristics, "choose_splits", always(splits)), (heuristics, "use_shared", always(use_shared))]
+        others = [
+            (heuristics, "choose_splits", always(splits)),
+            (heuristics, "use_cooperative_sums", always(use_cooperative_sums)),
+        ]
         others.append((heuristics, "choose_mapped_splits", always(splits)))
-        others.append((heuristics, "use_shared_rows", always(use_shared)))
+        others.append((heuristics, "use_cooperative_rows", always(use_cooperative_sums)))
         return [*fixed, *chosen, *others]
 
     if of("SUMS"):
         long = [rows("WHOLE", False, splits) for splits in ((1, 3) if any(map(of, LOOPS)) else (1,))]
         if target.startswith("sm_"):
-            long.append(rows("WHOLE", False, use_shared=True))
+            long.append(rows("WHOLE", False, use_cooperative_sums=True))
         others = [rows("WHOLE", True), *long]
     elif any(map(of, LOOPS)):
         others = [rows("REGISTERS", fits, splits) for fits, splits in ((True, 1), (False, 1), (False, 3))]
         if target.startswith("sm_"):
-            others.append(rows("REGISTERS", False, use_shared=True))
+            others.append(rows("REGISTERS", False, use_cooperative_sums=True))
     else:
         others = [fixed]
     return [[*one, *other] for one, other in itertools.product(others, products)]

@@ -249,19 +249,21 @@ def test_columns_that_share_elements() -> None:
 
 def test_blocks_divide_columns_that_share_elements() -> None:
     config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 16384}, num_warps=32)
-    found, is_uniform = HEURISTICS.within(config, 3 * 4096)
+    found, is_uniform = HEURISTICS.Uniform(3 * 4096).within(config)
     assert (found.kwargs, found.num_warps, is_uniform) == ({"BLOCK_M": 1, "BLOCK_N": 4096}, 8, True)
-    assert HEURISTICS.within(config, 49 * 64) == (config, False)
+    assert HEURISTICS.Uniform(49 * 64).within(config) == (config, False)
     narrow = triton.Config({"BLOCK_M": 16, "BLOCK_N": 256}, num_warps=4)
-    assert HEURISTICS.within(narrow, 768)[1]
-    assert not HEURISTICS.within(narrow, 128)[1]
+    assert HEURISTICS.Uniform(768).within(narrow)[1]
+    assert not HEURISTICS.Uniform(128).within(narrow)[1]
 
 
 def test_long_rows_of_such_columns_are_looped_over() -> None:
-    assert HEURISTICS.reads_once(20 * 1024, 1024)
-    assert not HEURISTICS.reads_once(20 * 784, 784)
-    assert not HEURISTICS.reads_once(4 * 1024, 1024)
-    assert not HEURISTICS.reads_once(16384, 16384)  # A single element, which rows in registers read at once, too.
+    assert HEURISTICS.Uniform(1024).reads_once(20 * 1024)
+    assert not HEURISTICS.Uniform(784).reads_once(20 * 784)
+    assert not HEURISTICS.Uniform(1024).reads_once(4 * 1024)
+    assert not HEURISTICS.Uniform(16384).reads_once(
+        16384
+    )  # A single element, which rows in registers read at once, too.
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -272,8 +274,8 @@ def test_traces_choose_such_blocks(dynamic: bool) -> None:
     def chosen(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         sizes, (_, steps) = TENSORS.fold(2, x.shape, (x.stride(), (w.stride(0), 0)))
         length = TENSORS.steady(sizes, steps)
-        found, is_uniform = HEURISTICS.within(config, length)
-        return x + found.kwargs["BLOCK_N"] + is_uniform + HEURISTICS.reads_once(x.numel(), length)
+        found, is_uniform = HEURISTICS.Uniform(length).within(config)
+        return x + found.kwargs["BLOCK_N"] + is_uniform + HEURISTICS.Uniform(length).reads_once(x.numel())
 
     compiled = torch.compile(chosen, backend="eager", fullgraph=True, dynamic=dynamic)
     for shape in ((10, 4096), (7, 2048), (6, 49)):

@@ -64,8 +64,8 @@ def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pyt
         return triton.Config(tile, num_warps=4, maxnreg=128)
 
     monkeypatch.setattr(reduce, "wait", take)
-    monkeypatch.setattr(heuristics, "use_shared_rows", lambda *_: True)
-    monkeypatch.setattr(heuristics, "choose_shared_rows", choose)
+    monkeypatch.setattr(heuristics, "use_cooperative_rows", lambda *_: True)
+    monkeypatch.setattr(heuristics, "choose_cooperative_rows", choose)
     monkeypatch.setattr(heuristics, "choose_groups", lambda n_rows, *_: min(n_rows, 2))
     monkeypatch.setattr(heuristics.Registers, "fits", lambda *_: False)
     for n_rows, n_cols in ((5, 40), (2, 96)):
@@ -105,7 +105,7 @@ def test_lengths_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heuristics, "is_nvidia", lambda _: True)
     monkeypatch.setattr(heuristics, "sm_count", lambda _: 132)
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    use = heuristics.use_shared_rows
+    use = heuristics.use_cooperative_rows
     assert use(65_536, 2, 1, device)
     assert not use(65_520, 2, 1, device)
     assert not use(131_072, 4, 1, device)
@@ -124,6 +124,6 @@ def test_lengths_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
         (2, True, True),
     ):
         for n_cols in (65_536, 100_000, 131_072, 262_144, 524_288, 132 * 16_384 // n_held):
-            config = heuristics.choose_shared_rows(n_cols, n_held, pairs, moments)
+            config = heuristics.choose_cooperative_rows(n_cols, n_held, pairs, moments)
             assert heuristics.choose_groups(8, config, device) >= 1
             assert config.kwargs["BLOCK_N"] * config.kwargs["CTAS_PER_ROW"] >= n_cols

@@ -214,7 +214,7 @@ def _files(made: Made, home: str) -> dict[str, str]:
     tests = family.tests(spec, program, module)
     gradient = GradientTests()
     if backward is not None:
-        gradient = gradient_tests(program.op, backward, computed, tests.shapes, spec.register != "none", tables)
+        gradient = gradient_tests(program.op, backward, computed, tests.shapes, tables)
     tested = tests_view(spec, program, tests, gradient, configs["search"], autocast)
     sizes = family.benchmark(spec, program)
     gluon = [one for each in (module, *(part for _, part in computed)) for one in each.gluon_kernels]

@@ -20,7 +20,6 @@ def gradient_tests(
     backward: Backward,
     computed: Sequence[tuple[Step, Module]],
     shapes: Shapes,
-    registered: bool,
     tables: Iterable[Table],
 ) -> GradientTests:
     """`computed` are the steps that have functions of their own, with the modules of those; `tables` are of all
@@ -34,7 +33,6 @@ def gradient_tests(
         "computed": repr(by_kernel) if by_kernel else "",
         "leaves_rows_out": "False" if backward.stored is not None else "",
         "deterministic": "" if op.deterministic else "False",
-        "no_second_derivative": "'no autograd formula'" if registered else "",
         **splits,
         **declared_together(*of_steps),
     }
