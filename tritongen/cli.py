@@ -330,10 +330,11 @@ def _summarise_build(built: Built) -> None:
         spec, folder = built.example
         click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
         if spec:
-            tested = _is_in(folder, f"test_{os.path.basename(folder)}.py")
+            place, name = os.path.split(folder)
+            tested = _is_in(folder, f"test_{name}.py") or _is_in(place, os.path.join("tests", f"test_{name}.py"))
             beside = "; its tests and benchmark are beside it" if tested else ""
-            file = "kernels.py" if _is_in(folder, "kernels.py") else f"{os.path.basename(folder)}.py"
-            click.echo(f"see {folder}/{file}, which is made of {spec}{beside}")
+            file = f"{folder}/kernels.py" if _is_in(folder, "kernels.py") else f"{folder}.py"
+            click.echo(f"see {file}, which is made of {spec}{beside}")
 
 
 def _is_in(folder: str, file: str) -> bool:

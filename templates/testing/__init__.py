@@ -10,6 +10,7 @@ from .gradients import GradientTests
 from .harness import SUMS, TOLERANCES
 from .inputs import Input
 from .matmul import MatmulGradients, MatmulTests
+from .one_file import file_of, of, tables_in
 from .own_math import OwnMathTests
 from .registered import RegisteredTests
 from .rowwise import RowwiseGradients, RowwiseTests
@@ -37,4 +38,7 @@ __all__ = [
     "StreamStepsTests",
     "StreamingGradients",
     "StreamingTests",
+    "file_of",
+    "of",
+    "tables_in",
 ]

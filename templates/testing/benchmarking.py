@@ -236,8 +236,9 @@ class Benchmark:
 
             return call
 
-        own = [f for f in vars(module).values() if isfunction(f) and f is not self.op]
-        mine = {f.__name__: recorded(f) for f in own if f.__module__ == module.__name__}
+        own = f"_{self.op.__name__}_"
+        steps = [f for f in vars(module).values() if isfunction(f)]
+        mine = {f.__name__: recorded(f) for f in steps if f.__name__.startswith(own)}
         function, tensors = self.function(self.op.__name__), self.inputs(**made)
         run: Callable[[], Any] = functools.partial(function, *tensors)
         if backward:

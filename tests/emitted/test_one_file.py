@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 
 from tests.harness.importing import defined_twice, module_at
 from tests.harness.oracles import DEVICE, on_device
+from tritongen.diagnostics.report import Rejected
 from tritongen.emit.format import format_python
 from tritongen.emit.scoping import undefined_names
 from tritongen.emit.shaking import Library
@@ -162,21 +164,144 @@ def test_clashes_of_names() -> None:
     assert "# a: Does a.\n" in text
 
 
-@pytest.mark.sampled(4)
-def test_a_project_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file and the package that exports it; what was there for other settings is gone."""
+FILES = ("{0}.py", "tests/test_{0}.py", "tests/bench_{0}.py")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "specs").mkdir()
-    for name in ("relu", "softmax"):
+    for name in ("relu", "sum"):
         (tmp_path / "specs" / f"{name}.toml").write_text((ROOT / "specs" / f"{name}.toml").read_text())
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tritongen.toml").write_text("")
-    build()
     (tmp_path / "tritongen.toml").write_text('runtime = "file"\n')
+    return tmp_path
+
+
+def operators(project: Path) -> set[str]:
+    """The files of the tree, without those of the harness."""
+    out = project / "generated"
+    paths = {path.relative_to(out) for path in out.rglob("*.py")}
+    return {path.as_posix() for path in paths if not {"_runtime", "_testing"} & {*path.parts}}
+
+
+def files_of(*ops: str) -> set[str]:
+    return {"__init__.py", "tests/__init__.py", *(one.format(op) for op in ops for one in FILES)}
+
+
+def test_a_project_of_files(project: Path) -> None:
+    """A file for each operator, the package that exports them, and a folder of their tests."""
     build()
-    out = tmp_path / "generated"
-    every = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
-    assert every == {"__init__.py", *(f"{op}/{name}.py" for op in ("relu", "softmax") for name in ("__init__", op))}
+    assert operators(project) == files_of("relu", "sum")
+    assert {path.name for path in (project / "generated").iterdir()} == {"__init__.py", "relu.py", "sum.py", "tests"}
     assert not check().findings
+    assert build() == Built(2)
     assert build(("specs/relu.toml",)) == Built(1)
-    package: ModuleType = module_at(out / "relu")
-    assert callable(package.relu)
+    shutil.rmtree(project / ".tritongen")
+    assert build() == Built(2)
+    assert not check().findings
+
+
+def test_files_of_specs_that_are_gone_go(project: Path) -> None:
+    build()
+    (project / "specs" / "relu.toml").unlink()
+    assert len(build().removed) >= len(FILES)
+    assert operators(project) == files_of("sum")
+    exported = (project / "generated" / "__init__.py").read_text()
+    assert '"sum"' in exported
+    assert "relu" not in exported
+    (project / "tritongen.toml").write_text('runtime = "file"\ntests = false\n')
+    build()
+    left = {path.relative_to(project / "generated").as_posix() for path in (project / "generated").rglob("*.py")}
+    assert left == {"__init__.py", "sum.py"}
+    (project / "specs" / "sum.toml").unlink()
+    build()
+    assert not operators(project)
+
+
+@pytest.mark.parametrize("runtime", ["shared", "folder"])
+def test_another_mode_leaves_nothing_behind(runtime: str, project: Path) -> None:
+    settings = project / "tritongen.toml"
+    settings.write_text(f'runtime = "{runtime}"\n')
+    build()
+    folders = {path for path in (project / "generated").rglob("*") if path.is_file()}
+    settings.write_text('runtime = "file"\n')
+    build()
+    assert operators(project) == files_of("relu", "sum")
+    assert not check().findings
+    settings.write_text(f'runtime = "{runtime}"\n')
+    build()
+    assert {path for path in (project / "generated").rglob("*") if path.is_file()} == folders
+    assert not check().findings
+
+
+def test_files_of_others_stay(project: Path) -> None:
+    build()
+    out = project / "generated"
+    (out / "mine.py").write_text("X = 1\n")
+    (out / "tests" / "test_mine.py").write_text("X = 1\n")
+    (out / "copied.py").write_text((out / "relu.py").read_text())
+    (out / "sum.py").write_text((out / "sum.py").read_text() + "# edited\n")
+    assert [(one.code, Path(one.path).name) for one in check().findings] == [
+        ("TG710", "copied.py"),
+        ("TG704", "sum.py"),
+    ]
+    built = build()
+    assert [one.code for one in built.refused] == ["TG704"]
+    assert build((), True).written == ("generated/sum.py",)
+    assert (out / "mine.py").exists()
+    assert (out / "tests" / "test_mine.py").exists()
+    assert (out / "copied.py").exists()
+
+
+def test_no_operator_is_called_as_the_folder_of_tests(project: Path) -> None:
+    spec = (project / "specs" / "relu.toml").read_text().replace('name = "relu"', 'name = "tests"')
+    (project / "specs" / "relu.toml").write_text(spec)
+    with pytest.raises(Rejected, match="'tests' is the folder of the tests of operators in one file each"):
+        build()
+
+
+@pytest.mark.sampled(2)
+def test_its_tests_run_against_the_file(project: Path) -> None:
+    """In a process of its own, in a project that has nothing else; a bug in the file is found, by what configures it,
+    too.
+    """
+    build()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TRITON"))}
+    environment["PYTHONPATH"] = ""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "generated"]
+    chosen = "test_splits or test_loop_configs or test_flat_configs or (test_shapes and float32)"
+
+    def run() -> str:
+        done = subprocess.run(
+            [*command, "-k", chosen], cwd=project, capture_output=True, text=True, env=environment, check=False
+        )
+        return done.stdout.splitlines()[-1]
+
+    right = run()
+    assert " passed" in right
+    assert "failed" not in right
+    file = project / "generated" / "sum.py"
+    text = file.read_text()
+    assert "choose_splits(n_rows" in text
+    file.write_text(text.replace("def choose_splits(", "def choose_splits(*_):\n    return 1 // 0\n\n\ndef unused("))
+    assert "passed" in run()  # Tests choose splits in its place, in the file.
+    file.write_text(text.replace("tl.sum(", "0 * tl.sum("))
+    assert "failed" in run()
+
+
+def test_importing_the_package_imports_no_operator(project: Path) -> None:
+    """Whichever way an operator is imported, its name in the package is the operator's."""
+    (project / "tritongen.toml").write_text('runtime = "file"\ntests = false\n')
+    build()
+    script = """
+import sys
+import generated
+assert "torch" not in sys.modules
+from generated.sum import sum as one
+import generated.relu
+from generated import sum as other
+assert one is other is generated.sum, other
+assert callable(generated.relu)
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": ""}
+    subprocess.run([sys.executable, "-c", script], cwd=project, env=environment, check=True)

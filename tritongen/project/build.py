@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from ..diagnostics.locate import locate
 from ..diagnostics.report import Diagnostic, Mistake, Rejected, in_order
 from ..resources import digest, in_checkout, read_text
-from .runtime import changed_definitions, is_of_this_version, needs_in, package_files
-from .settings import Project, Source, find_projects, shown_path
-from .sharing import LINKED, homes_of, needs_on_disk, runtime_changes
+from .runtime import changed_definitions, is_of_this_version, needs_in, package_files, tests_package
+from .settings import Project, Source, Stamp, find_projects, shown_path
+from .sharing import LINKED, homes_of, is_single, needs_on_disk, runtime_changes
 from .stamps import Stamps
 from .tree import (
     PACKAGE,
     SHARED,
     TEMPORARY,
+    TESTS,
     Change,
     Header,
     Kind,
@@ -30,12 +31,12 @@ from .tree import (
     folders_of_others,
     is_of_another_version,
     is_ours_or_missing,
-    listing,
     locked,
     op_folders,
     orphans,
     our_files,
     remove,
+    single_files,
     sweep,
     write,
 )
@@ -117,8 +118,10 @@ class _Work:
         settings = self.project.settings
         found: list[Change] = []
         for one in self.rendered:
-            found += compare(self.folder(one), one.files, one.source.name, settings.root, settings.out_dir)
-        return [*found, *orphans(settings.root, settings.out_dir, self.specs_of_ops(), self._is_gone)]
+            names = self.names(one.op)
+            found += compare(self.folder(one), one.files, one.source.name, settings.root, settings.out_dir, names)
+        owners = self.specs_of_ops()
+        return [*found, *orphans(settings.root, settings.out_dir, owners, self._is_gone, settings.is_single)]
 
     def specs_of_ops(self) -> dict[str, str]:
         """The folders that specs make, each with its spec."""
@@ -126,7 +129,11 @@ class _Work:
         return made | {one.op: one.source.name for one in self.rendered}
 
     def folder(self, one: Rendered) -> str:
-        return os.path.join(self.project.settings.out_dir, one.op)
+        return self.project.settings.folder_of(one.op)
+
+    def names(self, op: str) -> tuple[str, ...] | None:
+        """The files of an operator, where others are in the same folder."""
+        return single_files(op) if self.project.settings.is_single else None
 
     def _is_gone(self, name: str) -> bool:
         path = os.path.join(self.project.settings.root, name)
@@ -213,7 +220,8 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
 def _changes(works: Sequence[_Work]) -> list[Change]:
     """What must change for the tree to be right. Several projects may share one."""
     changes = [change for work in works for change in work.changes()]
-    gone = {os.path.dirname(change.path) for change in changes if change.kind == "extra"}
+    extra = [change.path for change in changes if change.kind == "extra"]
+    gone = {*map(os.path.dirname, extra), *(path.removesuffix(".py") for path in extra)}
     for out in sorted({work.project.settings.out_dir for work in works}):
         here = [work for work in works if work.project.settings.out_dir == out]
         changes += _shared(out, here, gone)
@@ -229,8 +237,14 @@ def _shared(out: str, here: Sequence[_Work], gone: Set[str]) -> Iterator[Change]
     needs |= {op: needs_on_disk(out, op, stamps) for op in (*made, *others) if op not in needs}
     kinds = {op: work.project.settings.runtime for op, work in made.items()}
     yield from runtime_changes(out, kinds, needs, gone, stamps)
+    singles = {op for op in needs if is_single(out, op, kinds)}
     if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
-        yield from compare(out, package_files(needs) if needs else {}, PACKAGE, "", out)
+        files = package_files(needs, bool(singles)) if needs else {}
+        yield from compare(out, files, PACKAGE, "", out, ("__init__.py",))
+    tests = os.path.join(out, TESTS)
+    if TESTS not in needs and is_ours_or_missing(os.path.join(tests, "__init__.py")):
+        tested = any(needs[op] for op in singles)
+        yield from compare(tests, tests_package() if tested else {}, PACKAGE, "", out, ("__init__.py",))
 
 
 def _with_others(projects: Sequence[Project]) -> list[Project]:
@@ -244,7 +258,8 @@ def _with_others(projects: Sequence[Project]) -> list[Project]:
         homes = homes_of(out, dict.fromkeys(ours, settings.runtime), dict.fromkeys(headers, frozenset()))
         if all(map(is_of_this_version, homes)):
             continue
-        paths = [one.spec_path(settings.root, os.path.join(out, op)) for op, one in headers.items()]
+        folders = {op: os.path.dirname(os.path.join(out, one.path or f"{op}/")) for op, one in headers.items()}
+        paths = [one.spec_path(settings.root, folders[op]) for op, one in headers.items()]
         for other in find_projects(tuple(filter(os.path.isfile, paths))):
             if other.settings.out_dir == out:
                 mine = all_of_them.setdefault(other.settings.root, other)
@@ -287,16 +302,17 @@ def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
         return ""
     if not (isinstance(op, str) and op.isidentifier()):
         return ""
-    folder = os.path.join(source.settings.out_dir, op)
-    files, ours = listing(folder), list(our_files(folder))
+    settings = source.settings
+    names = single_files(op) if settings.is_single else None
+    files, ours = stamps.files_of(op), list(our_files(settings.folder_of(op), names))
     for path, content, header in ours:
         facts = source.name, len(ours), digest(text), stamps.templates, digest(body_of(content))
-        is_here = header.root and header.is_from(source.settings.root, source.settings.out_dir, path)
+        is_here = header.root and header.is_from(settings.root, settings.out_dir, path)
         if not is_here or header != Header(*facts, header.path, header.root):
             return ""
     if not ours or any(name.startswith(TEMPORARY) for name in files):
         return ""
-    stamps.record(source, op, files, needs_in(folder))
+    stamps.record(source, op, files, needs_in(settings.folder_of(op), names))
     return op
 
 
@@ -335,16 +351,24 @@ def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
         if other is not one.source:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
-        if os.path.islink(work.folder(one)):
-            message = f"{shown_path(work.folder(one))} {LINKED}"
+        if settings.is_single and one.op == TESTS:
+            yield _conflict(one, "TG706", f"'{TESTS}' is the folder of the tests of operators in one file each")
+            continue
+        own = os.path.join(settings.out_dir, TESTS) if settings.is_single else work.folder(one)
+        if os.path.islink(own):
+            message = f"{shown_path(own)} {LINKED}"
             yield _conflict(one, "TG708", message, "put a folder in its place, or give the operator another name")
             continue
-        folders = [work.folder(one), *folders_of_others(settings.out_dir, one.op)]
-        headers = [(folder, header) for folder in folders for _, _, header in our_files(folder)]
-        owners = {(folder, header.spec_path(settings.root, folder)) for folder, header in headers}
-        for folder, owner in sorted(owners):
+        places = [(work.folder(one), work.names(one.op))]
+        places += ((folder, None) for folder in folders_of_others(settings.out_dir, one.op))
+        owners = {
+            (one.op if names else os.path.basename(folder), header.spec_path(settings.root, os.path.dirname(path)))
+            for folder, names in places
+            for path, _, header in our_files(folder, names)
+        }
+        for name, owner in sorted(owners):
             if owner not in paths and os.path.lexists(owner):
-                yield _conflict(one, "TG707", f"'{os.path.basename(folder)}' was made from {shown_path(owner)}")
+                yield _conflict(one, "TG707", f"'{name}' was made from {shown_path(owner)}")
 
 
 _OWN = "every op has a folder of its own: give one of the specs another name"
@@ -358,23 +382,26 @@ def _conflict(one: Rendered, code: str, message: str, hint: str = _OWN) -> Diagn
 def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
     """Makes the tree right, and says how; or changes nothing, and returns what it refuses to."""
     # Stamped before they are read, so that an edit from now on shows.
-    stamps = {work.folder(one): listing(work.folder(one)) for work in works for one in work.rendered}
+    stamps = [(work, one, work.stamps.files_of(one.op)) for work in works for one in work.rendered]
     changes = sorted(_changes(works), key=lambda change: change.path)
     refused = [change for change in changes if change.refused]
     if refused and not force:
         return refused
+    written: dict[str, Stamp] = {}
     for change in changes:
-        folder, name = os.path.split(change.path)
         if change.kind == "stray":
             continue
         if change.new is None:
             remove(change.path)
-            stamps.get(folder, {}).pop(name, None)
         else:
-            stamps.setdefault(folder, {})[name] = write(change.path, change.new)
+            written[change.path] = write(change.path, change.new)
+    removed = {change.path for change in changes if change.new is None and change.kind != "stray"}
+    for work, one, files in stamps:
+        paths = {name: os.path.join(work.folder(one), name) for name in (*files, *one.files)}
+        left = {name: files[name] for name in files if paths[name] not in removed}
+        left |= {name: written[path] for name, path in paths.items() if path in written}
+        work.stamps.record(one.source, one.op, left, one.needs)
     for work in works:
-        for one in work.rendered:
-            work.stamps.record(one.source, one.op, stamps[work.folder(one)], one.needs)
         work.stamps.save(work.project)
     return changes
 

@@ -96,14 +96,14 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
     except Rejected as rejected:
         return Rendered(source, diagnostics=rejected.diagnostics)
     if source.settings.runtime == "file":
-        modules = in_one_file(spec.name, spec.summary, modules)
+        modules = in_one_file(spec.name, spec.summary, modules, source.settings.tests)
     elif not source.settings.tests:
         modules = {name: modules[name] for name in modules if name not in _tests_of(spec)}
     warnings = locate(source.shown, text, hidden_costs(spec)) if generate is generate_modules else ()
     settings, facts = source.settings, (source.name, digest(text), templates, len(modules))
     files = {}
     for name, module in sorted(modules.items()):
-        place = written_by(settings.root, settings.out_dir, spec.name, name)
+        place = written_by(settings.root, settings.out_dir, name if settings.is_single else f"{spec.name}/{name}")
         files[name] = with_header(*facts, format_python(module, settings.line_length), place)
     return Rendered(source, spec.name, files, needs_of(files.values()), warnings=warnings)
 

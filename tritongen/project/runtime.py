@@ -17,7 +17,7 @@ from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..resources import digest, read_text, templates_dir
 from .readme import page, template
 from .settings import shown_path
-from .tree import PACKAGE, SHARED, Change, body_of, compare, our_files, with_shared_header
+from .tree import PACKAGE, SHARED, TESTS, Change, body_of, compare, our_files, single_files, with_shared_header
 
 if TYPE_CHECKING:
     from ..emit.shaking import Library
@@ -37,10 +37,10 @@ def needs_of(texts: Iterable[str]) -> Needs:
     return frozenset(":".join(name) for text in texts for name in names_read(text, _SOURCES))
 
 
-def needs_in(folder: str) -> Needs:
-    """What the files of ours in a folder read of the runtime and the harness."""
+def needs_in(folder: str, names: Iterable[str] | None = None) -> Needs:
+    """What the files of ours in a folder, or some of them, read of the runtime and the harness."""
     try:
-        return needs_of(text for path, text, _ in our_files(folder) if path.endswith(".py"))
+        return needs_of(text for path, text, _ in our_files(folder, names) if path.endswith(".py"))
     except SyntaxError:  # Somebody is editing it.
         return everything()
 
@@ -81,8 +81,10 @@ def compare_runtime(home: str, needs: Needs | None) -> Iterator[Change]:
     yield from compare(os.path.join(home, _FORMER), {}, SHARED, "", home)
 
 
-def in_one_file(op: str, summary: str, modules: Mapping[str, str]) -> dict[str, str]:
-    """The files of an operator whose modules and whose part of the runtime are one, and the package that exports it."""
+def in_one_file(op: str, summary: str, modules: Mapping[str, str], tests: bool = True) -> dict[str, str]:
+    """An operator whose modules and whose part of the runtime are one file, with its tests and benchmark, by paths from
+    the folder of all operators.
+    """
     from ..emit.shaking import Library
     from ..emit.single import OPERATOR, single_file
 
@@ -96,8 +98,57 @@ def in_one_file(op: str, summary: str, modules: Mapping[str, str]) -> dict[str, 
     library = Library({**shared, **own, OPERATOR: ""}, ("runtime", OPERATOR))
     head = Template(read_text(os.path.join(templates_dir(), "file.py.template")))
     top = head.substitute(op=op, summary=summary)
-    package = f'"""{op}, in one file."""\n\nfrom .{op} import {op} as {op}\n\n__all__ = ["{op}"]\n'
-    return {"__init__.py": package, f"{op}.py": single_file(library, own, top)}
+    tables = [name for name in _assigned(modules["configs.py"]) if name.isupper()]
+    test, bench = single_files(op)[1:]
+    found = {f"{op}.py": single_file(library, own, top)}
+    if tests:
+        found[test] = _beside(modules[os.path.basename(test)], op, tables)
+        found[bench] = _beside(modules[os.path.basename(bench)], op, ())
+    return found
+
+
+def tests_package() -> Mapping[str, str]:
+    """What makes a package of the tests of operators in one file each."""
+    text = '"""Tests and benchmarks of the operators beside this folder, and what these share."""\n'
+    return {"__init__.py": with_shared_header(PACKAGE, digest(text), text, f"{TESTS}/__init__.py")}
+
+
+def _beside(text: str, op: str, tables: Iterable[str]) -> str:
+    """A test or a benchmark of an operator's folder, as one of the file that the operator is.
+
+    The harness takes what it needs of the runtime from that file, which has a copy of its own.
+    """
+    siblings = [*re.finditer(r"^from \. import (.+)\n", text, re.M)]
+    imported = [name for line in siblings for name in line[1].split(", ")]
+    (public,) = (name for name in imported if name not in ("configs", "kernels"))
+    name = public.rpartition(" ")[2]
+    for line in siblings:
+        text = text.replace(line[0], "")
+    shared = f"(?={RUNTIME_FOLDER}|{TESTING_FOLDER}|import {TESTING_FOLDER})"
+    text = re.sub(rf"^from \.\.( ?){shared}", r"from .\1", text, flags=re.M)
+    first = re.search(r"^from \.", text, re.M)
+    assert first
+    text = f"{text[: first.start()]}from ..{op} import {public}\n{text[first.start() :]}"
+    lines = [f"testing = testing.of({name})"] if "as testing" in text else []
+    if "configs" in imported:
+        lines.append(f"configs = testing.tables_in({name}, {', '.join(map(repr, tables))})")
+    if "kernels" in imported:
+        lines.append(f"kernels = testing.file_of({name})")
+    last = list(re.finditer(r"^from \.\S* import .+$", text, re.M))[-1].end()
+    return "".join([text[:last], *("\n\n" if lines else ""), "\n".join(lines), text[last:]])
+
+
+def _assigned(text: str) -> list[str]:
+    """The names that a module assigns to."""
+    import ast
+
+    return [
+        one.id
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign)
+        for one in node.targets
+        if isinstance(one, ast.Name)
+    ]
 
 
 def is_of_this_version(home: str) -> bool:
@@ -140,9 +191,12 @@ def _defined(text: str) -> list[str]:
     return [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
 
 
-def package_files(ops: Iterable[str]) -> Mapping[str, str]:
-    """The `__init__.py` beside the folders of some operators, made without Jinja, which a build of nothing avoids."""
-    package = read_text(os.path.join(templates_dir(), "package.py.template"))
+def package_files(ops: Iterable[str], of_files: bool = False) -> Mapping[str, str]:
+    """The `__init__.py` beside the folders of some operators, or beside such as are one file, made without Jinja, which
+    a build of nothing avoids.
+    """
+    template = "package_of_files" if of_files else "package"
+    package = read_text(os.path.join(templates_dir(), f"{template}.py.template"))
     names = tuple(ops)
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
     exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))

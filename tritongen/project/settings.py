@@ -35,6 +35,15 @@ class Settings:
     def out_dir(self) -> str:
         return os.path.normpath(os.path.join(self.root, self.out))
 
+    @property
+    def is_single(self) -> bool:
+        """Whether operators are one file each, and not folders."""
+        return self.runtime == "file"
+
+    def folder_of(self, op: str) -> str:
+        """The folder that an operator's files are in."""
+        return self.out_dir if self.is_single else os.path.join(self.out_dir, op)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -10,7 +10,7 @@ from ..resources import digest
 from .runtime import RUNTIME_FOLDERS, Needs, compare_runtime, linked_folders, needs_in
 from .settings import shown_path
 from .stamps import Stamps
-from .tree import Change, has_runtime, listing
+from .tree import TESTS, Change, has_runtime, listing, single_files
 
 LINKED = "is a symbolic link, so its files would be another folder's"
 
@@ -19,21 +19,32 @@ def needs_on_disk(out: str, op: str, stamps: Sequence[Stamps]) -> Needs:
     """What an operator that is not rendered reads of the runtime: by the last build, or by its files."""
     found = (one.needs_if_fresh(op) for one in stamps)
     known = next((one for one in found if one is not None), None)
-    return needs_in(os.path.join(out, op)) if known is None else known
+    if known is not None:
+        return known
+    folder = os.path.join(out, op)
+    return needs_in(folder) if os.path.isdir(folder) else needs_in(out, single_files(op))
+
+
+def is_single(out: str, op: str, ours: Mapping[str, str]) -> bool:
+    """Whether an operator is one file, by the setting for it, or by what others have put there."""
+    return ours[op] == "file" if op in ours else not os.path.isdir(os.path.join(out, op))
 
 
 def homes_of(out: str, ours: Mapping[str, str], needs: Mapping[str, Needs]) -> dict[str, Needs]:
     """The folders that have a runtime beside operators, or in each, with what is needed of it there.
 
     `ours` are operators with the setting for each. What others have in their folders is not touched; those that have
-    none need the one beside them. Raises `Rejected` where a folder of a runtime is a symbolic link.
+    none need the one beside them. Operators of one file need one for their tests alone. Raises
+    `Rejected` where a folder of a runtime is a symbolic link.
     """
     homes: dict[str, Needs] = {}
     for op, own in needs.items():
         inside = os.path.join(out, op)
-        if ours.get(op) == "file":
-            continue
-        if op in ours or not has_runtime(inside):
+        if is_single(out, op, ours):
+            if own:
+                tests = os.path.join(out, TESTS)
+                homes[tests] = homes.get(tests, frozenset()) | own
+        elif op in ours or not has_runtime(inside):
             home = inside if ours.get(op) == "folder" else out
             homes[home] = homes.get(home, frozenset()) | own
     if linked := [path for home in sorted(homes) for path in linked_folders(home)]:
@@ -47,7 +58,9 @@ def runtime_changes(
 ) -> Iterator[Change]:
     """What must change of the runtimes of a tree; `stamps` know those that the last build found right."""
     homes = homes_of(out, ours, needs)
-    before = {home for home in {out, *gone, *(os.path.join(out, op) for op in ours)} if has_runtime(home)}
+    others = () if TESTS in needs else (os.path.join(out, TESTS),)
+    places = {out, *gone, *others, *(os.path.join(out, op) for op in ours)}
+    before = {home for home in places if has_runtime(home)}
     for home in sorted(homes.keys() | before):
         own = homes.get(home)
         holds = "" if own is None else digest(*sorted(own))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..resources import digest, program_digest, templates_digest
 from .settings import Project, Settings, Source, Stamp
-from .tree import listing, write
+from .tree import listing, single_files, write
 
 FOLDER = ".tritongen"
 Listings = dict[str, dict[str, Stamp]]
@@ -29,7 +29,7 @@ class Stamps:
     def __init__(self, settings: Settings) -> None:
         self._folder = os.path.join(settings.root, FOLDER)
         self._path = os.path.join(self._folder, "stamps.json")
-        self._out = settings.out_dir
+        self._out, self._settings = settings.out_dir, settings
         self.templates = templates_digest(settings.shape)
         self._made_by = digest(program_digest(), self.templates, settings.out, settings.runtime)
         self._entries, self._shared = self._load()
@@ -38,8 +38,12 @@ class Stamps:
     def op_if_fresh(self, source: Source) -> str:
         """The op of a spec of which nothing has changed since it was built, else ""."""
         stamp, op, files, _ = self._entries.get(source.name, (None, "", None, ()))
-        fresh = stamp == source.stamp and files == listing(os.path.join(self._out, op))
+        fresh = stamp == source.stamp and files == self.files_of(op)
         return op if fresh else ""
+
+    def files_of(self, op: str) -> dict[str, Stamp]:
+        """The stamps of an operator's files."""
+        return listing(self._settings.folder_of(op), single_files(op) if self._settings.is_single else None)
 
     def record(self, source: Source, op: str, files: dict[str, Stamp], needs: Iterable[str]) -> None:
         """`source` and `files` must have been stamped before their content was found right."""
@@ -48,7 +52,7 @@ class Stamps:
 
     def needs_if_fresh(self, op: str) -> frozenset[str] | None:
         """What an operator needs of the runtime, if its files are those that were recorded."""
-        files = listing(os.path.join(self._out, op))
+        files = self.files_of(op)
         return next((frozenset(one[3]) for one in self._entries.values() if (one[1], one[2]) == (op, files)), None)
 
     def is_shared_fresh(self, home: str, holds: str, files: Listings) -> bool:

@@ -52,6 +52,7 @@ _SHARED_PARTS = re.compile(
     r"(# Written to (?P<path>.+)\n)?# templates (?P<templates>\w+), body (?P<body>\w+)\n(-->\n)?\n"
 )
 _SHARED = (RUNTIME_FOLDER, TESTING_FOLDER)  # what operators share, in folders beside or in theirs
+TESTS = "tests"  # beside operators of one file each: the folder of their tests, and of what these share
 _NOT_OURS = "\ufffd"  # stands for what is no text
 HEADER_LINES = _HEADER.count("\n")
 
@@ -110,10 +111,10 @@ def with_shared_header(source: str, templates: str, body: str, place: str) -> st
     return (f"<!--\n{header.rstrip()}\n-->\n\n" if place.endswith(".md") else header) + body
 
 
-def written_by(root: str, out: str, op: str, name: str) -> str:
+def written_by(root: str, out: str, path: str) -> str:
     """What a header says of the place of an operator's file: who runs `build` there finds the project by it."""
-    project = os.path.relpath(root, os.path.join(out, op)).replace(os.sep, "/")
-    return f"{op}/{name} by the project in {project if project.isprintable() else '?'}"
+    project = os.path.relpath(root, os.path.dirname(os.path.join(out, path))).replace(os.sep, "/")
+    return f"{path} by the project in {project if project.isprintable() else '?'}"
 
 
 def read_header(text: str) -> Header | None:
@@ -137,8 +138,17 @@ def is_edited(text: str, header: Header) -> bool:
     return digest(body_of(text)) != header.body
 
 
-def compare(folder: str, expected: Mapping[str, str], source: str, root: str, home: str) -> Iterator[Change]:
-    """How a spec's folder differs from the files that it should hold. `root` and `home` as in `Header.is_from`."""
+def single_files(op: str) -> tuple[str, ...]:
+    """The files of an operator that is one file, from the folder of all."""
+    return f"{op}.py", f"{TESTS}/test_{op}.py", f"{TESTS}/bench_{op}.py"
+
+
+def compare(
+    folder: str, expected: Mapping[str, str], source: str, root: str, home: str, names: Iterable[str] | None = None
+) -> Iterator[Change]:
+    """How a spec's folder differs from the files that it should hold. `root` and `home` as in `Header.is_from`; `names`
+    are the files that may be the spec's, if others have theirs in the folder, too.
+    """
     for name, text in sorted(expected.items()):
         path = os.path.join(folder, name)
         old = _text_at(path)
@@ -146,21 +156,25 @@ def compare(folder: str, expected: Mapping[str, str], source: str, root: str, ho
             yield Change("missing", path, source, "", text)
         elif old != text:
             yield Change(_kind_of(old, text), path, source, old, text)
-    for path, text, header in our_files(folder):
-        if os.path.basename(path) not in expected:
+    for path, text, header in our_files(folder, names):
+        if os.path.relpath(path, folder).replace(os.sep, "/") not in expected:
             is_ours = header.is_from(root, home, path) if header.path else header.source == source
             yield _extra(path, text, header) if is_ours else _stray(path, header)
 
 
-def orphans(root: str, out: str, owners: Mapping[str, str], is_gone: Callable[[str], bool]) -> Iterator[Change]:
-    """Our files in folders that no spec makes any more, and folders of which nothing says that they are ours.
+def orphans(
+    root: str, out: str, owners: Mapping[str, str], is_gone: Callable[[str], bool], single: bool
+) -> Iterator[Change]:
+    """Our files where no spec makes any, in folders and beside them, and those of which nothing says that they are
+    ours.
 
-    `owners` are the folders with the spec that makes each; `is_gone` tells it of a spec that is
-    not among them.
+    `owners` are the operators with the spec that makes each, in a folder or as a `single` file; `is_gone` tells it of a
+    spec that is not among them.
     """
     made = set(owners.values())
-    for name in sorted(_folders_in(out) - {*owners, *_SHARED}):
+    for name in sorted(_folders_in(out) - {*(() if single else owners), *_SHARED}):
         folder, files = os.path.join(out, name), list(our_files(os.path.join(out, name)))
+        files = [one for one in files if one[2].spec and not _is_single(one[2])]
         ours = [one for one in files if one[2].is_from(root, out, one[0])]
         for path, text, header in ours:
             if header.source in made or is_gone(header.source):
@@ -168,6 +182,22 @@ def orphans(root: str, out: str, owners: Mapping[str, str], is_gone: Callable[[s
         strays = [header for path, _, header in files if not _is_live(root, out, path, header)]
         if len(ours) < len(files) and strays:
             yield _stray(folder, strays[0])
+    owned = {name for op in (owners if single else ()) for name in single_files(op)}
+    beside = [one for one in our_files(out) if one[2].spec]
+    tests = [one for one in our_files(os.path.join(out, TESTS)) if _is_single(one[2])]
+    for path, text, header in (*beside, *tests):
+        if os.path.relpath(path, out).replace(os.sep, "/") in owned:
+            continue
+        if not header.is_from(root, out, path):
+            yield from () if _is_live(root, out, path, header) else (_stray(path, header),)
+        elif header.source in made or is_gone(header.source):
+            yield _extra(path, text, header)
+
+
+def _is_single(header: Header) -> bool:
+    """Whether a file is, or tests, an operator of one file."""
+    place, _, name = header.path.rpartition("/")
+    return bool(header.spec and name) and (not place or (place == TESTS and name.startswith(("test_", "bench_"))))
 
 
 def _is_live(root: str, out: str, path: str, header: Header) -> bool:
@@ -183,8 +213,12 @@ def op_folders(out: str, known: Container[str]) -> dict[str, Header]:
     for name in sorted(_folders_in(out)):
         if name not in known and name not in _SHARED:
             header = read_header(_text_at(os.path.join(out, name, "__init__.py")) or "")
-            if header and header.path in ("", f"{name}/__init__.py"):
+            if header and header.spec and header.path in ("", f"{name}/__init__.py"):
                 found[name] = header
+    for path, _, header in our_files(out):
+        op = os.path.basename(path).removesuffix(".py")
+        if op not in known and _is_single(header) and header.path == f"{op}.py":
+            found[op] = header
     return found
 
 
@@ -204,9 +238,9 @@ def is_of_another_version(change: Change) -> bool:
     return old is not None and new is not None and old.templates != new.templates
 
 
-def our_files(folder: str) -> Iterator[tuple[str, str, Header]]:
-    """The files of a folder that have our header: path, text and header."""
-    for name in sorted(listing(folder)):
+def our_files(folder: str, names: Iterable[str] | None = None) -> Iterator[tuple[str, str, Header]]:
+    """The files of a folder, or some of them, that have our header: path, text and header."""
+    for name in sorted(listing(folder, names)):
         path = os.path.join(folder, name)
         text = _text_at(path) or ""
         header = read_header(text)
@@ -214,8 +248,11 @@ def our_files(folder: str) -> Iterator[tuple[str, str, Header]]:
             yield path, text, header
 
 
-def listing(folder: str) -> dict[str, Stamp]:
-    """The Python files of a folder, and what an interrupted build may have left there."""
+def listing(folder: str, names: Iterable[str] | None = None) -> dict[str, Stamp]:
+    """The Python files of a folder, and what an interrupted build may have left there; or some files."""
+    if names is not None:
+        paths = {name: os.path.join(folder, name) for name in names}
+        return {name: stamp_of(os.stat(path)) for name, path in paths.items() if os.path.isfile(path)}
     try:
         with os.scandir(folder) as entries:
             return {
