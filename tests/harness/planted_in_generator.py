@@ -13,6 +13,8 @@ tests/harness/planted_bugs.py does the same to emitted operators, for the tests 
 from __future__ import annotations
 
 import ast
+import contextlib
+import itertools
 import os
 import random
 import re
@@ -64,7 +66,7 @@ TESTS = {
 }
 
 _TEXT = {
-    "mask": ((r" & \{?\w*mask\w*\}?(?!\()", ""), (r", mask=[^,()]+(?=[,)])", "")),
+    "mask": ((r" & \{?\w*mask\w*\}?(?!\()", ""), (r", mask=[^,()\"']+(?=[,)\"'])", "")),
     "cast": ((r"\.to\((?:COMPUTE|ACC|tl\.float32)\)", ""),),
     "rescale": ((r" \* (?:rescale|shrink)\b", ""),),
     "bound": ((r"(?<=\w) < (?=n_\w+|\w+_end\b|size_)", " <= "),),
@@ -185,7 +187,17 @@ def planted(count: int, seed: int) -> list[Bug]:
                     groups[bug.kind][str(Path(name).parent)].append(bug)
     shuffled = random.Random(seed)
     kinds = [[shuffled.sample(some, len(some)) for some in groups[kind].values()] for kind in KINDS]
-    return spread([spread(shuffled.sample(folders, len(folders))) for folders in kinds])[:count]
+    drawn = spread([spread(shuffled.sample(folders, len(folders))) for folders in kinds])
+    return list(itertools.islice(filter(_is_python, drawn), count))
+
+
+def _is_python(bug: Bug) -> bool:
+    """Whether a module is one with the bug in it. Templates are not looked into."""
+    if bug.path.endswith(".py"):
+        with contextlib.suppress(SyntaxError):
+            ast.parse(bug.applied((ROOT / bug.path).read_text(encoding="utf-8")))
+            return True
+    return bug.path.endswith(".jinja")
 
 
 # What finds them
