@@ -125,6 +125,19 @@ def test_quotients_of_rows_without_keys(result: str, tmp_path: Path, small: Call
     check(text.replace("sum(p / sum(p, N) * v, N)", result), tmp_path, small)
 
 
+@pytest.mark.parametrize(
+    "p",
+    [
+        "where((document < 4) & (other < 2), softmax(s, N), 0.0)",
+        "where(other < 2, where(document < 4, softmax(s, N) / 0.9, 0.0), 0.0)",
+    ],
+)
+def test_rows_that_are_not_chosen_are_0(p: str, tmp_path: Path, small: Callable[..., None]) -> None:
+    """Of two documents without keys, one is not chosen, as padded queries are not: it is 0 where the other is NaN."""
+    text = "\n".join(line for line in QUOTIENT.splitlines() if not line.startswith(("z = ", "p = ")))
+    check(text.replace("p / sum(p, N)", p), tmp_path, small)
+
+
 def check(text: str, folder: Path, small: Callable[..., None], stores: bool = False) -> None:
     evaluated = Evaluated(text)
     lengths = {"B": 2, "M": 33, "N": 20, "L": 19, "D": 8, "E": 16, "F": 16, "...0": 1, "...1": 1}

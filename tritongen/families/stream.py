@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, walk
 from ..passes.empty_sums import unless_empty_of
@@ -129,18 +131,27 @@ def where_not_empty(node: Node) -> Node:
     return found[0] if found else node
 
 
-def unless_zero(divisor: Node) -> Call:
-    """A divisor of sums, and 1 where it is 0, as they are then."""
+def unless_zero(divisor: Node, but: Iterable[Node] = ()) -> Call:
+    """A divisor of sums, and 1 where it is 0, as they are then, but where all of some conditions of rows hold."""
     zero, one = (Constant(number, Dtype("float")) for number in (0.0, 1.0))
     test = Call("eq", (divisor, zero), divisor.axes, BOOL)
-    return Call("where", (test, one, divisor), divisor.axes, divisor.dtype)
+    if holds := [*but]:
+        held = reduce(partial(_of_rows, "logical_and"), holds)
+        test = _of_rows("logical_and", test, Call("logical_not", (held,), held.axes, BOOL))
+    axes = (*divisor.axes, *(axis for axis in test.axes if axis not in divisor.axes))
+    return Call("where", (test, one, divisor), axes, divisor.dtype)
+
+
+def _of_rows(name: str, left: Node, right: Node) -> Call:
+    return Call(name, (left, right), (*left.axes, *(a for a in right.axes if a not in left.axes)), BOOL)
 
 
 def where_not_zero(node: Node) -> Node:
     """What `unless_zero` was given; another node as it is."""
     match node:
-        case Call(function="where", args=(_, _, divisor)):
-            return divisor if node == unless_zero(divisor) else node
+        case Call(function="where", args=(Call(args=(test, *_)), Constant(value=1.0), divisor)):
+            tests = (unless_zero(divisor).args[0], node.args[0])
+            return divisor if tests[0] in (test, tests[1]) else node
     return node
 
 

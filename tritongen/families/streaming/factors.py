@@ -48,9 +48,11 @@ class Factors:
             case Call(function="where") if (chosen := self.chosen_of_means(node)) is not None:
                 conditions, mask = self.conditions(chosen.condition), self.mask()
                 is_masked = mask is not None and mask <= conditions
+                of_rows = [] if is_masked else sorted((c for c in conditions if not self.streams(c)), key=repr)
                 for factor, is_divisor in self.factors(chosen.score):
                     is_sum = is_divisor and self.is_summed(factor)
-                    yield unless_zero(factor) if is_masked and is_sum else factor, is_divisor
+                    is_zero = is_sum and (is_masked or of_rows)
+                    yield unless_zero(factor, of_rows) if is_zero else factor, is_divisor
                 if conditions != mask:
                     numbers = (Constant(number, node.dtype) for number in (1.0, 0.0))
                     yield Call("where", (chosen.condition, *numbers), chosen.condition.axes, node.dtype), False
