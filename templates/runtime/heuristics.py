@@ -45,10 +45,10 @@ class Table:
     def __iter__(self) -> Iterator[triton.Config]:
         return iter(self.configs)
 
-    def searched(self) -> list[triton.Config]:
-        """The configurations that @triton.autotune tries: only the first in the interpreter, which cannot time."""
-        most = 1 if triton.knobs.runtime.interpret else None
-        return list(self.configs[:most])
+
+def searched(table: Table) -> list[triton.Config]:
+    """The configurations that @triton.autotune tries: only the first in the interpreter, which cannot time."""
+    return [*table][: 1 if triton.knobs.runtime.interpret else None]
 
 
 class Flat(Table):

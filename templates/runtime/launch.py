@@ -70,9 +70,7 @@ def check_gpu(kernel: Any) -> None:
 
 
 class Launches:
-    """A cache of the launches of earlier calls. Triton's launcher finds the compiled kernel of its arguments anew in
-    every launch, which takes longer than the launch itself.
-    """
+    """A cache of the launches of earlier calls: to find a compiled kernel anew takes Triton longer than its launch."""
 
     known: ClassVar[dict[Key, Callable[..., None]]] = {}
 

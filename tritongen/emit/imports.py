@@ -52,7 +52,7 @@ def device_imports(runtime: str) -> Mapping[str, str]:
     Device functions are imported by name: Inductor copies the functions that a kernel names, and knows no modules.
     """
     own = {name: f"from {runtime}.{module} import {name}" for module in DEVICE_MODULES for name in device_names(module)}
-    return PACKAGES | own | {"configs": "from . import configs"}
+    return PACKAGES | own | {"configs": "from . import configs", "heuristics": f"from {runtime} import heuristics"}
 
 
 def gluon_imports(runtime: str) -> Mapping[str, str]:
