@@ -119,7 +119,7 @@ class Facts(NamedTuple):
     device: torch.device
     dtype: torch.dtype
     index: tl.dtype
-    sums: torch.dtype
+    accumulator: tl.dtype
     is_readable: bool  # whether TMA can read all matrices in place
 
 
@@ -151,7 +151,7 @@ def run(
     others = [it for it in beside if isinstance(it, torch.Tensor)]
     index = tensors.index_dtype(*operands.matrices(), *operands.results, *others)
     is_readable = all_readable(_given(operands.matrices()))
-    facts = Facts(device, dtype, index, torch_dtype(accumulator), is_readable)
+    facts = Facts(device, dtype, index, accumulator, is_readable)
     table: matmul_heuristics.Tma | matmul_heuristics.Strided
     if kernels.tma is not None and _use_tma(operands, facts, kernels.tma):
         table = kernels.tma.table
@@ -159,40 +159,26 @@ def run(
     else:
         table = kernels.strided.table
         way = partial(_by_pointers, kernels, operands, facts)
-
-    def stages(config: triton.Config | None) -> list[launch.Stage]:
-        return [
-            one._replace(options={"ACC": accumulator, **one.options})
-            for one in way(config)
-        ]
-
     config = None
     if search is not None:
         lies = tuple(one.stride(-1) == 1 for one in _given(operands.matrices()))
         counts = operands.lengths, operands.batch(), operands.n_summed
         sizes = table, *counts, device, dtype, is_readable, lies
-        config = search(sizes, table.candidates(dtype), stages, device)
-    launch.run_stages(key, by_name, stages(config))
+        config = search(sizes, table.candidates(dtype), way, device)
+    launch.run_stages(key, by_name, way(config))
 
 
 def _use_tma(operands: Operands, facts: Facts, kernels: Tma) -> bool:
     """Whether the kernel that reads by TMA is launched."""
     n_rows, n_cols, _ = operands.lengths
-    is_readable = facts.is_readable
+    device, dtype, *_, is_readable = facts
+    sizes = n_rows, n_cols, operands.n_terms(), operands.batch()
+    narrow = narrowest(operands.left, operands.right, n_rows, n_cols, is_readable)
+    rules = is_readable, kernels.stream_k is not None, narrow
     return (
         operands.group_size % SHORTEST == 0
         and all(matrix.numel() for matrix in _given(operands.matrices()))
-        and matmul_heuristics.use_tma(
-            facts.device,
-            facts.dtype,
-            n_rows,
-            n_cols,
-            operands.n_terms(),
-            operands.batch(),
-            is_readable,
-            kernels.stream_k is not None,
-            narrowest(operands.left, operands.right, n_rows, n_cols, is_readable),
-        )
+        and matmul_heuristics.use_tma(device, dtype, *sizes, *rules)
     )
 
 
@@ -232,7 +218,7 @@ def _by_tma(
         split = matmul_heuristics.choose_stream_k(tiles, steps, programs)
     n_long, long_parts, n_short, short_parts = split
     first_tile = tiles - n_long - n_short
-    options = options_of(config, block_k, config.num_stages)
+    options = options_of(config, block_k, config.num_stages, facts.accumulator)
     terms, both = operands.terms(), operands.both
     launches: list[launch.Stage] = []
     if first_tile:
@@ -289,7 +275,8 @@ def _by_pointers(
     n_left, n_right = len(lefts) + own.n_beside[0], len(rights) + own.n_beside[1]
     stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
     stages = matmul_heuristics.choose_stages(config, tiles * n_parts, stage, device)
-    options = options_of(config, block_k, stages) | {"INDEX": facts.index}
+    options = options_of(config, block_k, stages, facts.accumulator)
+    options["INDEX"] = facts.index
     if own.swaps:
         options["SWAPS"] = by_fma is not None and by_fma.swaps
     pads = own.pads and not launch.is_traced()  # Copies are not padded there.
@@ -329,7 +316,8 @@ def _reduce(
     grid = ((n_long + n_short) * tile["BLOCK_M"] // rows,)
     args = (*operands.results, *partial, *operands.lengths[:2], first_tile, *split)
     args = (*args, *operands.both, *operands.epilogue)
-    options = {**tile, "REDUCE_M": rows, "INDEX": facts.index, "num_warps": 4}
+    dtypes = {"INDEX": facts.index, "ACC": facts.accumulator}
+    options = {**tile, **dtypes, "REDUCE_M": rows, "num_warps": 4}
     return launch.Stage(kernels.reduction, grid, args, options)
 
 
@@ -370,18 +358,16 @@ def _copied(
     """
     if matrix is None or matrix.itemsize != 4 or matrix.numel() * n_others > n_terms:
         return matrix
-    lies = matrix.mT if axis == "rows" else matrix
-    why = axis
-    if axis == "rows" and _is_contiguous(matrix):
+    rows, why = axis == "rows", axis
+    lies = matrix.mT if rows else matrix
+    if rows and _is_contiguous(matrix):
         why = "first" if pair and matrix.shape[-2] <= n_others else "only"
-    copies_it = matmul_heuristics.use_copies(n_others, n_terms, why)
-    if _is_contiguous(lies) or not copies_it:
+    pays = matmul_heuristics.use_copies(n_others, n_terms, why)
+    if not pays or _is_contiguous(lies):
         return matrix
     if launch.is_traced():
-        copy = lies.contiguous()
-        return copy.mT if axis == "rows" else copy
-    arrange = copies.with_rows_last if axis == "rows" else copies.with_cols_last
-    return arrange(matrix)
+        return lies.contiguous().mT if rows else lies.contiguous()
+    return copies.with_rows_last(matrix) if rows else copies.with_cols_last(matrix)
 
 
 def _is_contiguous(matrix: torch.Tensor) -> bool:
@@ -407,9 +393,11 @@ def _given(matrices: Matrices) -> tuple[torch.Tensor, ...]:
     return tuple(matrix for matrix in matrices if matrix is not None)
 
 
-def options_of(config: triton.Config, block_k: int, num_stages: int) -> dict[str, Any]:
+def options_of(
+    config: triton.Config, block_k: int, num_stages: int, accumulator: tl.dtype
+) -> dict[str, Any]:
     """The constexprs of kernels that multiply."""
-    tile = {**config.kwargs, "BLOCK_K": block_k}
+    tile = {**config.kwargs, "BLOCK_K": block_k, "ACC": accumulator}
     return {**tile, "num_warps": config.num_warps, "num_stages": num_stages}
 
 
@@ -425,7 +413,6 @@ def _partial_sums(
     kernels: Kernels, facts: Facts, shape: tuple[int, int, int]
 ) -> list[torch.Tensor]:
     """Memory for so many partial sums of each sum of a tile."""
-    return [
-        torch.empty(shape, dtype=facts.sums, device=facts.device)
-        for _ in range(kernels.n_sums)
-    ]
+    dtype, device = torch_dtype(facts.accumulator), facts.device
+    count = range(kernels.n_sums)
+    return [torch.empty(shape, dtype=dtype, device=device) for _ in count]

@@ -12,7 +12,6 @@ from .copy_kernels import contiguous_copy_kernel, copy_kernel, split_kernel
 from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies, a cache line
-Replay = Callable[[tuple[torch.Tensor, ...]], None]
 Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -25,28 +24,18 @@ def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of [rows, cols] or [batch, rows, cols] whose columns are contiguous, and whose rows are aligned, with a
-    record for repeated calls of how to copy theirs.
-    """
+    """A copy of [rows, cols] or [batch, rows, cols] whose columns are contiguous, and whose rows are aligned."""
     copy = aligned_empty(tensor, *tensor.shape)
-    if tensor.numel() == 0:
-        return marked(copy, tensor, with_cols_last)
-    same = _widest(tensor)
-    moved = tensor.view(same), copy.view(same)
-    if same.itemsize > 2 or tensor.stride(-1) != 1:
-        replay = _launch("copy", copy_kernel, *moved, _in_tiles)
-    elif tensor.is_contiguous():  # 4095 x 4093: 32 us, and 55 by the kernel above.
-        replay = _launch("contiguous_copy", contiguous_copy_kernel, *moved, _in_blocks)
-    else:  # 48 us.
-        moved[1].copy_(moved[0])
-        replay = None
-    if replay is None:
-        return marked(copy, tensor, with_cols_last)
-    whole = (*copy.shape[:-1], copy.stride(-2))
-    room = functools.partial(torch.empty, whole, dtype=copy.dtype, device=copy.device)
-    again = functools.partial(_relaunch, replay, room)
-    vars(copy)["copied_from"] = sources.Copied(tensor.data_ptr(), again)
-    return copy
+    if tensor.numel() > 0:
+        same = _widest(tensor)
+        moved = tensor.view(same), copy.view(same)
+        if same.itemsize > 2 or tensor.stride(-1) != 1:
+            _launch("copy", copy_kernel, *moved, _in_tiles)
+        elif tensor.is_contiguous():  # 4095 x 4093: 32 us, and 55 by the kernel above.
+            _launch("contiguous_copy", contiguous_copy_kernel, *moved, _in_blocks)
+        else:  # 48 us.
+            moved[1].copy_(moved[0])
+    return marked(copy, tensor, with_cols_last)
 
 
 def with_rows_last(tensor: torch.Tensor) -> torch.Tensor:
@@ -114,29 +103,12 @@ def marked(
     tensor: torch.Tensor,
     again: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """The copy of a tensor, with a record for repeated calls of how to copy theirs."""
+    """The copy of a tensor, with a record for repeated calls of how to copy theirs, which may be seen another way."""
     if not launch.is_traced():
-        seen = functools.partial(_again, again, tensor.size(), tensor.stride())
-        vars(copy)["copied_from"] = sources.Copied(tensor.data_ptr(), seen)
-    return copy
-
-
-def _again(
-    again: Callable[[torch.Tensor], torch.Tensor],
-    size: Sequence[int],
-    stride: Sequence[int],
-    tensor: torch.Tensor,
-) -> torch.Tensor:
-    """A copy of a tensor, viewed with some sizes and strides."""
-    return again(torch.as_strided(tensor, size, stride))
-
-
-def _relaunch(
-    replay: Replay, room: Callable[[], torch.Tensor], tensor: torch.Tensor
-) -> torch.Tensor:
-    """The memory of a copy of a tensor, by the launch that made one of another that lies as it does."""
-    copy = room()
-    replay((tensor, copy))
+        size, stride = tensor.size(), tensor.stride()
+        vars(copy)["copied_from"] = sources.Copied(
+            tensor.data_ptr(), lambda other: again(other.as_strided(size, stride))
+        )
     return copy
 
 
@@ -145,11 +117,12 @@ def _widest(tensor: torch.Tensor) -> torch.dtype:
     *outer, last = tensor.stride()
     places = [tensor.storage_offset(), tensor.shape[-1], *outer]
     places.append(tensor.data_ptr() // tensor.itemsize)
-    for dtype in INTS:
-        count = dtype.itemsize // tensor.itemsize
-        if count == 1 or (count and last == 1 and all(n % count == 0 for n in places)):
-            return dtype
-    raise TypeError(f"{tensor.dtype} has more bytes than are copied at once")
+
+    def fits(count: int) -> bool:
+        vectors = count > 1 and last == 1 and all(n % count == 0 for n in places)
+        return count == 1 or vectors
+
+    return next(one for one in INTS if fits(one.itemsize // tensor.itemsize))
 
 
 def _launch(
@@ -159,19 +132,17 @@ def _launch(
     copy: torch.Tensor,
     parted: Callable[[torch.Tensor, torch.Tensor], Parted],
     **constants: int,
-) -> Replay | None:
-    """Launch a kernel on a tensor [rows, cols] or [batch, rows, cols], `parted` among programs, and return what repeats
-    that, if it can be.
-    """
+) -> None:
+    """Launch a kernel on a tensor [rows, cols] or [batch, rows, cols], `parted` among programs."""
     key, replay = launch.lookup(name, (tensor,), *constants.values())
     if replay is not None:
         replay((tensor, copy))
-        return replay
+        return
     programs, config, sizes = parted(tensor, copy)
     index = tensors.index_dtype(tensor, copy)
     both = tensor, copy
     grid = (programs,)
-    return launch.run(key, kernel, grid, config, both, sizes, INDEX=index, **constants)
+    launch.run(key, kernel, grid, config, both, sizes, INDEX=index, **constants)
 
 
 def _in_blocks(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:

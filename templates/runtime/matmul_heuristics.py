@@ -208,19 +208,12 @@ def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Conf
     return tuple(suited) or configs
 
 
-def tile(
-    block_m: int,
-    block_n: int,
-    block_k: int,
-    num_warps: int,
-    num_stages: int,
-    group: int = 8,
-) -> triton.Config:
-    """Rows and columns of a tile, its block of the inner axis, and GROUP_M of the L2 swizzle."""
+def tile(block_m: int, block_n: int, block_k: int, **options: int) -> triton.Config:
+    """Rows and columns of a tile and its block of the inner axis, with `num_warps` and `num_stages`. GROUP is how many
+    rows of tiles the L2 swizzle goes down.
+    """
     blocks = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k}
-    return triton.Config(
-        {**blocks, "GROUP": group}, num_warps=num_warps, num_stages=num_stages
-    )
+    return triton.Config({**blocks, "GROUP": 8}, **options)
 
 
 def blocks_of(config: triton.Config) -> tuple[int, int, int]:

@@ -78,11 +78,11 @@ def _stage(
     tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
     lengths = n_rows, n_cols, left.shape[-1], tiles
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
+    accumulator = dtypes.accumulator_dtype(left.dtype)
     options = {
         "N_PARTS": parts,
-        "ACC": dtypes.accumulator_dtype(left.dtype),
         "INDEX": tensors.index_dtype(result),
-        **contraction.options_of(config, block_k, config.num_stages),
+        **contraction.options_of(config, block_k, config.num_stages, accumulator),
     }
     programs = matmul_heuristics.persistent_programs(left.device)
     args = left_desc, right_desc, result_desc, result, *lengths, *flags

@@ -43,14 +43,13 @@ def with_maps(
     if not isinstance(compiled, CompiledKernel) or not metas:
         return by_descriptors
     try:
-        launcher = _launcher(compiled, described)
+        launcher, picked, rest = _launcher(compiled, described)
         makers = [
             (place, _maps(described[place], meta))
             for place, meta in zip(described, metas, strict=True)
         ]
-    except (AttributeError, ImportError, KeyError, TypeError):
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError):
         return by_descriptors  # A Triton whose launcher is another one.
-    picked, rest = _expanded(compiled, described)
     function = compiled.function, compiled.packed_metadata, None, None, None
     hooks = triton.knobs.runtime
     device, stream_of = torch.cuda.current_device(), torch._C._cuda_getCurrentRawStream
@@ -67,23 +66,30 @@ def with_maps(
     return by_maps
 
 
-def _launcher(compiled: Any, described: dict[int, Any]) -> Callable[..., None]:
-    """Triton's launcher of a kernel for what arguments become that are descriptors: a tensor map, sizes and strides."""
-    signature = {}
+def _launcher(compiled: Any, described: dict[int, Any]) -> tuple[Any, Any, list[int]]:
+    """Triton's launcher for what a kernel's descriptors become, each a tensor map, sizes and strides; what picks its
+    arguments of those of the kernel, the maps and the rest; and this rest.
+    """
+    signature: dict[str, str] = {}
+    places: list[int] = []
+    rest: list[int] = []
+    maps, first = [*described], len(compiled.src.signature)
     for place, (name, kind) in enumerate(compiled.src.signature.items()):
         if place not in described:
             signature[name] = kind
+            places.append(place)
             continue
         signature[name] = "nvTmaDesc"
-        for what, of in (("size", "i32"), ("stride", "i64")):
-            for dim in range(len(described[place].shape)):
-                signature[f"{name} {what} {dim}"] = of
+        places.append(first + maps.index(place))
+        sizes, strides = described[place].shape, described[place].strides
+        for value, kind in [(n, "i32") for n in sizes] + [(n, "i64") for n in strides]:
+            signature[f"{name} {len(rest)}"] = kind
+            places.append(first + len(maps) + len(rest))
+            rest.append(value)
     source = SimpleNamespace(signature=signature, constants={}, fn=compiled.src.fn)
     metadata = compiled.metadata._replace(tensordesc_meta=None)
-    launcher: Callable[..., None] = triton.runtime.driver.active.launcher_cls(
-        source, metadata
-    )
-    return launcher
+    launcher = triton.runtime.driver.active.launcher_cls(source, metadata)
+    return launcher, operator.itemgetter(*places), rest
 
 
 def _maps(descriptor: Any, meta: Any) -> Callable[[torch.Tensor], Any]:
@@ -105,26 +111,6 @@ def _maps(descriptor: Any, meta: Any) -> Callable[[torch.Tensor], Any]:
         return found
 
     return find
-
-
-def _expanded(
-    compiled: Any, described: dict[int, Any]
-) -> tuple[Callable[[tuple[Any, ...]], tuple[Any, ...]], list[int]]:
-    """What picks the launcher's arguments of a kernel's, its tensor maps and the sizes and strides behind them; and
-    these.
-    """
-    count = len(compiled.src.signature)
-    rest: list[int] = []
-    places: list[int] = []
-    for place in range(count):
-        if place in described:
-            first = count + len(described) + len(rest)
-            rest += [*described[place].shape, *described[place].strides]
-            end = count + len(described) + len(rest)
-            places += [count + list(described).index(place), *range(first, end)]
-        else:
-            places.append(place)
-    return operator.itemgetter(*places), rest
 
 
 def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:

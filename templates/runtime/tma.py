@@ -27,11 +27,6 @@ def is_readable(tensor: torch.Tensor, apart: int = 16) -> bool:
     return is_aligned(tensor, apart) or is_aligned(tensor.mT, apart)
 
 
-def aligned(tensor: torch.Tensor, apart: int = 16) -> torch.Tensor:
-    """The tensor if TMA supports it at this alignment of rows, otherwise an aligned copy."""
-    return tensor if is_aligned(tensor, apart) else copies.with_cols_last(tensor)
-
-
 def descriptor(
     tensor: torch.Tensor, block: int, block_inner: int, n_others: int = 0
 ) -> tuple[TensorDescriptor, bool]:
@@ -59,8 +54,10 @@ def as_it_lies(
 def describe(
     tensor: torch.Tensor, blocks: list[int], apart: int = 16
 ) -> TensorDescriptor:
-    """A descriptor of a tensor, or of a copy, with a record of how repeated calls copy theirs."""
-    return TensorDescriptor.from_tensor(aligned(tensor, apart), blocks)
+    """A descriptor of a tensor, or of an aligned copy where TMA does not support it at this alignment of rows."""
+    if not is_aligned(tensor, apart):
+        tensor = copies.with_cols_last(tensor)
+    return TensorDescriptor.from_tensor(tensor, blocks)
 
 
 def block_bytes(desc: TensorDescriptor) -> int:

@@ -40,7 +40,7 @@ USES = """
 from {runtime} import _testing
 from {runtime}_runtime import gemm, launch, math, tma
 
-USED = (gemm.gemm, launch.run, math.remainder_int, tma.aligned, _testing.Input)
+USED = (gemm.gemm, launch.run, math.remainder_int, tma.is_aligned, _testing.Input)
 """
 SHARED_FILES = shared_files(needs_of([USES.format(runtime="..")]))
 RUNTIME = sorted(f"{folder}/{name}" for folder in RUNTIME_FOLDERS for name in SHARED_FILES[folder])
