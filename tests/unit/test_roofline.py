@@ -7,7 +7,7 @@ import pytest
 
 from tritongen.lang.ir import Dtype
 from tritongen.operator.compile import generate
-from tritongen.roofline.account import Account, account_of
+from tritongen.roofline.account import Account, account_of, warnings_of
 from tritongen.roofline.devices import DEVICES, LAUNCH, BadDevice, device_of
 from tritongen.roofline.sizes import resolved
 from tritongen.roofline.text import as_text
@@ -246,3 +246,9 @@ def test_what_is_repeated_for_each_row_is_counted_for_each() -> None:
     )
     (step,) = account_of(found, dict.fromkeys("MNK", 4096), H100).forward
     assert step.operations >= 4096**3
+
+
+def test_what_is_taken_from_is_no_matrix_of_a_product() -> None:
+    """Along the axis that it is taken from, it has no place in a matmul."""
+    path = ROOT / "tests" / "specs" / "gradient_product_picked.toml"
+    assert warnings_of(read_spec(path.name, path.read_text(encoding="utf-8"))) == ()

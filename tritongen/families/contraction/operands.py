@@ -157,8 +157,12 @@ def _widened(op: Op, contraction: Contraction, inside: tuple[str, ...]) -> tuple
 
 
 def _is_matrix(op: Op, contraction: Contraction, name: str, side: int) -> bool:
-    """Whether an input varies along the inner axes, all of them, and those of a side."""
+    """Whether an input varies along the inner axes, all of them, and those of a side, and along no axis that is taken
+    from, which has no role.
+    """
     axes = op.input(name).type.axes
+    if not {*axes} <= {axis for role in ("batch", "rows", "cols", "inner") for axis in contraction.axes(role)}:
+        return False
     lacks = contraction.lacking("inner", axes)
     return {"inner", ("rows", "cols")[side]} <= set(contraction.roles(axes)) and not lacks
 
