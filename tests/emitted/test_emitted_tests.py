@@ -36,7 +36,7 @@ SPECS = sorted(
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(4))
 def test_emitted_tests_pass(part: int, tmp_path: Path) -> None:
     for path in SPECS[part::4]:

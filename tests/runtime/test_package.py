@@ -64,7 +64,7 @@ def python(home: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(DEVICE == "cuda", reason="nothing of it depends on a GPU")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_graph(way: str, project: Path) -> None:

@@ -157,7 +157,6 @@ def whole_rows(_: int, n_cols: int, contiguous: bool) -> Any:
     return triton.Config({"BLOCK_M": 4, "BLOCK_N": triton.next_power_of_2(n_cols)}, num_warps=4)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_values(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(path)
