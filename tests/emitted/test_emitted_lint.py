@@ -39,7 +39,7 @@ def test_ruff(emitted: Path) -> None:
     run(emitted, "ruff", "check", "--config", str(ROOT / "pyproject.toml"), "--ignore", BY_THE_SPEC, "generated")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="needs mypy")
 def test_mypy(emitted: Path) -> None:
     (emitted / "mypy.ini").write_text("[mypy]\nstrict = True\n[mypy-triton.*]\nignore_missing_imports = True\n")
