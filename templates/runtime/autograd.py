@@ -94,7 +94,9 @@ def _picked(results: Any, n_results: int) -> Any:
     return results[0] if n_results == 1 else results[:n_results]
 
 
-def call(operator: type[torch.autograd.Function], n_results: int, *args: Any) -> Any:
+def call(
+    operator: type[torch.autograd.Function], *args: Any, n_results: int = 1
+) -> Any:
     """Call an operator under autograd or torch.func.
 
     Its `forward` returns the `n_results` that the caller gets, and then what is saved for the backward.
