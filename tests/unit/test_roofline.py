@@ -252,3 +252,12 @@ def test_what_is_taken_from_is_no_matrix_of_a_product() -> None:
     """Along the axis that it is taken from, it has no place in a matmul."""
     path = ROOT / "tests" / "specs" / "gradient_product_picked.toml"
     assert warnings_of(read_spec(path.name, path.read_text(encoding="utf-8"))) == ()
+
+
+def test_gradients_that_the_forward_computes_are_its_calls() -> None:
+    """With its kernels; those of a step that the runtime's matmul computes are not the operator's."""
+    found = account_of(gallery("matmul"), dict.fromkeys("MNK", 1024), H100)
+    forward, *gradients = found.steps
+    assert [step.function for step in gradients] == ["_matmul_forward"] * 2
+    assert all(step.kernels == forward.kernels for step in gradients)
+    assert any(not step.kernels for step in account_of(gallery("linear"), {"M": 64, "N": 64, "K": 64}, H100).backward)

@@ -130,7 +130,8 @@ def _named(cost: StepCost, functions: Mapping[str, Any]) -> StepCost:
     view = functions[_function(cost.step)]
     before = cost.step.family.before(cost.step.program)
     kernels = view["kernels"] + (functions[_function(before)]["kernels"] if before is not None else ())
-    return replace(cost, function=view.get("function", cost.step.op.name), math=tuple(view["formula"]), kernels=kernels)
+    called = view["inline"][0] if view["inline"] else view.get("function", cost.step.op.name)
+    return replace(cost, function=called, math=tuple(view["formula"]), kernels=kernels)
 
 
 def _by_function(views: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
