@@ -11,13 +11,13 @@ from . import launch, sources, tensors
 from .copy_kernels import contiguous_copy_kernel, copy_kernel, split_kernel
 from .dtypes import part_dtype
 
-ROWS = 128  # bytes: the alignment of rows of copies, a cache line
+ROWS = 128  # bytes: the alignment of rows of copies
 Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Memory for a tensor whose rows are aligned to the 128 bytes that are copied at once."""
+    """Memory for a tensor whose rows are aligned to 128 bytes, a cache line."""
     whole = ROWS // like.itemsize
     *outer, length = shape
     return like.new_empty((*outer, tensors.cdiv(length, whole) * whole))[..., :length]

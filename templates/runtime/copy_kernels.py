@@ -24,35 +24,35 @@ def load_tile(
 
 @triton.jit
 def copy_kernel(
-    tensor_ptr, copy_ptr, n_rows, n_cols, n_apart,
+    tensor_ptr, copy_ptr, n_rows, n_cols, stride_copy,
     stride_batch, stride_row, stride_col,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """A tile of a matrix, to rows that are contiguous and n_apart elements apart."""
+    """Copy a tile of a matrix to contiguous rows, stride_copy elements apart."""
     batch, rows, cols, mask, tile = load_tile(
         tensor_ptr, n_rows, n_cols, stride_batch, stride_row, stride_col,
         BLOCK_M, BLOCK_N, INDEX,
     )  # fmt: skip
-    tl.store(copy_ptr + (batch * n_rows + rows) * n_apart + cols, tile, mask=mask)
+    tl.store(copy_ptr + (batch * n_rows + rows) * stride_copy + cols, tile, mask=mask)
 
 
 @triton.jit
 def contiguous_copy_kernel(
-    tensor_ptr, copy_ptr, n_elements, n_cols, n_apart,
+    tensor_ptr, copy_ptr, n_elements, n_cols, stride_copy,
     BLOCK: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The same of a contiguous matrix, some elements of which are read in vectors, wherever its rows end."""
+    """The same of a contiguous matrix, whose elements are loaded in vectors wherever its rows end."""
     places = tl.program_id(0).to(INDEX) * BLOCK + tl.arange(0, BLOCK)
     mask = places < n_elements
     elements = tl.load(tensor_ptr + places, mask=mask)
     rows = places // n_cols
     cols = places - rows * n_cols
-    tl.store(copy_ptr + rows * n_apart + cols, elements, mask=mask)
+    tl.store(copy_ptr + rows * stride_copy + cols, elements, mask=mask)
 
 
 @triton.jit
 def split_kernel(
-    tensor_ptr, parts_ptr, n_rows, n_cols, n_apart,
+    tensor_ptr, parts_ptr, n_rows, n_cols, stride_copy,
     stride_batch, stride_row, stride_col,
     N_PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     INDEX: tl.constexpr,
@@ -69,6 +69,6 @@ def split_kernel(
             bits = rest.to(tl.int32, bitcast=True) & -65536
             cut = bits.to(tl.float32, bitcast=True)
             rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
-        at = ((batch * N_PARTS + part) * n_rows + rows) * n_apart + cols
+        at = ((batch * N_PARTS + part) * n_rows + rows) * stride_copy + cols
         tl.store(parts_ptr + at, rounded, mask=mask)
         rest -= rounded

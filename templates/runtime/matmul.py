@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Where the tiles of a matmul lie, who sums what of them, and how they are read and written: device functions."""
+"""Device functions of matmuls: the order of tiles, split-K and stream-K, loads of blocks and stores of tiles."""
 
 import triton
 import triton.language as tl
@@ -14,7 +14,7 @@ BF16X6: tl.constexpr = tl.constexpr(dot_precision("bf16x6"))
 
 @triton.jit
 def swizzle(tile, row_tiles, col_tiles, GROUP: tl.constexpr):
-    """The row and column of a tile: down groups of rows, so that what tiles share stays in the cache."""
+    """The row and column of a tile: down GROUP rows of tiles before the next column, so that L2 has what they share."""
     first = tile // (GROUP * col_tiles) * GROUP
     height = tl.minimum(row_tiles - first, GROUP)
     within = tile % (GROUP * col_tiles)
@@ -54,7 +54,7 @@ def locate_in_batch(
 
 @triton.jit
 def split_k(n, steps, BLOCK: tl.constexpr, INDEX: tl.constexpr):
-    """Where a program starts and ends along n terms: all, or those of `steps` blocks where it is not None."""
+    """The range of a program along n terms: all of them, or with split-K those of `steps` blocks."""
     if steps is None:
         first, end = 0, n
     else:
@@ -65,10 +65,10 @@ def split_k(n, steps, BLOCK: tl.constexpr, INDEX: tl.constexpr):
 
 @triton.jit
 def stream_k(part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps):
-    """The tile that a part belongs to, and its first step and its end.
+    """The tile whose partial sum a program computes, and its range of iterations.
 
-    There are n_long tiles of long_parts parts each, then n_short of short_parts. Programs at the same steps of their
-    tiles share in the cache what they read.
+    There are n_long tiles of long_parts partial sums each, then n_short of short_parts. Programs at the same iterations
+    of their tiles share in L2 what they read.
     """
     is_long = part < n_long * long_parts
     within = part - tl.where(is_long, 0, n_long * long_parts)
@@ -81,7 +81,7 @@ def stream_k(part, first_tile, n_long, long_parts, n_short, short_parts, tile_st
 
 @triton.jit
 def parts_of(shared, n_long, long_parts, n_short, short_parts):
-    """The first part of one of the tiles that are split, how many it has, and how far they are apart."""
+    """The first partial sum of a tile that is split, how many it has, and the distance between them."""
     is_long = shared < n_long
     first = shared + tl.where(is_long, 0, n_long * (long_parts - 1))
     count = tl.where(is_long, long_parts, short_parts)
@@ -90,7 +90,7 @@ def parts_of(shared, n_long, long_parts, n_short, short_parts):
 
 @triton.jit
 def part_offsets(part, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Where some rows of a partial sum are: partial sums are whole tiles, one after another."""
+    """Offsets of some rows of a partial sum: each is a contiguous tile."""
     return (part * BLOCK_M + rows)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
 
 

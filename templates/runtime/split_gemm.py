@@ -94,6 +94,6 @@ def _descriptor(
     tensor: torch.Tensor, block: int, block_inner: int, parts: int
 ) -> tuple[Any, bool]:
     """A descriptor of the parts of matrices, and whether the inner axis is last."""
-    tensor, shape, inner_last = tma.as_it_lies(tensor, block, block_inner)
+    tensor, shape, inner_last = tma.in_memory_order(tensor, block, block_inner)
     made = copies.split(tensor, parts)
     return TensorDescriptor.from_tensor(made, [1, *shape]), inner_last

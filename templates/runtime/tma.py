@@ -37,12 +37,12 @@ def descriptor(
     its rows are not aligned to 128 bytes and the other matrix has so many rows that it is read often.
     """
     apart = 128 if n_others >= 4096 else 16
-    tensor, shape, inner_last = as_it_lies(tensor, block, block_inner)
+    tensor, shape, inner_last = in_memory_order(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
     return describe(tensor, blocks, apart), inner_last
 
 
-def as_it_lies(
+def in_memory_order(
     tensor: torch.Tensor, block: int, block_inner: int
 ) -> tuple[torch.Tensor, list[int], bool]:
     """A matrix with its contiguous axis last, the shape of its blocks, and whether that axis is the inner one."""
