@@ -43,13 +43,13 @@ OTHER = re.compile(r"testing|heuristics|configs|cost|bench|habits|hints|catalogu
                    r"package|docstring|registered|setup_context|times|launch|rings|copies")  # fmt: skip
 SAID = re.compile(r"why|about|note|said|told|title|text|mistake|shown|hint|describe|__repr__|check|summary|time|cost")
 
-# Files of tests/ for what starts with this, the most particular first.
+# Files of tests/ for what starts with this, the most particular first; those that find most run first.
 STREAMING, GENERATED = "values/test_streaming*", "values/test_generated_values"
 TESTS = {
     "tritongen/passes/masks": ("unit/test_mask*", STREAMING),
     "tritongen/passes/paged": ("values/test_paged", STREAMING),
-    "tritongen/autodiff": ("values/test_g*", "values/test_z*", "values/test_a*", "values/test_s*"),
-    "tritongen/lang": ("unit/test_*", "values/test_f*", "values/test_i*", "values/test_g*"),
+    "tritongen/autodiff": (GENERATED, "values/test_g*", "values/test_z*", "values/test_a*", "values/test_s*"),
+    "tritongen/lang": (GENERATED, "values/test_f*", "unit/test_*", "values/test_i*", "values/test_g*"),
     "tritongen/families/streaming": (STREAMING, "values/test_paged", "values/test_l*"),
     "tritongen/plan/streaming": (STREAMING, "values/test_l*", "values/test_r*"),
     "tritongen/families/scan": ("values/test_scans", GENERATED),
@@ -59,10 +59,11 @@ TESTS = {
     "templates/taps": ("values/test_taps", "values/test_steps"),
     "templates/scatter": ("values/test_scatter", "values/test_steps"),
     "templates/runtime/stream": (STREAMING,),
-    "templates/runtime/scatter": ("values/test_scatter", "runtime/test_*"),
+    "templates/runtime/scatter": ("values/test_scatter", "runtime/test_scatter_sums"),
     "templates/runtime/scans": ("values/test_scans", GENERATED),
-    "templates/runtime": ("runtime/test_*", "values/test_g*", "values/test_s*"),
-    "": (GENERATED, "values/test_g*", "values/test_s*", "unit/test_*", "values/test_*"),
+    "templates/runtime/matmul": (GENERATED, "runtime/test_gemm", "values/test_steps"),
+    "templates/runtime": (GENERATED, "values/test_steps", "runtime/test_*", "values/test_*"),
+    "": (GENERATED, "values/test_steps", "values/test_*", "unit/test_*"),
 }
 
 _TEXT = {
