@@ -43,7 +43,7 @@ def sizes(name: str) -> dict[str, int]:
         testing = lines(out / "_testing")
         Path("tritongen.toml").write_text('runtime = "file"\n', encoding="utf-8")
         build()
-        file = len((out / name / f"{name}.py").read_text(encoding="utf-8").splitlines())
+        file = len((out / f"{name}.py").read_text(encoding="utf-8").splitlines())
         os.chdir(ROOT)
         return {**found, "_testing": testing, "file": file}
 
