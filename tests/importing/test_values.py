@@ -22,7 +22,7 @@ from tritongen.testing.oracle import own_lines, signature
 
 HERE = Path(__file__).parent
 CASES = [line.split(" | ") for line in (HERE / "cases.txt").read_text().splitlines() if line and line[0] != "#"]
-BUILT = ("LlamaRMSNorm", "attention", "loss", "apply_rotary_pos_emb")
+BUILT = ("LlamaRMSNorm", "attention", "loss", "apply_rotary_pos_emb", "SE")
 NAMES = [one[0].rpartition(":")[2] + "".join(f"_{init.replace(' ', '_')}" for init in one[2:]) for one in CASES]
 
 

@@ -24,6 +24,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], str, tuple[int, int], Callable[...,
     "a_group": ("(H A=2), N", (6, 3), "take(x, j, H, A)", (0, 6), lambda x, j: x[j]),
     "a_group_of_three": ("(H A=2 B=3), N", (12, 3), "take(x, j, H, A, B)", (0, 12), lambda x, j: x[j]),
     "two_dimensions": ("H, A, N", (4, 3, 2), "take(x, j, H, A)", (0, 12), lambda x, j: x.flatten(0, 1)[j]),
+    "a_number": ("(H A=2), N", (6, 3), "take(x, 3, H, A) + 0 * sum(j, T)", (0, 6), lambda x, j: x[3]),
     "outside": ("(H A=2), N", (6, 3), "take(x, j, H, A)", (-3, 9), _or_nan),
     "of_a_sum": ("(H A=2), N", (6, 3), "take(sum(x, N), j, H, A)", (0, 6), lambda x, j: x.sum(1)[j]),
     "one_of_a_group_of_a_sum": (

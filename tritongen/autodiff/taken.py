@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from ..lang.ir import (
     Call,
@@ -50,8 +51,9 @@ class Taken:
     def gradient(self, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> Node:
         """The gradient by what has the axes `own`, where that by what was taken is g."""
         (axis, index), *others = at
-        if not others and axis not in index.axes and set(index.axes) <= set(own):
-            return self.algebra.where(self.algebra.call("eq", position(axis), index), g, ZERO)
+        if all({one for one, _ in at}.isdisjoint(one.axes) and {*one.axes} <= {*own} for _, one in at):
+            conditions = (self.algebra.call("eq", position(along), one) for along, one in at)
+            return self.algebra.where(reduce(partial(self.algebra.call, "logical_and"), conditions), g, ZERO)
         digits, offset = ([], ZERO) if others else self.digits(index)
         if len(digits) > 1 and not {axis, *own} & {*digits}:
             return self.counted_back(g, axis, digits, offset)

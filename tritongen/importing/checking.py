@@ -160,7 +160,8 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
         tensors = _drawn(result, case, draw)
         wide = [one.double() if one.is_floating_point() else one for one in tensors]
         try:
-            wanted = _run(result, _original(result, case.params), wide)
+            with _of_float64():
+                wanted = _run(result, _original(result, case.params), wide)
         except Exception as error:
             failure = f"the original raises {type(error).__name__} there"
             continue
@@ -170,7 +171,9 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
         if "wanted" not in locals():
             raise _Skipped(failure)
     function = _ours(result, operator, case.params)
-    yield "float64", _errors(_run(result, function, wide), wanted), None
+    with _of_float64():
+        exact = _run(result, function, wide)
+    yield "float64", _errors(exact, wanted), None
     if own not in (None, torch.float64) and not case.exact_only:
         found, theirs = (_run(result, one, tensors) for one in (function, _plain(result, case.params)))
         yield str(own).removeprefix("torch."), _errors(found, wanted), _errors(theirs, wanted)
@@ -250,6 +253,19 @@ def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]
     finally:
         for one, name, value in kept:
             setattr(one, name, value)
+
+
+@contextmanager
+def _of_float64() -> Iterator[None]:
+    """Where functions of integers, such as positions, are floats, they are in float64 too."""
+    import torch
+
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 @contextmanager

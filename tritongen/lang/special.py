@@ -98,6 +98,10 @@ def _positions(typer: Expressions, axes: list[str], index: Node, tree: ast.Call)
     """
     at: dict[str, Node] = {}
     for axis in reversed(axes[1:]):
+        number, size = index.value if isinstance(index, Constant) else None, typer.sizes.get(axis)
+        if isinstance(number, int) and number >= 0 and (size or not number):  # 0 is first along axes of any lengths.
+            index, at[axis] = (Constant(one, index.dtype) for one in divmod(number, size or 1))
+            continue
         at[axis] = typer.call("remainder", [index, Size((axis,))], tree)
         index = typer.call("floor_divide", [index, Size((axis,))], tree)
     return {axes[0]: index, **dict(reversed(at.items()))}
