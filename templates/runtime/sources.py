@@ -76,7 +76,8 @@ def is_tensor(arg: Any) -> bool:
 
 def is_descriptor(arg: Any) -> bool:
     """Whether an argument is a descriptor of a tensor, for Triton or for Gluon."""
-    return hasattr(arg, "block_shape")
+    # torch.compile cannot trace hasattr of a number.
+    return not isinstance(arg, (int, float)) and hasattr(arg, "block_shape")
 
 
 class Copied(NamedTuple):

@@ -361,3 +361,15 @@ def test_two_matrices_are_known_by_how_far_apart_they_are(host: ModuleType, monk
     assert host.distance(both, [1]) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert host.distance(both[0], both[1]) is None
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_torch_compile_traces_arguments(dynamic: bool) -> None:
+    """It cannot ask lengths, which it knows as symbols, for attributes."""
+    sources = runtime_module("sources")
+
+    def tensors(x: torch.Tensor) -> tuple[int, ...]:
+        return tuple(place for place, one in enumerate((x, x.shape[0], 3, 0.5, None)) if sources.is_tensor(one))
+
+    compiled = torch.compile(tensors, backend="eager", fullgraph=True, dynamic=dynamic)
+    assert compiled(torch.ones(5)) == compiled(torch.ones(7)) == (0,)
