@@ -95,10 +95,13 @@ def run_tiles(
     kernel: Any,
     rows: Any = (),
     args: launch.Args | None = None,
+    constants: dict[str, Any] | None = None,
 ) -> None:
     """Launch the kernel for tiles of rows and columns. It takes what another one has computed of each of the `rows`
-    before its tensors, and other `args` than those of the call, if any.
+    before its tensors, and other `args` and `constants` than those of the call, if any.
     """
+    if constants is not None:
+        call = call._replace(constants=constants)
     n_rows, n_cols = call.shape
     device = launch.device_of(call.args[0])
     config = table.choose(n_rows, n_cols, call.contiguous)

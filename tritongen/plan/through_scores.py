@@ -137,7 +137,7 @@ class ThroughScores(MeansOfRows):
         assert node is not None
         node = node if less is None else applied("sub", node, less)
         inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
-        node = where_equal(load(self.shift, self.rows), inf, zero, node)
+        node = replace(where_equal(load(self.shift, self.rows), inf, zero, node), axes=self.rows)
         return Value(self.delta, node, spelled(node))
 
 

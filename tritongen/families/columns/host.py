@@ -50,7 +50,7 @@ class SumsModule(RowSizes):
             "contiguous": self.contiguous,
             "args": self.args((plan.whole or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
-            "constants_text": self.constants_of(plan.tiles.kernel),
+            "constants_text": self.constants_of((plan.whole or plan.tiles).kernel),
             "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
             # What the runtime launches is not wrapped, unless it is told so.
@@ -83,6 +83,7 @@ class SumsModule(RowSizes):
         host = {
             "launcher": self.around.launcher(kernel.kernel.name),
             "args": self.args(kernel.kernel),
+            "constants": self.constants_of(kernel.kernel),
             "read": tuple_text(read),
         }
         return kernel_view(kernel.kernel) | parts | host

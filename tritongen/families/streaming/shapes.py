@@ -147,7 +147,7 @@ class StreamingShapes(StreamShapes):
             axis = rows if rows in tensor.type.axes else tensor.type.axes[0]
             own = _places(axis, tensor.type.shape)
             results = [_places(axis, op.grouping(result)) for result in op.results]
-            same = next((places[0] for places in zip(*results, strict=True) if len({*places}) == 1), None)
+            same = next((places[0] for places in zip(*results, strict=False) if len({*places}) == 1), None)
             if own and same is not None:
                 found.append((tensor.name, value, own[-1], same))
         return found
