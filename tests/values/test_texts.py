@@ -85,6 +85,60 @@ y = "auto[N, K]"
 }
 
 
+MIXTURE_SUMMED = """[inputs]
+w = "float[M, N]"
+v = "float[K, N, X]"
+t = "float[K, M, X]"
+[compute]
+h = "sum(w * v, N)"
+s = "sum(h * softmax(t, X), X)"
+z = "sum(s, K)"
+[outputs]
+z = "auto[M]"
+[grad]
+wrt = ["w", "v", "t"]
+"""
+MIXTURE_IN_TWO_LAYOUTS = """[inputs]
+w = "float[N, M]"
+v = "float[N, X, K=17]"
+t = "float[M, X]"
+[compute]
+h = "sum(sum(w * v, N) * softmax(t, X), X)"
+z = "h * 0.5"
+[outputs]
+h = "auto[K, M]"
+z = "auto[(M K)]"
+[grad]
+wrt = ["w", "v"]
+"""
+CHOSEN_BEFORE_SUMS = """[inputs]
+x = "float[F, D]"
+b = "float[F, D]"
+t = "float[E]"
+[params]
+on = true
+[compute]
+s = "t + (x * b if on else x + 1)"
+[outputs]
+s = "auto[D, F, E]"
+[grad]
+wrt = ["x", "b", "t"]
+"""
+PERHAPS_ABSENT = """[inputs]
+y = "float[]"
+w = "float[K, M]"
+x = "float[K] = 0"
+[compute]
+z = "erf(minimum(y, x))"
+s = "sum(w, M)"
+q = "softmax(w, K) * z"
+[outputs]
+z = "auto[K]"
+s = "auto[K]"
+q = "auto[K, M]"
+"""
+
+
 def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
     """Rows are reduced by a function of their own, which does not read the tensor that has this length."""
     written = Written(TAKEN_BESIDE_A_GROUP, tmp_path)
@@ -119,3 +173,34 @@ def test_a_softmax_over_nothing_has_a_value(kind: str, tmp_path: Path) -> None:
     written = Written(EMPTY_SOFTMAXES[kind], tmp_path)
     lengths = {"N": 0, "K": 3, "M": 2, "I": 4}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_sum_of_mixtures(tmp_path: Path) -> None:
+    """The step behind them stores delta, a number for each row, as those who read it have their rows."""
+    written = Written(MIXTURE_SUMMED, tmp_path)
+    lengths = {"M": 4, "N": 7, "K": 3, "X": 3}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_results_of_other_numbers_of_dimensions(tmp_path: Path) -> None:
+    """Its emitted tests hide rows along a dimension that all results have in the same place, if there is one."""
+    written = Written(MIXTURE_IN_TWO_LAYOUTS, tmp_path)
+    lengths = {"M": 5, "N": 5, "X": 4}
+    written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_choice_that_one_of_two_kernels_makes(on: bool, tmp_path: Path) -> None:
+    """Rows that fit into registers are chosen and summed by a kernel that knows the choice; tiles are given sums."""
+    written = Written(CHOSEN_BEFORE_SUMS, tmp_path)
+    for columns in (3, 3000):
+        lengths = {"F": 3, "D": 4, "E": columns}
+        written.compare(lengths, written.drawn(lengths), {"on": on})
+
+
+def test_a_step_whose_only_dtype_is_that_of_what_is_left_out(tmp_path: Path) -> None:
+    written = Written(PERHAPS_ABSENT, tmp_path)
+    lengths = {"K": 3, "M": 4}
+    tensors = written.drawn(lengths)
+    written.compare(lengths, tensors)
+    written.compare(lengths, {**tensors, "x": None})

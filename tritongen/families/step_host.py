@@ -182,8 +182,10 @@ class StepHost(Host):
             for leaf in dtype.of
         }
         optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
-        for leaf, text in parts.items():  # Of inputs that share a gradient, some may not be there.
-            if leaf in optional and leaf not in alike and len(parts) > 1:
+        # Of inputs that share a gradient, some may not be there; a gradient by one is only made where it is.
+        is_there = self.origin.is_gradient and len(parts) == 1
+        for leaf, text in parts.items():
+            if leaf in optional and leaf not in alike and not is_there:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
                 parts[leaf] = f"*(() if {absent} else ({text},))"
         inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}
