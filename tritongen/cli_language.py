@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-CLEAN = 0
+CLEAN, WRONG = 0, 2
 
 
 @click.command()
@@ -60,4 +60,26 @@ def functions(name: str | None) -> int:
     return CLEAN
 
 
-LANGUAGE = (explain, functions)
+@click.command()
+@click.argument("spec", type=click.Path(exists=True, dir_okay=False))
+def grad(spec: str) -> int:
+    """Print the derived gradient of SPEC as a spec of its own, which builds as it is."""
+    from .diagnostics.report import Rejected, as_text
+    from .operator.printed import printed_gradient
+    from .project.render import made_of
+    from .project.settings import find_projects
+
+    source = find_projects((spec,))[0].sources[0]
+    try:
+        _, read, _ = made_of(source, lambda _: None)
+        if read.grad is None:
+            raise click.UsageError(f"{source.shown} has no [grad]: its `wrt` are the inputs to differentiate by")
+        click.echo(made_of(source, printed_gradient)[2], nl=False)
+    except Rejected as rejected:
+        for one in rejected.diagnostics:
+            click.echo(as_text(one), err=True)
+        return WRONG
+    return CLEAN
+
+
+LANGUAGE = (explain, functions, grad)

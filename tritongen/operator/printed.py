@@ -1,0 +1,207 @@
+"""The derived gradient of a spec, as the text of another spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..autodiff.gradient import Gradient, derive
+from ..diagnostics.report import Mistake, Mistakes
+from ..lang.ir import (
+    BOOL,
+    INT64,
+    Call,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Scan,
+    ScatterSum,
+    Size,
+    Take,
+    Value,
+)
+from ..lang.names import fresh
+from ..lang.typecheck import typecheck
+from ..lang.unparse import spelled
+from ..passes.structure import name_reductions
+from ..spec.read import read_spec
+from ..spec.types import DTYPE_CLASSES, AxisTerm, Input, Param, Spec, TensorType
+from .compile import check
+
+ZERO = Constant(0.0, Dtype("float"))
+
+
+def printed_gradient(spec: Spec) -> str:
+    """The text of a spec that computes the gradient of another, without what the forward could save for it.
+
+    Raises `Mistakes` where there is no gradient, or where the language cannot say it.
+    """
+    assert spec.grad is not None
+    gradient = derive(typecheck(spec), replace(spec.grad, save=(), write="backward"), saves=False)
+    text = _Printed(spec, gradient).text()
+    try:
+        check(read_spec(f"{spec.name}_backward.toml", text))
+    except Mistakes as refused:
+        said = refused.mistakes[0]
+        line = said.key[1] if len(said.key) > 1 else ""
+        raise _unsaid(f"its line {line} is none that a spec can have: {said.message}") from None
+    return text
+
+
+def _unsaid(why: str) -> Mistakes:
+    hint = "build the spec itself: [grad] computes it"
+    return Mistakes(Mistake("TG610", f"the language cannot say this gradient: {why}", ("grad", "wrt"), hint=hint))
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    """A gradient on its way to a spec."""
+
+    spec: Spec
+    gradient: Gradient
+
+    def text(self) -> str:
+        op, forward = self.gradient.op, self.gradient.forward
+        values, given = list(_said(op)), {tensor.name: tensor for tensor in op.inputs}
+        taken = {*op.names, *(tensor.name for tensor in forward.inputs)}
+        outputs: dict[str, str] = {}
+        for name, result in zip(self.gradient.wrt, op.results, strict=True):
+            own, whole = result.output.name, forward.input(name)
+            value = next(value for value in values if value.name == own)
+            if name not in given or set(value.node.axes) != set(whole.type.axes):
+                given[name] = whole
+                values = list(_spread(values, value, whole, fresh(f"{own}_part", taken)))
+            outputs[own] = f"{name}[{_dims(whole.type.shape)}]"
+        inputs = [given.pop(tensor.name) for tensor in forward.inputs if tensor.name in given]
+        inputs = [*given.values(), *inputs]
+        head = {"name": f"{self.spec.name}_backward", "summary": f"The gradient of {self.spec.name}."}
+        if op.precision != "ieee":
+            head["precision"] = op.precision
+        read = {node.name for value in values for node in value.node.nodes if hasattr(node, "name")}
+        tables: dict[str, Mapping[str, str]] = {
+            "op": {key: json.dumps(text) for key, text in head.items()},
+            "types": {one.type.variable: _quoted(_dtypes(one.type)) for one in inputs if one.type.variable},
+            "inputs": {one.name: _input(one) for one in inputs},
+            "params": {one.name: _param(one) for one in forward.params if one.name in read},
+            "compute": {value.name: _quoted(spelled(value.node)) for value in values},
+            "outputs": {name: _quoted(text) for name, text in outputs.items()},
+        }
+        return "\n".join(_table(name, lines) for name, lines in tables.items() if lines)
+
+
+def _table(name: str, lines: Mapping[str, str]) -> str:
+    return f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _input(tensor: Input) -> str:
+    dims = _dims(tensor.type.shape)
+    text = (tensor.type.variable or _dtypes(tensor.type)) + f"[{dims}]"
+    if tensor.default is not None:
+        text += f" = {json.dumps(tensor.default)}"
+    return _quoted(text)
+
+
+def _dtypes(kind: TensorType) -> str:
+    named = (name for name, dtypes in DTYPE_CLASSES.items() if set(dtypes) == set(kind.dtypes) and len(dtypes) > 1)
+    return next(named, "|".join(kind.dtypes))
+
+
+def _dims(shape: Iterable[AxisTerm]) -> str:
+    def of(term: AxisTerm) -> str:
+        axes = [name if size is None else f"{name}={size}" for name, size in zip(term.names, term.sizes, strict=True)]
+        return axes[0] if len(axes) == 1 else f"({' '.join(axes)})"
+
+    return ", ".join(map(of, shape))
+
+
+def _param(param: Param) -> str:
+    """A param as the tables of a spec have it, with all that is told of it."""
+    told: dict[str, object] = {"choices": list(param.choices)} if param.kind == "enum" else {"type": param.kind}
+    told |= {"default": param.default} if param.default is not None else {}
+    told |= {"min": param.minimum} if param.minimum is not None else {}
+    told |= {"max": param.maximum} if param.maximum is not None else {}
+    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in told.items()) + " }"
+
+
+def _spread(values: Iterable[Value], value: Value, whole: Input, part: str) -> Iterator[Value]:
+    """The values, of which one has all axes of an input: `where` reads that without changing what is chosen."""
+    axes, dtype = whole.type.axes, value.node.dtype
+    for one in values:
+        if one is not value:
+            yield one
+            continue
+        yield Value(part, one.node, "")
+        same = Ref(part, one.node.axes, dtype)
+        test = Call("isnan", (Load(whole.name, axes, dtype),), axes, BOOL)
+        yield Value(one.name, Call("where", (test, same, same), axes, dtype), "")
+
+
+def _said(op: Op) -> Iterator[Value]:
+    """The values in words of the language: scatter-adds as sums of what matches, scans back as scans of what is turned.
+
+    Raises `Mistakes` for what has none.
+    """
+    names = {*op.names}
+    for value in name_reductions(op).values:
+        node = value.node
+        if isinstance(node, ScatterSum):
+            yield value.of(_matching(value, node))
+        elif isinstance(node, Scan) and node.reverse:
+            yield from _turned(value, node, names)
+        elif any(isinstance(part, ScatterSum) or getattr(part, "strips", "") for part in node.nodes):
+            raise _unsaid(f"{value.name} = {spelled(node)}")
+        else:
+            yield value
+
+
+def _matching(value: Value, node: ScatterSum) -> Node:
+    """A scatter-add as a sum over all positions, of those that are the result's."""
+    if set(node.over) & set(node.axes):
+        both = ", ".join(sorted(set(node.over) & set(node.axes)))
+        raise _unsaid(f"{value.name} = {spelled(node)} adds up along {both}, which the result has, too")
+    axes = tuple(dict.fromkeys((*node.at.axes, *node.into)))
+    test = Call("eq", (node.at, _position(node.into)), axes, BOOL)
+    every = tuple(dict.fromkeys((*node.arg.axes, *axes)))
+    chosen = Call("where", (test, node.arg, ZERO), every, node.dtype)
+    return Reduce("sum", chosen, node.over, node.axes, node.dtype)
+
+
+def _position(axes: tuple[str, ...]) -> Node:
+    """The position along some axes that count together."""
+    found: Node = Index(axes[0], axes[:1])
+    for n, axis in enumerate(axes[1:], 2):
+        counted = Call("mul", (found, Size((axis,))), found.axes, INT64)
+        found = Call("add", (counted, Index(axis, (axis,))), axes[:n], INT64)
+    return found
+
+
+def _turned(value: Value, node: Scan, names: set[str]) -> Iterator[Value]:
+    """A scan from the last element back, as one of what is read from the last element on."""
+    axis = node.over
+    last = Call("sub", (Size((axis,)), Constant(1, INT64)), (), INT64)
+    at = ((axis, Call("sub", (last, Index(axis, (axis,))), (axis,), INT64)),)
+
+    def read(name: str, axes: tuple[str, ...]) -> Node:
+        return Take(Ref(name, axes, node.dtype), at, axes, node.dtype)
+
+    turned = {}
+    for what, part in (("arg", node.arg), ("decay", node.decay)):
+        if part is not None:
+            own = fresh(f"{value.name}_{what}", names)
+            names.add(own)
+            yield Value(own, part, "")
+            turned[what] = read(own, part.axes) if axis in part.axes else Ref(own, part.axes, node.dtype)
+    back = fresh(f"{value.name}_back", names)
+    names.add(back)
+    yield Value(back, replace(node, arg=turned["arg"], decay=turned.get("decay"), reverse=False), "")
+    yield value.of(read(back, node.axes))
