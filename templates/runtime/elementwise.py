@@ -246,7 +246,7 @@ def run_line(
     *,
     kernel: Any,
     table: heuristics.Flat | None,
-    operands: Operands,
+    operands: tuple[torch.Tensor | None, ...],
     sizes: tuple[int, ...],
     constants: dict[str, Any],
     params: tuple[Any, ...] = (),
