@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import math
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +93,7 @@ def emitted(result: Result) -> Callable[..., Any]:
     spec = read_spec(result.imported.name, result.imported.text)
     files = generate(spec, ".")
     folder = Path(tempfile.mkdtemp(prefix="tritongen_import_"), f"{spec.name}_operator")
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)  # Kernels are read from there until then.
     for inside in RUNTIME_FOLDERS:
         Path(folder, inside).mkdir(parents=True)
         for name, text in runtime_files(inside).items():
