@@ -35,6 +35,16 @@ def _norms(x: torch.Tensor, u: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -
 
 
 CASES = {
+    "sums_of_rows_beside_sums_of_columns": Case(
+        "z:B, M, N; u:B, N; w:N; g:M; h:B; k:int64[B, M, N]",
+        "a = sum(sqrt(abs(u) + 0.2) * g, M)\nb = exp(0.3 * sum(w * h, B))\ny = a * where(k > 3, b, 0.0) + z",
+        lambda z, u, w, g, h, k: (
+            z
+            + (torch.sqrt(u.abs() + 0.2) * g.sum())[:, None]
+            * torch.where(k > 3, torch.exp(0.3 * w * h.sum()), torch.zeros_like(z))
+        ),
+        wrt="w z u h g",
+    ),
     "reductions_over_different_axes": Case(
         "x:M, N", "y = x - sum(x, M) - sum(x, N)", lambda x: x - x.sum(0) - x.sum(1, keepdim=True)
     ),

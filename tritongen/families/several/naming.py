@@ -171,7 +171,7 @@ def sums_parted(op: Op) -> Op:
         is_parted = isinstance(node, Reduce) and node.kind in ("sum", "mean", "max", "min")
         if inner and isinstance(node, Reduce) and is_parted and not is_product(op, node):
             axes = tuple(axis for axis in node.arg.axes if axis not in inner)
-            inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_rows", taken, values)
+            inner_sums = _as_value(replace(node, over=inner, axes=axes), f"{value.name}_inner", taken, values)
             others = tuple(axis for axis in node.over if axis not in inner)
             value = replace(value, node=replace(node, arg=inner_sums, over=others))
         values.append(value)
