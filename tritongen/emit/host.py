@@ -274,7 +274,10 @@ class Host(Checks):
                 names += [name for name in floats if name not in names]
             return f"dtypes.widest({', '.join(names)})"
         helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
-        return f"{helper}({self.dtype(Dtype('any', self.compute.of, 'int' if self.compute.counts else ''))})"
+        dtype = self.dtype(Dtype("any", self.compute.of, "int" if self.compute.counts else ""))
+        made = [] if self.allocates_wide() else [result for result in self.op.results if not result.when]
+        same = (f"{result.output.name}.dtype" for result in made if self.dtype(result.dtype) == dtype)
+        return f"{helper}({next(same, dtype) if '(' in dtype else dtype})"
 
     def tensor_fields(self) -> list[Field]:
         fields = []
