@@ -20,13 +20,9 @@ from .matmul import (
     load_block,
     locate,
     locate_in_batch,
-    parts_of,
-    split_k,
-    store_part,
     store_tile,
-    stream_k,
-    sum_parts,
 )
+from .split_k import parts_of, split_k, store_part, stream_k, sum_parts
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
 )
 
-from .reduce import scaled_low, shift_low
+from .online import scaled_low, shift_low
 
 # Triton 3.6 has other names for them.
 async_load = getattr(tma, "async_load", tma.async_copy_global_to_shared)

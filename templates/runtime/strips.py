@@ -7,7 +7,8 @@ A mask has the rows or the columns that are inside. What is left of a tile has a
 import triton
 import triton.language as tl
 
-from .reduce import exp_shift, nan_max, nan_min
+from .reduce import nan_max, nan_min
+from .running import exp_shift
 
 
 @triton.jit

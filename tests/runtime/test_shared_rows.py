@@ -57,13 +57,13 @@ def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pyt
     is_long = name == "added"
     inputs = INPUTS.replace(PLACE, 'w = "float[..., N]"') if is_long else INPUTS
     module = built(read_spec("mapped.toml", inputs + SPECS[name]), tmp_path)
-    heuristics, reduce = (runtime_of(module, name) for name in ("heuristics", "reduce"))
+    heuristics, cooperative = (runtime_of(module, name) for name in ("heuristics", "cooperative"))
 
     def choose(n_cols: int, *_: object) -> triton.Config:
         tile = {"CTAS_PER_ROW": -(-n_cols // 16), "BLOCK_M": 1, "BLOCK_N": 16}
         return triton.Config(tile, num_warps=4, maxnreg=128)
 
-    monkeypatch.setattr(reduce, "wait", take)
+    monkeypatch.setattr(cooperative, "wait", take)
     monkeypatch.setattr(heuristics, "use_cooperative_rows", lambda *_: True)
     monkeypatch.setattr(heuristics, "choose_cooperative_rows", choose)
     monkeypatch.setattr(heuristics, "choose_groups", lambda n_rows, *_: min(n_rows, 2))

@@ -165,7 +165,7 @@ LARGE = (-65504.0, -3e8, -1e9, -1e10, -1e30, torch.finfo(torch.bfloat16).min, LO
 
 def multiplying_and_adding_at_once(folder: Path) -> Path:
     """Has exponents rounded once, as they are on a GPU, and not by the interpreter."""
-    path = with_own_runtime(folder) / "_runtime" / "reduce.py"
+    path = with_own_runtime(folder) / "_runtime" / "online.py"
     text = path.read_text(encoding="utf-8")
     for line, factor in (
         ("    return exp_in_base(in_base_2(x) - shift)\n", "tl.full((), 1.4426950408889634, tl.float32)"),

@@ -42,7 +42,9 @@ GLUON = {
     "gl": "import triton.experimental.gluon.language as gl",
 }
 # The modules of the runtime that kernels call, and those that host code calls.
-DEVICE_MODULES = ("addressing", "float8", "math", "matmul", "reduce", "scans", "special", "strips", "tiles")
+DEVICE_MODULES = tuple(
+    "addressing blocks cooperative float8 math matmul online reduce running scans special split_k strips tiles".split()
+)
 SIBLINGS = ("configs", "kernels")
 
 

@@ -45,9 +45,8 @@ def matrix(places: Places, pages: Pages, paged: Paged) -> list[Line]:
     """The lines that load a block of a matrix."""
     tensor, width = places.of_input(paged.load.name), places.stream.width(paged.load)
     strides = ", ".join(places.taken_stride(tensor, axis) for axis in (paged.pages, pages.slot, width))
-    sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
     rows = f"{paged.table}_at, block % {places.size_name(pages.slot)}"
-    read = Line(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, {sizes})")
+    read = Line(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, size_{width.lower()})")
     return [read, *places.converted(paged.load)]
 
 

@@ -88,8 +88,8 @@ class Places(Tile):
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
-        sizes = f"size_{width.lower()}, PADDED_{width.upper()}"
-        read = Line(f"{load.name} = load_rows({load.name}_head, {at}, {size}, {strides}, {sizes}, {masked})")
+        place = f"{load.name}_head, {at}, {size}, {strides}, size_{width.lower()}"
+        read = Line(f"{load.name} = load_rows({place}, {masked})")
         return [read, *self.converted(load)]
 
     def converted(self, load: Load) -> list[Line]:

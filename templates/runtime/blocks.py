@@ -1,0 +1,231 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Device functions of attention: which blocks of keys a tile sees, and how they and their matrices are loaded."""
+
+import triton
+import triton.language as tl
+
+from .math import remainder_int
+
+
+@triton.jit
+def load_rows(
+    ptr,
+    rows,
+    n_rows,
+    stride_row,
+    stride_col,
+    SIZE: tl.constexpr,
+    masked: tl.constexpr,
+):
+    """Some rows of a matrix as a whole: 0 beyond the SIZE of a row, and beyond the last row where they are masked."""
+    PADDED: tl.constexpr = max(16, triton.next_power_of_2(SIZE))
+    rows = rows[:, None]
+    cols = tl.arange(0, PADDED).to(rows.dtype)[None, :]
+    at = ptr + rows * stride_row + cols * stride_col
+    if masked and SIZE < PADDED:
+        block = tl.load(at, mask=(rows < n_rows) & (cols < SIZE), other=0.0)
+    elif masked:
+        block = tl.load(at, mask=rows < n_rows, other=0.0)
+    elif SIZE < PADDED:
+        block = tl.load(at, mask=cols < SIZE, other=0.0)
+    else:
+        block = tl.load(at)
+    return block
+
+
+@triton.jit
+def page_numbers(
+    table_ptr,
+    start,
+    first,
+    last,
+    stride,
+    SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """What a table of the numbers of pages, which have SIZE positions each, has for the block from `start` on.
+
+    That is one number where a block is within a page, and else one for each position. Of positions before `first` and
+    from `last` on, nothing is read.
+    """
+    if SIZE % BLOCK == 0:
+        at = tl.full((), start // SIZE, INDEX)
+        return tl.load(table_ptr + at * stride, mask=start < last, other=-1)
+    else:
+        positions = (start + tl.arange(0, BLOCK)).to(INDEX)
+        needed = (positions >= first) & (positions < last)
+        return tl.load(table_ptr + positions // SIZE * stride, mask=needed, other=-1)
+
+
+@triton.jit
+def pages_at(numbers, positions, first, last, n_pages):
+    """The page of each position of a block, by its `page_numbers`.
+
+    It is -1 before `first` and from `last` on, and where the table has no page's number.
+    """
+    exists = (numbers >= 0) & (numbers < n_pages)
+    if len(numbers.shape) == 0:  # One for a block that may not be needed as a whole.
+        exists &= (positions >= first) & (positions < last)
+    return tl.where(exists, numbers.to(positions.dtype), -1)
+
+
+@triton.jit
+def load_rows_at(
+    ptr,
+    pages,
+    places,
+    stride_page,
+    stride_row,
+    stride_col,
+    SIZE: tl.constexpr,
+):
+    """Rows of a matrix as a whole, each at a place of a page: 0 beyond the SIZE of a row, and in page -1."""
+    PADDED: tl.constexpr = max(16, triton.next_power_of_2(SIZE))
+    pages, places = pages[:, None], places[:, None]
+    cols = tl.arange(0, PADDED).to(places.dtype)[None, :]
+    at = ptr + (pages * stride_page + places * stride_row) + cols * stride_col
+    if SIZE < PADDED:
+        block = tl.load(at, mask=(pages >= 0) & (cols < SIZE), other=0.0)
+    else:
+        block = tl.load(at, mask=pages >= 0, other=0.0)
+    return block
+
+
+@triton.jit
+def load_described(desc, at):
+    """Rows of a matrix from some index on, as a whole: by TMA, 0 beyond the matrix."""
+    place = at[:0]
+    for dim in tl.static_range(len(at)):
+        place += (tl.cast(at[dim], tl.int32),)
+    block = desc.load(place + (0,))  # noqa: RUF005 (Triton 3.6 unpacks no tuples.)
+    return block.reshape(block.shape[-2], block.shape[-1])
+
+
+@triton.jit
+def tiles_of_group(n_rows, n_heads, BLOCK: tl.constexpr, PACK_HEADS: tl.constexpr):
+    """How many tiles the heads of a group have: each its own, or all together."""
+    if PACK_HEADS:
+        tiles = tl.cdiv(n_heads * n_rows, BLOCK)
+    else:
+        tiles = n_heads * tl.cdiv(n_rows, BLOCK)
+    return tiles
+
+
+@triton.jit
+def rows_of_group(
+    tile,
+    n_rows,
+    n_heads,
+    BLOCK: tl.constexpr,
+    PACK_HEADS: tl.constexpr,
+    INDEX: tl.constexpr,
+):
+    """The head of a group that a tile is of, the first of its rows, and all of them [BLOCK]: n_rows beyond the last.
+
+    With PACK_HEADS, a tile has the rows of several heads, one after another. Then heads are [BLOCK, 1], and the first
+    row is that of a head. A head has no more rows than a tile.
+    """
+    if PACK_HEADS:
+        lines = tile * BLOCK + tl.arange(0, BLOCK)
+        head = tl.minimum(lines // n_rows, n_heads - 1)[:, None]
+        first_row = tl.full((), 0, tl.int64)
+        rows = tl.where(lines < n_heads * n_rows, lines % n_rows, n_rows)
+    else:
+        tiles = tl.cdiv(n_rows, BLOCK)
+        head = tile // tiles
+        first_row = (tile % tiles).to(tl.int64) * BLOCK
+        rows = first_row + tl.arange(0, BLOCK)
+    return head.to(INDEX), first_row, rows.to(INDEX)
+
+
+@triton.jit
+def blocks_between(first, whole_first, whole_last, last, BLOCK: tl.constexpr):
+    """The bounds of three runs of blocks, that have all positions from `first` to `last`: in the second, a block has no
+    position outside of `whole_first` to `whole_last`.
+
+    They are int64: in int32, ptxas 12.8 (that of Triton 3.6) has one matmul of a loop wait for the other.
+    """
+    end = tl.cdiv(tl.maximum(last, 0), BLOCK)
+    start = tl.minimum(tl.maximum(first, 0) // BLOCK, end)
+    whole = tl.minimum(tl.maximum(tl.cdiv(whole_first, BLOCK), start), end)
+    rest = tl.minimum(tl.maximum(whole_last // BLOCK, whole), end)
+    return start * BLOCK, whole * BLOCK, rest * BLOCK, end * BLOCK
+
+
+@triton.jit
+def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
+    """The bounds of two runs of blocks, that have all positions up to `last`: in the first, a block has none beyond
+    `whole_last`. They are int64, as those of `blocks_between`.
+    """
+    end = tl.cdiv(tl.maximum(last, 0), BLOCK)
+    rest = tl.minimum(tl.maximum(whole_last, 0) // BLOCK, end)
+    return 0, rest * BLOCK, end * BLOCK
+
+
+@triton.jit
+def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
+    """The bounds of three runs of blocks, with a second run of blocks within `first` to `last`, which are skipped."""
+    start, whole, rest, end = bounds
+    skip = tl.cdiv(tl.maximum(first, 0), BLOCK) * BLOCK
+    skip = tl.minimum(tl.maximum(skip, start), end)
+    back = tl.minimum(tl.maximum(last // BLOCK * BLOCK, skip), end)
+    return start, skip, back, tl.maximum(whole, back), tl.maximum(rest, back), end
+
+
+@triton.jit
+def blocks_of_cycle(first, last, whole_first, whole_last, period, BLOCK: tl.constexpr):
+    """Which blocks have positions from `first` to `last`, or some periods before or
+    after these: how many of a cycle are ahead of the axis, how many it needs, from its
+    start on, and how many it has. All are needed where blocks do not divide a period.
+    And whether those that are needed have none outside of `whole_first` to `whole_last`.
+    """
+    whole_first, whole_last = whole_first - first, whole_last - first
+    first, length = remainder_int(first, period), last - first
+    start, blocks = first // BLOCK, period // BLOCK
+    needed = tl.cdiv(first + length, BLOCK) - start
+    # A cycle of one block is left as it is: ptxas 12.8 (Triton 3.6) fails on it.
+    divides = (period % BLOCK == 0) & (blocks > 1)
+    begin, is_some = start * BLOCK - first, divides & (needed > 0)
+    is_whole = (begin >= whole_first) & (begin + needed * BLOCK <= whole_last) & is_some
+    is_part = is_some & (needed < blocks)
+    ahead, needed = tl.where(is_part, blocks - start, 0), tl.where(is_part, needed, 1)
+    return ahead, needed, tl.where(is_part, blocks, 1), is_whole
+
+
+@triton.jit
+def count_blocks(bounds, cycle, BLOCK: tl.constexpr):
+    """The bounds of runs of blocks, with those left out that cycles do not need. The run
+    before the last, of whole blocks, has none unless all that are needed are whole.
+    """
+    ahead, needed, blocks, is_whole = cycle
+    found = bounds[:0]
+    for run in tl.static_range(len(bounds)):
+        bound = bounds[run]
+        if run == len(bounds) - 2:
+            bound = tl.where(is_whole, bound, bounds[run - 1])
+        at = bound // BLOCK + ahead
+        found += ((at // blocks * needed + tl.minimum(at % blocks, needed)) * BLOCK,)
+    return found
+
+
+@triton.jit
+def counted_block(count, cycle, BLOCK: tl.constexpr):
+    """Where the block starts that would start at `count` if those were left out."""
+    ahead, needed, blocks, _ = cycle
+    at = count // BLOCK
+    return (at // needed * blocks + at % needed - ahead) * BLOCK
+
+
+@triton.jit
+def split_blocks(bounds, BLOCK: tl.constexpr):
+    """The bounds of runs of blocks, as far as they are the program's: programs split all blocks evenly, in order."""
+    first_block = bounds[0] // BLOCK
+    n_blocks = tl.cdiv(bounds[len(bounds) - 1], BLOCK) - first_block
+    blocks = tl.cdiv(n_blocks, tl.num_programs(1))
+    start = first_block + tl.program_id(1).to(tl.int64) * blocks
+    found = bounds[:0]
+    for run in tl.static_range(len(bounds)):
+        bound = tl.maximum(tl.cdiv(bounds[run], BLOCK), start)
+        found += (tl.minimum(bound, start + blocks) * BLOCK,)
+    return found
