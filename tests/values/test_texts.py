@@ -139,6 +139,24 @@ q = "auto[K, M]"
 """
 
 
+DELTA = """[inputs]
+w = "float[N, M]"
+i = "int64[K]"
+q = "float[X, E, D]"
+k = "float[D, F]"
+v = "float[E, N, F]"
+[compute]
+y = "take(softmax(w, N), i, N)"
+h = "sum(softmax(sum(q * k, D), F) * v, F)"
+delta = "cumprod(1 + 0.1 * tanh(y), K)"
+[outputs]
+h = "auto[N, X, E]"
+delta = "auto[M, K]"
+[grad]
+wrt = ["w", "q", "k", "v"]
+"""
+
+
 def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
     """Rows are reduced by a function of their own, which does not read the tensor that has this length."""
     written = Written(TAKEN_BESIDE_A_GROUP, tmp_path)
@@ -204,3 +222,11 @@ def test_a_step_whose_only_dtype_is_that_of_what_is_left_out(tmp_path: Path) -> 
     tensors = written.drawn(lengths)
     written.compare(lengths, tensors)
     written.compare(lengths, {**tensors, "x": None})
+
+
+def test_steps_called_after_a_name_of_ours_and_one_of_the_spec(tmp_path: Path) -> None:
+    """A step of the backward computes delta, and another one the spec's: each has kernels of its own."""
+    written = Written(DELTA, tmp_path)
+    lengths = {"N": 3, "M": 4, "K": 5, "X": 2, "E": 3, "D": 4, "F": 5}
+    tensors = written.drawn(lengths)
+    written.compare(lengths, tensors)

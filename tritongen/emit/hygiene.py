@@ -199,7 +199,8 @@ def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
         id(block): block.known | block.own | {spec[word] for word in block.words if word in spec} for block in blocks
     }
     made: dict[str, str] = {}
-    done: set[str] = set(_KEYWORDS)
+    functions = (block.tree.name for block in blocks if isinstance(block.tree, ast.FunctionDef))
+    done = {*_KEYWORDS, *(shown(name) for name in functions if MARK not in name)}  # Others call them, too.
     for word, places in found.items():
         launched = LAUNCH if any(word in block.passed for block in places) else frozenset()
         made[word] = numbered(shown(word), done.union(launched, *(taken[id(block)] for block in places)))
