@@ -42,9 +42,9 @@ def check_shape(
     """Refuse a tensor with `axes`, such as "[..., N, C=3]", whose last ones do not have these `sizes`."""
     if tensor is None or tensor.shape[tensor.ndim - len(sizes) :] == sizes:
         return
-    names = axes.translate(str.maketrans("", "", "[](),")).split()[-len(sizes) :]
+    names = axes.strip("[]").replace("(", "").replace(")", "").split()[-len(sizes) :]
     told = ", ".join(
-        f"{axis} = {size}"
+        f"{axis.strip(',')} = {size}"
         for axis, size in zip(names, sizes, strict=True)
         if "=" not in axis
     )
