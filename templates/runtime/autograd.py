@@ -13,11 +13,11 @@ from .tensors import overlaps
 def one_by_one(
     call: Callable[..., Any], info: Any, in_dims: Sequence[int | None], *args: Any
 ) -> tuple[Any, Any]:
-    """The rule of torch.func.vmap that makes one call per element of the batch."""
+    """The rule of torch.func.vmap that makes one call per element of the batch. Shapes have tuples of dimensions."""
     each = [
         call(
             *(
-                arg if dim is None else arg.select(dim, place)
+                arg.select(dim, place) if isinstance(dim, int) else arg
                 for arg, dim in zip(args, in_dims, strict=True)
             )
         )
