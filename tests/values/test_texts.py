@@ -157,11 +157,26 @@ wrt = ["w", "q", "k", "v"]
 """
 
 
+TAKEN_OF_A_SUM = """[inputs]
+x = "float[M, N]"
+w = "float[X, K]"
+i = "int64[H]"
+[compute]
+s = "x + w"
+y = "take(s, i, N)"
+[outputs]
+y = "auto[K, (M X), H]"
+[grad]
+wrt = ["x", "w"]
+"""
+
+
 def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
     """Rows are reduced by a function of their own, which does not read the tensor that has this length."""
-    written = Written(TAKEN_BESIDE_A_GROUP, tmp_path)
-    lengths = {"M": 2, "N": 3, "X": 3, "F": 2}
-    written.compare(lengths, written.drawn(lengths))
+    for place, text in enumerate((TAKEN_BESIDE_A_GROUP, TAKEN_OF_A_SUM)):
+        written = Written(text, tmp_path / str(place))
+        lengths = {"M": 2, "N": 3, "X": 3, "F": 2, "K": 5, "H": 4}
+        written.compare(lengths, written.drawn(lengths))
 
 
 @pytest.mark.parametrize("weights", ["softmax(s, M)", "tanh(s)"])

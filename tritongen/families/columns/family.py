@@ -23,7 +23,11 @@ class Columns(Maps[SumsProgram]):
     title = "a sum of columns"
 
     def take(self, op: Op) -> SumsProgram | None:
-        return recognise_sums(op)
+        program = recognise_sums(op)
+        rows = statistics(program, op.name) if program is not None else None
+        # What reduces the rows alone is told no shapes besides those of its tensors.
+        axes = {axis for tensor in op.inputs if tensor.default is None for axis in tensor.type.axes}
+        return program if rows is None or lengths_read(rows) <= axes | dict(op.sizes).keys() else None
 
     def rows(self, program: SumsProgram) -> tuple[str, ...]:
         return program.row_axes
