@@ -71,11 +71,11 @@ def launched(operator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]
     launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
     run = launch.launched
 
-    def spy(kernel: Any, grid: Any, args: Any, options: Any, device: torch.device) -> Any:
+    def spy(kernel: Any, grid: Any, args: Any, options: Any, *given: Any) -> Any:
         names.append(kernel.__name__)
         if kernel.__name__.endswith("_gluon_kernel") and not IS_HOPPER:
             return emulated_gluon.launch(kernel, grid, args, options)
-        return run(kernel, grid, args, options, device)
+        return run(kernel, grid, args, options, *given)
 
     monkeypatch.setattr(launch, "launched", spy)
     if not IS_HOPPER:

@@ -231,7 +231,7 @@ def test_tiles_change_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> Non
         stages = matmul_heuristics.choose_stages(config, 1, 1, device)
         return config.kwargs["BLOCK_N"], stages, matmul_heuristics.persistent_programs(device)
 
-    assert tiles.as_chosen(run, tiles.choice("32x48x64/4/5/7"), "pointers")() == (48, 5, 7)
+    assert tiles.as_chosen(run, tiles.choice("32x48x64/4/5/7"))() == (48, 5, 7)
     assert launch.Launches.known is known
     assert matmul_heuristics.choose_stages is asked[1]
 

@@ -157,7 +157,7 @@ def test_a_leaf_within_a_buffer_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_what_is_written_can_be_said() -> None:
     assert Grad(("x",)).write == "backward"
-    assert LOSS.grad == Grad(("logits",), (), "in_place")
+    assert LOSS.grad == Grad(("logits",), None, "in_place")
     text = generate(LOSS)["op.py"]
     assert "Under autograd this writes dlogits, for an incoming gradient of 1, over logits" in text
     assert "RuntimeError: for a second backward, or to write over a leaf that requires grad." in text
