@@ -273,16 +273,17 @@ def run_in_turn(
     """Launch kernels one after another.
 
     With a key, later calls with the same key repeat the launches directly, on their own tensors and params, in the
-    order of `given`, which has those of this call by the names that kernels have for them.
+    order of `given`, which has those of this call by the names that kernels have for them. A stage of which every
+    tensor is absent stores nothing and is not launched.
     """
+    stages = [
+        one for one in stages if any(isinstance(arg, torch.Tensor) for arg in one.args)
+    ]
     _run_from(key, Sources(given), stages, device_of(stages[0].args))
 
 
 def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) -> None:
-    """`run_in_turn`, where arguments may be descriptors and copies of tensors.
-
-    A stage of which every tensor is absent stores nothing and is not launched.
-    """
+    """`run_in_turn`, where arguments may be descriptors and copies of tensors."""
     stages = [one for one in stages if any(map(is_tensor, one.args))]
     device = device_of(tuple(map(tensor_of, stages[0].args)))
     _run_from(key, DescribedSources(given), stages, device, with_maps)

@@ -89,6 +89,17 @@ FAMILIES = (
         """,
     ),
     row(
+        "TG609",
+        "an option that changes nothing",
+        """
+        precision says how matmuls multiply float32, and deterministic = false permits atomics where a gradient of take
+        adds up elements. Where no step does that, forward or backward, the option is a mistake.
+
+            [op]
+            precision = "bf16x3"           # wrong for y = "gelu(x)", right for y = "sum(x * w, K)"
+        """,
+    ),
+    row(
         "TG610",
         "a gradient that is no spec",
         """
@@ -99,17 +110,6 @@ FAMILIES = (
 
             y = "take(x, i, T)"     # x is [T, E], i is [T]: dx adds up over T, and has an axis T
             y = "take(x, i, V)"     # x is [V, E]
-        """,
-    ),
-    row(
-        "TG609",
-        "an option that changes nothing",
-        """
-        precision says how matmuls multiply float32, and deterministic = false permits atomics where a gradient of take
-        adds up elements. Where no step does that, forward or backward, the option is a mistake.
-
-            [op]
-            precision = "bf16x3"           # wrong for y = "gelu(x)", right for y = "sum(x * w, K)"
         """,
     ),
 )
