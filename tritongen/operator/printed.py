@@ -76,7 +76,7 @@ class _Printed:
             value = next(value for value in values if value.name == own)
             if name not in given or set(value.node.axes) != set(whole.type.axes):
                 given[name] = whole
-                values = list(_spread(values, value, whole, fresh(f"{own}_part", taken)))
+                values = list(_spread(values, value, whole, fresh(f"{own}_term", taken)))
             outputs[own] = f"{name}[{_dims(whole.type.shape)}]"
         inputs = [given.pop(tensor.name) for tensor in forward.inputs if tensor.name in given]
         inputs = [*given.values(), *inputs]
