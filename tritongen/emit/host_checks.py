@@ -182,16 +182,20 @@ class Checks:
         return f"{CHECK_SHAPE}({named}, {sizes})"
 
     def shape_of_other(self, tensor: Input) -> str:
-        """The shape of an earlier input, or its end, that a tensor must have, too; "" if none ends in its axes."""
+        """The shape of an earlier input, or its end, that a tensor must have, too; "" if none ends in its axes, and is
+        the first that has them: it may be the wrong one otherwise.
+        """
         named = [axis for axis in tensor.type.axes if axis != BATCH]
+        known = {axis for axis, _ in self.op.sizes}
         for other in self.ordered():
             if other is tensor or not named:
                 break
             own = [axis for axis in other.type.axes if axis != BATCH]
             plain = all(len(term.names) == 1 for one in (tensor, other) for term in one.type.shape)
-            if plain and other.default is None and own[-len(named) :] == named:
+            if plain and other.default is None and own[-len(named) :] == named and not known & {*named}:
                 end = "" if own == named and BATCH not in other.type.axes else f"[-{len(named)}:]"
                 return f"{other.name}.shape{end}"
+            known |= {*own}
         return ""
 
     def unpack(self, tensor: Input, named: list[str], known: set[str]) -> str:
