@@ -12,7 +12,7 @@ from tests.family.contiguous import Contiguous
 from tests.harness.importing import built
 from tritongen import resources
 from tritongen.families import registry
-from tritongen.operator.compile import forward_of, generate
+from tritongen.operator.compile import forward_of, generate, made_of
 from tritongen.spec.read import read_spec
 
 TEXT = """
@@ -46,6 +46,7 @@ def registered() -> Iterator[Contiguous]:
     yield family
     registry._FAMILIES.remove(family)
     resources._ADDED.pop()
+    made_of.cache_clear()
 
 
 def test_it_is_asked_before_the_others(registered: Contiguous) -> None:

@@ -1,6 +1,8 @@
 """Tables of `[schedule]`: rules can choose all that they list, and what is listed in vain is reported."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,8 +35,9 @@ def vain(found: Spec) -> list[str]:
 
 def test_rows_stay_in_registers() -> None:
     """Columns are those of loops: a row of 4,096 was moved to one by blocks of 1,024."""
-    (_, configs) = generate(scheduled("softmax", GUIDE))["configs.py"].split("REGISTERS = ")
-    table = eval(configs.partition("\n)\n")[0] + ")", {"heuristics": heuristics})
+    tables: dict[str, Any] = {"heuristics": heuristics}
+    exec(re.sub(r"^from .*", "", generate(scheduled("softmax", GUIDE))["configs.py"], flags=re.MULTILINE), tables)
+    table = tables["REGISTERS"]
     assert table.fits(8, 4096, True)
     chosen = table.choose(1 << 20, 4096, True)
     assert (chosen.kwargs, chosen.num_warps) == ({"BLOCK_M": 1, "BLOCK_N": 4096}, 4)

@@ -220,7 +220,7 @@ from triton.compiler import ASTSource
 sys.path[:0] = sys.argv[1:3]
 import test_choices
 
-def compile(kernel, grid, args, options, device):
+def compile(kernel, grid, args, options, device, around=None):
     constants = {name: options[name] for name in kernel.arg_names if name in options}
     given = dict(zip(kernel.arg_names, args))
     constants |= {name: None for name, value in given.items() if value is None}
