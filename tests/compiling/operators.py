@@ -121,7 +121,7 @@ class Launches:
                     self.refuse(f"{kernel.__name__} for {self.driver.target}: {mistake}")
             length, shared = ptx.count("\n"), ptx.count("st.shared")
             # Tiles of a product go through shared memory, and what the threads of a scan end with.
-            exchanges = any(text in kernel.src for text in ("tl.dot(", "block_dot(", "reverse="))
+            exchanges = any(text in kernel.src for text in ("tl.dot(", "block_dot(", "multiply_block(", "reverse="))
             if length > LONGEST or (shared > SHARED and not exchanges):
                 found = f"{length} lines of PTX with {shared} stores to shared memory"
                 self.refuse(f"{kernel.__name__} for {self.driver.target} is {found}: its layouts are bad")
