@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import math
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics.report import Mistakes
@@ -21,6 +18,7 @@ from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
 from ..spec.read import read_spec
 from .run import Result
+from .targets import module_at
 from .tracing import call
 
 if TYPE_CHECKING:
@@ -100,7 +98,8 @@ def emitted(result: Result) -> Callable[..., Any]:
             Path(folder, inside, name).write_text(text, encoding="utf-8")
     for name, text in files.items():
         Path(folder, name).write_text(text, encoding="utf-8")
-    function: Callable[..., Any] = getattr(_package(folder), spec.name)
+    package = module_at(f"{folder.parent.name}_{folder.name}", str(folder / "__init__.py"), [str(folder)])
+    function: Callable[..., Any] = getattr(package, spec.name)
     return function
 
 
@@ -110,19 +109,6 @@ def prepare() -> None:
 
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
-
-
-def _package(folder: Path) -> ModuleType:
-    name = f"{folder.parent.name}_{folder.name}"
-    found = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-    return module
 
 
 def _cases(result: Result) -> Iterator[Case]:

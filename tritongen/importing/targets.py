@@ -193,6 +193,17 @@ def _called(maker: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
         raise Located(Refusal(f"{type(error).__name__}: {error}", inits, "TG002"), user_place(error)) from None
 
 
+def module_at(name: str, path: str, folders: list[str] | None = None) -> ModuleType:
+    """The module of a file, or the package of one with `folders`, imported under a name."""
+    found = importlib.util.spec_from_file_location(name, path, submodule_search_locations=folders)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
 def _imported(home: str) -> ModuleType:
     path = home if home.endswith(".py") else ""
     if path and not os.path.isfile(path):
@@ -204,13 +215,7 @@ def _imported(home: str) -> ModuleType:
         if not path:
             return importlib.import_module(home)
         name = os.path.splitext(os.path.basename(path))[0]
-        found = importlib.util.spec_from_file_location(name, os.path.abspath(path))
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        sys.modules[name] = module
-        found.loader.exec_module(module)
-        return module
+        return module_at(name, os.path.abspath(path))
     except SyntaxError as error:
         place = Place(error.filename or path, error.lineno or 0, error.offset or 1)
         raise Located(Refusal(f"not Python: {error.msg}", "", "TG002"), place) from None
