@@ -106,6 +106,8 @@ NAMES = (
         """
         Arithmetic of numbers alone is done when the spec is read. Integers have 64 bits; a division by zero,
         or a root of a negative number, has no value. Functions other than the operators are for tensors and params.
+        A number that a function may give as it is, such as a bound of `clamp`, has to fit the dtype of the integers
+        beside it.
 
             y = "x * 2**100"       # wrong
             y = "x * 2.0**100"
@@ -113,6 +115,8 @@ NAMES = (
             y = "x * inf"
             y = "x * sqrt(2)"      # wrong
             y = "x * 2 ** 0.5"
+            y = "clamp(u, 0, 300)" # wrong for u = "uint8[N]"
+            y = "clamp(cast(u, int32), 0, 300)"
         """,
     ),
     row(

@@ -36,6 +36,7 @@ from .ir import (
 from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
 from .special import may_be
 from .syntax import CONSTANTS, LEFT_OUT, SYMBOLS, Text, is_none, symbol
+from .unfit_numbers import check_numbers
 
 
 class Abandoned(Exception):
@@ -290,6 +291,7 @@ class Expressions:
         row = FUNCTIONS[name]
         axes = self.natural_order(tuple(axis for arg in args for axis in arg.axes))
         if row.accepts == "where":
+            check_numbers(self, name, args, tree)
             branches = promote(*args[1:])
             return Call(name, tuple(args), axes, branches)
         try:
@@ -298,7 +300,7 @@ class Expressions:
             raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
         if folded is not None:
             return folded
-        self.check_divisor(name, args, tree)
+        check_numbers(self, name, args, tree)
         if args and all(isinstance(arg, Constant) for arg in args):
             message = f"{name} is computed of tensors and params, and these are numbers alone"
             raise self.fail("TG208", message, tree, "write the number that it is")
@@ -310,16 +312,6 @@ class Expressions:
         elif row.result == "float":
             dtype = as_float(dtype)
         return Call(name, exact_arguments(name, tuple(args), self.values), axes, dtype)
-
-    def check_divisor(self, name: str, args: list[Node], tree: ast.AST) -> None:
-        """Refuse what integers have no value of, whatever the tensors hold."""
-        number = args[-1].value if isinstance(args[-1], Constant) else None
-        if not isinstance(number, int) or args[0].dtype.kind != "int":
-            return
-        if number == 0 and name in ("floor_divide", "remainder", "fmod"):
-            raise self.fail("TG208", f"`{symbol(tree) or name}` divides integers by zero", tree)
-        if number < 0 and name in ("bitwise_left_shift", "bitwise_right_shift"):
-            raise self.fail("TG208", f"`{symbol(tree) or name}` shifts by less than nothing", tree)
 
     def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
         """Refuse dtypes that the function is not for."""
