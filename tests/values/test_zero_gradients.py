@@ -53,6 +53,16 @@ CHOICES = {
         "y = sum(where(m, x * exp(g), 0.0), D)",
         [ONES, ROWS, OVERFLOW],
     ),
+    "number": (
+        "x = float[M, N]; m = bool[M, N]; g = float[]",
+        "y = where(m, x * exp(g), 0.0)",
+        [ONES, torch.zeros(2, 3, dtype=torch.bool), torch.tensor(100.0)],
+    ),
+    "divisor": (
+        "x = float[M, N]; m = bool[M, N]; g = float[]",
+        "y = where(m, x / (g - 100), 0.0)",
+        [ONES, torch.zeros(2, 3, dtype=torch.bool), torch.tensor(100.0)],
+    ),
     "batch": (
         "x = float[B, M]; w = float[B, M]; m = bool[M]; g = float[M]",
         "y = sum(where(m, x * w * exp(g), 0.0), M)",
@@ -134,3 +144,13 @@ def test_a_result_that_is_not_used_has_no_gradient(name: str, tmp_path: Path) ->
         y = results[0] if isinstance(results, tuple) else results
         found.append(torch.autograd.grad(y.sum(), own))  # type: ignore[attr-defined]
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_positions_outside_of_a_softmax_of_nothing_have_no_gradient(count: int, tmp_path: Path) -> None:
+    it = operator(tmp_path, "x = float[K]; j = int64[N]; i = int64[P]", "y = take(softmax(take(x, j, K), N), i, N)")
+    x = torch.ones(3, requires_grad=True)
+    y = it(x, torch.zeros(0, dtype=torch.int64), torch.zeros(count, dtype=torch.int64))
+    assert y.isnan().all()  # type: ignore[attr-defined]
+    (found,) = torch.autograd.grad(y.sum(), x)  # type: ignore[attr-defined]
+    torch.testing.assert_close(found, torch.zeros(3))

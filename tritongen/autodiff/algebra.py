@@ -164,6 +164,15 @@ class Algebra:
         axes = self.order((*then.axes, *other.axes))
         return Choose(condition, then, other, axes, promote(then, other))
 
+    def within(self, node: Node, choice: Node, made: Callable[[Node], Node]) -> Node:
+        """A node of which a choice is a factor, with what is made of the side that is not zero in its place."""
+        assert isinstance(choice, Call | Choose)
+        condition, *sides = choice.args if isinstance(choice, Call) else (choice.condition, choice.then, choice.other)
+        then, other = (side if side == ZERO else made(side) for side in sides)
+        is_of_tensors = isinstance(choice, Call)
+        whole = self.plain("where", condition, then, other) if is_of_tensors else self.choose(condition, then, other)
+        return self.product(factors(node) * Term(1.0, {choice: -1, whole: 1}))
+
     # Sums
 
     def add(self, *nodes: Node) -> Node:

@@ -42,7 +42,7 @@ from .scanned import Scanned
 from .summed_last import summed_last
 from .taken import Taken
 from .terms import ZERO
-from .vanishing import Vanishing, summand
+from .vanishing import IsSeen, Vanishing, summand
 
 LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
@@ -288,16 +288,26 @@ class Reverse:
             if not text:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
-            guarded = self.vanishing.needs_guard(node, given, g)
-            derived = self.unless_zero(node, g, text, names) if guarded else self.algebra.parsed(text, names)
+            seen = functools.partial(self.is_seen_empty, node, given)
+            guarded = self.vanishing.needs_guard(node, given, g, seen)
+            derived = self.unless_zero(node, g, text, names, seen) if guarded else self.algebra.parsed(text, names)
             self.to(given, node, derived)
 
-    def unless_zero(self, node: Call, g: Node, text: str, names: Mapping[str, Node]) -> Node:
+    def is_seen_empty(self, node: Call, arg: Node, over: tuple[str, ...]) -> bool:
+        """Whether gradients have elements that come through an argument of a call where one of some axes is empty."""
+        empty = possibly_empty(self.op, over) - {*node.axes}
+        return self.is_seen(arg, empty, empty)
+
+    def unless_zero(self, node: Call, g: Node, text: str, names: Mapping[str, Node], is_seen: IsSeen) -> Node:
         """The gradient by an argument of a call whose derivative may be infinite: 0 where that of the call is."""
         inner, over = summand(g, node.axes, self.algebra)
-        if self.vanishing.is_taken_in(inner, node):
-            return self.algebra.reduce_sum(self.algebra.parsed(text, {**names, "g": inner}), over)
-        return self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, self.algebra.parsed(text, names))
+        choice = self.vanishing.choice_of(inner, node)
+        if choice is None:
+            return self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, self.algebra.parsed(text, names))
+        derived = self.algebra.parsed(text, {**names, "g": inner})
+        if self.vanishing.is_outside(derived, is_seen):
+            derived = self.algebra.within(inner, choice, lambda side: self.algebra.parsed(text, {**names, "g": side}))
+        return self.algebra.reduce_sum(derived, over)
 
     def by_name(self, g: Node, name: str) -> Node:
         """A gradient that is read more than once, by a name if it is large: nested, it would double with each level."""

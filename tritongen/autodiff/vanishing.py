@@ -7,7 +7,7 @@ gradient is 0 if what comes is. So is what comes of a result that is not used, w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -18,6 +18,7 @@ from .terms import ZERO, Term, factors, is_half
 
 _OF_EXPONENTS = frozenset("exp exp2 expm1 sinh cosh ldexp".split())
 _BY_DIVISOR = frozenset("log log2 log10 log1p sqrt rsqrt reciprocal div addcdiv xlogy xlog1py".split())
+IsSeen = Callable[[tuple[str, ...]], bool]  # Whether gradients have elements where one of some axes is empty.
 _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
 
 
@@ -28,20 +29,26 @@ class Vanishing:
     values: dict[str, Value]
     seeds: frozenset[str]
 
-    def needs_guard(self, node: Call, arg: Node, g: Node) -> bool:
+    def needs_guard(self, node: Call, arg: Node, g: Node, is_seen: IsSeen) -> bool:
         """Whether the gradient by an argument of a call has to be 0 where that of the call, `g`, is."""
         if node.function == "mul":
-            infinite = any(self.is_infinite(other) for other in node.args if other is not arg)
+            infinite = any(self.is_infinite(other, is_seen) for other in node.args if other is not arg)
         else:
-            infinite = self.is_infinite(node)
+            infinite = self.is_infinite(node, is_seen)
         return infinite and self.vanishes(g)
 
-    def is_taken_in(self, g: Node, node: Call) -> bool:
-        """Whether a gradient is a choice for each element of a node, which the algebra has
-        take the derivative in.
-        """
+    def choice_of(self, g: Node, node: Call) -> Node | None:
+        """The choice for each element of a node that a gradient is, which the algebra has take the derivative in."""
         choices = (part for part in _factors(g) if is_half(part))
-        return bool(node.axes) and any({*node.axes} <= {*choice.axes} for choice in choices)
+        return next((one for one in choices if node.axes and {*node.axes} <= {*one.axes}), None)
+
+    def is_outside(self, g: Node, is_seen: IsSeen) -> bool:
+        """Whether a gradient is a choice times what may be infinite: the algebra leaves what has no axes outside."""
+        return any(
+            self.is_infinite(part, is_seen) or (power < 0 and not self.is_above_zero(part, is_seen))
+            for part, power in factors(g).factors.items()
+            if not is_half(part)
+        )
 
     def vanishes(self, g: Node) -> bool:
         """Whether a gradient is 0 where something was not chosen, or where results have none."""
@@ -61,7 +68,7 @@ class Vanishing:
                 return self.vanishes(arg)
         return False
 
-    def is_infinite(self, node: Node) -> bool:
+    def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
         """Whether a function, or its derivative, may be infinite where its arguments are not."""
         node = self.resolved(node)
         if not isinstance(node, Call):
@@ -69,7 +76,7 @@ class Vanishing:
         if node.function in _OF_EXPONENTS:
             return not self.is_below(node.args[0])
         if node.function in _BY_DIVISOR:
-            return not self.is_above_zero(node.args[-1])
+            return not self.is_above_zero(node.args[-1], is_seen)
         return node.function in _OTHERS
 
     def is_below(self, exponent: Node) -> bool:
@@ -82,22 +89,20 @@ class Vanishing:
             return is_extremum(found) or (isinstance(found, Call) and any(map(self.is_largest, found.args)))
         return is_extremum(node)
 
-    def is_above_zero(self, node: Node) -> bool:
+    def is_above_zero(self, node: Node, is_seen: IsSeen) -> bool:
         """Whether a divisor is a length, a number, above one, or a sum of exponentials below a largest."""
         match self.resolved(node):
             case Constant() | Size() | Scalar():
                 return True
             case Call(function="add" | "maximum" | "clamp_min", args=args):
                 return any(isinstance(arg, Constant | Scalar) for arg in args)
-            case (
-                Call(function="exp" | "exp2", args=(exponent,))
-                | Reduce(kind="sum", arg=Call(function="exp" | "exp2", args=(exponent,)))
-            ):
+            case Call(function="exp" | "exp2", args=(exponent,)):
                 return self.is_below(exponent)
-            case Reduce(kind="sum", arg=Ref() as arg):
-                return self.is_above_zero(arg)
+            case Reduce(kind="sum", arg=arg, over=over):
+                is_power = isinstance(arg, Ref) or (isinstance(arg, Call) and arg.function in ("exp", "exp2"))
+                return is_power and self.is_above_zero(arg, is_seen) and not is_seen(over)
             case Call(function="sqrt", args=(arg,)):
-                return self.is_above_zero(arg)
+                return self.is_above_zero(arg, is_seen)
         return False
 
     def resolved(self, node: Node) -> Node:
