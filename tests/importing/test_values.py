@@ -5,20 +5,17 @@ The spec's math is printed in torch, which takes milliseconds; a few are built a
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from tests.harness.printing import printed as in_torch
 from tritongen.importing.checking import check
 from tritongen.importing.run import Result, imported
-from tritongen.lang.typecheck import typecheck
 from tritongen.spec.read import read_spec
-from tritongen.testing.oracle import own_lines, signature
 
 HERE = Path(__file__).parent
 CASES = [line.split(" | ") for line in (HERE / "cases.txt").read_text().splitlines() if line and line[0] != "#"]
@@ -34,13 +31,7 @@ def brought(case: list[str]) -> Result:
 
 def printed(result: Result) -> Callable[..., Any]:
     """The spec's math, in torch."""
-    spec = read_spec(result.imported.name, result.imported.text)
-    op = typecheck(spec)
-    lines = "\n    ".join(own_lines(spec, op))
-    scope: dict[str, Any] = {"torch": torch, "math": math, "Any": Any}
-    exec(f"def function({signature(op)}):\n    {lines}\n", scope)
-    function: Callable[..., Any] = scope["function"]
-    return function
+    return in_torch(read_spec(result.imported.name, result.imported.text))
 
 
 @pytest.mark.sampled(5)

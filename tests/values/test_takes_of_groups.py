@@ -10,6 +10,7 @@ import torch
 
 from tests.harness.importing import built
 from tests.harness.oracles import DEVICE
+from tests.harness.printing import printed
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
@@ -25,6 +26,20 @@ CASES: dict[str, tuple[str, tuple[int, ...], str, tuple[int, int], Callable[...,
     "a_group_of_three": ("(H A=2 B=3), N", (12, 3), "take(x, j, H, A, B)", (0, 12), lambda x, j: x[j]),
     "two_dimensions": ("H, A, N", (4, 3, 2), "take(x, j, H, A)", (0, 12), lambda x, j: x.flatten(0, 1)[j]),
     "a_number": ("(H A=2), N", (6, 3), "take(x, 3, H, A) + 0 * sum(j, T)", (0, 6), lambda x, j: x[3]),
+    "a_number_of_what_is_computed": (
+        "(H=3 A=2), N",
+        (6, 3),
+        "take(clamp_min(x, 0), 3, H, A) + 0 * sum(j, T)",
+        (0, 6),
+        lambda x, j: x[3].clamp(min=0),
+    ),
+    "a_number_of_what_is_computed_along_any_length": (
+        "H, N",
+        (6, 3),
+        "take(clamp_min(x, 0), 3, H) + 0 * sum(j, T)",
+        (0, 6),
+        lambda x, j: x[3].clamp(min=0),
+    ),
     "outside": ("(H A=2), N", (6, 3), "take(x, j, H, A)", (-3, 9), _or_nan),
     "of_a_sum": ("(H A=2), N", (6, 3), "take(sum(x, N), j, H, A)", (0, 6), lambda x, j: x.sum(1)[j]),
     "one_of_a_group_of_a_sum": (
@@ -67,12 +82,15 @@ y = "x"
 [grad]
 wrt = ["x"]
 """
-    operator = built(read_spec("taken.toml", text), tmp_path).taken
+    spec = read_spec("taken.toml", text)
+    operator = built(spec, tmp_path).taken
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=draw, dtype=torch.float64).to(DEVICE).requires_grad_()
     j = torch.randint(low, high, (7,), generator=draw).to(DEVICE)
     got, wanted = operator(x, j), oracle(x, j)
     torch.testing.assert_close(got, wanted, equal_nan=True)
+    if low >= 0:  # Emitted tests draw no index from outside.
+        torch.testing.assert_close(printed(spec)(x, j), wanted, equal_nan=True)
     incoming = torch.randn(wanted.shape, generator=draw, dtype=torch.float64).to(DEVICE)
     found, exact = (torch.autograd.grad(one, x, incoming)[0] for one in (got, wanted))
     torch.testing.assert_close(found, exact)

@@ -234,7 +234,7 @@ def _ours(result: Result, operator: Callable[..., Any], params: Mapping[str, flo
 def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]:
     """A module whose constants have other values."""
     owners = [one for one in module.modules() if module is not None] if module is not None else []
-    kept = [(one, name, vars(one)[name]) for one in owners for name in params if name in vars(one)]
+    kept = [(one, name, vars(one)[name]) for one in owners for name in params if vars(one).get(name) is not None]
     for one, name, _ in kept:
         setattr(one, name, params[name])
     try:

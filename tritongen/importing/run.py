@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..diagnostics.report import Rejected
 from .partial import Partial, partial
 from .refusals import NOWHERE, Refusal, diagnostic
-from .targets import Located, Target, load, parse_example
+from .targets import Example, Located, Target, load, parse_example
 from .tracing import Trace, bound, trace
 from .translation import Translation
 from .values import Value
@@ -27,7 +27,17 @@ class Result:
 def imported(spelled: str, init: Sequence[str], example: str, name: str = "") -> Result:
     """The spec of a function or module of somebody's. Raises `Rejected` with all that keeps it from being one."""
     try:
-        target, traced, scalars = _traced(spelled, init, example)
+        target = load(spelled, init, example)
+        given = parse_example(example)
+    except Located as error:
+        raise Rejected([diagnostic(error.refusal, error.place)]) from None
+    return imported_target(target, given, name)
+
+
+def imported_target(target: Target, given: Mapping[str, Example | object], name: str = "") -> Result:
+    """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
+    try:
+        traced, scalars = _traced_target(target, given)
         try:
             made = _written(target, traced, scalars, name or target.name)
         except NeedsOnes as error:
@@ -56,13 +66,16 @@ def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -
 def _traced(spelled: str, init: Sequence[str], example: str) -> tuple[Target, Trace, dict[str, float | int]]:
     """A target, its trace, and its numbers by their names."""
     target = load(spelled, init, example)
-    given = parse_example(example)
+    return target, *_traced_target(target, parse_example(example))
+
+
+def _traced_target(target: Target, given: Mapping[str, Example | object]) -> tuple[Trace, dict[str, float | int]]:
     numbers = {
         name: value
         for name, value in bound(target, given).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    return target, trace(target, given), dict(target.scalars) | numbers
+    return trace(target, given), dict(target.scalars) | numbers
 
 
 def _written(

@@ -45,6 +45,7 @@ _DTYPES = {
 _KNOWN = frozenset(
     "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2".split()
 )
+_CALL = re.compile(r"[A-Za-z_][\w.]*\(.*\)")
 _FORM = 'write --example "x=bf16[4,1024,4096] weight=bf16[4096]"'
 
 
@@ -97,7 +98,7 @@ def torch_or_unavailable() -> Any:
 def parse_example(text: str) -> dict[str, Example | object]:
     """`x=bf16[4,1024,4096] dim=-1`, by names, in order."""
     found: dict[str, Example | object] = {}
-    for part in _split(text):
+    for part in parse_words(text):
         name, sign, value = part.partition("=")
         if not sign or not name.isidentifier():
             raise Located(Refusal(f"`{part}` is not an argument of an example", _FORM, "TG003"))
@@ -105,19 +106,31 @@ def parse_example(text: str) -> dict[str, Example | object]:
     return found
 
 
-def _split(text: str) -> list[str]:
-    """At spaces, but for those inside of brackets and quotes."""
-    return re.findall(r"(?:\[[^\]]*\]|\([^)]*\)|'[^']*'|\"[^\"]*\"|[^\s,\[(]|,(?=\S))+", text)
+def parse_words(text: str) -> list[str]:
+    """The words of a text, which spaces and commas part but for those inside of brackets and quotes."""
+    words, depth, quote = [""], 0, ""
+    for sign in text:
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        depth += (sign in "([{") - (sign in ")]}") if not quote else 0
+        if depth or quote or sign not in " ,\n":
+            words[-1] += sign
+        elif words[-1]:
+            words.append("")
+    return [one for one in words if one]
 
 
-def _argument(name: str, value: str) -> Example | object:
+def _argument(name: str, value: str, scope: Mapping[str, Any] | None = None) -> Example | object:
+    """A tensor, a literal, a call of what is in `scope`, or else a string."""
     found = re.fullmatch(r"(\w+)\[(.*)\]", value.strip())
     if found is None:
         try:
             literal: object = ast.literal_eval(value)
             return literal
         except (ValueError, SyntaxError):
-            return value
+            return _called_in(scope, value) if scope is not None and _CALL.fullmatch(value) else value
     dtype = _DTYPES.get(found[1], found[1])
     if dtype not in _KNOWN:
         hint = did_you_mean(found[1], [*_DTYPES, *_KNOWN], _FORM)
@@ -146,7 +159,7 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
             hint = did_you_mean(name, [one for one in dir(found) if not one.startswith("_")], "")
             raise Located(Refusal(f"{home} has no `{name}`", hint, "TG002"), Place(_file_of(home)))
         found = getattr(found, name)
-    keywords = dict(_keyword(one) for one in init)
+    keywords = dict(_keyword(one, _scope(home)) for one in init)
     command = " ".join(["tritongen import", spelled, *(f"--init {one}" for one in init), f'--example "{example}"'])
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         return _of_module(spelled, command, path, _called(found, keywords))
@@ -156,7 +169,7 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
         return _of_module(spelled, command, path, found)
     if not callable(found):
         raise Located(Refusal(f"{path} is neither a function nor a module", "", "TG002"))
-    return Target(spelled, command, _snake(path), found, _first_line(found))
+    return Target(spelled, command, snake(path), found, _first_line(found))
 
 
 def _of_module(spelled: str, command: str, path: str, module: Any) -> Target:
@@ -165,7 +178,7 @@ def _of_module(spelled: str, command: str, path: str, module: Any) -> Target:
             shown = f"{type(module).__name__}.{name}".rstrip(".")
             hint = "remove them before importing, or write their math in forward"
             raise Located(Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), _place_of(one))
-    return Target(spelled, command, _snake(path), module, _first_line(type(module)), module, _constants(module))
+    return Target(spelled, command, snake(path), module, _first_line(type(module)), module, _constants(module))
 
 
 def _place_of(module: Any) -> Place:
@@ -255,14 +268,28 @@ def _file_of(home: str) -> str:
     return getattr(sys.modules.get(home), "__file__", None) or home
 
 
-def _keyword(text: str) -> tuple[str, object]:
+def _keyword(text: str, scope: Mapping[str, Any]) -> tuple[str, object]:
     name, sign, value = text.partition("=")
     if not sign or not name.isidentifier():
         raise Located(Refusal(f"`--init {text}` is not name=value", "", "TG003"))
-    return name, _argument(name, value)
+    return name, _argument(name, value, scope)
 
 
-def _snake(path: str) -> str:
+def _scope(home: str) -> Mapping[str, Any]:
+    """The names that the module of a target has."""
+    name = os.path.splitext(os.path.basename(home))[0] if home.endswith(".py") else home
+    return vars(sys.modules[name])
+
+
+def _called_in(scope: Mapping[str, Any], text: str) -> object:
+    try:
+        return eval(text, dict(scope))
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise Located(Refusal(f"`{text}` raises {type(error).__name__}: {said}", "", "TG003")) from None
+
+
+def snake(path: str) -> str:
     name = path.rpartition(".")[2]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .recording import Recording, recorded
 from .refusals import NOWHERE, Refusal
-from .targets import Example, Length, Located, Target, user_place
+from .targets import Example, Length, Located, Target, snake, user_place
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +131,7 @@ def _arguments(target: Target, given: Mapping[str, object], mode: Any) -> list[A
     dtype = next(floats, torch.float32)
     state = [*target.module.named_parameters(), *target.module.named_buffers()]
     for path, tensor in state:
-        name = path.replace(".", "_")
+        name = _name_of(target.module, path)
         while name in taken:
             name += "_param"
         taken.add(name)
@@ -139,6 +139,13 @@ def _arguments(target: Target, given: Mapping[str, object], mode: Any) -> list[A
         fake = _fake(mode, [*shape], dtype if tensor.dtype.is_floating_point else tensor.dtype)
         found.append(Argument(name, fake, shape, path, tensor.requires_grad))
     return found
+
+
+def _name_of(module: Any, path: str) -> str:
+    """`mlp.fc.weight` as a name; of what `nn.Sequential` only counts, the layer is said: `linear_0_weight`."""
+    first, _, _ = path.partition(".")
+    prefix = f"{snake(type(module.get_submodule(first)).__name__)}_" if first.isdigit() else ""
+    return prefix + path.replace(".", "_").strip("_")
 
 
 def _fake(mode: Any, shape: list[Length], dtype: torch.dtype) -> torch.Tensor:

@@ -32,6 +32,9 @@ _DEEP = 4  # how often an operator may be made of others that are made of others
 class Translation(Building):
     """Walks a graph. `values` and `problems` are what came of it."""
 
+    _changes = 0  # of axes, when inputs were looked at
+    _twice = False  # whether an input was found to have an axis twice
+
     def run(self) -> list[Any]:
         """The values of the results. Where there are `problems`, some are unknown."""
         nodes = self.trace.graph.graph.nodes
@@ -46,17 +49,29 @@ class Translation(Building):
             else:
                 self._places = self.trace.recording.places.get(node.name, ())
                 self._translate(node, self.trace.recording.place(node.name))
+                self._check_inputs(node)
         self._check_axes()
         return results
 
-    def _check_axes(self) -> None:
-        """An axis is in a tensor once; where the trace made it twice, that is refused at the first such operator."""
+    def _check_inputs(self, node: torch.fx.Node) -> None:
+        """Refuses the first operator that makes two dimensions of an input one axis."""
+        if self.axes.changes == self._changes or self._twice:
+            return
+        self._changes = self.axes.changes
         for name, value in self.inputs.items():
             atoms = self.axes.all_atoms(value.dims)
             if len(set(atoms)) < len(atoms):
+                self._twice = True
                 message = f"two dimensions of {name} are the same axis"
-                self.problems.append((Refusal(message, "an axis has one name, and is in a tensor once"), NOWHERE))
+                if node.name not in self.refused:
+                    refusal = Refusal(message, "an axis has one name, and is in a tensor once")
+                    self.problems.append((refusal, self.trace.recording.place(node.name)))
                 return
+
+    def _check_axes(self) -> None:
+        """An axis is in a tensor once; where the trace made it twice, that is refused at the first such operator."""
+        if self._twice:
+            return
         for node, value in self.values.items():
             atoms = self.axes.all_atoms(value.dims) if isinstance(value, Value) else ()
             if len(set(atoms)) < len(atoms) and node.name in self.trace.recording.places:

@@ -84,6 +84,7 @@ class _Writer:
         self, target: Target, trace: Trace, translation: Translation, values: Sequence[Value], name: str
     ) -> None:
         self.target, self.trace, self.t, self.name = target, trace, translation, name
+        self.name = self.name.strip("_")
         while self.name in {*translation.inputs, *translation.params}:
             self.name += "_op"
         self.axes, self.axes_of = translation.axes, translation.axes_of
@@ -238,7 +239,8 @@ class _Writer:
         """Dimensions as a type has them, with fixed lengths where they are to be `stated`."""
         batch = self.names.batch
         count = led(self.axes, dims, batch)
-        terms = [BATCH] if count else []
+        is_led = stated is not None or any(self.axes.atoms(dim) for dim in dims[:count])
+        terms = [BATCH] if count and is_led else []
         for dim in dims[count:]:
             atoms = self.axes.atoms(dim)
             shown = []
@@ -323,7 +325,7 @@ class _Writer:
                 problems.append(
                     (Refusal("a result with an axis to which it is only expanded", "return it without"), NOWHERE)
                 )
-        used = {axis for one in self.exprs for axis in self.axes_of(one)}
+        used = {axis for one in self.exprs for axis in self.axes_of(one)}.union(*self._sizes())
         used |= {axis for value in self.values for axis in self.axes.all_atoms(value.dims)}
         for axis, place in self.t.made:
             missing = [one for one in self.axes.atoms((axis,)) if one in used and not self.axes.is_input(one)]
@@ -335,9 +337,15 @@ class _Writer:
         if problems:
             raise Refusals(problems)
 
+    def _sizes(self) -> Iterable[frozenset[int]]:
+        """The axes whose lengths are numbers of the math."""
+        for one in self.exprs:
+            if isinstance(one, Apply) and one.function == "size":
+                yield frozenset(self.axes.all_atoms(arg.dim for arg in one.args if isinstance(arg, Over)))
+
     def _find_made_axes(self) -> None:
         """An axis that the program makes is that of an input which is as long, where nothing has both."""
-        has = [self.axes_of(one) for one in self.exprs]
+        has = [self.axes_of(one) for one in self.exprs] + list(self._sizes())
         has += [frozenset(self.axes.all_atoms(value.dims)) for value in self.values]
         known = [axis for value in self.t.inputs.values() for axis in self.axes.all_atoms(value.dims)]
         for axis in [one for made, _ in self.t.made for one in self.axes.atoms((made,))]:

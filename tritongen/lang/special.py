@@ -129,9 +129,13 @@ def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Ca
     """
     if node.dtype.kind == "any" or _is_of_elements(node, axis, index):
         return node
-    first = typer.call("ge", [index, Constant(0, Dtype("int"))], tree)
-    last = typer.call("lt", [index, Size((axis,))], tree)
-    inside = typer.call("logical_and", [first, last], tree)
+    inside = typer.call("lt", [index, Size((axis,))], tree)
+    if isinstance(index, Constant):  # A number is 0 or more, and less than a length that is stated.
+        if axis in typer.sizes:
+            return node
+    else:
+        first = typer.call("ge", [index, Constant(0, Dtype("int"))], tree)
+        inside = typer.call("logical_and", [first, inside], tree)
     if node.dtype.kind == "bool":
         return typer.call("logical_and", [inside, node], tree)
     outside = Constant(math.nan, Dtype("float")) if node.dtype.kind == "float" else Constant(0, Dtype("int"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
@@ -258,22 +259,35 @@ class Printer:
 
     def take(self, tree: ast.Call) -> Term:
         source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
-        axis = ast.unparse(tree.args[2])
+        names = [ast.unparse(one) for one in tree.args[2:]]
+        source, axis = self.as_one(source, names), names[0]
         if not index.tensor:
             rest = tuple(name for name in source.axes if name != axis)
             position = source.axes.index(axis) - len(source.axes)
             return replace(source, tree=method(source.tree, "select", position, index.tree), axes=rest)
         is_given = any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs)
-        found = self.taken(source, index, axis, is_given)
-        return found if is_given else self.inside(found, tree.args[0], tree.args[1], index, axis)
+        length = " * ".join(map(self.length, names))
+        found = self.taken(source, index, axis, "" if is_given else length)
+        if is_given:
+            return found
+        known = math.prod(dict(self.op.sizes).get(name, 0) for name in names)
+        return self.inside(found, tree.args[0], tree.args[1], index, (length, known))
 
-    def taken(self, source: Term, index: Term, axis: str, is_given: bool) -> Term:
-        """What is taken from positions along an axis, or from the first or last where they are computed and outside."""
+    def as_one(self, source: Term, names: Sequence[str]) -> Term:
+        """A term whose last dimension is several axes, under the name of the first."""
+        if len(names) == 1:
+            return source
+        rest = tuple(name for name in source.axes if name not in names)
+        moved = permuted(source.tree, source.axes, (*rest, *names))
+        return replace(source, tree=method(moved, "flatten", -len(names), -1), axes=(*rest, names[0]))
+
+    def taken(self, source: Term, index: Term, axis: str, length: str) -> Term:
+        """What is taken from positions along an axis, or from the first or last outside of a `length`."""
         rest = tuple(name for name in source.axes if name != axis)
         position = source.axes.index(axis) - len(source.axes)
         index = Term(method(index.tree, "long"), index.axes, True)
-        if not is_given:
-            index = Term(method(index.tree, "clamp", 0, parsed(f"{self.length(axis)} - 1")), index.axes, True)
+        if length:
+            index = Term(method(index.tree, "clamp", 0, parsed(f"{length} - 1")), index.axes, True)
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
@@ -285,12 +299,15 @@ class Printer:
             found, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
         return replace(source, tree=permuted(found, order, axes), axes=axes)
 
-    def inside(self, found: Term, source: ast.expr, at: ast.expr, index: Term, axis: str) -> Term:
-        """What was taken where the index is inside an axis, as far as that is not known: else NaN, or 0 of integers."""
+    def inside(self, found: Term, source: ast.expr, at: ast.expr, index: Term, lengths: tuple[str, int]) -> Term:
+        """What was taken where the index is inside an axis, as far as that is not known: else NaN, or 0 of integers.
+
+        Its length is a text and, where it is fixed, a number, or 0.
+        """
         low, high = integer_bounds(at, self.op, self.parsed_lines) or INT64
-        length = Term(parsed(self.length(axis)), (), False, "int")
+        length = Term(parsed(lengths[0]), (), False, "int")
         tests = [self.compare(index, ast.GtE(), zero())] if low < 0 else []
-        if high >= dict(self.op.sizes).get(axis, 0):
+        if high >= lengths[1]:
             tests.append(self.compare(index, ast.Lt(), length))
         names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
         read = [tensor for tensor in self.op.inputs if tensor.name in names]

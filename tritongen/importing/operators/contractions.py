@@ -59,6 +59,8 @@ def matmul(t: Building, x: Value, y: Value) -> Value:
 @operator("mm", "bmm", "matmul", "mv", "dot", "vdot", "inner", "__matmul__", "linalg_matmul")
 def _matmul(t: Building, x: Value, y: Value) -> Value:
     if t.packet == "inner":
+        if not x.rank or not y.rank:
+            return t.apply("mul", x, y)
         y = y.of(dims=tuple(reversed(y.dims)))
     if t.packet == "bmm":
         t.axes.wish(x.dims[0], "B", 3)
@@ -68,14 +70,20 @@ def _matmul(t: Building, x: Value, y: Value) -> Value:
 
 @operator("addmm", "baddbmm", "addmv", "addbmm")
 def _addmm(t: Building, bias: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    if t.packet == "addbmm":
-        raise Refusal("`addbmm`", "write a sum over the batch")
-    made = matmul(t, x, y)
+    made = _summed_bmm(t, x, y) if t.packet == "addbmm" else matmul(t, x, y)
     if alpha != 1:
         made = t.apply("mul", alpha, made)
     if beta == 0:
         return made
     return t.apply("add", made, bias if beta == 1 else t.apply("mul", beta, bias))
+
+
+def _summed_bmm(t: Building, x: Value, y: Value) -> Value:
+    t.axes.wish(x.dims[0], "B", 3)
+    t.axes.wish(x.dims[2], "K", 3)
+    t.axes.join(x.dims[0], y.dims[0])
+    t.axes.join(x.dims[2], y.dims[1])
+    return product(t, x, y, [x.dims[0], x.dims[2]], (x.dims[1], y.dims[2]))
 
 
 @operator("linear")

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
 
 
 @operator("embedding")
-def _embedding(t: Building, weight: Value, ids: Value, *_: Any, **__: Any) -> Value:
+def _embedding(t: Building, weight: Value, ids: Value, padding_idx: int = -1, *_: Any, **__: Any) -> Value:
     t.axes.wish(weight.dims[0], "V U", 2)
     t.axes.wish(weight.dims[1], "E D", 3)
-    return t.take(weight, 0, ids, ids.dims)
+    found = t.take(weight, 0, ids, ids.dims)
+    if padding_idx < 0:
+        return found
+    is_padding = t.apply("eq", ids, padding_idx).of(dims=(*ids.dims, ()))  # That row has no gradient.
+    return t.apply("where", is_padding, found.of(Apply("detach", (found.expr,))), found)
 
 
 @operator("index_select")
 def _index_select(t: Building, x: Value, dim: int, index: Value) -> Value:
+    _check_rank(t, x)
     place = x.place(dim)
     t.axes.wish(x.dims[place], "V", 4)
     return t.take(x, place, index, index.dims)
@@ -33,6 +38,7 @@ def _gather(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     dim, index = args[:2] if t.packet == "gather" else (args[1] if len(args) > 1 else None, args[0])
     if dim is None:
         raise Refusal("take_along_dim without a dim, which flattens", "name the dimension")
+    _check_rank(t, x)
     place = x.place(dim)
     dims = list(x.dims)
     for other, (own, its) in enumerate(zip(x.dims, index.dims, strict=True)):
@@ -46,6 +52,11 @@ def _gather(t: Building, x: Value, *args: Any, **__: Any) -> Value:
             dims[other] = own or its
     t.axes.wish(x.dims[place], "V N", 4)
     return t.take(x, place, index, (index.dims[place],)).of(dims=tuple(dims))
+
+
+def _check_rank(t: Building, x: Value) -> None:
+    if not x.rank:
+        raise Refusal(f"`{t.packet}` of a tensor without dimensions", "it has one element, at no position")
 
 
 @operator("index", "index.Tensor", "_unsafe_index")

@@ -119,7 +119,7 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
         t.axes.wish(outer, "P Q", 2)
         divided = x.with_dim(place, outer, inner)
         return [t.take(divided, place, one, ()) for one in range(len(lengths))]
-    if isinstance(sizes, list):
+    if isinstance(sizes, list) and t.packet != "tensor_split":
         found = sizes
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
     return [_part(t, x, place, start, length, t.fresh(size)) for start, length, size in
