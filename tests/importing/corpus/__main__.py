@@ -27,10 +27,7 @@ SOURCES = {
     "torch.nn.functional": lambda one: one.target.startswith("torch.nn.functional"),
     "torch": lambda one: one.target.startswith("torch:"),
     "OpInfo samples": lambda one: one.target.startswith("OpInfo"),
-    **{
-        name: lambda one, name=name: one.target.startswith(f"{name}.")
-        for name in ("transformers", "timm", "torchvision")
-    },
+    **{one: lambda case, one=one: case.package == one for one in PACKAGES},
 }
 
 
