@@ -1,6 +1,7 @@
 """Launches of kernels. Repeated calls reuse the compiled kernels of the first one, at a fraction of the host time."""
 
 import contextlib
+import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -166,21 +167,30 @@ def launched(
         if compiled is None or callable(grid) or not is_replayed(device):
             return None
         grid = (*grid, 1, 1)[:3]
-        run = again(compiled, grid)
+        run = again(compiled, grid, args)
         return run if around is None else around(run, compiled, grid, args)
 
 
-def again(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., Any]:
-    """What launches a compiled kernel again on the device that is the current one now.
+def again(
+    compiled: Any,
+    grid: tuple[int, int, int],
+    args: tuple[Any, ...],
+    launcher: Any = None,
+    adapt: Callable[..., Sequence[Any]] | None = None,
+    by_triton: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """What launches a compiled kernel again that was launched on `args`, on the device that is the current one now.
 
-    Triton's own, `compiled[grid]`, describes each launch for hooks, and calls them. Where nothing has set any, as
-    profilers do, this calls what that calls in the end, as Inductor does.
+    Triton's own, `compiled[grid]`, describes each launch for hooks, and asks the driver about each tensor. If nothing
+    has set hooks, as profilers do, this calls what that calls in the end, with addresses. Another launcher than the
+    kernel's takes what `adapt` makes of arguments and addresses.
     """
-    by_triton: Callable[..., Any] = compiled[grid]
+    by_triton = by_triton or compiled[grid]
     if not isinstance(compiled, CompiledKernel):
         return by_triton
-    start = functools.partial(compiled.run, *grid)
     described = compiled.function, compiled.packed_metadata, None, None, None
+    start = _in_c(launcher or compiled.run, grid, described)
+    places = [place for place, arg in enumerate(args) if isinstance(arg, torch.Tensor)]
     device, stream_of = torch.cuda.current_device(), torch._C._cuda_getCurrentRawStream
     hooks = triton.knobs.runtime
 
@@ -188,10 +198,33 @@ def again(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., Any]:
         enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
         if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
             by_triton(*args)
-        else:
-            start(stream_of(device), *described, *args)
+            return
+        values = [*args]
+        for place in places:
+            values[place] = values[place].data_ptr()
+        start(stream_of(device), values if adapt is None else adapt(args, values))
 
     return launch
+
+
+def _in_c(
+    launcher: Any, grid: tuple[int, int, int], described: tuple[Any, ...]
+) -> Callable[[Any, Sequence[Any]], None]:
+    """What calls Triton's function in C on a stream, with what its launcher adds to the values of a kernel's arguments:
+    one by one in Triton 3.6, later as one. The launcher itself where it allocates memory or instruments.
+    """
+    call, given = getattr(launcher, "launch", None), []
+    more = "global_scratch_size", "profile_scratch_size", "gsan_enabled"
+    if call is not None and not any(getattr(launcher, one, False) for one in more):
+        probe = copy.copy(launcher)
+        probe.launch = lambda *args: given.extend(args)
+        probe(*grid, "stream", *described, "values")
+    match given:
+        case [_, _, _, "stream", *options, "values"]:
+            return lambda stream, values: call(*grid, stream, *options, *values)
+        case [_, _, _, "stream", *options, ("values",)]:
+            return lambda stream, values: call(*grid, stream, *options, values)
+    return lambda stream, values: launcher(*grid, stream, *described, *values)
 
 
 def run(
@@ -286,7 +319,8 @@ def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) 
     """`run_in_turn`, where arguments may be descriptors and copies of tensors."""
     stages = [one for one in stages if any(map(is_tensor, one.args))]
     device = device_of(tuple(map(tensor_of, stages[0].args)))
-    _run_from(key, DescribedSources(given), stages, device, with_maps)
+    around = functools.partial(with_maps, again)
+    _run_from(key, DescribedSources(given), stages, device, around)
 
 
 def _run_from(

@@ -16,6 +16,7 @@ MOST = 256  # addresses, of which one descriptor has its tensor maps kept
 
 
 def with_maps(
+    again: Callable[..., Any],
     run: Callable[..., None],
     compiled: Any,
     grid: tuple[int, int, int],
@@ -25,7 +26,7 @@ def with_maps(
     place of descriptors.
 
     Triton's launcher encodes a tensor map for each descriptor in every launch, and copies all arguments in Python. One
-    of the same class, for the arguments that these become, takes tensor maps that are there already.
+    of the same class, for the arguments that these become, takes tensor maps that are there already: `again` calls it.
     """
     described = {
         place: moved(arg, None) for place, arg in enumerate(args) if is_descriptor(arg)
@@ -45,25 +46,24 @@ def with_maps(
     try:
         launcher, picked, rest = _launcher(compiled, described)
         makers = [
-            (place, _maps(described[place], meta))
+            (place, {}, _maker(described[place], meta))
             for place, meta in zip(described, metas, strict=True)
         ]
     except (AttributeError, ImportError, KeyError, TypeError, ValueError):
         return by_descriptors  # A Triton whose launcher is another one.
-    function = compiled.function, compiled.packed_metadata, None, None, None
-    hooks = triton.knobs.runtime
-    device, stream_of = torch.cuda.current_device(), torch._C._cuda_getCurrentRawStream
 
-    def by_maps(*args: Any) -> None:
-        enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
-        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
-            by_descriptors(*args)
-            return
-        maps = [find(args[place]) for place, find in makers]
-        values = picked((*args, *maps, *rest))
-        launcher(*grid, stream_of(device), *function, *values)
+    def by_maps(args: tuple[Any, ...], values: list[Any]) -> Any:
+        for place, known, make in makers:
+            tensor = args[place]
+            address = tensor.data_ptr()
+            if address not in known:
+                if len(known) >= MOST:
+                    known.clear()
+                known[address] = make(tensor)
+            values.append(known[address])
+        return picked((*values, *rest))
 
-    return by_maps
+    return again(compiled, grid, args, launcher, by_maps, by_descriptors)
 
 
 def _launcher(compiled: Any, described: dict[int, Any]) -> tuple[Any, Any, list[int]]:
@@ -92,25 +92,18 @@ def _launcher(compiled: Any, described: dict[int, Any]) -> tuple[Any, Any, list[
     return launcher, operator.itemgetter(*places), rest
 
 
-def _maps(descriptor: Any, meta: Any) -> Callable[[torch.Tensor], Any]:
-    """What finds the tensor map of a tensor that lies as a descriptor says."""
+def _maker(descriptor: Any, meta: Any) -> Callable[[torch.Tensor], Any]:
+    """What encodes the tensor map of a tensor that lies as a descriptor says."""
     from triton.backends.nvidia.driver import make_tensordesc_arg
 
     # From Triton 3.8 on, it takes another argument, which is for other GPUs.
     others = [None] * (len(inspect.signature(make_tensordesc_arg).parameters) - 2)
-    known: dict[int, Any] = {}
 
-    def find(tensor: torch.Tensor) -> Any:
-        address = tensor.data_ptr()
-        found = known.get(address)
-        if found is None:
-            if len(known) >= MOST:
-                known.clear()
-            given = moved(descriptor, tensor), meta, *others
-            found = known[address] = make_tensordesc_arg(*given)[0]
-        return found
+    def make(tensor: torch.Tensor) -> Any:
+        encoded, *_ = make_tensordesc_arg(moved(descriptor, tensor), meta, *others)
+        return encoded
 
-    return find
+    return make
 
 
 def moved(descriptor: Any, tensor: torch.Tensor | None) -> Any:

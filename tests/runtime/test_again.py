@@ -39,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_directly(calls: list[Any]) -> None:
-    LAUNCH.again(Compiled(calls), GRID)("x", 5)
+    LAUNCH.again(Compiled(calls), GRID, ("x", 5))("x", 5)
     assert calls == [(*GRID, "stream of 3", "function", "packed", None, None, None, "x", 5)]
 
 
@@ -47,7 +47,7 @@ def test_directly(calls: list[Any]) -> None:
 @pytest.mark.parametrize("chained", [False, True])
 def test_hooks(name: str, chained: bool, calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """What profilers set, before a launch is known or after."""
-    launch = LAUNCH.again(Compiled(calls), GRID)
+    launch = LAUNCH.again(Compiled(calls), GRID, ("x", 5))
     if chained:
         chain = type(getattr(triton.knobs.runtime, name))()
         chain.add(print)

@@ -11,6 +11,7 @@ import torch
 import triton
 from triton.backends.nvidia import driver
 from triton.compiler import CompiledKernel
+from triton.runtime import _allocation
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.harness.importing import runtime_module
@@ -55,14 +56,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return given
 
 
-def kernel() -> Any:
+def kernel(signature: dict[str, str] = SIGNATURE, scratch_size: int = 0) -> Any:
     """A compiled kernel, but for its code."""
     scratch = {f"{kind}_scratch_{what}": 0 for kind in ("global", "profile") for what in ("size", "align")}
-    fields = {"tensordesc_meta": [{**META, "block_size": [4, 8]}, {**META, "block_size": [1, 4, 8]}], **scratch}
+    scratch["global_scratch_size"] = scratch_size
+    maps = [{**META, "block_size": [4, 8]}, {**META, "block_size": [1, 4, 8]}]
+    fields = {"tensordesc_meta": maps if signature is SIGNATURE else [], **scratch}
     fields |= {"num_ctas": 1, "launch_cooperative_grid": False, "launch_pdl": False, "instrumentation_mode": ""}
     found = CompiledKernel.__new__(CompiledKernel)
     found.metadata = namedtuple("Metadata", fields)(**fields)
-    found.src = SimpleNamespace(signature=SIGNATURE, constants={}, fn=SimpleNamespace(arg_names=[*SIGNATURE]))
+    found.src = SimpleNamespace(signature=signature, constants={}, fn=SimpleNamespace(arg_names=[*signature]))
     found._module_pid = None
     found.module, found.function, found.packed_metadata = object(), 7, (4, 1, 0)
     found._run = driver.CudaLauncher(found.src, found.metadata)
@@ -83,12 +86,16 @@ def arguments(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[Any, .
 def again(compiled: Any, x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, maps: Any = None) -> Any:
     """What launches a kernel again on tensors."""
     maps = maps or runtime_module("tensor_maps")
-    run = runtime_module("launch").again(compiled, GRID)
-    return maps.with_maps(run, compiled, GRID, arguments(x, y, w))
+    launch, args = runtime_module("launch"), arguments(x, y, w)
+    return maps.with_maps(launch.again, launch.again(compiled, GRID, args), compiled, GRID, args)
 
 
 def shown(values: Any) -> Any:
-    """Nested arguments as text, lists as tuples: kernels without descriptors are given tuples."""
+    """Nested arguments as text, lists as tuples, since kernels without descriptors are given tuples; and the address of
+    a tensor, which is what Triton's launcher asks it for.
+    """
+    if isinstance(values, torch.Tensor):
+        return str(values.data_ptr())
     return tuple(map(shown, values)) if isinstance(values, tuple | list) else str(values)
 
 
@@ -102,6 +109,25 @@ def test_the_launcher_is_given_what_triton_gives_it(calls: list[Any]) -> None:
         ours, theirs = calls[-2:]
         assert shown(ours) == shown(theirs)
         assert str(x.data_ptr()) in str(ours)
+
+
+@pytest.mark.parametrize("scratch_size", [0, 64])
+def test_a_launcher_without_descriptors_is_given_what_triton_gives_it(
+    scratch_size: int, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch that needs memory of its own asks Triton's allocator for it each time."""
+    monkeypatch.setattr(_allocation, "_allocator", SimpleNamespace(get=lambda: lambda *given: ("allocated", *given)))
+    signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+    compiled, others = kernel(signature, scratch_size), tensors()
+    run = runtime_module("launch").again(compiled, GRID, (torch.ones(2), None, 16))
+    for x in others:
+        calls.clear()
+        run(x, None, 16, 64)
+        compiled.run(*GRID, 5, 7, (4, 1, 0), None, None, None, x, None, 16, 64)
+        ours, theirs = map(shown, calls)
+        assert ours == theirs
+        assert x.data_ptr() in calls[0] or x.data_ptr() in calls[0][-1]
+        assert ("allocated" in str(calls[0])) == bool(scratch_size)
 
 
 def test_a_tensor_map_is_made_once_for_an_address(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
