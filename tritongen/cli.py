@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from . import __version__
+from .cli_compile import compile_
 from .cli_import import import_
 from .cli_language import LANGUAGE
+from .cli_output import CLEAN, FINDINGS, FORMAT, WRONG, count, echo_json, print_diagnostics, reject, watch
 from .spec.lengths import LENGTH
 
 if TYPE_CHECKING:
-    from .diagnostics.report import Diagnostic
     from .project.build import Built, Drift
 
-CLEAN, FINDINGS, WRONG, BUG, MISSING, INTERRUPTED = 0, 1, 2, 3, 4, 130
+BUG, MISSING, INTERRUPTED = 3, 4, 130
 
-_T = TypeVar("_T")
 _PATHS = click.argument("paths", nargs=-1, type=click.Path())
-_FORMAT = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    help="The format of mistakes and findings.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -90,18 +83,18 @@ def _failed(error: Exception) -> int:
 @cli.command()
 @_PATHS
 @click.option("--force", is_flag=True, help="Overwrite files that were edited by hand.")
-@_FORMAT
+@FORMAT
 def build(paths: tuple[str, ...], force: bool, form: str) -> int:
     """Write the kernels of the specs in PATHS (the settings' specs by default)."""
     from .diagnostics.report import Rejected
     from .project.build import build as build_tree
 
     try:
-        built = build_tree(paths, force, watch=_watch, waits=_waits)
+        built = build_tree(paths, force, watch=watch("rendering"), waits=_waits)
     except Rejected as rejected:
-        return _reject(rejected.diagnostics, form, "nothing was written")
+        return reject(rejected.diagnostics, form, "nothing was written")
     if form == "json":
-        _echo_json(
+        echo_json(
             diagnostics=(*built.refused, *built.strays, *built.warnings),
             specs=built.specs,
             written=built.written,
@@ -109,7 +102,7 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
             shared=built.shared,
         )
     else:
-        _tell((*built.refused, *built.warnings), form)
+        print_diagnostics((*built.refused, *built.warnings), form)
         for one in built.strays:
             click.echo(f"note {one.code}: {one.place}: {one.message}; {one.hint}", err=True)
         _summarise_build(built)
@@ -119,28 +112,28 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
 @cli.command()
 @_PATHS
 @click.option("--diff", is_flag=True, help="Show what would change.")
-@_FORMAT
+@FORMAT
 def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     """Render the specs in PATHS again, and report files that differ from the result."""
     from .diagnostics.report import Rejected
     from .project.build import check as check_tree
 
     try:
-        drift = check_tree(paths, watch=_watch)
+        drift = check_tree(paths, watch=watch("rendering"))
     except Rejected as rejected:
-        return _reject(rejected.diagnostics, form, "nothing was compared")
+        return reject(rejected.diagnostics, form, "nothing was compared")
     if form == "json":
-        _echo_json(diagnostics=drift.findings, specs=drift.specs)
+        echo_json(diagnostics=drift.findings, specs=drift.specs)
         return FINDINGS if drift.findings else CLEAN
-    _tell(drift.findings, form)
+    print_diagnostics(drift.findings, form)
     if diff:
         _show_diff(drift)
     found = len(drift.findings)
     # `build` leaves alone what was edited by hand, unless it is told otherwise.
     force = " --force" if all(one.code in ("TG704", "TG705") for one in drift.findings) else ""
     mend = f"run `tritongen build{force}`" if any(one.code != "TG710" for one in drift.findings) else "see the above"
-    wrong = f"{_count(found, 'file')} not as they should be; {mend}"
-    click.echo(f"{_count(drift.specs, 'spec')}: {wrong if found else 'as they should be'}")
+    wrong = f"{count(found, 'file')} not as they should be; {mend}"
+    click.echo(f"{count(drift.specs, 'spec')}: {wrong if found else 'as they should be'}")
     return FINDINGS if drift.findings else CLEAN
 
 
@@ -155,7 +148,7 @@ def show(spec: str, file: str) -> int:
     try:
         rendered = show_spec(spec)
     except Rejected as rejected:
-        return _reject(rejected.diagnostics, "text", "nothing was written")
+        return reject(rejected.diagnostics, "text", "nothing was written")
     if file not in rendered.files:
         hint = did_you_mean(file, rendered.files, f"its files are {', '.join(rendered.files)}")
         raise click.UsageError(f"'{rendered.op}' has no file '{file}'; {hint}")
@@ -190,16 +183,16 @@ def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
     try:
         accounts, warnings = plan_specs(paths, parsed(sizes), device_of(device))
     except Rejected as rejected:
-        return _reject(rejected.diagnostics, form, "nothing was planned")
+        return reject(rejected.diagnostics, form, "nothing was planned")
     except BadSizes as error:
         raise click.BadParameter(str(error), param_hint="--sizes") from None
     except BadDevice as error:
         raise click.BadParameter(str(error), param_hint="--device") from None
     if form == "json":
-        _echo_json(diagnostics=warnings, plans=[as_data(one) for one in accounts])
+        echo_json(diagnostics=warnings, plans=[as_data(one) for one in accounts])
     else:
         click.echo("\n\n".join(map(as_text, accounts)), nl=False)
-        _tell(warnings, form)
+        print_diagnostics(warnings, form)
     return CLEAN
 
 
@@ -274,43 +267,8 @@ def doctor() -> int:
     return CLEAN if enough else MISSING
 
 
-for _command in (import_, *LANGUAGE):
+for _command in (compile_, import_, *LANGUAGE):
     cli.add_command(_command)
-
-
-def _reject(diagnostics: Iterable[Diagnostic], form: str, outcome: str) -> int:
-    told = tuple(diagnostics)
-    if form == "json":
-        _echo_json(diagnostics=told)
-        return WRONG
-    _tell(told, form)
-    files = len({one.path for one in told})
-    click.echo(
-        f"{_count(len(told), 'mistake')} in {_count(files, 'file')}; {outcome}."
-        f" `tritongen explain {told[0].code}` tells more.",
-        err=True,
-    )
-    return WRONG
-
-
-def _tell(diagnostics: Iterable[Diagnostic], form: str) -> None:
-    from .diagnostics.report import as_github, as_text
-
-    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    for one in diagnostics:
-        if form == "github":
-            click.echo(as_github(one))
-        else:
-            click.echo(as_text(one, color), err=True, color=color)
-
-
-def _echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
-    import json
-
-    from .diagnostics.report import as_data
-
-    told = {"diagnostics": [as_data(one) for one in diagnostics], **more}
-    click.echo(json.dumps(told, indent=2))
 
 
 def _summarise_build(built: Built) -> None:
@@ -319,11 +277,11 @@ def _summarise_build(built: Built) -> None:
             click.echo(f"{what} {folder}/ ({', '.join(names)})")
     for news in built.shared:
         click.echo(_shortened(news))
-    specs = _count(built.specs, "spec")
+    specs = count(built.specs, "spec")
     if built.refused:
         click.echo(f"{specs}: nothing was written", err=True)
     elif built.written or built.removed:
-        wrote = _count(len(built.written), "file") + " written"
+        wrote = count(len(built.written), "file") + " written"
         removed = f", {len(built.removed)} removed" if built.removed else ""
         click.echo(f"{specs}: {wrote}{removed}")
     else:
@@ -387,18 +345,5 @@ def _schema_text() -> str:
     return json.dumps(spec_schema(), indent=2) + "\n"
 
 
-def _watch(results: Iterator[_T], total: int) -> Iterator[_T]:
-    """A progress bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield from results
-        return
-    with click.progressbar(results, length=total, label="rendering", file=sys.stderr) as bar:
-        yield from bar
-
-
 def _waits(out: str) -> None:
     click.echo(f"waiting for another `tritongen build`, which is writing {out}/", err=True)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

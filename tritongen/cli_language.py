@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-CLEAN, WRONG = 0, 2
+from .cli_output import CLEAN, WRONG, print_diagnostics
 
 
 @click.command()
@@ -64,7 +64,7 @@ def functions(name: str | None) -> int:
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False))
 def grad(spec: str) -> int:
     """Print the derived gradient of SPEC as a spec of its own, which builds as it is."""
-    from .diagnostics.report import Rejected, as_text
+    from .diagnostics.report import Rejected
     from .operator.printed import printed_gradient
     from .project.render import made_of
     from .project.settings import find_projects
@@ -76,8 +76,7 @@ def grad(spec: str) -> int:
             raise click.UsageError(f"{source.shown} has no [grad]: its `wrt` are the inputs to differentiate by")
         click.echo(made_of(source, printed_gradient)[2], nl=False)
     except Rejected as rejected:
-        for one in rejected.diagnostics:
-            click.echo(as_text(one), err=True)
+        print_diagnostics(rejected.diagnostics)
         return WRONG
     return CLEAN
 

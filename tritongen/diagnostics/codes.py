@@ -183,6 +183,42 @@ _TREE = (
         nor exports them: move them out of the generated folder, or remove them.
         """,
     ),
+    row(
+        "TG711",
+        "a kernel that does not compile for a GPU",
+        """
+        `tritongen compile` found a kernel that Triton refuses for a target, or one that needs more
+        shared memory than its programs can have there. Name tiles that fit in [schedule], or leave the
+        target out. Of specs without a [schedule] this is a bug of tritongen: please report it.
+        """,
+    ),
+    row(
+        "TG712",
+        "a kernel that got worse than kernels.lock has it",
+        """
+        Compiled again, a kernel has more bytes of local memory in each thread (registers that are
+        spilled), its widest load or store is narrower, or it does not use tensor cores any more. Look
+        at what changed: the spec, tritongen, or Triton. `tritongen compile --update` accepts it.
+        """,
+    ),
+    row(
+        "TG713",
+        "a kernel that kernels.lock lacks, or that is not launched any more",
+        """
+        The benchmarks of an operator launch other kernels, or the same in other configurations, than
+        when kernels.lock was written. `tritongen compile --update` writes them, and leaves the lines of
+        other operators and targets as they are.
+        """,
+    ),
+    row(
+        "TG714",
+        "no kernels.lock, or one that cannot be read",
+        """
+        `tritongen compile --check` compares with the file that `tritongen compile --update` wrote beside
+        the settings. Its first line says which sizes of the benchmarks were compiled, and by which
+        Triton; each of the others is a kernel. Restore it from version control, or write it anew.
+        """,
+    ),
 )
 
 _SETTINGS = (

@@ -60,7 +60,7 @@ def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Render
     shapes = {source.settings.shape for source in sources}
     digests = {shape: templates_digest(shape) for shape in shapes}
     jobs = [(source, digests[source.settings.shape], generate) for source in sources]
-    workers = min(_cores(), len(jobs))
+    workers = min(cores(), len(jobs))
     results = map(_work, jobs) if workers < 2 else _in_processes(jobs, workers)
     for result in results:
         if result.crash:
@@ -161,7 +161,8 @@ def _start_worker() -> None:
     gc.set_threshold(200_000)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """The processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

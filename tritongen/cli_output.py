@@ -1,0 +1,80 @@
+"""What commands print, and how: diagnostics in a format, progress, and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from .diagnostics.report import Diagnostic
+
+CLEAN, FINDINGS, WRONG = 0, 1, 2
+
+T = TypeVar("T")
+FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    help="The format of mistakes and findings.",
+)
+
+
+def reject(diagnostics: Iterable[Diagnostic], form: str, outcome: str) -> int:
+    """Print what keeps a command from its work, with what became of that."""
+    found = tuple(diagnostics)
+    if form == "json":
+        echo_json(diagnostics=found)
+        return WRONG
+    print_diagnostics(found, form)
+    files = len({one.path for one in found})
+    click.echo(
+        f"{count(len(found), 'mistake')} in {count(files, 'file')}; {outcome}."
+        f" `tritongen explain {found[0].code}` tells more.",
+        err=True,
+    )
+    return WRONG
+
+
+def print_diagnostics(diagnostics: Iterable[Diagnostic], form: str = "text") -> None:
+    """Print diagnostics in a format other than JSON."""
+    from .diagnostics.report import as_github, as_text
+
+    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    for one in diagnostics:
+        if form == "github":
+            click.echo(as_github(one))
+        else:
+            click.echo(as_text(one, color), err=True, color=color)
+
+
+def echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
+    """Print diagnostics, and whatever else there is, as JSON."""
+    import json
+
+    from .diagnostics.report import as_data
+
+    data = {"diagnostics": [as_data(one) for one in diagnostics], **more}
+    click.echo(json.dumps(data, indent=2))
+
+
+def watch(label: str) -> Callable[[Iterator[T], int], Iterator[T]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def shown(results: Iterator[T], total: int) -> Iterator[T]:
+        if not sys.stderr.isatty():
+            yield from results
+            return
+        with click.progressbar(results, length=total, label=label, file=sys.stderr) as bar:
+            yield from bar
+
+    return shown
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2 files`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

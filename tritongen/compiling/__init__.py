@@ -1,0 +1,1 @@
+"""Compiling emitted kernels for GPUs that are not at hand, and the lock of what came out."""

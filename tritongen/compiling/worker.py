@@ -1,0 +1,29 @@
+"""A process that compiles operators for one target."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .launches import Compiled, Compiler
+    from .targets import Target
+
+_compilers: list[Compiler] = []
+
+
+def start(home: str, target: Target) -> None:
+    """Compile operators below `home` for a target from now on."""
+    from .launches import Compiler
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's.
+    atexit.register(os._exit, 0)  # Triton's bindings list what they leak when Python ends.
+    sys.path.insert(0, home)
+    _compilers.append(Compiler(target))
+
+
+def work(package: str, op: str, sizes: str) -> Compiled:
+    return _compilers[-1].compile_all(package, op, sizes)

@@ -1,0 +1,144 @@
+"""`compile`: kernels of specs compiled for GPUs that are not at hand, and compared with their lock."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..compiling.lock import LOCK, BadLock, Kernel, Lock, read_lock, regressions
+from ..compiling.targets import TARGETS, Target, targets_of
+from ..diagnostics.report import Diagnostic, Rejected, Unavailable, in_order
+from ..resources import read_text
+from .render import cores, generate_modules, render_all
+from .runtime import shared_files
+from .settings import Project, Settings, find_projects, shown_path
+from .tree import write
+
+if TYPE_CHECKING:
+    from ..compiling.launches import Compiled
+
+PACKAGE = "compiled_by_tritongen"
+Watch = Callable[[Iterator["Compiled"], int], Iterator["Compiled"]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The kernels of a project, what was refused, and how they compare with a lock."""
+
+    settings: Settings
+    ops: tuple[str, ...]
+    targets: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
+    findings: tuple[Diagnostic, ...]
+    lock: Lock  # as it is after an update
+
+    @property
+    def lock_path(self) -> str:
+        return os.path.join(self.settings.root, LOCK)
+
+
+def compile_specs(
+    paths: tuple[str, ...], targets: Sequence[str], sizes: str | None, compared: bool, watch: Watch
+) -> list[Report]:
+    """Compiles the kernels of specs for targets: those given, else those of the lock, else all.
+
+    Raises `Rejected` for specs and locks that are wrong, `BadTarget`, and `Unavailable` without torch or triton.
+    """
+    _require("torch", "triton")
+    wanted = targets_of(targets)
+    projects = [project for project in find_projects(paths) if project.sources]
+    locks = [_lock_of(project.settings) for project in projects]
+    if compared and (missing := [one.settings for one, lock in zip(projects, locks, strict=True) if lock is None]):
+        hint = "`tritongen compile --update` writes it"
+        raise Rejected(
+            Diagnostic(shown_path(os.path.join(one.root, LOCK)), 0, 0, "TG714", "there is no lock", hint)
+            for one in missing
+        )
+    return [
+        _report(project, lock, wanted, sizes, compared, watch) for project, lock in zip(projects, locks, strict=True)
+    ]
+
+
+def _require(*modules: str) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Unavailable(f"`compile` needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+
+
+def _lock_of(settings: Settings) -> Lock | None:
+    path = os.path.join(settings.root, LOCK)
+    if not os.path.exists(path):
+        return None
+    try:
+        return read_lock(read_text(path))
+    except BadLock as error:
+        message, hint = "not a line of a lock", "`tritongen compile --update` writes it anew once the file is removed"
+        raise Rejected([Diagnostic(shown_path(path), error.line, 1, "TG714", message, hint)]) from None
+
+
+def _report(
+    project: Project, lock: Lock | None, wanted: Sequence[Target], sizes: str | None, compared: bool, watch: Watch
+) -> Report:
+    targets = wanted or (targets_of(lock.targets) if lock else tuple(TARGETS.values()))
+    sizes = sizes or (lock.sizes if lock else "largest")
+    with tempfile.TemporaryDirectory() as home:
+        sources = _write_operators(project, os.path.join(home, PACKAGE))
+        found = [*watch(_compiled(home, sorted(sources), targets, sizes), len(sources) * len(targets))]
+    kernels = sorted(kernel for one in found for kernel in one.kernels)
+    now = Lock(tuple(kernels), importlib.metadata.version("triton"), sizes)
+    findings = [
+        Diagnostic(sources[one.op], 0, 0, "TG711", f"{name} for {one.target}: {why}")
+        for one in found
+        for name, why in one.refused
+    ]
+    if compared and lock:
+        findings += _compared(shown_path(os.path.join(project.settings.root, LOCK)), lock, now, sources)
+    updated = lock.updated(now, sources) if lock else now
+    names = tuple(one.name for one in targets)
+    return Report(project.settings, tuple(sorted(sources)), names, now.kernels, in_order(findings), updated)
+
+
+def _compared(path: str, lock: Lock, now: Lock, ops: Iterable[str]) -> Iterator[Diagnostic]:
+    lines = {line.partition(" : ")[0]: place for place, line in enumerate(lock.text().splitlines(), 1)}
+    other = f" (by Triton {now.triton}; the lock is by {lock.triton})" if now.triton != lock.triton else ""
+    for kernel, code, message in regressions(lock, now.kernels, ops):
+        hint = "`tritongen compile --update` accepts it"
+        yield Diagnostic(path, lines.get(kernel, 0), 1, code, f"{kernel} {message}{other}", hint)
+
+
+def _write_operators(project: Project, home: str) -> dict[str, str]:
+    """Write the operators of a project with their benchmarks into a package; the spec of each, by operator."""
+    settings = replace(project.settings, runtime="shared", tests=True)
+    rendered = [*render_all([replace(one, settings=settings) for one in project.sources], generate_modules)]
+    if wrong := [diagnostic for one in rendered for diagnostic in one.diagnostics]:
+        raise Rejected(wrong)
+    shared = shared_files(frozenset().union(*(one.needs for one in rendered)))
+    files = {f"{folder}/{name}": text for folder, texts in shared.items() for name, text in texts.items()}
+    files |= {"__init__.py": ""}
+    for one in rendered:
+        files |= {f"{one.op}/{os.path.basename(name)}": text for name, text in one.files.items()}
+    for name, text in files.items():
+        write(os.path.join(home, name), text)
+    return {one.op: one.source.shown for one in rendered}
+
+
+def _compiled(home: str, ops: Sequence[str], targets: Sequence[Target], sizes: str) -> Iterator[Compiled]:
+    """What becomes of each operator, for one target after another: a process compiles for one alone."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    from ..compiling import worker
+
+    context = multiprocessing.get_context("spawn")
+    for target in targets:
+        pool = ProcessPoolExecutor(min(cores(), len(ops)), context, worker.start, (home, target))
+        try:
+            futures = [pool.submit(worker.work, PACKAGE, op, sizes) for op in ops]
+            yield from (one.result() for one in as_completed(futures))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
