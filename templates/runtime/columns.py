@@ -1,6 +1,6 @@
 """Launches of kernels that map rows and sum over them: programs write partial sums, which a second kernel adds up."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,17 +17,16 @@ class Call(NamedTuple):
 
     Fields:
         key: that of the call; calls with the same key repeat its launches on their own tensors, followed by their sums.
-        shape: the numbers of rows and columns.
         compute: the dtype to add up in.
         sums: the results [n_cols] that are wanted, None for others.
-        args: the tensors of kernels, their sizes and their params. Partial sums follow the tensors.
+        args: the tensors of kernels, which partial sums follow; their sizes, first the numbers of rows and columns; and
+            their params.
         constants: their constexprs, but for INDEX.
         contiguous: whether columns are contiguous, in all tensors.
         add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
     """
 
     key: launch.Key | None
-    shape: tuple[int, int]
     compute: tl.dtype
     sums: Sequence[torch.Tensor | None]
     args: launch.Args
@@ -48,13 +47,13 @@ def run_whole(
 
     In each step it reads some tensors along the columns.
     """
-    n_rows, n_cols = call.shape
+    n_rows, n_cols = call.args[1][:2]
     if not table.fits(n_cols, call.contiguous):
         return False
     device = launch.device_of(call.args[0])
     config = table.choose(n_cols, _column_bytes(reads), device, call.contiguous)
     n_programs = heuristics.choose_whole_programs(n_rows, config, table, device)
-    _run(call.key, call, kernel, config, (n_programs,), call.args, n_programs)
+    _run(call, kernel, config, (n_programs,), n_programs)
     return True
 
 
@@ -67,7 +66,7 @@ def run_cooperative(
     In each step it reads some tensors along the columns. CTAs exchange `n_words` per row by a mailbox for each,
     which it takes before its tensors.
     """
-    n_rows, n_cols = call.shape
+    n_rows, n_cols = call.args[1][:2]
     device = launch.device_of(call.args[0])
     is_single = call.compute == tl.float32
     if not (
@@ -79,13 +78,14 @@ def run_cooperative(
     config = heuristics.choose_cooperative_sums(n_cols, _column_bytes(reads))
     n_programs = heuristics.choose_groups(n_rows, config, device)
     members: int = config.kwargs["CTAS_PER_ROW"]
-    words = torch.zeros((n_words, n_rows, members), dtype=torch.int64, device=device)
-    given, sizes, params = call.args
     options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
+
+    def mailboxes() -> tuple[torch.Tensor, ...]:
+        size = (n_words, n_rows, members)
+        return torch.zeros(size, dtype=torch.int64, device=device).unbind()
+
     grid = (n_programs * members,)
-    args = (*words.unbind(), *given), sizes, params
-    key = None  # Repeated calls would need mailboxes of their own.
-    _run(key, call, kernel, config, grid, args, n_programs, options)
+    _run(call, kernel, config, grid, n_programs, mailboxes, **options)
     return True
 
 
@@ -100,69 +100,65 @@ def run_tiles(
     """Launch the kernel for tiles of rows and columns. It takes what another one has computed of each of the `rows`
     before its tensors, and other `args` and `constants` than those of the call, if any.
     """
+    if args is not None:
+        call = call._replace(args=args)
     if constants is not None:
         call = call._replace(constants=constants)
-    n_rows, n_cols = call.shape
+    n_rows, n_cols = call.args[1][:2]
     device = launch.device_of(call.args[0])
     config = table.choose(n_rows, n_cols, call.contiguous)
     n_tiles = tensors.cdiv(n_cols, config.kwargs["BLOCK_N"])
     n_programs = heuristics.choose_programs(n_rows, n_tiles, config, device)
-    given, sizes, params = args or call.args
     first = rows if isinstance(rows, tuple) else (rows,)
-    key = None if first else call.key  # Repeated calls would need their own.
+    if first:
+        call = call._replace(key=None)  # Repeated calls would need their own.
     grid = launch.legal((n_programs, n_tiles))
-    every = (*first, *given), sizes, params
-    _run(key, call, kernel, config, grid, every, n_programs)
+    _run(call, kernel, config, grid, n_programs, lambda: first)
 
 
 def _run(
-    key: launch.Key | None,
     call: Call,
     kernel: Any,
     config: triton.Config,
     grid: tuple[int, ...],
-    args: launch.Args,
     n_programs: int,
-    options: dict[str, Any] | None = None,
+    made: Callable[[], tuple[Any, ...]] = tuple,
+    **options: Any,
 ) -> None:
-    """Launch a kernel whose programs write so many partial sums, and then what adds them up, two sums in a launch."""
-    n_cols = call.shape[1]
-    given, sizes, params = args
+    """Launch a kernel whose programs write so many partial sums, and then what adds them up, two sums in a launch.
+
+    Before the tensors of the call, the kernel takes what is `made` for each launch.
+    """
+    given, sizes, params = call.args
+    n_cols = sizes[1]
     dtype, device = torch_dtype(call.compute), launch.device_of(given)
-    parts = [
-        (
-            None
-            if one is None
-            else torch.empty((n_programs, n_cols), dtype=dtype, device=device)
-        )
-        for one in call.sums
-    ]
-    tile = {**config.kwargs, "num_warps": config.num_warps, **call.constants}
-    tile["INDEX"] = tensors.index_dtype(*given, *call.sums)
-    every = (*given, *parts, *sizes, *params)
-    stages = [launch.Stage(kernel, grid, every, tile | (options or {}))]
-    named: dict[str, Any] = {}
-    if key is not None:
-        # The kernel has partial sums where calls have sums.
-        found = launch.named(kernel, ((*given, *call.sums), sizes, params))
-        ends = len(given), len(given) + len(call.sums)
-        named = {
-            f"sum of {name}" if ends[0] <= place < ends[1] else name: one
-            for place, (name, one) in enumerate(found.items())
-        }
-    asked = [
-        one
-        for pair in zip(parts, call.sums, strict=True)
-        for one in (pair if pair[0] is not None else ())
-    ]
-    add_up = {"COMPUTE": call.compute, "BLOCK_M": 128, "BLOCK_N": 32, "num_warps": 8}
+    options |= {**config.kwargs, "num_warps": config.num_warps, **call.constants}
+    options["INDEX"] = tensors.index_dtype(*given, *call.sums)
+    first = launch.launcher(kernel, grid, options, device)
     added = call.add_parts_kernel
     added = add_parts_kernel if added is None else added
-    for start in range(0, len(asked), 4):
-        two = (*asked[start : start + 4], None, None)[:4]
-        grid = (tensors.cdiv(n_cols, 32),)
-        stages.append(launch.Stage(added, grid, (*two, n_programs, n_cols), add_up))
-    launch.run_in_turn(key, named, stages)
+    tile = {"COMPUTE": call.compute, "BLOCK_M": 128, "BLOCK_N": 32, "num_warps": 8}
+    grid = (tensors.cdiv(n_cols, 32),)
+    n_sums, n_asked = len(call.sums), sum(one is not None for one in call.sums)
+    others = [launch.launcher(added, grid, tile, device) for _ in range(0, n_asked, 2)]
+
+    def launches(given: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        given, sums = given[:-n_sums], given[-n_sums:]
+        parts = [
+            (
+                None
+                if one is None
+                else torch.empty((n_programs, n_cols), dtype=dtype, device=device)
+            )
+            for one in sums
+        ]
+        first(*made(), *given, *parts, *sizes, *params)
+        pairs = [pair for pair in zip(parts, sums, strict=True) if pair[1] is not None]
+        for place, add in enumerate(others):
+            two = [*pairs[2 * place : 2 * place + 2], (None, None)]
+            add(*two[0], *two[1], n_programs, n_cols)
+
+    launch.repeated(call.key, launches, (*given, *call.sums), params)
 
 
 def zero(*sums: torch.Tensor | None) -> None:

@@ -4,7 +4,7 @@ The rules were measured on an H100, and scale with the number of SMs of the devi
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -218,32 +218,31 @@ def _filling(n_rows: int, most: int, programs: int = 256) -> int:
     return rows
 
 
-class Uniform:
-    """A `length` of adjacent columns that share an element of some inputs, which blocks within it read once."""
+class Uniform(Loop):
+    """A table for a `length` of adjacent columns that share an element of some inputs, which blocks within it read
+    once, as their constexpr UNIFORM says.
+    """
 
-    def __init__(self, length: int) -> None:
-        self.length = length
+    def __init__(self, table: Loop, length: int) -> None:
+        self.table, self.length = table, length
 
     def reads_once(self, n_cols: int) -> bool:
         """Whether long rows are looped over, in such blocks, where they would fit in registers."""
         length = self.length
         return n_cols > max(4096, length) and length % SHORTEST_BLOCK == 0
 
-    def within(
-        self, config: triton.Config, search: bool = False
-    ) -> tuple[triton.Config, bool]:
-        """The tile, with blocks of columns that divide the length, if these are long enough; and whether they do.
-
-        A tile that a search picks is left as it is.
-        """
+    def choose(self, *args: Any) -> triton.Config:
+        """The tile of the table, with blocks of columns that divide the length, if these are long enough."""
+        config = self.table.choose(*args)
         divides = block_n = config.kwargs["BLOCK_N"]
         while self.length % divides:
             divides //= 2
-        if search or divides < min(block_n, SHORTEST_BLOCK):
-            return config, False
-        num_warps = max(4, config.num_warps * divides // block_n)
-        tile = {**config.kwargs, "BLOCK_N": divides}
-        return triton.Config(tile, num_warps=num_warps), True
+        is_uniform = divides >= min(block_n, SHORTEST_BLOCK)
+        num_warps = config.num_warps
+        if is_uniform:
+            num_warps, block_n = max(4, num_warps * divides // block_n), divides
+        tile = {**config.kwargs, "BLOCK_N": block_n, "UNIFORM": is_uniform}
+        return triton.Config(tile, num_warps=num_warps)
 
 
 def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:

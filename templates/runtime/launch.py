@@ -148,9 +148,9 @@ def launched(
     options: dict[str, Any],
     device: torch.device,
     around: Callable[..., Any] | None = None,
-) -> Callable[..., Any] | None:
-    """Launch a kernel, and return what launches it again with the same constexprs, if there is such, or what `around`
-    makes of that.
+) -> Callable[..., None] | None:
+    """Launch a kernel, and return what launches it again on other arguments before its constexprs, if there is such, or
+    what `around` makes of that.
     """
     if INTERPRETED:
         from .interpreter import mend_bfloat16
@@ -167,25 +167,28 @@ def launched(
         if compiled is None or callable(grid) or not is_replayed(device):
             return None
         grid = (*grid, 1, 1)[:3]
-        run = again(compiled, grid, args)
-        return run if around is None else around(run, compiled, grid, args)
+        constants = [options[name] for name in kernel.arg_names if name in options]
+        run = again(compiled, grid, args, constants)
+        return run if around is None else around(run, compiled, grid, args, constants)
 
 
 def again(
     compiled: Any,
     grid: tuple[int, int, int],
     args: tuple[Any, ...],
+    constants: Sequence[Any],
     launcher: Any = None,
     adapt: Callable[..., Sequence[Any]] | None = None,
-    by_triton: Callable[..., Any] | None = None,
-) -> Callable[..., Any]:
+    by_triton: Callable[..., None] | None = None,
+) -> Callable[..., None]:
     """What launches a compiled kernel again that was launched on `args`, on the device that is the current one now.
 
     Triton's own, `compiled[grid]`, describes each launch for hooks, and asks the driver about each tensor. If nothing
     has set hooks, as profilers do, this calls what that calls in the end, with addresses. Another launcher than the
     kernel's takes what `adapt` makes of arguments and addresses.
     """
-    by_triton = by_triton or compiled[grid]
+    own: Callable[..., None] = compiled[grid]
+    by_triton = by_triton or (lambda *args: own(*args, *constants))
     if not isinstance(compiled, CompiledKernel):
         return by_triton
     described = compiled.function, compiled.packed_metadata, None, None, None
@@ -195,11 +198,15 @@ def again(
     hooks = triton.knobs.runtime
 
     def launch(*args: Any) -> None:
+        if device != torch.cuda.current_device():
+            with torch.cuda.device(device):
+                launch(*args)
+            return
         enter, leave = hooks.launch_enter_hook, hooks.launch_exit_hook
         if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
             by_triton(*args)
             return
-        values = [*args]
+        values = [*args, *constants]
         for place in places:
             values[place] = values[place].data_ptr()
         start(stream_of(device), values if adapt is None else adapt(args, values))
@@ -238,33 +245,56 @@ def run(
     made: Callable[[], torch.Tensor] | None = None,
     /,
     **options: Any,
-) -> Callable[..., None] | None:
-    """Launch a kernel. Its arguments are, in this order: a tensor that is `made` for each launch, if any; `tensors`;
-    `sizes`; and `params`. Options are its constexprs.
+) -> None:
+    """Launch a kernel on a tensor that is `made` for each launch, if any, `tensors`, `sizes` and `params`, in this
+    order; options are its constexprs.
 
-    With a key, later calls with the same key repeat the launch directly, on their own tensors and params. Returns what
-    they call, if there is such.
+    With a key, later calls with the same key repeat the launch directly, on their own tensors and params.
     """
     if config is not None:
         options |= {**config.kwargs, "num_warps": config.num_warps}
-    device = device_of(tensors)
     own = (made(),) if made else ()
     args = (*own, *tensors, *sizes, *params)
-    relaunch = launched(kernel, grid, args, options, device)
+    relaunch = launched(kernel, grid, args, options, device_of(tensors))
     if key is None or relaunch is None:
-        return None
-    constants = [options[name] for name in kernel.arg_names if name in options]
+        return
 
     def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        if device.index != torch.cuda.current_device():
-            with torch.cuda.device(device):
-                replay(tensors, params)
-            return
         own = (made(),) if made else ()
-        relaunch(*own, *tensors, *sizes, *params, *constants)
+        relaunch(*own, *tensors, *sizes, *params)
 
     Launches.add(key, replay)
-    return replay
+
+
+def launcher(
+    kernel: Any, grid: tuple[int, ...], options: dict[str, Any], device: torch.device
+) -> Callable[..., None]:
+    """What launches a kernel on its arguments before its constexprs: from the second time on directly."""
+    relaunch = None
+
+    def launch(*args: Any) -> None:
+        nonlocal relaunch
+        if relaunch is None:
+            relaunch = launched(kernel, grid, args, options, device)
+        else:
+            relaunch(*args)
+
+    return launch
+
+
+def repeated(
+    key: Key | None,
+    launches: Callable[..., None],
+    tensors: tuple[torch.Tensor | None, ...],
+    params: tuple[Any, ...] = (),
+) -> None:
+    """Call a function whose launchers are called on `tensors` and `params`, and memory that it makes.
+
+    With a key, later calls with the same key call it with their own.
+    """
+    launches(tensors, params)
+    if key is not None and is_replayed(device_of(tensors)):
+        Launches.add(key, launches)
 
 
 def is_nvidia(device: torch.device) -> bool:
@@ -334,21 +364,15 @@ def _run_from(
     if key is None or None in runs:
         return
     picks: list[tuple[Any, Callable[[list[Any]], Any]]] = []
-    for (kernel, _, args, options), run in zip(stages, runs, strict=True):
+    for (kernel, _, args, _), run in zip(stages, runs, strict=True):
         names = own_names(kernel)
         picked = [sources.find(*one) for one in zip(names, args, strict=False)]
         if None in picked:
             return
-        constants = [options[name] for name in kernel.arg_names if name in options]
-        picked += map(sources.add, constants)
         picks.append((run, operator.itemgetter(*picked)))
     rest, made = sources.rest, sources.made
 
     def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        if device.index != torch.cuda.current_device():
-            with torch.cuda.device(device):
-                replay(tensors, params)
-            return
         values = [*tensors, *params, *rest]
         for place, make in made:
             values[place] = make(values)

@@ -20,28 +20,22 @@ class Rows(NamedTuple):
 
     Fields:
         key: that of the call; calls with the same key repeat its launches.
-        shape: the numbers of rows and columns.
         contiguous: whether columns are contiguous.
         table, kernel: the configurations of the loop, and its kernel.
-        args: the tensors of kernels, their sizes and their params.
+        args: the tensors of kernels; their sizes, first the numbers of rows and columns; and their params.
         constants: their constexprs, but for INDEX.
         vector: the tensor whose columns a thread reduces several at a time, if the loop does so.
-        uniform: a `heuristics.Uniform`, where blocks read one element for many columns of some inputs.
         is_simple: whether the state of a row is one value, for which a loop is as good as rows in registers.
-        search: whether @triton.autotune picks the configuration.
     """
 
     key: launch.Key | None
-    shape: tuple[int, int]
     contiguous: bool
     table: heuristics.Loop
     kernel: Any
     args: launch.Args
     constants: dict[str, Any]
     vector: torch.Tensor | None = None
-    uniform: Any = None
     is_simple: bool = False
-    search: bool = False
 
 
 class Split(NamedTuple):
@@ -58,15 +52,12 @@ class Split(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of each row: their number, the columns of each, memory for their states, and the options of kernels,
-    tiles and what else follows from blocks of columns.
-    """
+    """The parts of each row: their number, the columns of each, memory for their states, and the options of kernels."""
 
     n_parts: int
     part_cols: int
     states: tuple[torch.Tensor | None, ...]
-    tile: dict[str, Any]
-    blocks: dict[str, Any]
+    options: dict[str, Any]
 
 
 def sizes(
@@ -106,48 +97,69 @@ def sizes(
 
 def run_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
     """Launch the kernel that holds rows in registers, if they are short enough."""
-    n_rows, n_cols = rows.shape
-    if rows.uniform is not None and rows.uniform.reads_once(n_cols):
-        return False
+    n_rows, n_cols = rows.args[1][:2]
     if not table.fits(n_rows, n_cols, rows.contiguous):
         return False
     config = table.choose(n_rows, n_cols, rows.contiguous)
-    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]),)
-    options = rows.constants | _index(rows)
-    if rows.search:  # The number of warps is left to that.
-        options, config = options | config.kwargs, None
-    launch.run(rows.key, kernel, grid, config, *rows.args, **options)
+    _run(rows, kernel, config, rows.args, rows.constants)
     return True
 
 
 def run_loop(rows: Rows) -> None:
     """Launch the kernel that loops along each row."""
-    n_rows, n_cols = rows.shape
-    found = rows.table.choose(n_rows, n_cols, rows.contiguous, 32, rows.is_simple)
-    config, blocks = _blocks(rows, found)
-    options = blocks | rows.constants | _index(rows)
+    _run(rows, rows.kernel, _tile(rows), rows.args, rows.constants | _vector(rows))
+
+
+def _tile(rows: Rows) -> triton.Config:
+    n_rows, n_cols = rows.args[1][:2]
+    return rows.table.choose(n_rows, n_cols, rows.contiguous, 32, rows.is_simple)
+
+
+def _vector(rows: Rows) -> dict[str, int]:
+    """How many columns a thread reduces at a time, as a constexpr of kernels that loop along rows."""
+    if rows.vector is None:
+        return {}
+    n_cols, size = rows.args[1][1], rows.vector.element_size()
+    return {"VECTOR": heuristics.choose_vector(n_cols, rows.contiguous, size)}
+
+
+def _run(
+    rows: Rows,
+    kernel: Any,
+    config: triton.Config,
+    args: launch.Args,
+    constants: dict[str, Any],
+) -> None:
+    """Launch a kernel whose programs have whole rows."""
+    grid = (tensors.cdiv(rows.args[1][0], config.kwargs["BLOCK_M"]),)
+    index = tensors.index_dtype(*args[0])
+    launch.run(rows.key, kernel, grid, config, *args, INDEX=index, **constants)
+
+
+def search_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
+    """`run_registers` of a kernel whose number of warps @triton.autotune picks."""
+    n_rows, n_cols = rows.args[1][:2]
+    if not table.fits(n_rows, n_cols, rows.contiguous):
+        return False
+    tile = table.choose(n_rows, n_cols, rows.contiguous).kwargs
+    grid = (tensors.cdiv(n_rows, tile["BLOCK_M"]),)
+    options = rows.constants | tile | _index(rows)
+    launch.run(rows.key, kernel, grid, None, *rows.args, **options)
+    return True
+
+
+def search_loop(rows: Rows, **of_blocks: bool) -> None:
+    """`run_loop` of a kernel whose configuration @triton.autotune picks. It takes some more constexprs."""
 
     def programs(meta: Mapping[str, Any]) -> tuple[int]:
-        return (tensors.cdiv(n_rows, meta["BLOCK_M"]),)
+        return (tensors.cdiv(rows.args[1][0], meta["BLOCK_M"]),)
 
-    grid: Any = programs if rows.search else programs(config.kwargs)
-    chosen = None if rows.search else config
-    launch.run(rows.key, rows.kernel, grid, chosen, *rows.args, **options)
+    options = rows.constants | _vector(rows) | of_blocks | _index(rows)
+    launch.run(rows.key, rows.kernel, programs, None, *rows.args, **options)
 
 
 def _index(rows: Rows) -> dict[str, Any]:
     return {"INDEX": tensors.index_dtype(*rows.args[0])}
-
-
-def _blocks(rows: Rows, config: triton.Config) -> tuple[triton.Config, dict[str, Any]]:
-    """The configuration of a loop, and the constexprs that follow from its blocks of columns."""
-    found: dict[str, Any] = {}
-    if rows.uniform is not None:
-        config, found["UNIFORM"] = rows.uniform.within(config, rows.search)
-    if rows.vector is not None:
-        size = rows.vector.element_size()
-        found["VECTOR"] = heuristics.choose_vector(rows.shape[1], rows.contiguous, size)
-    return config, found
 
 
 def run_cooperative(
@@ -162,12 +174,11 @@ def run_cooperative(
     together, if the device and the tensors allow it.
 
     Each CTA holds a part of the tensors `held`. They exchange `n_words` per row with `n_values` in these, which are
-    means and squared distances from them if it `merges_moments`. After the mailbox, which is empty in each call, the
-    kernel's arguments are among those of the loop, by name.
+    means and squared distances from them if it `merges_moments`. The kernel takes a mailbox, which is empty in each
+    call, and then what the loop takes.
     """
-    n_rows, n_cols = rows.shape
-    given, _, params = rows.args
-    device = launch.device_of(given)
+    n_rows, n_cols = rows.args[1][:2]
+    device = launch.device_of(held)
     itemsize = max(one.element_size() for one in held)
     if (
         rows.key is None
@@ -176,9 +187,6 @@ def run_cooperative(
         or not heuristics.use_cooperative_rows(n_cols, itemsize, len(held), device)
     ):
         return False
-    sizes = _sizes_by_name(rows, kernel)
-    if not sizes:
-        return False
     config = heuristics.choose_cooperative_rows(
         n_cols, len(held), n_values > n_words, merges_moments
     )
@@ -186,49 +194,55 @@ def run_cooperative(
     grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
     options = rows.constants | _index(rows)
     options |= {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
-    options.pop("ALIGN", None)  # 16 divides the lengths of such rows.
 
     def mailbox() -> torch.Tensor:
         return torch.zeros((n_rows, n_words, ctas), dtype=torch.int64, device=device)
 
-    launch.run(rows.key, kernel, grid, config, given, sizes, params, mailbox, **options)
+    launch.run(rows.key, kernel, grid, config, *rows.args, mailbox, **options)
     return True
 
 
-def _sizes_by_name(rows: Rows, kernel: Any) -> tuple[int | None, ...]:
-    """The sizes of the loop that the cooperative kernel takes; () if rows do not fold into one dimension."""
-    first, of_loop, params = rows.args
-    names = rows.kernel.arg_names[len(first) : len(first) + len(of_loop)]
-    known = dict(zip(names, of_loop, strict=True))
-    compiled = {*rows.constants, "INDEX", "CTAS_PER_ROW", "BLOCK_M", "BLOCK_N"}
-    names = [name for name in kernel.arg_names if name not in compiled]
-    names = names[1 + len(first) : len(names) - len(params)]
-    in_line = all(n == 1 for name, n in known.items() if name.startswith("size_"))
-    return tuple(map(known.get, names)) if in_line and known.keys() >= {*names} else ()
-
-
-def run_split_sums(
+def run_sums(
     rows: Rows,
-    split: Split,
-    results: tuple[torch.Tensor, ...],
+    states: tuple[torch.dtype, ...],
     are_means: tuple[bool, ...],
     merge_kernel: Any = None,  # torch.compile does not trace a default that is a kernel
-) -> bool:
-    """Launch the kernel for parts of rows, and one of the runtime, wrapped for registered operators, that merges
-    results that are plain sums or means; not if there are programs enough for whole rows.
+) -> None:
+    """Launch the kernel that adds up rows, one or two sums or means of each, the last ones of its tensors.
+
+    Programs share rows if these are few and long: each adds up a part of a row, in the dtypes of `states`, and a kernel
+    of the runtime, wrapped for registered operators, the parts. The kernel takes their number and columns, None without
+    parts, before its sizes.
     """
-    parts = _parts_of(rows, split)
-    if parts is None:
-        return False
-    first, *others = zip(parts.states, results, are_means, strict=True)
-    other = others[0] if others else (None, None, False)
-    options: dict[str, Any] = {"BLOCK_N": tensors.power_of_two(parts.n_parts)}
-    options |= {"num_warps": 4, "IS_MEAN": first[2], "IS_OTHER_MEAN": other[2]}
+    given, sizes, params = rows.args
+    n_rows, n_cols = sizes[:2]
+    config, device = _tile(rows), launch.device_of(given)
+    n_parts = heuristics.choose_splits(n_rows, n_cols, config, device)
+    if n_parts == 1:
+        args = given, (None, None, *sizes), params
+        _run(rows, rows.kernel, config, args, rows.constants)
+        return
+    n_parts, part_cols = even_parts(n_cols, n_parts, config.kwargs["BLOCK_N"])
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_parts)
+    options = {**config.kwargs, "num_warps": config.num_warps, **rows.constants}
+    options["INDEX"] = tensors.index_dtype(*given)
+    add = launch.launcher(rows.kernel, grid, options, device)
+    means = dict(zip(("IS_MEAN", "IS_OTHER_MEAN"), (*are_means, False), strict=False))
+    options = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4, **means}
     kernel = merge_sums_kernel if merge_kernel is None else merge_kernel
-    args = (*first[:2], *other[:2], parts.n_parts, rows.shape[1])
-    second = launch.Stage(kernel, rows.shape[:1], args, options)
-    _launch_both(rows, split, parts, parts.blocks, second)
-    return True
+    merge = launch.launcher(kernel, (n_rows,), options, device)
+
+    def launches(given: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        given, sums = given[: -len(states)], given[-len(states) :]
+        parts = [
+            torch.empty((n_rows, n_parts), dtype=dtype, device=device)
+            for dtype in states
+        ]
+        add(*given, *parts, n_parts, part_cols, *sizes, *params)
+        other = (parts[1], sums[1]) if len(sums) > 1 else (None, None)
+        merge(parts[0], sums[0], *other, n_parts, n_cols)
+
+    launch.repeated(rows.key, launches, given, params)
 
 
 def run_split_merge(
@@ -252,8 +266,8 @@ def run_split_merge(
     options = {"BLOCK_N": tensors.power_of_two(parts.n_parts), "num_warps": 4}
     options |= {"BLOCK_M": 1, **_index(rows), **constants}
     merged = (*parts.states, *given, *counts, *sizes, *params)
-    second = launch.Stage(kernel, rows.shape[:1], merged, options)
-    _launch_both(rows, split, parts, parts.blocks, second)
+    second = launch.Stage(kernel, rows.args[1][:1], merged, options)
+    _launch_both(rows, split, parts, parts.options, second)
     return True
 
 
@@ -272,41 +286,37 @@ def run_split_map(
     The second kernel takes the states before its tensors and, before its sizes, the number of parts and the columns of
     each. Of the constexprs that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
     """
-    n_rows, n_cols = rows.shape
-    config, blocks = _blocks(
-        rows, rows.table.choose(n_rows, n_cols, rows.contiguous, 16)
-    )
+    n_rows, n_cols = rows.args[1][:2]
+    config = rows.table.choose(n_rows, n_cols, rows.contiguous, 16)
     device = launch.device_of(rows.args[0])
     count = heuristics.choose_mapped_splits(n_rows, n_cols, config, device)
     # The second stage reads the states of all parts like a block of columns.
     count = min(count, config.kwargs["BLOCK_N"])
     if count == 1:
         return False
-    parts = _parts(rows, split, config, blocks, count)
+    parts = _parts(rows, split, config, count)
     given, sizes, params = args
     mapped = (*parts.states, *given, parts.n_parts, parts.part_cols, *sizes, *params)
-    options = constants | parts.tile | {name: blocks[name] for name in own}
+    blocks = {name: parts.options.pop(name) for name in {*first, *own}}
+    options = constants | parts.options | {name: blocks[name] for name in own}
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), parts.n_parts)
     second = launch.Stage(kernel, grid, mapped, options)
-    _launch_both(rows, split, parts, {name: blocks[name] for name in first}, second)
+    options = parts.options | {name: blocks[name] for name in first}
+    _launch_both(rows, split, parts, options, second)
     return True
 
 
 def _parts_of(rows: Rows, split: Split) -> Parts | None:
     """The parts of rows that are reduced alone; None if there are programs enough for whole rows."""
-    n_rows, n_cols = rows.shape
-    found = rows.table.choose(n_rows, n_cols, rows.contiguous, 32, rows.is_simple)
-    config, blocks = _blocks(rows, found)
-    device = launch.device_of(rows.args[0])
+    n_rows, n_cols = rows.args[1][:2]
+    config, device = _tile(rows), launch.device_of(rows.args[0])
     count = heuristics.choose_splits(n_rows, n_cols, config, device)
-    return None if count == 1 else _parts(rows, split, config, blocks, count)
+    return None if count == 1 else _parts(rows, split, config, count)
 
 
-def _parts(
-    rows: Rows, split: Split, config: triton.Config, blocks: dict[str, Any], count: int
-) -> Parts:
+def _parts(rows: Rows, split: Split, config: triton.Config, count: int) -> Parts:
     """About so many parts of each row, in whole blocks."""
-    n_rows, n_cols = rows.shape
+    n_rows, n_cols = rows.args[1][:2]
     count, columns = even_parts(n_cols, count, config.kwargs["BLOCK_N"])
     device = launch.device_of(rows.args[0])
     states = tuple(
@@ -317,24 +327,23 @@ def _parts(
         )
         for dtype in split.states
     )
-    tile = {**config.kwargs, "num_warps": config.num_warps, **_index(rows)}
-    return Parts(count, columns, states, tile, blocks)
+    options = {**config.kwargs, "num_warps": config.num_warps, **_index(rows)}
+    return Parts(count, columns, states, options | _vector(rows))
 
 
 def _launch_both(
     rows: Rows,
     split: Split,
     parts: Parts,
-    blocks: dict[str, Any],
+    options: dict[str, Any],
     second: launch.Stage,
 ) -> None:
-    """Launch the kernel for parts of rows, and the `second` one."""
+    """Launch the kernel for parts of rows, by some options, and the `second` one."""
     given, sizes, params = split.args
     counts = parts.n_parts, parts.part_cols
     args = (*given, *parts.states, *counts, *sizes, *params)
-    grid = (tensors.cdiv(rows.shape[0], parts.tile["BLOCK_M"]), parts.n_parts)
-    options = parts.tile | blocks | split.constants
-    first = launch.Stage(split.kernel, grid, args, options)
+    grid = (tensors.cdiv(rows.args[1][0], options["BLOCK_M"]), parts.n_parts)
+    first = launch.Stage(split.kernel, grid, args, options | split.constants)
     named = {} if rows.key is None else launch.named(rows.kernel, rows.args)
     launch.run_in_turn(rows.key, named, (first, second))
 

@@ -33,24 +33,20 @@ def run(
     splits, outer = heuristics.choose_parts(n_rows, n_cols, n_outer, config, device)
     splits, split_cols = even_parts(max(1, n_cols), splits, config.kwargs["BLOCK_N"])
     n_parts = splits * outer
-    part = torch.empty((result.numel(), n_parts), dtype=dtype, device=device)
-    named: dict[str, Any] = {}
-    if key is not None:
-        # The kernel has parts where calls have their sum.
-        named = launch.named(tiles[1], (given, (0, 0, *sizes), params))
-        place = len(given)
-        pairs = [*named.items()]
-        named = dict([*pairs[:place], ("sum of parts", result), *pairs[place:]])
     tile = {**config.kwargs, "num_warps": config.num_warps, **constants}
     tile["INDEX"] = tensors.index_dtype(*given)
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), splits, outer)
-    first = (*given, part, split_cols, *sizes, *params)
+    first = launch.launcher(tiles[1], grid, tile, device)
     options = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4}
     options |= {"IS_MEAN": False, "IS_OTHER_MEAN": False}
     kernel = merge_sums_kernel if merge_kernel is None else merge_kernel
-    second = (part, result, None, None, n_parts, n_cols)
-    stages = (
-        launch.Stage(tiles[1], grid, first, tile),
-        launch.Stage(kernel, (result.numel(),), second, options),
-    )
-    launch.run_in_turn(key, named, stages)
+    n_sums = result.numel()
+    second = launch.launcher(kernel, (n_sums,), options, device)
+
+    def launches(every: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+        *given, result = every
+        part = torch.empty((n_sums, n_parts), dtype=dtype, device=device)
+        first(*given, part, split_cols, *sizes, *params)
+        second(part, result, None, None, n_parts, n_cols)
+
+    launch.repeated(key, launches, (*given, result), params)

@@ -2,7 +2,7 @@
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +21,10 @@ def with_maps(
     compiled: Any,
     grid: tuple[int, int, int],
     args: tuple[Any, ...],
+    constants: Sequence[Any],
 ) -> Callable[..., None]:
-    """What runs a compiled kernel again that was launched with some arguments: as `run`, but that it takes tensors in
-    place of descriptors.
+    """What runs a compiled kernel again that was launched with some arguments and constexprs: as `run`, but that it
+    takes tensors in place of descriptors.
 
     Triton's launcher encodes a tensor map for each descriptor in every launch, and copies all arguments in Python. One
     of the same class, for the arguments that these become, takes tensor maps that are there already: `again` calls it.
@@ -63,7 +64,7 @@ def with_maps(
             values.append(known[address])
         return picked((*values, *rest))
 
-    return again(compiled, grid, args, launcher, by_maps, by_descriptors)
+    return again(compiled, grid, args, constants, launcher, by_maps, by_descriptors)
 
 
 def _launcher(compiled: Any, described: dict[int, Any]) -> tuple[Any, Any, list[int]]:

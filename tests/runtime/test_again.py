@@ -39,15 +39,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_directly(calls: list[Any]) -> None:
-    LAUNCH.again(Compiled(calls), GRID, ("x", 5))("x", 5)
-    assert calls == [(*GRID, "stream of 3", "function", "packed", None, None, None, "x", 5)]
+    LAUNCH.again(Compiled(calls), GRID, ("x", 5), [64])("x", 5)
+    assert calls == [(*GRID, "stream of 3", "function", "packed", None, None, None, "x", 5, 64)]
 
 
 @pytest.mark.parametrize("name", ["launch_enter_hook", "launch_exit_hook"])
 @pytest.mark.parametrize("chained", [False, True])
 def test_hooks(name: str, chained: bool, calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """What profilers set, before a launch is known or after."""
-    launch = LAUNCH.again(Compiled(calls), GRID, ("x", 5))
+    launch = LAUNCH.again(Compiled(calls), GRID, ("x", 5), [64])
     if chained:
         chain = type(getattr(triton.knobs.runtime, name))()
         chain.add(print)
@@ -55,4 +55,4 @@ def test_hooks(name: str, chained: bool, calls: list[Any], monkeypatch: pytest.M
     else:
         monkeypatch.setattr(triton.knobs.runtime, name, print)
     launch("x", 5)
-    assert calls == [("by Triton", GRID, "x", 5)]
+    assert calls == [("by Triton", GRID, "x", 5, 64)]

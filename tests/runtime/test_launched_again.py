@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,11 @@ def test_stages_launched_again_are_right(
     monkeypatch.setattr(runtime_of(module, "heuristics").Registers, "fits", lambda *_: False)
     for seed in (0, 1):
         x = torch.randn(2, 40_000, generator=torch.Generator().manual_seed(seed))
-        torch.testing.assert_close(getattr(module, name)(x).double(), wanted(x.double()), rtol=1e-5, atol=1e-5)
+        found = getattr(module, name)(x)
+        torch.testing.assert_close(found.double(), wanted(x.double()), rtol=1e-5, atol=1e-5)
+        gone = weakref.ref(x), weakref.ref(found)
+        del x, found
+        assert gone[0]() is gone[1]() is None
     assert len(runtime_of(module, "launch").Launches.known) == 1
 
 
@@ -146,8 +151,12 @@ def test_sums_over_rows_launched_again_are_right(wide: bool, monkeypatch: pytest
         wanted = torch.autograd.grad(torch.nn.functional.layer_norm(exact[0], (30,), *exact[1:]), exact, dy.double())
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
+        gone = [weakref.ref(one) for one in (*given, dy, *found)]
+        del given, dy, found, one
+        assert not any(one() is not None for one in gone)
     known = {key[0] for key in runtime_of(module, "launch").Launches.known}
     assert ("_layer_norm_backward" in known) is not wide
+    assert "_layer_norm_forward" in known
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")

@@ -101,7 +101,7 @@ def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.Mon
     launched: list[Any] = []
     run = LAUNCH.launched
     monkeypatch.setattr(LAUNCH, "launched", lambda kernel, *rest: launched.append(kernel) or run(kernel, *rest))
-    call = COLUMNS.Call(None, shape=(37, 70), compute=tl.float32, sums=sums, args=((x,), (37, 70), ()), constants={})
+    call = COLUMNS.Call(None, compute=tl.float32, sums=sums, args=((x,), (37, 70), ()), constants={})
     COLUMNS.run_tiles(call, table, add_up_kernel)
     assert len(launched) == 1 + (len(asked) + 1) // 2
     for times, found in zip((1, 2, 3), sums, strict=True):
@@ -116,19 +116,18 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
     results = tuple(torch.full((5,), float("nan"), device=DEVICE) for _ in are_means)
 
     def write(kernel: Any, grid: Any, args: Any, *others: Any) -> Any:
-        if kernel != "partial":
+        if kernel != "sums":
             return run(kernel, grid, args, *others)
-        for place, part in zip(args[1:], parts, strict=False):
+        for place, part in zip(args, parts, strict=False):
             place.copy_(part)
         return None
 
     run, table = LAUNCH.launched, HEURISTICS.Loop((1, 10), (1, 10))
-    rows = ROWWISE.Rows(None, (5, 60), True, table, None, (results, (), ()), {})
-    split = ROWWISE.Split((torch.float32,) * len(parts), "partial", ((results[0],), (), ()), {})
+    rows = ROWWISE.Rows(None, True, table, "sums", (results, (5, 60), ()), {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LAUNCH, "launched", write)
         patch.setattr(HEURISTICS, "choose_splits", lambda *_: 6)
-        assert ROWWISE.run_split_sums(rows, split, results, are_means)
+        ROWWISE.run_sums(rows, (torch.float32,) * len(parts), are_means)
     for part, found, is_mean in zip(parts, results, are_means, strict=True):
         wanted = part.double().sum(1) / (60 if is_mean else 1)
         torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
@@ -248,34 +247,34 @@ def test_columns_that_share_elements() -> None:
 
 
 def test_blocks_divide_columns_that_share_elements() -> None:
-    config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 16384}, num_warps=32)
-    found, is_uniform = HEURISTICS.Uniform(3 * 4096).within(config)
-    assert (found.kwargs, found.num_warps, is_uniform) == ({"BLOCK_M": 1, "BLOCK_N": 4096}, 8, True)
-    assert HEURISTICS.Uniform(49 * 64).within(config) == (config, False)
-    narrow = triton.Config({"BLOCK_M": 16, "BLOCK_N": 256}, num_warps=4)
-    assert HEURISTICS.Uniform(768).within(narrow)[1]
-    assert not HEURISTICS.Uniform(128).within(narrow)[1]
+    wide, narrow = HEURISTICS.Loop((1, 16384, 32), (64, 64)), HEURISTICS.Loop((16, 256), (64, 64))
+    found = HEURISTICS.Uniform(wide, 3 * 4096).choose(1, 12 * 4096, True)
+    assert (found.kwargs, found.num_warps) == ({"BLOCK_M": 1, "BLOCK_N": 4096, "UNIFORM": True}, 8)
+    found = HEURISTICS.Uniform(wide, 49 * 64).choose(1, 490 * 64, True)
+    assert (found.kwargs, found.num_warps) == ({"BLOCK_M": 1, "BLOCK_N": 16384, "UNIFORM": False}, 32)
+    assert HEURISTICS.Uniform(narrow, 768).choose(16, 7680, True).kwargs["UNIFORM"]
+    assert not HEURISTICS.Uniform(narrow, 128).choose(16, 7680, True).kwargs["UNIFORM"]
 
 
 def test_long_rows_of_such_columns_are_looped_over() -> None:
-    assert HEURISTICS.Uniform(1024).reads_once(20 * 1024)
-    assert not HEURISTICS.Uniform(784).reads_once(20 * 784)
-    assert not HEURISTICS.Uniform(1024).reads_once(4 * 1024)
-    assert not HEURISTICS.Uniform(16384).reads_once(
-        16384
-    )  # A single element, which rows in registers read at once, too.
+    table = HEURISTICS.Loop((16, 256), (64, 64))
+    assert HEURISTICS.Uniform(table, 1024).reads_once(20 * 1024)
+    assert not HEURISTICS.Uniform(table, 784).reads_once(20 * 784)
+    assert not HEURISTICS.Uniform(table, 1024).reads_once(4 * 1024)
+    # A single element, which rows in registers read at once, too.
+    assert not HEURISTICS.Uniform(table, 16384).reads_once(16384)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_traces_choose_such_blocks(dynamic: bool) -> None:
     """By lengths and strides that torch.compile may know as symbols alone."""
-    config = triton.Config({"BLOCK_M": 1, "BLOCK_N": 4096}, num_warps=8)
+    table = HEURISTICS.Loop((1, 4096, 8), (64, 64))
 
     def chosen(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         sizes, (_, steps) = TENSORS.fold(2, x.shape, (x.stride(), (w.stride(0), 0)))
-        length = TENSORS.steady(sizes, steps)
-        found, is_uniform = HEURISTICS.Uniform(length).within(config)
-        return x + found.kwargs["BLOCK_N"] + is_uniform + HEURISTICS.Uniform(length).reads_once(x.numel())
+        uniform = HEURISTICS.Uniform(table, TENSORS.steady(sizes, steps))
+        found = uniform.choose(*x.shape, True).kwargs
+        return x + found["BLOCK_N"] + found["UNIFORM"] + uniform.reads_once(x.numel())
 
     compiled = torch.compile(chosen, backend="eager", fullgraph=True, dynamic=dynamic)
     for shape in ((10, 4096), (7, 2048), (6, 49)):

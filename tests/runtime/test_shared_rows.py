@@ -68,9 +68,9 @@ def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(heuristics, "choose_cooperative_rows", choose)
     monkeypatch.setattr(heuristics, "choose_groups", lambda n_rows, *_: min(n_rows, 2))
     monkeypatch.setattr(heuristics.Registers, "fits", lambda *_: False)
-    for n_rows, n_cols in ((5, 40), (2, 96)):
-        x, w = torch.randn(n_rows, n_cols), torch.randn(n_rows if is_long else 1, n_cols)
-        w = w if is_long else w[0]
+    for shape in ((5, 40), (2, 96), (2, 3, 40)):
+        x = torch.randn(*shape).movedim(0, -2)  # The last rows are of two dimensions.
+        w = torch.randn(x.shape if is_long else shape[-1:])
         d, v = x.double(), w.double()
         z, both = d - 9, d + v
         wanted = {

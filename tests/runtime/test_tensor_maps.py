@@ -87,7 +87,8 @@ def again(compiled: Any, x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, maps
     """What launches a kernel again on tensors."""
     maps = maps or runtime_module("tensor_maps")
     launch, args = runtime_module("launch"), arguments(x, y, w)
-    return maps.with_maps(launch.again, launch.again(compiled, GRID, args), compiled, GRID, args)
+    run = launch.again(compiled, GRID, args, [64])
+    return maps.with_maps(launch.again, run, compiled, GRID, args, [64])
 
 
 def shown(values: Any) -> Any:
@@ -104,7 +105,7 @@ def test_the_launcher_is_given_what_triton_gives_it(calls: list[Any]) -> None:
     run = again(compiled, *tensors())
     for seed in (1, 2):
         x, y, w = tensors(seed)
-        run(x, None, y, w, 16, 64)
+        run(x, None, y, w, 16)
         compiled.run(*GRID, 5, 7, (4, 1, 0), None, None, None, *arguments(x, y, w), 64)
         ours, theirs = calls[-2:]
         assert shown(ours) == shown(theirs)
@@ -119,10 +120,10 @@ def test_a_launcher_without_descriptors_is_given_what_triton_gives_it(
     monkeypatch.setattr(_allocation, "_allocator", SimpleNamespace(get=lambda: lambda *given: ("allocated", *given)))
     signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"}
     compiled, others = kernel(signature, scratch_size), tensors()
-    run = runtime_module("launch").again(compiled, GRID, (torch.ones(2), None, 16))
+    run = runtime_module("launch").again(compiled, GRID, (torch.ones(2), None, 16), [64])
     for x in others:
         calls.clear()
-        run(x, None, 16, 64)
+        run(x, None, 16)
         compiled.run(*GRID, 5, 7, (4, 1, 0), None, None, None, x, None, 16, 64)
         ours, theirs = map(shown, calls)
         assert ours == theirs
@@ -139,14 +140,14 @@ def test_a_tensor_map_is_made_once_for_an_address(calls: list[Any], monkeypatch:
         monkeypatch.setattr(fill, name, lambda address, *_: made.append(address) or "map")
     x, y, w = tensors()
     for _ in range(3):
-        run(x, None, y, w, 16, 64)
+        run(x, None, y, w, 16)
     assert made == [x.data_ptr(), w.data_ptr()]
     monkeypatch.setattr(maps, "MOST", 2)
     others = [x[n:] for n in range(1, 5)]
     for other in others:
-        run(other, None, y, w, 16, 64)
+        run(other, None, y, w, 16)
     assert made[2:] == [other.data_ptr() for other in others]
-    run(x, None, y, w, 16, 64)
+    run(x, None, y, w, 16)
     assert made[-1] == x.data_ptr()  # There are no more than two.
 
 
@@ -158,7 +159,7 @@ def test_hooks_see_descriptors(calls: list[Any], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", seen.append)
     monkeypatch.setattr(compiled, "_run", lambda *args: seen.append(args))
     monkeypatch.setattr(compiled, "launch_metadata", lambda *_: None)
-    run(x, None, y, w, 16, 64)
+    run(x, None, y, w, 16)
     (launched,) = seen
     assert [arg.base for arg in launched if isinstance(arg, TensorDescriptor)] == [x, w]
 
@@ -166,5 +167,5 @@ def test_hooks_see_descriptors(calls: list[Any], monkeypatch: pytest.MonkeyPatch
 def test_another_triton_launches_by_itself(calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, x, y, w = kernel(), *tensors()
     monkeypatch.delattr(triton.runtime.driver.active, "launcher_cls")
-    again(compiled, x, y, w)(x, None, y, w, 16, 64)
+    again(compiled, x, y, w)(x, None, y, w, 16)
     assert len(calls) == 1

@@ -41,7 +41,7 @@ def test_tables(case: tuple[str, str], table: str, by_rows: bool, tmp_path: Path
     assert isinstance(getattr(configs, table), configs.heuristics.Loop)
     text = Path(str(module.__file__)).with_name("op.py").read_text(encoding="utf-8")
     assert f"table=configs.{table}," in text
-    contiguous = re.search(r"rowwise\.Rows\([^=]*=\([^)]*\),\s*contiguous=(.*?),\s*table=", text, re.DOTALL)
+    contiguous = re.search(r"rowwise\.Rows\(\s*key,\s*contiguous=(.*?),\s*table=", text, re.DOTALL)
     assert contiguous is not None
     assert (contiguous[1] == "False") == by_rows
 

@@ -230,6 +230,13 @@ def length_text(axes: tuple[str, ...]) -> str:
     return " * ".join(parts) or "1"
 
 
+def empty_text(axes: tuple[str, ...]) -> str:
+    """How the wrapper asks whether some axes have a length of 0."""
+    if len(axes) == 1:
+        return "0 in batch" if axes == ("...",) else f"{axes[0]} == 0"
+    return f"0 in {tuple_text(['*batch' if axis == '...' else axis for axis in axes])}" if axes else ""
+
+
 def told(op: Op) -> list[Value]:
     """The lines of a docstring: those of [compute] or of a gradient, results, and other values that these name.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Module, kernel_view, length_text
+from ...emit.module import Around, Module, empty_text, kernel_view
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
@@ -40,8 +40,7 @@ class SumsModule(RowSizes):
             "family": "columns",
             "sums": self.sums,
             "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
-            "n_rows": length_text(space.row_axes),
-            "n_cols": length_text(space.col_axes),
+            "empty": empty_text((*space.row_axes, *space.col_axes)),
             "sizes": self.size_lines(),
             "rows_function": self.rows_function(),
             "whole": plan.whole and self.one(plan.whole),
@@ -56,6 +55,7 @@ class SumsModule(RowSizes):
             # What the runtime launches is not wrapped, unless it is told so.
             "add_parts": self.around.wrapped("sums_kernels.add_parts_kernel"),
         }
+        extra["lengths"] = self.lengths(*extra["sizes"], extra["args"], extra["tiles"]["args"])
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         extra |= self.known_with((plan.whole or plan.tiles).kernel, self.sums)

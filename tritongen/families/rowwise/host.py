@@ -7,7 +7,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
-from ...emit.module import OF_BLOCKS, Around, Module, kernel_view, length_text
+from ...emit.module import OF_BLOCKS, Around, Module, empty_text, kernel_view
 from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
@@ -21,9 +21,11 @@ from .sizes import RowSizes, row_after_row
 class RowsModule(RowSizes):
     """The module of kernels over rows that some function plans."""
 
-    def __init__(self, program: P, autotune: bool, around: Around, plan_kernels: Callable[[P], RowKernels]) -> None:
+    def __init__(
+        self, program: P, autotune: bool, around: Around, plan_kernels: Callable[[P, bool], RowKernels]
+    ) -> None:
         program = row_after_row(program, around)
-        plan = self.plan = plan_kernels(program)
+        plan = self.plan = plan_kernels(program, autotune)
         # Searches, and what torch sees launched, have no cooperative launches; a gradient takes more registers.
         launches_alike = not autotune and around.register == "none" and not around.is_gradient
         self.shared = share_rows(program) if launches_alike and program.reductions else None
@@ -45,9 +47,7 @@ class RowsModule(RowSizes):
             "table": table.upper(),
             "key": "key" if self.knows else "None",
             "autotune": self.autotune,
-            "n_rows": length_text(rows),
-            "n_cols": length_text(cols),
-            "empty": " or ".join([*(["n_rows == 0"] if rows else []), *(["n_cols == 0"] if is_empty else [])]),
+            "empty": empty_text((*rows, *(cols if is_empty else ()))),
             "empty_errors": [] if own_empty else host.empty_errors(),
             "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
@@ -55,8 +55,12 @@ class RowsModule(RowSizes):
             "constants_text": "constants" if self.shares_constants() else self.constants_of(loop),
             "args": self.args(loop),
             "vector": self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
-            "uniform": plan.uniform and f"tensors.steady(col_sizes, {uniform})",
-            "loop": self.one(loop),
+            "uniform": plan.uniform and not self.autotune and f"tensors.steady(col_sizes, {uniform})",
+            "searches_uniform": plan.uniform and self.autotune,
+            "are_means": plan.sums and tuple_text([str(is_mean) for is_mean in plan.sums]),
+            "states": self.states(),
+            "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
+            "loop": self.one(loop) | {"splits": bool(plan.sums)},
             "registers": None,
             "partial": None,
             "combine": None,
@@ -67,13 +71,7 @@ class RowsModule(RowSizes):
         if plan.registers is not None:
             extra["registers"] = self.one(self.searched(plan.registers, "WARPS") or plan.registers)
         if plan.partial is not None:
-            extra |= {
-                "partial": self.one(plan.partial),
-                "states": self.states(),
-                "merged": tuple_text([name for name, _ in plan.sums]),
-                "are_means": tuple_text([str(is_mean) for _, is_mean in plan.sums]),
-                "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
-            }
+            extra["partial"] = self.one(plan.partial)
         if plan.combine is not None:
             extra |= {"combine": self.one(plan.combine), "counted": "split_cols" in plan.combine.passed}
         if plan.mapping is not None:
@@ -88,6 +86,10 @@ class RowsModule(RowSizes):
             names = ("before", "ahead", "next", "inside", "after", "tensors", "words", "n_values", "moments")
             parts = {name: getattr(self.shared, name) for name in names}
             extra["cooperative"] = self.one(self.shared.kernel) | parts
+        passed = (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
+        reads_once = "n_cols" if extra["uniform"] and plan.registers else ""
+        conditions = [condition for condition, _ in extra["empty_errors"]]
+        extra["lengths"] = self.lengths(*conditions, *extra["sizes"], extra["args"], *passed, reads_once)
         kinds = {table}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}

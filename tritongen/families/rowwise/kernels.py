@@ -31,24 +31,24 @@ class RowKernels:
     partial: Kernel | None
     combine: Kernel | None
     mapping: Kernel | None
-    sums: tuple[tuple[str, bool], ...]  # what the runtime merges in place of `combine`, and whether as means
+    sums: tuple[bool, ...]  # where the loop is along parts of rows, too, which the runtime adds up: whether to means
     states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
     uniform: tuple[str, ...]  # the inputs of which a block of columns may have one element
 
 
-def plan_rows(program: Program) -> RowKernels:
+def plan_rows(program: Program, searched: bool) -> RowKernels:
     builder = RowBuilder(program)
     passes = builder.passes()
     alone = len(passes) == 1 and not program.maps_back
     splits = alone or (len(passes) == 1 and builder.may_be_few())
-    sums = builder.plain_sums(passes[0]) if alone else ()
+    sums = builder.plain_sums(passes[0]) if alone and not searched else ()
     return RowKernels(
         space=builder.space,
         compute=builder.compute,
         registers=None if alone and builder.simple(passes[0]) else builder.registers(),
-        loop=builder.loop(passes),
-        partial=builder.partial(passes[0]) if splits else None,
+        loop=builder.sums(passes[0]) if sums else builder.loop(passes),
+        partial=builder.partial(passes[0]) if splits and not sums else None,
         combine=builder.combine(passes[0]) if alone and not sums else None,
         mapping=builder.mapping(passes[0]) if splits and not alone else None,
         sums=sums,
@@ -102,8 +102,8 @@ class RowBuilder(Splits):
         """Whether a loop along a row is as good as the row in registers: its states are one number."""
         return all(len(state.states) == 1 for _, state in self.running(reductions))
 
-    def plain_sums(self, reductions: list[Value]) -> tuple[tuple[str, bool], ...]:
-        """The results, if they are one or two sums along rows that are stored as they are; and whether as means."""
+    def plain_sums(self, reductions: list[Value]) -> tuple[bool, ...]:
+        """Whether the results are means, if they are one or two sums along rows that are stored as they are."""
         nodes = {value.name: value.node for value in reductions}
         names = {result.output.name for result in self.op.results}
         plain = all(isinstance(node, Reduce) and node.kind in ("sum", "mean") for node in nodes.values())
@@ -116,4 +116,5 @@ class RowBuilder(Splits):
         )
         if not plain or not stored or names != set(nodes) or len(nodes) > 2 or any(map(self.choices.of, nodes)):
             return ()
-        return tuple((name, isinstance(node, Reduce) and node.kind == "mean") for name, node in nodes.items())
+        kinds = {name: node.kind for name, node in nodes.items() if isinstance(node, Reduce)}
+        return tuple(kinds[result.output.name] == "mean" for result in self.op.results)

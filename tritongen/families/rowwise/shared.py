@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from ...lang.ir import Call, Load, Reduce, Value, walk
 from ...lang.trees import parse
 from ...lowering.accumulate import Running, lane, whole
-from ...lowering.assemble import Assembler, param_casts
+from ...lowering.assemble import param_casts
 from ...lowering.lines import Line, nested
 from ...lowering.lower import Lowering
-from ...lowering.tile import Tile, loads, needed
+from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
@@ -76,11 +76,6 @@ class _Sharing(RowBuilder):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.dims = self.space.rows
-        rows = tuple(replace(dim, index="rows") for dim in self.dims[:1])
-        self.space = replace(self.space, rows=rows)
-        self.tile = Tile(self.op, self.space, self.compute, self.other)
-        self.assembler = Assembler(self.tile, grouped=True)
         self.values = list(self.op.values)
 
     def fits(self) -> bool:
@@ -107,7 +102,7 @@ class _Sharing(RowBuilder):
         axes = self.space.row_axes
         every = [tensor.type.axes for tensor in self.op.inputs] + [result.axes for result in self.op.results]
         own = [tuple(axis for axis in one if axis in axes) for one in every]
-        in_line = len(self.dims) == 1 or not any(dim.pinned for dim in self.dims)
+        in_line = len(self.space.rows) == 1 or not any(dim.pinned for dim in self.space.rows)
         return len(self.space.cols) == 1 and bool(axes) and in_line and all(one in ((), axes) for one in own)
 
     def streamed(self) -> list[Input]:

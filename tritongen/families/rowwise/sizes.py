@@ -4,13 +4,14 @@ in one tuple, of which a kernel may take a part.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Common, starred
+from ...emit.module import Around, Common, length_text, starred
 from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
@@ -75,6 +76,12 @@ class RowSizes(Common):
         runs = [(places[a], places[b - 1] + 1) for a, b in pairwise([0, *breaks, len(places)])]
         texts = [_slice(first, end, len(every)) for first, end in runs]
         return texts[0] if len(runs) == 1 else tuple_text([f"*{text}" for text in texts])
+
+    def lengths(self, *texts: str) -> str:
+        """The numbers of rows and columns that some text mentions, as a line."""
+        every = {"n_rows": length_text(self.space.row_axes), "n_cols": length_text(self.space.col_axes)}
+        found = {name: text for name, text in every.items() if re.search(rf"\b{name}\b(?!=)", " ".join(texts))}
+        return f"{', '.join(found)} = {', '.join(found.values())}" if found else ""
 
     # The lines that set `sizes`
 

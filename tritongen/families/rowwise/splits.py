@@ -15,6 +15,7 @@ from ...lowering.views import Argument, Kernel
 from .walks import Walks
 
 SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
+_SLOTS = "rows = rows * n_splits + tl.program_id(1)"  # where a part of a row is stored
 SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
 
 
@@ -68,6 +69,32 @@ class Splits(Walks):
         kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
         inputs, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*inputs, *part_pointers(states), *SPLITS, *rest))
+
+    def sums(self, reductions: list[Value]) -> Kernel:
+        """The loop along whole rows, or parts of few long ones: of these, it stores sums that the runtime adds up."""
+        lowering = self.lowering()
+        known: set[str] = set()
+        before = self.before(reductions, known, lowering)
+        (walk,) = self.walks([reductions], known, lowering, PART)
+        states = self.running(reductions, PART)
+        walk = replace(walk, after=tuple(self.each(states, lambda run: (*run.lanes, *run.merge))))
+        finish = self.each(self.running(reductions), lambda run: run.finish)
+        finish = [replace(line, text=f"    {line.text}") for line in finish]
+        of_rows = [Line("if n_splits is None:"), *finish, Line("else:")]
+        slots = [*(of_rows if finish else [Line("if n_splits is not None:")]), Line(f"    {_SLOTS}")]
+        stores = [*slots, *self.assembler.stores(self.op.results)]
+        reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
+        part = (
+            f"{PART.first}, end = 0, n_cols",
+            "if n_splits is not None:",
+            f"    {PART.first} = tl.program_id(1).to(INDEX) * split_cols",
+            f"    end = tl.minimum({PART.first} + split_cols, n_cols)",
+        )
+        setup = [*self.assembler.bases(()), *reads, *before, *map(Line, part)]
+        doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
+        kernel = self.assembler.kernel("loop_kernel", doc, setup, [], (walk,), stores, lowering)
+        pointers, rest = pointers_of(kernel)
+        return replace(kernel, arguments=(*pointers, *SPLITS, *rest))
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""

@@ -53,7 +53,7 @@ class Carry:
         return Line(f"{name} = tl.{made}{self.dtype})")
 
 
-def plan_scans(program: ScanProgram) -> RowKernels:
+def plan_scans(program: ScanProgram, searched: bool) -> RowKernels:
     builder = ScanBuilder(program)
     states = (
         (name, carry.dtype, builder.choices.of(scan))
