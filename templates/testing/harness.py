@@ -107,6 +107,8 @@ class Harness:
     axes: ClassVar[tuple[str, ...]] = ()
     reduced: ClassVar[tuple[str, ...]] = ()  # of the axes
     sizes: ClassVar[Mapping[str, int]] = {}  # the axes of a fixed length
+    # The axes of inputs whose lengths follow from those of others, by which each is given.
+    derived: ClassVar[Mapping[str, Callable[[Mapping[str, int]], int]]] = {}
 
     params: ClassVar[Mapping[str, Any]] = {}  # for those that have no default
     other_params: ClassVar[Sequence[Mapping[str, Any]]] = ()
@@ -302,8 +304,10 @@ class Harness:
         named = [axis for axis in cls.axes if axis != "..."]
         batch = shape[: len(shape) - len(named)]
         own = zip(named, shape[len(batch) :], strict=True)
-        fixed = {axis: (size,) for axis, size in cls.sizes.items()}
-        return {"...": batch} | fixed | {axis: (size,) for axis, size in own}
+        found = {**cls.sizes, **dict(own)}
+        for axis, length in cls.derived.items():
+            found[axis] = length(found)
+        return {"...": batch} | {axis: (size,) for axis, size in found.items()}
 
     @classmethod
     def layout_shapes(cls) -> list[Shape]:

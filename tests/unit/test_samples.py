@@ -99,7 +99,7 @@ def test_params_that_integers_are_equal_to() -> None:
     path = ROOT / "specs" / "cross_entropy.toml"
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
     program = forward_of(spec).program
-    assert {"ignore_index": 0} in other_values(program.op)
+    assert {"ignore_index": 0} in other_values(program.op, Shapes(spec, program))
     assert Shapes(spec, program).wide() == (3, 88)
 
 

@@ -126,6 +126,7 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
         deterministic=reverse.op.deterministic,
         fuse=reverse.op.fuse,
         typical=reverse.op.typical,
+        formulas=reverse.op.formulas,
     )
     saved = tuple((own, name) for name, own in stand_ins.items())
     return Gradient(

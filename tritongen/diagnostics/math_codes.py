@@ -208,6 +208,35 @@ AXES = (
             x = "float[S, (H D)]"          # wrong
             x = "float[S, (H D=64)]"
             weight = "float[D]"            # or so, beside x
+
+        Or [axes] computes them of params:
+
+            G = "groups"                   # of an input "float[B, (G D), H]"
+        """,
+    ),
+    row(
+        "TG307",
+        "a length that cannot be computed",
+        """
+        The lengths of [axes] are computed before there is any tensor: of lengths of other axes, integer params and
+        integers, by + - * // % and minimum, maximum. What divides is at least 1, whatever a caller passes: a number,
+        or a param whose `min` is 1 or more.
+
+            P = "(N - K) / stride + 1"     # wrong: a length is an integer
+            P = "(N - K) // stride + 1"    # wrong where stride may be 0
+            stride = { default = 1, min = 1 }
+            E = "sum(x)"                   # wrong: x has no values yet
+        """,
+    ),
+    row(
+        "TG308",
+        "lengths that are computed of each other",
+        """
+        The length of each axis follows from those of inputs, from params and from numbers, if by way of others.
+
+            P = "Q + 1"                    # wrong
+            Q = "P - 1"
+            Q = "N - K"
         """,
     ),
 )

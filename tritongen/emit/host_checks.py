@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Op, Reduce, Value, walk
+from ..lang.formulas import by_params, may_be_negative, python
+from ..lang.ir import Formula, Op, Reduce, Value, walk
 from ..lang.literals import literal, message, word
 from ..lang.names import shown
 from ..lowering.choices import Choices
@@ -47,6 +48,11 @@ def constants(op: Op) -> tuple[Constant, ...]:
 
 def dtype_constant(tensor: Input) -> str:
     return CLASS_NAMES.get(tensor.type.dtypes, f"_{tensor.name.upper()}_DTYPES")
+
+
+def assigned(formula: Formula) -> str:
+    """The line that computes a length."""
+    return f"{formula.axis} = {python(formula.node)}"
 
 
 def shape_text(shape: tuple[AxisTerm, ...]) -> str:
@@ -145,14 +151,16 @@ class Checks:
 
     def ordered(self) -> list[Input]:
         """The inputs with those first that define the axes."""
-        return told_in_order(self.op.inputs)
+        return told_in_order(self.op.inputs, (formula.axis for formula in self.early()))
 
     def shapes(self) -> list[str]:
         """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
-        known = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
-        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in known]
+        required = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
+        lines, known = self.fixed(self.early())
         checks: list[str] = []
-        known = set()
+        for formula in self.early():
+            lines += self.computed(formula)
+            known.add(formula.axis)
         unpacked: list[Input] = []
         for tensor in self.ordered():
             block: list[str] = []
@@ -174,7 +182,41 @@ class Checks:
                 # Groups of known axes have been checked as they were split.
                 checks += [] if self.shape_of_other(tensor) else [self.shape_check(tensor, tuple_text(named))]
             lines += self.guarded(tensor, block)
-        return [*lines, *checks, *self.batches(unpacked)]
+        late = [one for one in self.op.formulas if one not in self.early() and one.axis in self.op.computed]
+        lengths = [line for one in late for line in self.computed(one, one.axis in required)]
+        return [*lines, *lengths, *checks, *self.batches(unpacked)]
+
+    def fixed(self, formulas: Iterable[Formula]) -> tuple[list[str], set[str]]:
+        """The lines of the lengths that are fixed, and that no input tells, or not before formulas read them; and the
+        axes that these have told, of those that inputs have.
+        """
+        own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
+        read = {axis for formula in formulas for axis in formula.reads & own}
+        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own - read]
+        return lines, read & dict(self.op.sizes).keys()
+
+    def early(self) -> tuple[Formula, ...]:
+        """The formulas by which groups of axes are taken apart."""
+        return by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes))
+
+    def computed(self, formula: Formula, is_told: bool = False) -> list[str]:
+        """The length of an axis by its formula, and the refusal of a negative one; where an input tells it, that of
+        another length.
+        """
+        axis, text, source = formula.axis, python(formula.node), message(formula.source)
+        if is_told:
+            return [
+                f"if {axis} != {text}:",
+                f'    raise ValueError(f"{self.op.name}: the length of {axis} must be {source} = {{{text}}}, '
+                f'not {{{axis}}}")',
+            ]
+        lines = [assigned(formula)]
+        if may_be_negative(self.op, formula):
+            lines += [
+                f"if {axis} < 0:",
+                f'    raise ValueError(f"{self.op.name}: the length of {axis}, {source}, cannot be {{{axis}}}")',
+            ]
+        return lines
 
     def shape_check(self, tensor: Input, sizes: str) -> str:
         """The refusal of a tensor whose axes do not have these lengths."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..lang.ir import Op, Value
+from ..lang.formulas import may_be_negative
+from ..lang.ir import Formula, Op, Value
 from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
 from ..lang.unparse import spelled
@@ -97,14 +98,14 @@ class Common:
             "name": op.name,
             "title": _sentence(op),
             "summary": _sentence(op),
-            "formula": [line for v in op.values if v.source for line in formula(v)],
+            "formula": [line for one in said(op) for line in formula(one)],
             "notes": (),
             "also_raises": (),
             "signature": ", ".join([*map(_declared, tensors), *(["*"] if params else []), *map(_declared, params)]),
             "returns": returned_types(*[False] * len(results)),
             "fields": [*tensors, *params],
             "results": results,
-            "raises": (", or a param out of its range" if any(_limited(p) for p in op.params) else ""),
+            "raises": raises(op),
             "lookup": "",
             "replay": "",
             "refusals": outer.checks(),
@@ -262,9 +263,21 @@ def _names(text: str) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions}
 
 
-def formula(value: Value, width: int = LONGEST) -> list[str]:
-    """The lines of a docstring that give a line of [compute]."""
-    return [prose(line) for line in wrapped(shown(f"{value.name} = {value.source}"), width=width)]
+def formula(line: Value | Formula, width: int = LONGEST) -> list[str]:
+    """The lines of a docstring that give a line of [compute], or a length of [axes]."""
+    name = line.name if isinstance(line, Value) else line.axis
+    return [prose(part) for part in wrapped(shown(f"{name} = {line.source}"), width=width)]
+
+
+def said(op: Op) -> list[Value | Formula]:
+    """What the docstring of an operator tells: its lengths, and the lines of its math."""
+    return [*op.formulas, *(value for value in op.values if value.source)]
+
+
+def raises(op: Op) -> str:
+    """For what else a ValueError is raised."""
+    length = ", or a length that would be negative" if any(may_be_negative(op, one) for one in op.formulas) else ""
+    return length + (", or a param out of its range" if any(_limited(p) for p in op.params) else "")
 
 
 def _declared(field: Field) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..emit.host import Host
-from ..emit.host_checks import targets_text
-from ..lang.ir import Dtype, Op, Reduce, Result, Value, walk
+from ..emit.host_checks import assigned, targets_text
+from ..lang.formulas import lengths_in_order
+from ..lang.ir import Dtype, Formula, Op, Reduce, Result, Value, walk
 from ..passes.empty_sums import is_seen
 from ..passes.exponentials import VALUELESS, is_hidden
-from ..spec.types import BATCH, AxisTerm, Input, plain_shape, told_in_order
-from .steps import Origin, at_full_length, stand_ins
+from ..spec.types import BATCH, AxisTerm, Input, plain_shape
+from .steps import Origin, at_full_length, computed_in, stand_ins
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,16 @@ class StepHost(Host):
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
-        own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
-        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own]
-        known: set[str] = set()
+        assert self.origin is not None
+        formulas = computed_in(self.origin, self.op)
+        lines, known = self.fixed(formulas)
         mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row or self.alone_is_whole(tensor)]
         given = self.given_shapes()
-        for tensor in told_in_order((*mine, *given), dict(self.op.sizes)):
+        for tensor in lengths_in_order((*mine, *given), formulas, dict(self.op.sizes)):
+            if isinstance(tensor, Formula):
+                lines.append(assigned(tensor))
+                known.add(tensor.axis)
+                continue
             if tensor in given:
                 lines += self.lengths_of(tensor.name, tensor.type.shape, known)
                 continue

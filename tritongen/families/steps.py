@@ -7,11 +7,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..lang.ir import Cast, Dtype, Index, Load, Node, Op, Reduce, Result, Size, children, walk
+from ..lang.formulas import alone, by_params
+from ..lang.ir import Cast, Dtype, Formula, Index, Load, Node, Op, Reduce, Result, Size, children, walk
 from ..lang.names import shown
 from ..lang.rewrite import rebuild
 from ..lowering.tile import needed
 from ..spec.types import BATCH, FLOATS, Input, divided, told_in_order, untold
+from .family import Step
 
 
 class Origin(Protocol):
@@ -90,13 +92,15 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     of the forward tells by itself.
     """
     axes = lengths_read(op)
-    mine = [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
+    mine = _telling(op)
     short = frozenset() if at_full_length(origin, op) or origin.short <= {t.name for t in op.inputs} else origin.short
+    formulas = computed_in(origin, op)
+    fixed = {*dict(op.sizes), *(formula.axis for formula in formulas)}
+    axes = axes.union(*(formula.reads for formula in formulas))
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
-    telling = [tensor for tensor in told_in_order(origin.forward.inputs) if tensor.default is None]
-    missing = sorted(axes - dict(op.sizes).keys(), key=shown)
+    telling = _told_in_order(origin.forward)
+    missing = sorted(axes - fixed, key=shown)
     found = _fewest([next(t for t in telling if axis in t.type.axes) for axis in missing], {*missing})
-    fixed = dict(op.sizes).keys()
     for tensor in telling:
         others = (*mine, *found)
         if tensor not in others and ({*tensor.type.axes} & untold(others, fixed) or divided(others, fixed, tensor)):
@@ -107,6 +111,44 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
     leaves = [leaf for leaf in every if leaf not in known]
     return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def _telling(op: Op) -> list[Input]:
+    """The inputs whose shapes surely tell lengths."""
+    return [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
+
+
+def _told_in_order(op: Op) -> list[Input]:
+    """The inputs that tell lengths, as `told_in_order` has them."""
+    early = (one.axis for one in by_params(op.formulas, op.inputs, dict(op.sizes)))
+    return [tensor for tensor in told_in_order(op.inputs, early) if tensor.default is None]
+
+
+def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
+    """The formulas by which the host function of a step computes lengths: those that it reads, or by which groups of
+    axes are taken apart, of axes that no tensor has in a dimension of its own, of its inputs or of the forward's.
+    """
+    wanted = lengths_read(op) | {axis for tensor in op.inputs for axis in tensor.type.axes}
+    wanted -= alone((*_telling(op), *_told_in_order(origin.forward)))
+    found: list[Formula] = []
+    for formula in reversed(op.formulas):
+        if formula.axis in wanted & op.computed:
+            found.insert(0, formula)
+            wanted |= formula.reads
+    return tuple(found)
+
+
+def informed(origin: Origin, step: Step, more: tuple[str, ...] = ()) -> Step:
+    """The step, whose function is passed what it needs to know besides its tensors: shapes and dtypes of inputs of the
+    forward, and the params of which lengths are computed.
+    """
+    op = step.op
+    read = frozenset[str]().union(*(formula.params for formula in computed_in(origin, op)))
+    params = [one for one in origin.forward.params if one.name in read - {own.name for own in op.params}]
+    if params:
+        step = replace(step, program=replace(step.program, op=replace(op, params=(*op.params, *params))))
+    shapes, dtypes = unknown(origin, op, more)
+    return replace(step, shapes=shapes, dtypes=dtypes)
 
 
 def _fewest(found: list[Input], axes: set[str]) -> list[Input]:

@@ -22,7 +22,13 @@ _FLAT = ("argmax", "argmin", "any", "all", "count_nonzero")  # reductions withou
 _OF_AXES = (
     ("index", "index(N, ...)", "axes", "int64", "The position along an axis, or along several flattened into one."),
     ("size", "size(N, ...)", "axes", "int64", "The length of an axis, or the number of elements over several."),
-    ("take", "take(x, i, N, ...)", "any, an integer, axes", "as x", "x at position i along axes; NaN or 0 outside."),
+    (
+        "take",
+        "take(x, i, N, ..., fill=v)",
+        "any, an integer, axes",
+        "as x",
+        "x at i along axes; v, or NaN or 0, outside.",
+    ),
     ("cast", "cast(x, float32)", "any, a dtype or an input", "as named", "x in a dtype, or in that of an input."),
 )
 

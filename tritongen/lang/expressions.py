@@ -60,8 +60,8 @@ class Expressions:
         self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
         self.params = {param.name: param for param in self.spec.params}
         axes = [axis for tensor in self.spec.inputs for axis in tensor.type.axes]
-        batch = [BATCH] if BATCH in axes else []
-        self.axes = tuple(dict.fromkeys(batch + _outer_first(self.spec.inputs, axes)))
+        own = _outer_first(self.spec.inputs, [*axes, *(one.name for one in self.spec.computed)])
+        self.axes = tuple(dict.fromkeys([BATCH] * (BATCH in axes) + own))
         terms = [term for tensor in self.spec.inputs for term in tensor.type.shape]
         lengths = [pair for term in terms for pair in zip(term.names, term.sizes, strict=True)]
         self.sizes = {name: size for name, size in lengths if size is not None}
@@ -351,6 +351,7 @@ class Expressions:
         if isinstance(tree, ast.Constant) and tree.value is Ellipsis and BATCH in self.axes:
             return BATCH
         if isinstance(tree, ast.Name) and tree.id in self.axes:
+            self.used.add(tree.id)
             return tree.id
         text = ast.unparse(tree)
         hint = did_you_mean(text, self.axes, f"the axes are {', '.join(self.axes)}")

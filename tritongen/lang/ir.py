@@ -306,6 +306,24 @@ class Strips:
 
 
 @dataclass(frozen=True)
+class Formula(Hashed):
+    """The length of an axis that [axes] computes, of lengths and integer params, and its text in the spec."""
+
+    axis: str
+    node: Node
+    source: str
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The axes whose lengths it is computed of."""
+        return frozenset(axis for node in walk(self.node) if isinstance(node, Size) for axis in node.over)
+
+    @cached_property
+    def params(self) -> frozenset[str]:
+        return frozenset(node.name for node in walk(self.node) if isinstance(node, Scalar))
+
+
+@dataclass(frozen=True)
 class Op(Hashed):
     """An operator: typed inputs, params, the math in order, and the results.
 
@@ -314,7 +332,8 @@ class Op(Hashed):
     `precision` is that of matmuls in float32. If not `deterministic`, what is scattered may be added up in any order.
     `by_row` are tensors of ours that have one number a row, in the order of the rows. `chosen` are optional inputs
     that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one. `strips` are
-    axes of what steps reduce by strips alone.
+    axes of what steps reduce by strips alone. `formulas` are of the axes whose lengths are computed, each after those
+    that it reads: inputs need not have these axes.
     """
 
     name: str
@@ -332,6 +351,12 @@ class Op(Hashed):
     fuse: bool = True
     strips: tuple[Strips, ...] = ()
     typical: tuple[tuple[str, int], ...] = ()
+    formulas: tuple[Formula, ...] = ()
+
+    @cached_property
+    def computed(self) -> frozenset[str]:
+        """The axes whose lengths are computed, and are not fixed."""
+        return frozenset(formula.axis for formula in self.formulas) - dict(self.sizes).keys()
 
     @property
     def lengths(self) -> dict[str, int]:

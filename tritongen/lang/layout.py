@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm, ...]:
     """The dimensions in order: `...`, the axes of the input that [outputs] names (otherwise of the input with the
-    most axes), then those of the other inputs in their order.
+    most axes), then those of the other inputs in their order, then those of [axes].
 
     The axes that a `take` brings stand where the axis stood that they replace. The groups of a named input are
     dimensions of the result too.
@@ -27,6 +27,7 @@ def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm
         for axis in tensor.type.axes:
             replacing = _replacing(axis, brought, {*node.axes})
             order += [one for one in replacing if one == axis or one not in tensor.type.axes]
+    order += [axis for axis in typer.axes if axis in node.axes]  # Computed ones that nothing brought.
     axes = tuple(dict.fromkeys(order))
     if named is not None:
         return _grouped(axes, named.type.shape)

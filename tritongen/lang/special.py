@@ -12,6 +12,7 @@ from ..diagnostics.report import did_you_mean, listed
 from ..spec.grammar import ALIASES, ALL_DTYPES
 from ..spec.types import DTYPE_CLASSES, FLOAT8S, of_types
 from .exact import with_exact
+from .formulas import bounds
 from .ir import (
     Call,
     Cast,
@@ -64,10 +65,13 @@ def _size(typer: Expressions, tree: ast.Call) -> Node:
 
 
 def _take(typer: Expressions, tree: ast.Call) -> Node:
-    if len(tree.args) < 3 or tree.keywords:
+    others = [keyword for keyword in tree.keywords if keyword.arg != "fill"]
+    if others:
+        raise typer.fail("TG206", f"take has no keyword {others[0].arg}", others[0], "take(x, i, N, fill=0.0)")
+    if len(tree.args) < 3:
         message = "take needs a tensor, an index and an axis, or several axes that are counted as one"
         raise typer.fail("TG205", message, tree, "take(x, i, N)")
-    source, index = typer.visit_all(tree.args[:2])
+    source, index, *fills = typer.visit_all((*tree.args[:2], *(keyword.value for keyword in tree.keywords)))
     axes = [typer.one_axis(at, "take") for at in tree.args[2:]]
     for place, (axis, named) in enumerate(zip(axes, tree.args[2:], strict=True)):
         if axis not in source.axes:
@@ -82,13 +86,28 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
     if len(axes) == 1:
         _check_position(typer, axes[0], index, tree)
     at = _positions(typer, axes, index, tree)
+    # An index outside of several axes is outside of the first.
+    first = axes[0], at[axes[0]]
     if not any(is_reduced(source, axis, typer.values) for axis in axes):
-        # An index outside of several axes is outside of the first.
-        return _inside(typer, _substitute(typer, source, at), axes[0], at[axes[0]], tree)
+        node = _substitute(typer, source, at)
+        return _filled(typer, node, *first, fills[0], tree) if fills else _inside(typer, node, *first, tree)
     stored = typer.line_of("taken", source)
     kept = tuple(other for other in source.axes if other not in at)
     brought = tuple(axis for one in at.values() for axis in one.axes)
-    return Take(stored, tuple(at.items()), typer.natural_order((*kept, *brought)), source.dtype)
+    taken = Take(stored, tuple(at.items()), typer.natural_order((*kept, *brought)), source.dtype)
+    return _filled(typer, taken, *first, fills[0], tree) if fills else taken
+
+
+def _filled(typer: Expressions, node: Node, axis: str, index: Node, fill: Node, tree: ast.Call) -> Node:
+    """What is taken, and another value where the index is outside of the axis."""
+    params = typer.params
+    low, high = bounds(index, typer.sizes, params, typer.values)
+    tests = []
+    if low < 0:
+        tests.append(typer.call("ge", [index, Constant(0, Dtype("int"))], tree))
+    if high >= typer.sizes.get(axis, 0):
+        tests.append(typer.call("lt", [index, Size((axis,))], tree))
+    return typer.call("where", [typer.chain("logical_and", tests, tree), node, fill], tree) if tests else node
 
 
 def _positions(typer: Expressions, axes: list[str], index: Node, tree: ast.Call) -> dict[str, Node]:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..spec.types import AxisTerm, Output, Spec, default_shape, told_in_order
 from .expressions import Abandoned, Expressions, axis_list
+from .formulas import by_params, formulas_of, typical_lengths
 from .ir import (
     Dtype,
+    Formula,
     Index,
     Load,
     Op,
@@ -44,8 +46,10 @@ class _Typer(Expressions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.moved: list[Mistake] = []
+        self.formulas: tuple[Formula, ...] = ()
 
     def op(self) -> Op:
+        self.formulas = formulas_of(self)
         for statement in self.spec.compute:
             self.statement(statement.name, statement.expression)
         results = [result for output in self.spec.outputs if (result := self.result(output))]
@@ -55,7 +59,7 @@ class _Typer(Expressions):
         if self.mistakes:
             raise Mistakes(*self.mistakes)
         spec = self.spec
-        return Op(
+        op = Op(
             name=spec.name,
             summary=spec.summary,
             inputs=spec.inputs,
@@ -68,7 +72,9 @@ class _Typer(Expressions):
             deterministic=spec.deterministic,
             fuse=spec.schedule.fuse,
             typical=tuple((axis, max(several)) for axis, several in spec.lengths if axis not in self.sizes),
+            formulas=self.formulas,
         )
+        return replace(op, typical=(*op.typical, *typical_lengths(op, op.lengths).items()))
 
     def statement(self, name: str, text: str) -> None:
         self.key, self.text, self.target = ("compute", name), Text(text), name
@@ -99,7 +105,8 @@ class _Typer(Expressions):
             axes = tuple(name for term in shape for name in term.names)
             if shape != default_shape(self.spec.inputs, axes):
                 output = replace(output, shape=shape)
-            self.told_order(output.name, output.dtype, shape, former_dimensions(self, node))
+            if not self.spec.computed:  # Which version 0.1 had not.
+                self.told_order(output.name, output.dtype, shape, former_dimensions(self, node))
         else:
             axes = tuple(name for term in output.shape for name in term.names)
             if set(axes) != set(node.axes):
@@ -134,9 +141,11 @@ class _Typer(Expressions):
         used = self.used.union(*((output.name, output.dtype) for output in self.spec.outputs))
         if self.broken:  # What a broken line would have used is not known.
             return
+        used = used.union(*(tensor.type.axes for tensor in self.spec.inputs))
         for section, names in (
             ("inputs", self.inputs),
             ("params", self.params),
+            ("axes", {s.name: s for s in self.spec.computed}),
             ("compute", {s.name: s for s in self.spec.compute}),
         ):
             for name in names:
@@ -149,6 +158,7 @@ class _Typer(Expressions):
         """Shapes, and a signature of Python's, must do without the optional inputs."""
         required = [tensor for tensor in self.spec.inputs if tensor.default is None]
         known = {axis for tensor in required for axis in tensor.type.axes}
+        known |= {statement.name for statement in self.spec.computed}
         if not required:
             message = "every input is optional, so nothing tells shapes, dtypes and the device"
             self.mistakes.append(Mistake("TG304", message, ("inputs",), hint="let one input have no default"))
@@ -167,8 +177,9 @@ class _Typer(Expressions):
 
     def check_groups(self) -> None:
         """One length of a group follows from the dimension, the others must be known."""
-        told = told_in_order(self.spec.inputs)
-        known = {axis for tensor in told if tensor.default is None for axis in tensor.type.axes} | self.sizes.keys()
+        fixed = {*self.sizes, *(one.axis for one in by_params(self.formulas, self.spec.inputs, self.sizes))}
+        told = told_in_order(self.spec.inputs, fixed)
+        known = {axis for tensor in told if tensor.default is None for axis in tensor.type.axes} | fixed
         for tensor in self.spec.inputs:
             for term in tensor.type.shape if tensor.default is None else ():
                 first, *others = [axis for axis in term.names if axis not in known] or [""]

@@ -13,7 +13,7 @@ from ..families.registry import single_step_of, step_of
 from ..families.several.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
 from ..families.several.stored import as_input, axes_in_order, stored_dtype
 from ..families.several.strips import made_for, reduced_by_strips
-from ..families.steps import casts_in_own_dtypes, in_own_dtypes, perhaps_without, restricted, unknown
+from ..families.steps import casts_in_own_dtypes, in_own_dtypes, informed, perhaps_without, restricted
 from ..families.stream import StoredScores
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
@@ -318,9 +318,9 @@ class Planner:
         op = perhaps_without(replace(step.op, results=results), self.paths)
         if step.family.rows(step.program) == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t, op)))
-        program = replace(step.program, op=op)
-        shapes, dtypes = unknown(self.gradient, op, step.family.leaves(step.program))
-        return replace(step, program=program, shapes=shapes, dtypes=dtypes, before=step.family.before(program))
+        leaves = step.family.leaves(step.program)
+        step = informed(self.gradient, replace(step, program=replace(step.program, op=op)), leaves)
+        return replace(step, before=step.family.before(step.program))
 
     def is_by_row(self, tensor: Input, op: Op) -> bool:
         nodes = (node for value in op.values for node in walk(value.node) if isinstance(node, Load) and node.at)

@@ -10,7 +10,7 @@ from ..diagnostics.report import Mistakes
 from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
-from ..families.steps import in_own_dtypes, restricted, unknown
+from ..families.steps import in_own_dtypes, informed, restricted
 from ..lang.ir import Choose, Constant, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, children, walk
 from ..lang.rewrite import as_loads, rebuild
 from ..lang.unparse import spelled
@@ -104,9 +104,7 @@ class OperandGradients:
         return node.name in types and bool(mine.variable) and types[node.name].variable == mine.variable
 
     def step(self, op: Op) -> Step:
-        step = single_step_of(in_own_dtypes(self.gradient, op), self.families)
-        shapes, dtypes = unknown(self.gradient, step.op)
-        return replace(step, shapes=shapes, dtypes=dtypes)
+        return informed(self.gradient, single_step_of(in_own_dtypes(self.gradient, op), self.families))
 
     def apart(self, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
         """Gradients that one contraction kernel cannot compute: the matmul by itself, and a pass over its result."""

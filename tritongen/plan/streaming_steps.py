@@ -10,7 +10,7 @@ from ..families.family import Families, Step
 from ..families.registry import single_step_of
 from ..families.several.naming import scattered_named
 from ..families.several.stored import as_input
-from ..families.steps import restricted, typed_as, unknown
+from ..families.steps import informed, restricted, typed_as
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
@@ -159,8 +159,8 @@ class StreamPlanner(Planner):
         users = users | {part: [user for own in owns for user in users[own]] for part, owns in self.parts.items()}
         if self.told_name not in _names(step.op.results):
             return super().told(step, users)
-        shapes, dtypes = unknown(self.gradient, step.op, step.family.leaves(step.program))
-        return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+        step = informed(self.gradient, step, step.family.leaves(step.program))
+        return replace(step, before=step.family.before(step.program))
 
 
 def _stream_step_of(op: Op, families: Families) -> Step:

@@ -247,15 +247,13 @@ class _Parser:
         return AxisTerm(tuple(token.text for token in tokens), tuple(sizes)), tokens
 
     def _check_axis(self, token: _Token) -> None:
-        if _AXIS.fullmatch(token.text):
+        if is_axis(token.text):
             return
         if not token.text[0].isalnum():
             self.fail("TG121", f"expected an axis, found '{token.text}'", token)
-        hint = "axes are named in capitals: N, HEADS"
+        hint = in_capitals(token.text)
         if token.text.isdigit():
             hint = f"name the axis and fix its length: C={token.text}"
-        elif _AXIS.fullmatch(token.text.upper()):
-            hint = f"axes are named in capitals: {token.text.upper()}"
         self.fail("TG123", f"'{token.text}' is not the name of an axis", token, hint)
 
     def _size(self) -> int | None:
@@ -287,6 +285,17 @@ class _Parser:
             hint = f"write {'true' if number else 'false'}" if set(dtypes) == set(BOOLS) and number in (0, 1) else ""
             self.fail("TG128", f"no dtype of this input can hold {token.text}", token, hint)
         return number
+
+
+def is_axis(name: str) -> bool:
+    """Whether an axis can have this name."""
+    return bool(_AXIS.fullmatch(name))
+
+
+def in_capitals(name: str) -> str:
+    """A hint: how an axis is named."""
+    upper = name.upper()
+    return f"axes are named in capitals: {upper if is_axis(upper) else 'N, HEADS'}"
 
 
 def _number(text: str) -> Default:

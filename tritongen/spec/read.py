@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..diagnostics.report import Mistake, Mistakes, did_you_mean
-from .grammar import READ_DTYPES, parse_dtypes, parse_input, parse_output
+from .grammar import READ_DTYPES, in_capitals, is_axis, parse_dtypes, parse_input, parse_output
 from .nodes import NAME_PATTERN, examine
 from .params import number_of, read_param
 from .reserved import MODULES, TORCH_NAMESPACES
@@ -67,6 +67,7 @@ class _Reader:
         params = tuple(self._params())
         compute = tuple(self._compute())
         self._check_axes(inputs)
+        computed = tuple(self._computed())
         if isinstance(name, str) and name in MODULES:
             message = f"'{name}' cannot be the name of an operator: a module of its package is called so"
             self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
@@ -81,6 +82,7 @@ class _Reader:
             inputs=inputs,
             params=params,
             compute=compute,
+            computed=computed,
             outputs=tuple(self._outputs(inputs)),
             grad=self._grad(),
             reference=_text(self._table("reference").get("torch")),
@@ -187,17 +189,34 @@ class _Reader:
         for axis, size in zip(term.names, term.sizes, strict=True):
             key = ("inputs", owner)
             start = self._offset_of(axis, owner)
-            named = "the operator" if axis == self._table("op").get("name") else self.taken.get(axis)
-            if named:
-                message = f"axis {axis} has the name of {named}"
-                hint = "every name means one thing"
-                self._note("TG129", message, key, start, len(axis), hint)
+            self._check_free(axis, key, start)
             if size is None or axis == BATCH:
                 continue
             known, by = self.sizes.setdefault(axis, (size, owner))
             if size != known:
                 message = f"axis {axis} has length {size} here and {known} in '{by}'"
                 self._note("TG127", message, key, start, len(axis))
+
+    def _check_free(self, axis: str, key: tuple[str, ...], start: int | None) -> None:
+        """Notes that an axis has a name that means something else."""
+        named = "the operator" if axis == self._table("op").get("name") else self.taken.get(axis)
+        if named:
+            message = f"axis {axis} has the name of {named}"
+            self._note("TG129", message, key, start, len(axis), "every name means one thing")
+
+    def _computed(self) -> Iterator[Statement]:
+        """The axes whose lengths [axes] computes. One of a fixed length has no formula."""
+        for axis, formula in self._table("axes").items():
+            key = ("axes", axis)
+            if not is_axis(axis):
+                self._note("TG123", f"'{axis}' is not the name of an axis", key, hint=in_capitals(axis))
+            self._check_free(axis, key, None)
+            if axis in self.sizes:
+                size, owner = self.sizes[axis]
+                message = f"axis {axis} has length {size} in '{owner}', and is computed here"
+                self._note("TG127", message, key, hint="delete one of both")
+            if key not in self.wrong:
+                yield Statement(axis, str(formula))
 
     def _offset_of(self, axis: str, owner: str) -> int:
         text = self._table("inputs")[owner]
@@ -287,7 +306,7 @@ class _Reader:
 
     def _ranges(self, within: str, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
         """Where a table has the values of inputs lie."""
-        axes = _named_axes(inputs)
+        axes = (*_named_axes(inputs), *self._table("axes"))
         for name, table in self._table(within).items():
             key = (within, name)
             if isinstance(table, int) or (within == "bench" and not _is_range(table)):
@@ -301,7 +320,7 @@ class _Reader:
             for bound, value in (("low", low), ("high", high)):
                 if isinstance(value, str) and value.strip() and value not in axes:
                     hint = did_you_mean(value, axes, "a bound is a number or the name of an axis")
-                    message = f"'{value}' is not an axis of an input"
+                    message = f"'{value}' is not an axis"
                     self._note("TG114", message, (*key, bound), 0, len(value), hint)
             least, most = number_of(low), number_of(high)
             if least is not None and most is not None and not least < most:
@@ -323,14 +342,8 @@ class _Reader:
 
     def _of_axes(self, table: str, inputs: tuple[Input, ...], otherwise: str) -> Iterator[tuple[str, int | list[int]]]:
         """What a table says of axes whose lengths vary."""
-        fixed = {
-            n
-            for one in inputs
-            for term in one.type.shape
-            for n, size in zip(term.names, term.sizes, strict=True)
-            if size
-        }
-        axes = tuple(axis for axis in _named_axes(inputs) if axis not in fixed)
+        known = {*self.sizes, *self._table("axes")}
+        axes = tuple(axis for axis in _named_axes(inputs) if axis not in known)
         for name, found in self._table(table).items():
             if not isinstance(found, int | list) or (table, name) in self.wrong:
                 continue
@@ -338,6 +351,8 @@ class _Reader:
                 yield name, found
             else:
                 hint = did_you_mean(name, axes, otherwise)
+                if name in self._table("axes"):
+                    hint = "its length is that of [axes]: name those that it is computed of"
                 self._note("TG114", f"'{name}' is not an axis whose length varies", (table, name), hint=hint)
 
     def _peers(self) -> Iterator[Peer]:

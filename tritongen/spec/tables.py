@@ -37,6 +37,13 @@ _PARAM = Either(
     ),
     instead_of_a_word,
 )
+_LENGTH = Either(
+    "the length of an axis: a number, or a formula",
+    (
+        Integer("a number", 1, (1 << 31) - 1),
+        Text('arithmetic of lengths of other axes and of integer params, such as "(N - K) // stride + 1"'),
+    ),
+)
 _BOUND = Either("a number, or an axis for its length", (Number("a number"), Text("an axis")))
 _RANGE = Fields("a range", {"low": _BOUND, "high": _BOUND}, required=("low", "high"))
 
@@ -59,6 +66,7 @@ SPEC = Fields(
         ),
         "inputs": Entries("tensors and their types", _TENSOR, needed=True),
         "params": Entries("scalars, which become keyword arguments", _PARAM),
+        "axes": Entries("axes whose lengths are computed, each with its formula", _LENGTH),
         "compute": Entries(
             "the math, in order: one name and its expression a line",
             Text("an expression over inputs, params and earlier lines"),

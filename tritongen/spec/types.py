@@ -186,7 +186,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One line of `[compute]`: `name = "expression"`."""
+    """One line of `[compute]`, `name = "expression"`, or of `[axes]`, where the name is that of an axis."""
 
     name: str
     expression: str
@@ -259,6 +259,7 @@ class Spec:
     outputs: tuple[Output, ...]
     summary: str = ""
     params: tuple[Param, ...] = ()
+    computed: tuple[Statement, ...] = ()  # of [axes]: the formula of each length, in the order of the spec
     grad: Grad | None = None
     reference: str = ""  # a torch expression, or "" where the math itself is the oracle
     register: str = "none"  # how torch.library knows it: "none", "triton_op" or "custom_op"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,17 +10,21 @@ from typing import Any, Protocol
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host_checks import tuple_text
 from ..emit.scoping import undefined_names
+from ..lang.formulas import python
 from ..lang.ir import Op
 from ..lang.names import in_string, shown
 from ..lang.torch_names import CALLED_BY_PEERS
+from ..lang.trees import parse, substitute
 from ..passes.structure import Program
 from ..spec.types import BATCH, FLOATS, Input, Peer, Spec
+from .fitting import Fitting
 from .oracle import expression, signature
-from .samples import Shapes, dtype_columns, range_of
+from .samples import Shapes, dtype_columns, range_of, usual_params
 from .tests import bound_text, imports, oracle_view
 
 BACKED = "torch.nn.functional.scaled_dot_product_attention"  # of which torch has several implementations
 ROW = 4096
+WINDOW = 3
 HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
 
@@ -99,6 +104,21 @@ def sizes_of(spec: Spec) -> tuple[int, ...]:
     return next((several for _, several in spec.lengths if len(several) > 1), ())
 
 
+def windows(fit: Fitting) -> dict[str, int]:
+    """The lengths of axes that make others shorter, as windows of convolutions do."""
+    return dict.fromkeys(sorted(fit.shortening), WINDOW)
+
+
+def computed_names(op: Op, names: Mapping[str, str]) -> dict[str, str]:
+    """How a benchmark spells the lengths that are computed, of those of other axes and of params as tests have them."""
+    params = {name: repr(value) for name, value in usual_params(op).items()}
+    found: dict[str, str] = {}
+    for formula in (one for one in op.formulas if one.axis in op.computed):
+        told = {name: parse(text) for name, text in {**params, **names, **found}.items()}
+        found[formula.axis] = ast.unparse(substitute(parse(python(formula.node)), told))
+    return found
+
+
 class Lengths:
     """Sizes in GB/s: rows of 4,096, and as many of them as the number of elements asks for.
 
@@ -111,8 +131,10 @@ class Lengths:
 
     def __init__(self, program: Program, shapes: Shapes, given: Mapping[str, int]) -> None:
         self.op = program.op
+        given = {**windows(shapes.fit), **given}
         # What is taken from, and nothing goes along, is as long as rows are.
         visited = {*program.over, *(axis for result in self.op.results for axis in result.axes)}
+        visited |= {axis for one in shapes.fit.slopes for axis in shapes.fit.growing(one) if one.axis in visited}
         free = [axis for axis in shapes.axes if axis not in given]
         self.axes = tuple(axis for axis in free if axis in visited)
         self.taken = tuple(axis for axis in free if axis not in visited)
@@ -123,6 +145,7 @@ class Lengths:
         self.names |= {axis: local(axis) for axis in free}
         if len(self.axes) == 1 and self.fixed == 1:
             self.names[self.axes[0]] = "elements"
+        self.names |= computed_names(self.op, self.names)
 
     def view(self) -> dict[str, Any]:
         row = self.names.get(self.long, "")

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
+from ..lang.formulas import lengths_by
 from ..lang.integers import Integers
 from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, walk
 from ..lang.syntax import Text
 from ..passes.structure import Program
 from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
+from .fitting import Fitting
 
 # Functions and operators that integers have no value of everywhere.
 _PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
@@ -27,15 +29,15 @@ _VALUELESS = frozenset("max min amax amin argmax argmin".split())
 
 @dataclass(frozen=True)
 class Shapes:
-    """Shapes to test with: the lengths of all axes that are not of a fixed size, in one tuple."""
+    """Shapes to test with: the lengths of all axes that are neither fixed nor computed, in one tuple."""
 
     spec: Spec
     program: Program
 
     @property
     def axes(self) -> tuple[str, ...]:
-        sizes = dict(self.program.op.sizes)
-        return tuple(axis for axis in self.program.op.axes if axis not in sizes)
+        known = {*dict(self.program.op.sizes), *self.program.op.computed}
+        return tuple(axis for axis in self.program.op.axes if axis not in known)
 
     @property
     def batch(self) -> bool:
@@ -49,7 +51,13 @@ class Shapes:
     def long(self) -> str:
         """The axis along which a kernel works: the last that is reduced, else the last."""
         reduced = [axis for axis in self.axes if axis in self.program.over]
-        return (reduced or ["", *self.axes])[-1]
+        wide = [axis for axis in reduced if axis not in self.fit.shortening]
+        return (wide or reduced or ["", *self.axes])[-1]
+
+    @cached_property
+    def fit(self) -> Fitting:
+        bounds = {bound for found in self._ranges for bound in (found.low, found.high) if isinstance(bound, str)}
+        return Fitting(self.program.op, usual_params(self.program.op), frozenset(bounds))
 
     def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
         """Leading axes, where there may be any, the axis to work along, and one or more besides."""
@@ -83,7 +91,7 @@ class Shapes:
             reaches = Integers(op).bounds(position)
             if axis in lengths and reaches:
                 lengths[axis] = max(lengths[axis], reaches[1] + 1)
-        return lengths
+        return self.fit.lengthened(lengths)
 
     @cached_property
     def _ranges(self) -> list[Range]:
@@ -95,7 +103,9 @@ class Shapes:
         """What `take` reads at, along which axis, where that is computed of positions alone."""
         nodes = [node for value in self.program.op.values for node in walk(value.node)]
         taken = [at for node in nodes if isinstance(node, Load | Take) for at in node.at]
-        return [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
+        found = [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
+        computed = self.program.op.computed  # Positions along these are outside of others.
+        return [at for at in found if computed.isdisjoint(at[1].axes)]
 
     @property
     def ragged(self) -> tuple[int, ...]:
@@ -108,9 +118,13 @@ class Shapes:
     @property
     def lengths(self) -> dict[str, int]:
         """How long each named axis is in the ragged shape."""
-        named = (axis for axis in self.axes if axis != BATCH)
-        ragged = self.ragged[len(self.ragged_batch) :]
-        return dict(self.program.op.sizes) | dict(zip(named, ragged, strict=True))
+        return self.with_computed(self.ragged)
+
+    def with_computed(self, shape: tuple[int, ...]) -> dict[str, int]:
+        """How long each named axis is in a shape, those that are computed with default params."""
+        named = [axis for axis in self.axes if axis != BATCH]
+        own = dict(zip(named, shape[len(shape) - len(named) :], strict=True))
+        return lengths_by(self.program.op, own, self.fit.params)
 
     def summed(self, tensor: Input) -> str:
         """The axis along which scores are sums of products with an input; "" where it is no factor of such."""
@@ -142,7 +156,8 @@ class Shapes:
         """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""
         valueless = set(self.valueless())
         fits = {axis for axis in self.axes if self.spec.reference or not self.is_valueless(axis)}
-        return [shape for axis, shape in self._empty() if axis in fits and shape not in valueless]
+        found = [shape for axis, shape in self._empty() if axis in fits and shape not in valueless]
+        return [shape for shape in found if self.fit.fits(self.with_computed(shape))]
 
     def valueless(self) -> list[tuple[int, ...]]:
         """Shapes that an operator refuses; it does not where the results are as empty."""
@@ -288,9 +303,19 @@ def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
 
 
 def required_values(op: Op) -> dict[str, ParamValue]:
-    """A value for each param that has none: whole numbers, each larger than the one before."""
+    """A value for each param that has none: whole numbers, each larger than the one before, and none of which a length
+    is computed as small as 1.
+    """
     needed = [param for param in op.params if param.default is None]
-    return {param.name: _value(param, n + 1) for n, param in enumerate(needed)}
+    lengths = {name for formula in op.formulas for name in formula.params}
+    return {param.name: _value(param, n + (3 if param.name in lengths else 1)) for n, param in enumerate(needed)}
+
+
+def usual_params(op: Op) -> dict[str, ParamValue]:
+    """The integers that tests pass, or leave to their defaults, where they try no others."""
+    given = required_values(op)
+    ints = [param for param in op.params if param.kind == "int"]
+    return {one.name: given[one.name] if one.default is None else one.default for one in ints}
 
 
 def _value(param: Param, position: int) -> ParamValue:
@@ -299,10 +324,14 @@ def _value(param: Param, position: int) -> ParamValue:
     return False if param.kind == "bool" else next(_admitted(param, (position, 0)))
 
 
-def other_values(op: Op) -> list[dict[str, ParamValue]]:
-    """Keyword arguments to try: every word and flag, and for numbers others than the default."""
+def other_values(op: Op, shapes: Shapes) -> list[dict[str, ParamValue]]:
+    """Keyword arguments to try: every word and flag, and for numbers others than the default; of lengths none that is
+    negative, or is another one of an input.
+    """
     found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param, op))]
-    return [{param.name: value} for param, value in found if value != param.default]
+    others = [{param.name: value} for param, value in found if value != param.default]
+    tried = [shapes.with_computed(shape) for shape in (shapes.ragged, shapes.wide(), shapes.special())]
+    return [given for given in others if all(shapes.fit.fits(lengths, given) for lengths in tried)]
 
 
 def _candidates(param: Param, op: Op) -> list[ParamValue]:

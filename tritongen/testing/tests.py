@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import math
 import re
@@ -14,10 +15,12 @@ from typing import Any
 from ..emit.host_checks import CLASS_NAMES, tuple_text
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..emit.registration import LOWER
+from ..lang.formulas import python
 from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..lang.trees import parse, substitute
 from ..lowering.lower import compute_of
 from ..passes.structure import Program
 from ..resources import templates_dir
@@ -64,7 +67,7 @@ def template_names() -> frozenset[str]:
     """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
     texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in TEMPLATES]
     found = (name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
-    return frozenset(found) | {"dtypes", "kernels", "testing"}
+    return frozenset(found) | {"dtypes", "kernels", "lengths", "testing"}
 
 
 def declared_together(*declared: Mapping[str, str]) -> dict[str, str]:
@@ -87,7 +90,7 @@ def tests_view(
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
         "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
-        **params_view(op),
+        **params_view(op, shapes),
         "own_range": "True" if in_own_dtype(spec) else "",
         "rounds_between": "True" if rounds_between(op) else "",
         "rounds_to_float32": "True" if rounds_to_float32(op) else "",
@@ -127,7 +130,23 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
         "inputs": tuple_text([declared_input(tensor, spec, shapes.summed(tensor)) for tensor in op.inputs]),
         "axes": tuple_of(shapes.axes),
         "sizes: ClassVar": text_of(dict(op.sizes)),
+        "derived: ClassVar": derived_text(op, shapes),
     }
+
+
+def derived_text(op: Op, shapes: Shapes) -> str:
+    """How long axes of inputs are whose lengths are computed, as functions of those of others; and bounds of values."""
+    read = set(shapes.fit.drawn)
+    found: list[str] = []
+    for formula in reversed([one for one in op.formulas if one.axis in op.computed]):
+        if formula.axis not in read:
+            continue
+        read |= formula.reads
+        names = {axis: parse(f"lengths[{axis!r}]") for axis in formula.reads}
+        given = {name: ast.Constant(shapes.fit.params[name]) for name in formula.params}
+        tree = substitute(parse(python(formula.node)), {**names, **given})
+        found.insert(0, f"{formula.axis!r}: lambda lengths: {ast.unparse(tree)}")
+    return f"{{{', '.join(found)}}}" if found else ""
 
 
 def declared_input(tensor: Input, spec: Spec, summed: str) -> str:
@@ -149,10 +168,10 @@ def dtypes_text(dtypes: tuple[str, ...]) -> str:
     return CLASS_NAMES.get(dtypes) or tuple_text([f"torch.{dtype}" for dtype in dtypes])
 
 
-def params_view(op: Op) -> dict[str, str]:
+def params_view(op: Op, shapes: Shapes) -> dict[str, str]:
     return {
         "params: ClassVar": text_of(required_values(op)),
-        "other_params": text_of(tuple(other_values(op))),
+        "other_params": text_of(tuple(other_values(op, shapes))),
         "strange_params": text_of(tuple({param.name: "1"} for param in op.params if param.kind != "enum")),
         "bad_params": text_of(tuple({name: bad} for name, bad in refused_values(op))),
     }

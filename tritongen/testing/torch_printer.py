@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 from ..emit.axes import regrouped
+from ..lang.formulas import by_params, python
 from ..lang.functions import FUNCTIONS
 from ..lang.integers import INT64
 from ..lang.ir import Op, Result
@@ -57,7 +58,8 @@ class Printer:
 
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
-        for tensor in told_in_order(self.op.inputs):
+        early = (one.axis for one in by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes)))
+        for tensor in told_in_order(self.op.inputs, early):
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
             text = self.ungrouped(tensor) + moved(tensor.type.axes, axes)
@@ -96,11 +98,19 @@ class Printer:
         for name, term in self.terms.items():
             if axis in term.axes:
                 return f"{name}.shape[{term.axes.index(axis) - len(term.axes)}]"
-        return "-1"
+        early = by_params(self.op.formulas, self.op.inputs, fixed)
+        return next((python(one.node) for one in early if one.axis == axis), "-1")
 
     def lengths(self) -> Iterator[str]:
-        """The axes whose length the math uses, as variables."""
-        for axis in sorted(self.sized, key=shown):
+        """The axes whose length the math uses, as variables, those that are computed after all others."""
+        had = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
+        computed = [formula for formula in self.op.formulas if formula.axis not in {*dict(self.op.sizes), *had}]
+        read = {*self.sized}
+        for formula in reversed(computed):
+            read |= formula.reads if formula.axis in read else frozenset()
+        fixed = {axis: size for axis, size in self.op.sizes if axis in read - self.sized}
+        yield from (f"{axis} = {size}" for axis, size in fixed.items())
+        for axis in sorted(read - fixed.keys() - {formula.axis for formula in computed}, key=shown):
             tensor = next(t for t in self.op.inputs if axis in t.type.axes)
             axes = self.terms[tensor.name].axes
             position = axes.index(axis) - len(axes)
@@ -109,6 +119,7 @@ class Printer:
                 yield f"batch = {tensor.name}.shape{named}"
             else:
                 yield f"{axis} = {tensor.name}.shape[{position}]"
+        yield from (f"{one.axis} = {python(one.node)}" for one in computed if one.axis in read)
 
     def result(self, result: Result) -> str:
         term = self.terms[result.output.name]
@@ -261,17 +272,21 @@ class Printer:
         source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
         names = [ast.unparse(one) for one in tree.args[2:]]
         source, axis = self.as_one(source, names), names[0]
-        if not index.tensor:
+        fill = next((self.visit(keyword.value) for keyword in tree.keywords), None)
+        if not index.tensor and fill is None:
             rest = tuple(name for name in source.axes if name != axis)
             position = source.axes.index(axis) - len(source.axes)
             return replace(source, tree=method(source.tree, "select", position, index.tree), axes=rest)
-        is_given = any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs)
+        if not index.tensor:
+            index = Term(as_tensor(index), (), True, "int")
+        is_given = any(tensor.name == ast.unparse(tree.args[1]) for tensor in self.op.inputs) and fill is None
         length = " * ".join(map(self.length, names))
         found = self.taken(source, index, axis, "" if is_given else length)
         if is_given:
             return found
         known = math.prod(dict(self.op.sizes).get(name, 0) for name in names)
-        return self.inside(found, tree.args[0], tree.args[1], index, (length, known))
+        outside = self.outside(tree.args[0]) if fill is None else fill
+        return self.inside(found, tree.args[1], index, (length, known), outside)
 
     def as_one(self, source: Term, names: Sequence[str]) -> Term:
         """A term whose last dimension is several axes, under the name of the first."""
@@ -299,20 +314,23 @@ class Printer:
             found, order = indexed(source, position, index), replaced(source.axes, axis, index.axes)
         return replace(source, tree=permuted(found, order, axes), axes=axes)
 
-    def inside(self, found: Term, source: ast.expr, at: ast.expr, index: Term, lengths: tuple[str, int]) -> Term:
-        """What was taken where the index is inside an axis, as far as that is not known: else NaN, or 0 of integers.
+    def outside(self, source: ast.expr) -> Term:
+        """What is taken from outside of an axis: NaN, or 0 of integers."""
+        names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
+        read = [tensor for tensor in self.op.inputs if tensor.name in names]
+        is_whole = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
+        return zero() if is_whole else Term(attribute("nan"), (), False, "float")
 
-        Its length is a text and, where it is fixed, a number, or 0.
+    def inside(self, found: Term, at: ast.expr, index: Term, lengths: tuple[str, int], outside: Term) -> Term:
+        """What was taken where the index is inside an axis, as far as that is not known; elsewhere `outside`.
+
+        The length of the axis is a text and, where it is fixed, a number, or 0.
         """
         low, high = integer_bounds(at, self.op, self.parsed_lines) or INT64
         length = Term(parsed(lengths[0]), (), False, "int")
         tests = [self.compare(index, ast.GtE(), zero())] if low < 0 else []
         if high >= lengths[1]:
             tests.append(self.compare(index, ast.Lt(), length))
-        names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
-        read = [tensor for tensor in self.op.inputs if tensor.name in names]
-        is_whole = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
-        outside = zero() if is_whole else Term(attribute("nan"), (), False, "float")
         return (
             self.call("where", [reduce(partial(self.binary, ast.BitAnd()), tests), found, outside]) if tests else found
         )

@@ -22,7 +22,7 @@ from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
 from ..functions import function_view
 from ..step_host import StepHost
-from ..steps import Whole, perhaps_without, unknown, with_dtypes
+from ..steps import Whole, informed, perhaps_without, with_dtypes
 from .decided import paths_of, paths_of_inputs, perhaps_absent
 from .program import SeveralProgram
 
@@ -79,8 +79,8 @@ class SeveralModule(Common):
             for r in step.op.results
         )
         step = self.without(perhaps_absent(step, self.paths), replace(step.op, results=results), step)
-        shapes, dtypes = unknown(self.whole, step.op, step.family.leaves(step.program))
-        return replace(step, shapes=shapes, dtypes=dtypes, before=step.family.before(step.program))
+        step = informed(self.whole, step, step.family.leaves(step.program))
+        return replace(step, before=step.family.before(step.program))
 
     def without(self, absent: frozenset[str], op: Op, step: Step) -> Step:
         """The step of an operator, some of whose inputs are None at times, with dtypes of others of their types."""

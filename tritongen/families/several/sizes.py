@@ -11,7 +11,9 @@ from typing import Any
 from ...lang.ir import Op, Reduce
 from ...passes.contractions import Contraction, is_product
 from ...spec.types import Spec
-from ...testing.benchmarks import lengths_of, local, sizes_of
+from ...testing.benchmarks import computed_names, lengths_of, local, sizes_of, windows
+from ...testing.fitting import Fitting
+from ...testing.samples import usual_params
 from ..streaming.program import StreamingProgram
 from ..streaming.sizes import PAGE, StreamingSizes
 from ..streaming.visible import visible_range
@@ -58,12 +60,14 @@ class MatmulStepsSizes:
         self.streams = [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
         self.template = "bench_streams.py.jinja" if self.streams else "bench_products.py.jinja"
         self.bounds = ("-1", "1") if self.streams else ()
-        told = dict(self.op.sizes) | lengths_of(spec, *self.op.axes)
+        self.fit = Fitting(self.op, usual_params(self.op))
+        told = windows(self.fit) | dict(self.op.sizes) | lengths_of(spec, *self.op.axes)
         self.lengths = self.assigned({axis: number(size) for axis, size in told.items()}, spec)
         lengths_of(spec, *(axis for axis, length in self.lengths.items() if length == SIZE))
         self.listed = sizes_of(spec)
         self.names = {axis: str(told[axis]) if axis in told else local(axis) for axis in self.op.axes}
-        self.free = [axis for axis in self.op.axes if axis not in told]
+        self.names |= computed_names(self.op, self.names)
+        self.free = [axis for axis in self.op.axes if axis not in {*told, *self.op.computed}]
 
     def assigned(self, told: Mapping[str, Length], spec: Spec) -> dict[str, Length]:
         """The lengths of all axes: first of what streams, then of the sides of matmuls, of batches, and of others."""
@@ -76,6 +80,9 @@ class MatmulStepsSizes:
             lengths = _side(side, lengths) | lengths
         for one in matmuls:
             lengths = dict.fromkeys(one.batch, number(1)) | dict.fromkeys(one.batch[:1], number(FEW)) | lengths
+        for formula in reversed(self.fit.slopes):
+            if formula.axis in lengths:
+                lengths = dict.fromkeys(self.fit.growing(formula), lengths[formula.axis]) | lengths
         tensors = list(self.tensors())
         for axis in self.op.axes:
             is_small = all(len(axes) <= 2 for axes in tensors if axis in axes)

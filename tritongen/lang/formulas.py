@@ -1,0 +1,320 @@
+"""The lengths of axes that [axes] computes: from its formulas to nodes, to numbers, and to lines of the host.
+
+A formula is arithmetic of integers: of the lengths of other axes, by their names, and of integer params.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..diagnostics.report import Mistake
+from ..spec.lengths import LENGTH
+from ..spec.types import Input, Param, ParamValue, Statement, told_in_order
+from .integers import LONGEST, Bounds, bounds_of_call
+from .ir import Call, Constant, Dtype, Formula, Index, Node, Op, Ref, Scalar, Size, Value, walk
+from .syntax import SYMBOLS, NotAnExpression, Text, symbol
+from .trees import parse, substitute
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+INT = Dtype("int")
+# What a formula may have, and how the host spells it.
+_PYTHON = {
+    "add": "x + y",
+    "sub": "x - y",
+    "mul": "x * y",
+    "neg": "-x",
+    "floor_divide": "x // y",
+    "remainder": "x % y",
+    "minimum": "min(x, y)",
+    "maximum": "max(x, y)",
+}
+_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "//": "floor_divide", "%": "remainder", "u-": "neg"}
+_PARTS = "a formula has lengths, integer params, integers, + - * // % and minimum, maximum"
+_UNBOUNDED = (-(2**63), 2**63 - 1)
+
+
+# Reading
+
+
+def formulas_of(typer: Expressions) -> tuple[Formula, ...]:
+    """The formulas of a spec, each after those that it reads; what is wrong with them is recorded.
+
+    Of those that read neither params nor lengths that vary `typer.sizes` gets the numbers.
+    """
+    found: dict[str, Formula] = {}
+    for statement in typer.spec.computed:
+        if (node := _node_of(typer, statement)) is not None:
+            source = " ".join(statement.expression.split())
+            found[statement.name] = Formula(statement.name, node, source)
+    ordered = _in_order(typer, found)
+    for formula in ordered:
+        if _is_fixed(formula.node, typer.sizes):
+            _fix(typer, formula)
+    return tuple(ordered)
+
+
+def _node_of(typer: Expressions, statement: Statement) -> Node | None:
+    from .expressions import Abandoned
+
+    typer.key, typer.text, typer.target = ("axes", statement.name), Text(statement.expression), statement.name
+    with suppress(Abandoned):
+        try:
+            return _visit(typer, typer.text.parse())
+        except NotAnExpression as error:
+            typer.report("TG201", error.message, error.start, hint=error.hint)
+    typer.broken.add(statement.name)
+    return None
+
+
+def _visit(typer: Expressions, tree: ast.expr) -> Node:
+    match tree:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return Constant(value, INT)
+        case ast.Name(id=name):
+            return _named(typer, name, tree)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _visit(typer, operand)
+        case ast.UnaryOp(op=op, operand=operand) if SYMBOLS.get(type(op)) in _OPERATORS:
+            return _call("neg", _visit(typer, operand))
+        case ast.BinOp(left=left, op=op, right=right) if SYMBOLS.get(type(op)) in _OPERATORS:
+            function = _OPERATORS[SYMBOLS[type(op)]]
+            nodes = _visit(typer, left), _visit(typer, right)
+            if function in ("floor_divide", "remainder"):
+                _check_divisor(typer, nodes[1], right)
+            return _call(function, *nodes)
+        case ast.Call(func=ast.Name(id="minimum" | "maximum" as function), args=[left, right], keywords=[]):
+            return _call(function, _visit(typer, left), _visit(typer, right))
+    hint = "a length is an integer: write //" if symbol(tree) == "/" else _PARTS
+    if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "size":
+        hint = "the name of an axis is its length here"
+    raise typer.fail("TG307", f"`{ast.unparse(tree)}` is no part of a formula of [axes]", tree, hint)
+
+
+def _call(function: str, *args: Node) -> Node:
+    """A call, or the number that it is."""
+    node = Call(function, args, (), INT)
+    return Constant(value_of(node, {}, {}), INT) if all(isinstance(arg, Constant) for arg in args) else node
+
+
+def _named(typer: Expressions, name: str, tree: ast.Name) -> Node:
+    if name in typer.axes:
+        typer.used.add(name)
+        return Size((name,))
+    if name in typer.params:
+        typer.used.add(name)
+        kind = typer.params[name].kind
+        if kind == "int":
+            return Scalar(name, INT)
+        what = {"float": "a float", "bool": "a flag", "enum": "a word"}[kind]
+        hint = f"write an integer param: {name} = 1" if kind == "float" else "write a spec for each"
+        raise typer.fail("TG307", f"a length is computed of integers, and {name} is {what}", tree, hint)
+    if name in {*typer.inputs, *(one.name for one in typer.spec.compute)}:
+        message = f"a length is computed before there are values, and {name} is one"
+        raise typer.fail("TG307", message, tree, _PARTS)
+    near = name.upper() if name.upper() in typer.axes else ""
+    hint = f"did you mean '{near}'?" if near else f"the axes are {', '.join(typer.axes)}"
+    raise typer.fail("TG203", f"{name} is neither an axis nor a param", tree, hint)
+
+
+def _check_divisor(typer: Expressions, node: Node, tree: ast.expr) -> None:
+    """Refuse what may be no divisor: 0, or a number below."""
+    low, _ = bounds(node, typer.sizes, typer.params)
+    if low > 0:
+        return
+    text = ast.unparse(tree)
+    hint = f"write maximum({text}, 1)"
+    if isinstance(node, Scalar):
+        default = typer.params[node.name].default
+        told = f"default = {default}" if isinstance(default, int) and default > 0 else 'type = "int"'
+        hint = f"bound it: {node.name} = {{ {told}, min = 1 }}"
+    raise typer.fail("TG307", f"{text} may be less than 1, and divides here", tree, hint)
+
+
+def _in_order(typer: Expressions, found: Mapping[str, Formula]) -> list[Formula]:
+    """The formulas, each after those that it reads; those that read themselves are recorded, and left out."""
+    ordered: dict[str, Formula] = {}
+    left = dict(found)
+    while ready := [one for one in left.values() if left.keys().isdisjoint(one.reads)]:
+        ordered |= {one.axis: one for one in ready}
+        left = {axis: one for axis, one in left.items() if axis not in ordered}
+    told: set[str] = set()
+    for axis in left:
+        if circle := _circle(left, axis):
+            if told.isdisjoint(circle):
+                chain = " -> ".join((*circle, axis))
+                message = f"the length of {axis} is computed of itself: {chain}"
+                hint = "let an input have one of them, or give it a length"
+                typer.mistakes.append(Mistake("TG308", message, ("axes", axis), 0, hint=hint))
+            told.update(circle)
+    return [*ordered.values()]
+
+
+def _circle(formulas: Mapping[str, Formula], axis: str) -> tuple[str, ...]:
+    """The axes by way of which one reads its own length; () if it does not."""
+    pending: list[tuple[str, ...]] = [(axis,)]
+    seen = set[str]()
+    while pending:
+        path = pending.pop(0)
+        for other in sorted(formulas[path[-1]].reads & formulas.keys()):
+            if other == axis:
+                return path
+            if other not in seen:
+                seen.add(other)
+                pending.append((*path, other))
+    return ()
+
+
+def _is_fixed(node: Node, sizes: Mapping[str, int]) -> bool:
+    nodes = walk(node)
+    return not any(isinstance(one, Scalar) or (isinstance(one, Size) and one.over[0] not in sizes) for one in nodes)
+
+
+def _fix(typer: Expressions, formula: Formula) -> None:
+    """Takes note of a length that is known."""
+    size = value_of(formula.node, typer.sizes, {})
+    if 1 <= size < 2**31:
+        typer.sizes[formula.axis] = size
+        return
+    must = "be at least 1" if size < 1 else "fit in 32 bits"
+    message = f"the length of an axis must {must}, and {formula.axis} is {size}"
+    typer.mistakes.append(Mistake("TG126", message, ("axes", formula.axis), 0))
+
+
+# Numbers
+
+
+def value_of(node: Node, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> int:
+    """What a formula is for some lengths and params."""
+    match node:
+        case Constant(value=int() as value):
+            return value
+        case Size(over=(axis,)):
+            return lengths[axis]
+        case Scalar(name=name):
+            return int(params[name])
+        case Call(function=function, args=args):
+            x, *others = (value_of(arg, lengths, params) for arg in args)
+            y = others[0] if others else 0
+            known = {"add": x + y, "sub": x - y, "mul": x * y, "neg": -x, "minimum": min(x, y), "maximum": max(x, y)}
+            if function in known:
+                return known[function]
+            return x // y if function == "floor_divide" else x % y
+    raise AssertionError(f"a formula has no {type(node).__name__}")
+
+
+def bounds(
+    node: Node, sizes: Mapping[str, int], params: Mapping[str, Param], values: Mapping[str, Value] | None = None
+) -> Bounds:
+    """Between which integers a formula lies, or a position that is made of `values`, for any lengths and params."""
+    match node:
+        case Constant(value=int() as value):
+            return value, value
+        case Size(over=(axis,)):
+            return sizes.get(axis, 0), sizes.get(axis, LONGEST)
+        case Scalar(name=name) if name in params:
+            low, high = params[name].minimum, params[name].maximum
+            return _UNBOUNDED[0] if low is None else int(low), _UNBOUNDED[1] if high is None else int(high)
+        case Index(axis=axis):
+            return 0, sizes.get(axis, LONGEST) - 1
+        case Ref(name=name) if values is not None:
+            return bounds(values[name].node, sizes, params, values)
+        case Call(function=function, args=args):
+            return bounds_of_call(function, [bounds(arg, sizes, params, values) for arg in args]) or _UNBOUNDED
+    return _UNBOUNDED
+
+
+def may_be_negative(op: Op, formula: Formula) -> bool:
+    return bounds(formula.node, dict(op.sizes), {param.name: param for param in op.params})[0] < 0
+
+
+def lengths_by(op: Op, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> dict[str, int]:
+    """Some lengths, with those that are computed of them in place of others of these axes."""
+    found = dict(op.sizes) | {axis: length for axis, length in lengths.items() if axis not in op.computed}
+    for formula in op.formulas:
+        if formula.axis not in found and formula.reads <= found.keys():
+            found[formula.axis] = value_of(formula.node, found, params)
+    return found
+
+
+def typical_params(params: Iterable[Param]) -> dict[str, ParamValue]:
+    """A value for each integer param, where costs are compared: its default, or the least that it may be."""
+    ints = [param for param in params if param.kind == "int"]
+    return {one.name: max(1, int(one.minimum or 0)) if one.default is None else one.default for one in ints}
+
+
+def typical_lengths(op: Op, lengths: Mapping[str, int]) -> dict[str, int]:
+    """The computed lengths where others are taken to be so long; those that would be empty are as long as any."""
+    every = dict.fromkeys(op.axes, LENGTH) | dict(lengths)
+    found = lengths_by(op, every, typical_params(op.params))
+    return {one.axis: length if (length := found[one.axis]) > 0 else LENGTH for one in op.formulas}
+
+
+# The host
+
+
+@lru_cache(maxsize=2**10)
+def python(node: Node) -> str:
+    """A formula as the host spells it, to which axes are variables."""
+    return ast.unparse(_tree(node))
+
+
+def _tree(node: Node) -> ast.expr:
+    match node:
+        case Constant(value=int() as value):
+            return ast.Constant(value)
+        case Size(over=(axis,)):
+            return ast.Name(axis)
+        case Scalar(name=name):
+            return ast.Name(name)
+        case Call(function=function, args=args):
+            return substitute(parse(_PYTHON[function]), dict(zip("xy", map(_tree, args), strict=False)))
+    raise AssertionError(f"a formula has no {type(node).__name__}")
+
+
+def by_params(formulas: Iterable[Formula], inputs: Iterable[Input], sizes: Iterable[str]) -> tuple[Formula, ...]:
+    """The formulas that read no lengths but those of `sizes`, and of one another, of axes that inputs have in groups
+    alone, if at all: these are taken apart by them.
+    """
+    told, known = alone(inputs), {*sizes}
+    found: list[Formula] = []
+    for formula in formulas:
+        if formula.reads <= known and formula.axis not in told | known:
+            found.append(formula)
+            known.add(formula.axis)
+    return tuple(found)
+
+
+def alone(inputs: Iterable[Input]) -> set[str]:
+    """The axes that required inputs have in a dimension of their own."""
+    terms = [term for tensor in inputs if tensor.default is None for term in tensor.type.shape]
+    return {name for term in terms if len(term.names) == 1 for name in term.names}
+
+
+def lengths_in_order(
+    inputs: tuple[Input, ...], formulas: Iterable[Formula], sizes: Iterable[str]
+) -> list[Input | Formula]:
+    """What tells the lengths of axes, in an order in which each follows from those before: inputs, as `told_in_order`
+    has them, and formulas of axes that no input tells by a dimension of its own.
+    """
+    fixed, told = {*sizes}, alone(inputs)
+    left = [formula for formula in formulas if formula.axis not in told | fixed]
+    known, found = {*fixed}, list[Input | Formula]()
+    while True:
+        ready = next((formula for formula in left if formula.reads <= known), None)
+        order = [] if ready else [one for one in told_in_order(inputs, fixed) if one not in found]
+        if ready is not None:
+            left.remove(ready)
+            fixed.add(ready.axis)
+            known.add(ready.axis)
+            found.append(ready)
+        elif order:
+            found.append(order[0])
+            known |= {*order[0].type.axes}
+        else:
+            return found

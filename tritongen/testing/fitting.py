@@ -1,0 +1,85 @@
+"""Lengths and params for tests of operators that compute lengths: none of those is negative, and few are short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..lang.formulas import lengths_by
+from ..lang.ir import Formula, Op
+from ..spec.types import ParamValue
+
+LONG = 1 << 20
+SHORTEST = 3  # of what is computed, where other lengths can make it so
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Of one operator. `params` are the integers that tests pass where they try no others, `bounds` the axes that bound
+    values of inputs.
+    """
+
+    op: Op
+    params: Mapping[str, ParamValue]
+    bounds: frozenset[str] = frozenset()
+
+    @cached_property
+    def slopes(self) -> dict[Formula, dict[str, int]]:
+        """Of each formula that varies, the axes that it is computed of, and whether it grows with them."""
+        found = {}
+        for formula in self.op.formulas:
+            if formula.axis not in self.op.computed:
+                continue
+            free = self.free(formula)
+            usual = dict.fromkeys(free, LONG)
+            longer = {axis: self.length(formula, usual | {axis: 2 * LONG}) for axis in free}
+            found[formula] = {axis: length - self.length(formula, usual) for axis, length in longer.items()}
+        return found
+
+    def growing(self, formula: Formula) -> list[str]:
+        """The axes with which a computed length grows."""
+        return [axis for axis, slope in self.slopes[formula].items() if slope > 0]
+
+    def free(self, formula: Formula) -> list[str]:
+        """The axes that a formula is computed of in the end, by way of others."""
+        by_axis = {one.axis: one for one in self.op.formulas if one.axis in self.op.computed}
+        found, pending = list[str](), sorted(formula.reads)
+        while pending:
+            axis = pending.pop(0)
+            if axis in by_axis:
+                pending += sorted(by_axis[axis].reads)
+            elif axis not in found and axis not in dict(self.op.sizes):
+                found.append(axis)
+        return found
+
+    def length(self, formula: Formula, lengths: Mapping[str, int]) -> int:
+        return lengths_by(self.op, lengths, self.params)[formula.axis]
+
+    @cached_property
+    def shortening(self) -> frozenset[str]:
+        """The axes that make others shorter, as windows of convolutions do."""
+        return frozenset(axis for slopes in self.slopes.values() for axis, slope in slopes.items() if slope < 0)
+
+    def lengthened(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """The lengths, with axes as long as is needed for none of the computed ones to be short."""
+        found = dict(lengths)
+        for formula, slopes in self.slopes.items():
+            growing = [axis for axis in self.growing(formula) if axis in found]
+            if growing and slopes.keys() <= found.keys() | dict(self.op.sizes).keys():
+                axis = growing[0]
+                while self.length(formula, found) < SHORTEST and found[axis] < LONG:
+                    found[axis] += 1
+        return found
+
+    def fits(self, lengths: Mapping[str, int], others: Mapping[str, ParamValue] | None = None) -> bool:
+        """Whether none of the computed lengths is negative, and those of inputs are the usual ones."""
+        found = lengths_by(self.op, lengths, {**self.params, **(others or {})})
+        same = all(found[axis] == lengths.get(axis, found[axis]) for axis in self.drawn)
+        return same and all(length >= 0 for length in found.values())
+
+    @cached_property
+    def drawn(self) -> frozenset[str]:
+        """The axes by which inputs are drawn, and whose lengths are computed."""
+        axes = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
+        return self.op.computed & (axes | self.bounds)
