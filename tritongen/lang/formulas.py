@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ..diagnostics.report import Mistake
 from ..spec.lengths import LENGTH
 from ..spec.types import Input, Param, ParamValue, Statement, told_in_order
-from .integers import LONGEST, Bounds, bounds_of_call
-from .ir import Call, Constant, Dtype, Formula, Index, Node, Op, Ref, Scalar, Size, Value, walk
+from .integers import bounds_of
+from .ir import Call, Constant, Dtype, Formula, Node, Op, Scalar, Size, walk
 from .syntax import SYMBOLS, NotAnExpression, Text, symbol
 from .trees import parse, substitute
 
@@ -36,7 +36,6 @@ _PYTHON = {
 }
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "//": "floor_divide", "%": "remainder", "u-": "neg"}
 _PARTS = "a formula has lengths, integer params, integers, + - * // % and minimum, maximum"
-_UNBOUNDED = (-(2**63), 2**63 - 1)
 
 
 # Reading
@@ -124,7 +123,7 @@ def _named(typer: Expressions, name: str, tree: ast.Name) -> Node:
 
 def _check_divisor(typer: Expressions, node: Node, tree: ast.expr) -> None:
     """Refuse what may be no divisor: 0, or a number below."""
-    low, _ = bounds(node, typer.sizes, typer.params)
+    low, _ = bounds_of(node, typer.sizes, typer.params)
     if low > 0:
         return
     text = ast.unparse(tree)
@@ -208,29 +207,8 @@ def value_of(node: Node, lengths: Mapping[str, int], params: Mapping[str, ParamV
     raise AssertionError(f"a formula has no {type(node).__name__}")
 
 
-def bounds(
-    node: Node, sizes: Mapping[str, int], params: Mapping[str, Param], values: Mapping[str, Value] | None = None
-) -> Bounds:
-    """Between which integers a formula lies, or a position that is made of `values`, for any lengths and params."""
-    match node:
-        case Constant(value=int() as value):
-            return value, value
-        case Size(over=(axis,)):
-            return sizes.get(axis, 0), sizes.get(axis, LONGEST)
-        case Scalar(name=name) if name in params:
-            low, high = params[name].minimum, params[name].maximum
-            return _UNBOUNDED[0] if low is None else int(low), _UNBOUNDED[1] if high is None else int(high)
-        case Index(axis=axis):
-            return 0, sizes.get(axis, LONGEST) - 1
-        case Ref(name=name) if values is not None:
-            return bounds(values[name].node, sizes, params, values)
-        case Call(function=function, args=args):
-            return bounds_of_call(function, [bounds(arg, sizes, params, values) for arg in args]) or _UNBOUNDED
-    return _UNBOUNDED
-
-
 def may_be_negative(op: Op, formula: Formula) -> bool:
-    return bounds(formula.node, dict(op.sizes), {param.name: param for param in op.params})[0] < 0
+    return bounds_of(formula.node, dict(op.sizes), {param.name: param for param in op.params})[0] < 0
 
 
 def lengths_by(op: Op, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> dict[str, int]:

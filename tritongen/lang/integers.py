@@ -7,12 +7,29 @@ tensors. Here is told where more is done with them than int32 may hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..spec.types import DTYPE_CLASSES
+from ..spec.types import DTYPE_CLASSES, Param
 from .functions import FUNCTIONS
-from .ir import Call, Cast, Choose, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Scalar, Size, children, walk
+from .ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Scalar,
+    Size,
+    Value,
+    children,
+    walk,
+)
 
 Bounds = tuple[int, int]
 
@@ -146,6 +163,27 @@ class Integers:
 
     def length(self, axis: str) -> int:
         return dict(self.op.sizes).get(axis, LONGEST)
+
+
+def bounds_of(
+    node: Node, sizes: Mapping[str, int], params: Mapping[str, Param], values: Mapping[str, Value] | None = None
+) -> Bounds:
+    """Between which integers a length lies, or a position that is made of `values`, for any lengths and params."""
+    match node:
+        case Constant(value=int() as value):
+            return value, value
+        case Size(over=(axis,)):
+            return sizes.get(axis, 0), sizes.get(axis, LONGEST)
+        case Scalar(name=name) if name in params:
+            low, high = params[name].minimum, params[name].maximum
+            return INT64[0] if low is None else int(low), INT64[1] if high is None else int(high)
+        case Index(axis=axis):
+            return 0, sizes.get(axis, LONGEST) - 1
+        case Ref(name=name) if values is not None:
+            return bounds_of(values[name].node, sizes, params, values)
+        case Call(function=function, args=args):
+            return bounds_of_call(function, [bounds_of(arg, sizes, params, values) for arg in args]) or INT64
+    return INT64
 
 
 def operands(node: Call) -> tuple[Node, ...]:

@@ -12,7 +12,7 @@ from ..diagnostics.report import did_you_mean, listed
 from ..spec.grammar import ALIASES, ALL_DTYPES
 from ..spec.types import DTYPE_CLASSES, FLOAT8S, of_types
 from .exact import with_exact
-from .formulas import bounds
+from .integers import bounds_of
 from .ir import (
     Call,
     Cast,
@@ -101,7 +101,7 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
 def _filled(typer: Expressions, node: Node, axis: str, index: Node, fill: Node, tree: ast.Call) -> Node:
     """What is taken, and another value where the index is outside of the axis."""
     params = typer.params
-    low, high = bounds(index, typer.sizes, params, typer.values)
+    low, high = bounds_of(index, typer.sizes, params, typer.values)
     tests = []
     if low < 0:
         tests.append(typer.call("ge", [index, Constant(0, Dtype("int"))], tree))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
@@ -13,7 +13,6 @@ from ..lang.formulas import by_params, python
 from ..lang.functions import FUNCTIONS
 from ..lang.integers import INT64
 from ..lang.ir import Op, Result
-from ..lang.names import shown
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
@@ -42,6 +41,7 @@ from .torch_calls import (
     replaced,
     zero,
 )
+from .torch_lengths import length_lines
 
 
 @dataclass
@@ -79,7 +79,8 @@ class Printer:
         last = math[-1].partition(" = ")
         if results == last[0]:
             math, results = math[:-1], last[2]
-        return (*before, *self.lengths(), *math, f"return {results}")
+        dims = {name: term.axes for name, term in self.terms.items()}
+        return (*before, *length_lines(self.op, dims, self.sized), *math, f"return {results}")
 
     def ungrouped(self, tensor: Input) -> str:
         """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
@@ -100,26 +101,6 @@ class Printer:
                 return f"{name}.shape[{term.axes.index(axis) - len(term.axes)}]"
         early = by_params(self.op.formulas, self.op.inputs, fixed)
         return next((python(one.node) for one in early if one.axis == axis), "-1")
-
-    def lengths(self) -> Iterator[str]:
-        """The axes whose length the math uses, as variables, those that are computed after all others."""
-        had = {axis for tensor in self.op.inputs for axis in tensor.type.axes}
-        computed = [formula for formula in self.op.formulas if formula.axis not in {*dict(self.op.sizes), *had}]
-        read = {*self.sized}
-        for formula in reversed(computed):
-            read |= formula.reads if formula.axis in read else frozenset()
-        fixed = {axis: size for axis, size in self.op.sizes if axis in read - self.sized}
-        yield from (f"{axis} = {size}" for axis, size in fixed.items())
-        for axis in sorted(read - fixed.keys() - {formula.axis for formula in computed}, key=shown):
-            tensor = next(t for t in self.op.inputs if axis in t.type.axes)
-            axes = self.terms[tensor.name].axes
-            position = axes.index(axis) - len(axes)
-            if axis == BATCH:
-                named = f"[:{position + 1}]" if len(axes) > 1 else ""
-                yield f"batch = {tensor.name}.shape{named}"
-            else:
-                yield f"{axis} = {tensor.name}.shape[{position}]"
-        yield from (f"{one.axis} = {python(one.node)}" for one in computed if one.axis in read)
 
     def result(self, result: Result) -> str:
         term = self.terms[result.output.name]
