@@ -170,6 +170,34 @@ y = "auto[K, (M X), H]"
 wrt = ["x", "w"]
 """
 
+PART_BY_WHAT_IS_LEFT_OUT = """[inputs]
+q = "float[M, D]"
+k = "float[N, D]"
+v = "float[N, D]"
+b = "float[D] = 1"
+[compute]
+s = "q * rsqrt(mean(q * q, D) + 1) * b"
+o = "sum(softmax(sum(s * k, D), N) * v, N)"
+y = "o * b"
+[outputs]
+y = "auto[M, D]"
+[grad]
+wrt = ["q", "b"]
+"""
+GRADIENT_ALIKE_FOR_ALL_ROWS = """[inputs]
+a = "float[M, N]"
+b = "float[N, K, X]"
+t = "float[M, X]"
+w = "float[K, F]"
+[compute]
+z = "sum(sum(a * b, N) * softmax(t, X), X)"
+y = "sum(sum(z, M) * w, K)"
+[outputs]
+y = "auto[F]"
+[grad]
+wrt = ["t"]
+"""
+
 
 def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
     """Rows are reduced by a function of their own, which does not read the tensor that has this length."""
@@ -245,3 +273,20 @@ def test_steps_called_after_a_name_of_ours_and_one_of_the_spec(tmp_path: Path) -
     lengths = {"N": 3, "M": 4, "K": 5, "X": 2, "E": 3, "D": 4, "F": 5}
     tensors = written.drawn(lengths)
     written.compare(lengths, tensors)
+
+
+@pytest.mark.parametrize("registered", ["", '[torch]\nregister = "custom_op"\nnamespace = "parts"\n'])
+def test_part_of_a_gradient_by_what_is_left_out(registered: str, tmp_path: Path) -> None:
+    """A step behind an attention has a part of db, to which one before it adds; without b, that still computes dq."""
+    written = Written(PART_BY_WHAT_IS_LEFT_OUT + registered, tmp_path)
+    lengths = {"M": 5, "N": 8, "D": 4}
+    tensors = written.drawn(lengths)
+    written.compare(lengths, tensors)
+    written.compare(lengths, {**tensors, "b": None})
+
+
+def test_a_gradient_that_all_rows_have(tmp_path: Path) -> None:
+    """The gradient of a mean does not vary along its rows: steps read what is stored of it, or all of the result."""
+    written = Written(GRADIENT_ALIKE_FOR_ALL_ROWS, tmp_path)
+    lengths = {"M": 5, "N": 7, "K": 4, "X": 3, "F": 2}
+    written.compare(lengths, written.drawn(lengths))

@@ -14,6 +14,7 @@ from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
 from ..families.functions import function_view, kind_of, summary
 from ..families.step_host import StepHost
+from ..lang.names import shown
 from ..passes.structure import SAVES
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
@@ -37,6 +38,7 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
         saves, extra, around = False, (), replace(around, extra=())
         forward = module_of(_unconditional(step, forward.unread), around, spec.schedule.autotune)
     backward, computed = _computed(backward, register, spec.schedule.autotune)
+    _check_parts(backward, optional)
     steps = backward.plan.steps
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
@@ -65,6 +67,16 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
         **own,
     }
     return replace(forward, view=view), computed
+
+
+def _check_parts(backward: Backward, optional: Container[str]) -> None:
+    """Raises AssertionError where a step needs a gradient by an input that may be left out, which is None then."""
+    results = [result for step in backward.plan.steps for result in step.op.results]
+    parts = {one.output.name for one in results if len(one.dtype.of) == 1 and one.dtype.of[0] in optional}
+    for step in backward.plan.steps:
+        read = [tensor.name for tensor in step.op.inputs if tensor.name in parts and tensor.default is None]
+        if read:
+            raise AssertionError(shown(f"{step.op.name} reads {', '.join(read)} where there may be none"))
 
 
 def _unconditional(step: Step, flags: Container[str]) -> Step:

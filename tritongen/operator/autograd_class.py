@@ -137,7 +137,8 @@ def _backward_lines(
     """
     op = backward.forward.op
     inputs = [tensor.name for tensor in op.inputs]
-    computed = {result.output.name for step in backward.plan.steps for result in step.op.results}
+    dtypes = {result.output.name: result.dtype for step in backward.plan.steps for result in step.op.results}
+    computed = dtypes.keys()
     alone = len(backward.plan.steps) == 1 and all(_own(text) in computed for text in backward.plan.spelled.values())
     made = computed | {*backward.plan.converted}
     lines: list[str] = []
@@ -152,7 +153,9 @@ def _backward_lines(
         flags = {r.when: needed[r.output.name] for r in step.op.results if r.when}
         optional |= {r.output.name for r in step.op.results if r.when}
         together |= set(names) if step.family.steps(step.program) else set()
-        passed = [*(tensor.name for tensor in step.op.inputs), *(f"ctx.{param.name}" for param in step.op.params)]
+        made_by = dtypes if namespace else {}
+        passed = [_passed(one, made_by.get(one.name), inputs) for one in step.op.inputs]
+        passed += [f"ctx.{param.name}" for param in step.op.params]
         passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
         function = operator(namespace, f"_{step.op.name}") if namespace else f"_{step.op.name}"
         called = inline.get(step.op.name, (function, *passed, *flags.values()))
@@ -161,7 +164,7 @@ def _backward_lines(
             lines.append(call)
             continue
         condition = " or ".join(dict.fromkeys(" or ".join(needed.values()).split(" or ")))
-        between = [tensor.name for tensor in step.op.inputs if tensor.name in made]
+        between = [one.name for one in step.op.inputs if one.name in made and one.default is None]
         if between:
             needs = f"({condition})" if " or " in condition else condition
             condition = " and ".join([*(f"{name} is not None" for name in between), needs])
@@ -182,6 +185,15 @@ def _backward_lines(
     result = ", ".join(returned)
     lines = [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
     return lines, any("needs[" in line for line in lines)
+
+
+def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:
+    """A tensor as a step is passed it. A registered operator that made it, with a dtype, returns no None for a gradient
+    by an input that was left out, but an empty tensor.
+    """
+    if dtype is None or tensor.default is None:
+        return tensor.name
+    return f"{tensor.name} if needs[{inputs.index(dtype.of[0])}] else None"
 
 
 def _dtype_text(dtype: Dtype, inputs: Sequence[Input]) -> str:

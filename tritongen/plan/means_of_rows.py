@@ -74,6 +74,12 @@ class Outgoing:
         return frozenset(result.output.name for result in self.whole.results)
 
 
+def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...]) -> Input:
+    """A gradient by an input as steps read it that add to it: by one that is left out there is none, which adds 0."""
+    default = None if tensor.default is None else 0.0
+    return Input(name, replace(tensor.type, shape=shape), default)
+
+
 def outgoing_of(op: Op) -> Outgoing:
     """What the gradient of a whole operator goes on from."""
     taken = op.names

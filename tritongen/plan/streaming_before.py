@@ -28,7 +28,7 @@ from ..passes.structure import reads
 from ..spec.types import AxisTerm, Grad, Input, Output
 from .added import added
 from .backward import Backward, Plan, Planner
-from .means_of_rows import Outgoing, by_name, load, outgoing_of
+from .means_of_rows import Outgoing, by_name, load, outgoing_of, part_of_gradient
 from .streaming_gradient import plan_streaming_backward
 from .streaming_parts import (
     Streamed,
@@ -197,7 +197,7 @@ class _Streams:
         found |= {result.output.name: as_input(op, result) for result in results}
         for name in between:
             own = found[inner.plan.spelled[name]]
-            found[own.name] = replace(own, type=replace(op.input(name).type, shape=own.type.shape))
+            found[own.name] = part_of_gradient(op.input(name), own.name, own.type.shape)
         return found
 
     def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:

@@ -29,7 +29,7 @@ from ..spec.types import Grad, Input, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner
 from .lost_rows import LostRows
-from .means_of_rows import Mean, Outgoing, by_name, load, outgoing_of
+from .means_of_rows import Mean, Outgoing, by_name, load, outgoing_of, part_of_gradient
 from .streaming_steps import StreamPlanner, told_result
 from .through_scores import ThroughScores, read_by
 from .weighted_means import means_of
@@ -155,7 +155,7 @@ class _Planner(ThroughScores):
                 continue
             ref = Ref(value.name, result.node.axes, result.node.dtype)
             results[name] = replace(result, output=replace(result.output, name=value.name), node=ref)
-            found[name] = replace(self.op.input(name), name=value.name)
+            found[name] = part_of_gradient(self.op.input(name), value.name, self.op.input(name).type.shape)
         op = replace(op, results=tuple(results.values()))
         return replace(behind, wrt=tuple(results), op=op), found
 

@@ -116,7 +116,7 @@ def _is_multiplied(op: Op, name: str) -> bool:
 def stored_result(op: Op, name: str) -> Result:
     """A value as the result of a step: a result of the operator where that is the same tensor.
 
-    Not the gradient by an input that may be left out, without which there is none.
+    Not one that is expanded, nor the gradient by an input that may be left out, without which there is none.
     """
     value = op.value(name)
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
@@ -126,7 +126,8 @@ def stored_result(op: Op, name: str) -> Result:
             dtype.kind == "float" and not dtype.rule and _told(op, result.dtype) == dtype
         )
         perhaps_absent = bool(result.dtype.of) and optional.issuperset(result.dtype.of)
-        same = result.output.name == name and is_alike and not result.over and not perhaps_absent
+        is_whole = not result.over and {*result.axes} == {*value.node.axes}
+        same = result.output.name == name and is_alike and is_whole and not perhaps_absent
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
