@@ -1,7 +1,8 @@
 """The names of a spec, kept apart from those that generated code makes up (hygiene, as of macros).
 
 From the type check on, every name of a spec is marked, so that nothing that is made of it or stands beside it can be
-the same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. The marks are
+the same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. Names that passes
+invent for values (`fresh`) are marked likewise: `ǂzǂ_meanǂ`, of which the rows are `ǂzǂ_meanǂ_rows`. The marks are
 letters to Python, so that marked text is parsed, searched and split as any other. `tritongen.emit.hygiene` takes them
 out of finished modules.
 """
@@ -13,7 +14,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
-from itertools import count
+from itertools import chain, count
 from typing import TypeVar
 
 from ..diagnostics.report import Mistake, Mistakes
@@ -154,7 +155,15 @@ def numbered(name: str, taken: Container[str]) -> str:
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """The name, numbered where it is taken; from now on it is."""
-    name = numbered(name, taken)
-    taken.add(name)
-    return name
+    """A name that the generator invents for a value, numbered where it is taken; from now on it is.
+
+    Among marked names it is marked at its end, so that nothing that is derived from another name can be the same:
+    `ǂzǂ_mean_rows` are the rows of z_mean, and `ǂzǂ_mean_rowsǂ` is a value.
+    """
+    is_marked = MARK in name or any(MARK in other for other in taken)
+    end = MARK if is_marked else ""
+    first = name if name.endswith(end) else f"{name}{end}"
+    numbered_from_2 = (f"{name}_{number}{end}" for number in count(2))
+    found = next(each for each in chain((first,), numbered_from_2) if each not in taken)
+    taken.add(found)
+    return found

@@ -34,7 +34,7 @@ from ..lang.ir import (
     Value,
     walk,
 )
-from ..lang.names import numbered, shown
+from ..lang.names import fresh, shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..passes.exponentials import resolve
 from ..passes.scalars import host_scalars
@@ -396,4 +396,4 @@ class Lowering:
 
     def new_name(self, name: str) -> str:
         done = {line.assigned for line in self.pending}
-        return numbered(f"{self.target}_{name}", self.op.names | done)
+        return fresh(f"{self.target}_{name}", self.op.names | done)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
-from ..lang.names import fresh, numbered
+from ..lang.names import fresh
 from ..lang.promotion import promote
 from ..spec.types import FLOATS
 from .empty_sums import outside
@@ -310,7 +310,7 @@ def applied(function: str, left: Node, right: Node) -> Call:
 def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ...]]:
     """Factors without an inner axis multiply the sum, not each of its terms. Also the sums' names."""
     values: list[Value] = []
-    names = []
+    names, taken = [], op.names
     for value in op.values:
         sides = found.get(value.name)
         if sides is None or not isinstance(value.node, Reduce):
@@ -318,7 +318,7 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
             continue
         name = value.name
         if sides.outside:
-            name = numbered(f"{value.name}_dot", op.names)
+            name = fresh(f"{value.name}_dot", taken)
         dot = dot_of(value.node, sides.inside)
         names.append(name)
         if sides.outside:

@@ -21,7 +21,7 @@ from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value
-from ..lang.names import fresh
+from ..lang.names import fresh, numbered
 from ..lang.rewrite import renamed_value
 from ..lowering.tile import needed
 from ..passes.structure import reads
@@ -132,7 +132,7 @@ class _Streams:
             {one.output.name: others[one.output.name] for one in rest.results},
             {name: tensor for name, tensor in others.items() if name in further},
             {},
-            fresh(self.outgoing.name, {*self.named}),
+            numbered(self.outgoing.name, self.named),
             self.op,
             tuple(known.values()),
             kept={**outgoing.kept, **self.shapes(op, stored, apart)},

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from ...lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
-from ...lang.names import numbered
+from ...lang.names import fresh
 from ...lang.promotion import kind_of
 from ...lowering.tile import needed
 from ...passes.contractions import is_product, sides_of
@@ -130,7 +130,7 @@ def stored_result(op: Op, name: str) -> Result:
         same = result.output.name == name and is_alike and is_whole and not perhaps_absent
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
-    own = numbered(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
+    own = fresh(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
     axes = axes_in_order(op, value.node)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
