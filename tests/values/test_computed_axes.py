@@ -13,6 +13,7 @@ from tests.harness.importing import built
 from tests.harness.oracles import compare
 from tests.harness.written import HEAD
 from tritongen.operator.compile import generate
+from tritongen.operator.printed import printed_gradient
 from tritongen.spec.read import read_spec
 
 BUILT: dict[str, Any] = {}
@@ -137,3 +138,10 @@ wrt = ["x"]
 def _code(text: str) -> list[str]:
     """The lines of kernels without those that quote the spec."""
     return [line for line in text.splitlines() if not line.strip().startswith("#")]
+
+
+def test_a_printed_gradient_computes_lengths_that_no_input_of_its_own_has() -> None:
+    spec = read_spec("max_pool.toml", HEAD.replace("written", "max_pool") + COMPUTED["max_pool"].text)
+    assert "[axes]\nR = 3\nS = 2\n\n" in printed_gradient(spec)
+    spec = read_spec("sums.toml", HEAD.replace("written", "sums") + COMPUTED["sums_over_places"].text)
+    assert '[axes]\nR = 3\nP = "H - R + 1"\n\n' in printed_gradient(spec)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
+from ..lang.formulas import alone
 from ..lang.ir import (
     BOOL,
     INT64,
     Call,
     Constant,
     Dtype,
+    Formula,
     Index,
     Load,
     Node,
@@ -84,15 +86,34 @@ class _Printed:
         if op.precision != "ieee":
             head["precision"] = op.precision
         read = {node.name for value in values for node in value.node.nodes if hasattr(node, "name")}
+        formulas = _formulas(op, inputs, values)
+        read |= {name for formula in formulas for name in formula.params}
         tables: dict[str, Mapping[str, str]] = {
             "op": {key: json.dumps(text) for key, text in head.items()},
             "types": {one.type.variable: _quoted(_dtypes(one.type)) for one in inputs if one.type.variable},
             "inputs": {one.name: _input(one) for one in inputs},
             "params": {one.name: _param(one) for one in forward.params if one.name in read},
+            "axes": {one.axis: one.source if one.source.isdigit() else _quoted(one.source) for one in formulas},
             "compute": {value.name: _quoted(spelled(value.node)) for value in values},
             "outputs": {name: _quoted(text) for name, text in outputs.items()},
         }
         return "\n".join(_table(name, lines) for name, lines in tables.items() if lines)
+
+
+def _formulas(op: Op, inputs: Iterable[Input], values: Iterable[Value]) -> list[Formula]:
+    """The lengths that a gradient has to compute: of axes that it goes along and no input of its own has in a
+    dimension by itself.
+    """
+    nodes = [node for value in values for node in value.node.nodes]
+    wanted = {axis for node in nodes for axis in (*node.axes, *(node.over if isinstance(node, Size) else ()))}
+    wanted |= {axis for tensor in inputs for axis in tensor.type.axes}
+    wanted -= alone(inputs)
+    found: list[Formula] = []
+    for formula in reversed(op.formulas):
+        if formula.axis in wanted:
+            found.insert(0, formula)
+            wanted |= formula.reads
+    return found
 
 
 def _table(name: str, lines: Mapping[str, str]) -> str:

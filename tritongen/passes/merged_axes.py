@@ -121,6 +121,7 @@ def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
     values = [value for value in op.values if value.name in read]
     along = [{axis for term in shape for axis in term.names} for shape in shapes]
     along += [axes for value in values for node in walk(value.node) for axes in _sets(node)]
+    along += [{axis} for formula in op.formulas for axis in (formula.axis, *formula.reads)]
     groups: dict[tuple[bool, ...], list[str]] = {}
     for axis in op.axes:
         if axis in wanted:

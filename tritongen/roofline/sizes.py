@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..diagnostics.report import did_you_mean
+from ..lang.formulas import typical_lengths
 from ..lang.ir import Dtype, Op
 from ..spec.lengths import LENGTH
 from ..spec.types import FLOAT8S, FLOATS, INTS
@@ -49,7 +50,8 @@ def require_axes(lengths: Iterable[Mapping[str, int]], given: Mapping[str, int])
 def lengths_of(op: Op, given: Mapping[str, int]) -> dict[str, int]:
     """The length of each axis, as given or as the cost model of steps has it."""
     typical = dict(op.typical)
-    return {axis: given.get(axis, typical.get(axis, LENGTH)) for axis in op.axes} | dict(op.sizes)
+    found = {axis: given.get(axis, typical.get(axis, LENGTH)) for axis in op.axes} | dict(op.sizes)
+    return found | {axis: given.get(axis, length) for axis, length in typical_lengths(op, found).items()}
 
 
 def dtypes_of(op: Op) -> dict[str, str]:
