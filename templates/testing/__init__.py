@@ -5,7 +5,7 @@ Triton's interpreter.
 """
 
 from .ahead import GradientInForwardTests, GradientInPlaceTests
-from .elementwise import ElementwiseTests, MapGradients, RoundedGradients
+from .elementwise import ElementwiseTests, MapKernels, RoundedGradients
 from .gradients import GradientTests
 from .harness import SUMS, TOLERANCES
 from .inputs import Input
@@ -13,7 +13,7 @@ from .matmul import MatmulGradients, MatmulTests
 from .one_file import file_of, of, tables_in
 from .own_math import OwnMathTests
 from .registered import RegisteredTests
-from .rowwise import RowwiseGradients, RowwiseTests
+from .rowwise import RowKernels, RowwiseTests
 from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
 from .streaming import StreamingGradients, StreamingTests
 
@@ -25,14 +25,14 @@ __all__ = [
     "GradientInPlaceTests",
     "GradientTests",
     "Input",
-    "MapGradients",
+    "MapKernels",
     "MatmulGradients",
     "MatmulStepsTests",
     "MatmulTests",
     "OwnMathTests",
     "RegisteredTests",
     "RoundedGradients",
-    "RowwiseGradients",
+    "RowKernels",
     "RowwiseTests",
     "StepsTests",
     "StreamStepsTests",

@@ -3,14 +3,11 @@
 import argparse
 import functools
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from importlib.util import find_spec
-from inspect import isfunction
 from typing import Any, ClassVar
-from unittest import mock
 
 import torch
 import torch._functorch.config
@@ -152,13 +149,8 @@ class Benchmark:
     @property
     def providers(self) -> list[str]:
         """What is measured."""
-        return [
-            self.op.__name__,
-            "torch",
-            "torch.compile",
-            *self.peers,
-            self.ceiling_name,
-        ]
+        own = self.op.__name__, "torch", "torch.compile"
+        return [*own, *self.peers, self.ceiling_name]
 
     def ceiling(self) -> list[float]:
         """The rate that shares are relative to."""
@@ -219,44 +211,13 @@ class Benchmark:
             return Graph.of(function, tensors, self.wrt, more).backward
         return lambda: function(*tensors, *more)
 
-    def steps(
-        self, backward: bool = False, **made: Any
-    ) -> list[functools.partial[Any]]:
-        """The functions of op.py that launch kernels in a call, with their arguments."""
-        module = sys.modules[self.op.__module__]
-        found: list[functools.partial[Any]] = []
-
-        def recorded(step: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **options: Any) -> Any:
-                count = len(found)
-                results = step(*args, **options)
-                if len(found) == count:  # It calls no other.
-                    found.append(functools.partial(step, *args, **options))
-                return results
-
-            return call
-
-        own = f"_{self.op.__name__}_"
-        steps = [f for f in vars(module).values() if isfunction(f)]
-        mine = {f.__name__: recorded(f) for f in steps if f.__name__.startswith(own)}
-        function, tensors = self.function(self.op.__name__), self.inputs(**made)
-        run: Callable[[], Any] = functools.partial(function, *tensors)
-        if backward:
-            run = Graph.of(function, tensors, self.wrt).backward
-        with mock.patch.dict(vars(module), mine):
+    def print_kernels(self, backward: bool = False, **made: Any) -> None:
+        """What a call launches, and its share of the time."""
+        run = self.run(self.op.__name__, backward, self.inputs(**made))
+        run()  # Compiles.
+        with torch.profiler.profile() as profile:
             run()
-        return found
-
-    def print_steps(self, **made: Any) -> None:
-        """The share of the time that each step takes, measured separately, if there are several."""
-        steps = self.steps(**made)
-        if len(steps) < 2:
-            return
-        times = [triton.testing.do_bench(step, return_mode="median") for step in steps]
-        print(f"Steps at {self.argument} = {made[self.argument]:,}, each by itself:")
-        for step, time in zip(steps, times, strict=True):
-            share = time / sum(times)
-            print(f"{share:6.1%} {time * 1e3:10,.1f} us  {step.func.__name__}")
+        print(profile.key_averages().table("self_device_time_total", row_limit=20))
 
     def report(
         self, argument: str, sizes: Sequence[int], **others: int
@@ -280,29 +241,16 @@ class Benchmark:
 
     def parser(self) -> argparse.ArgumentParser:
         """The options of a run."""
-        name = self.op.__name__
-        about = (
-            f"Rates of {name}, of torch and of torch.compile in {self.unit}, as tables."
+        parser = argparse.ArgumentParser(
+            description=f"{self.op.__name__}, torch and torch.compile in {self.unit}."
         )
-        parser = argparse.ArgumentParser(description=about)
+        add = parser.add_argument
         if self.dtypes:
-            parser.add_argument("--dtype", choices=self.dtypes.split())
+            add("--dtype", choices=self.dtypes.split())
         if self.wrt:
-            parser.add_argument(
-                "--backward",
-                action="store_true",
-                help="measure the backward by itself, not the forward",
-            )
-        parser.add_argument(
-            "--sizes",
-            type=int,
-            nargs="+",
-            default=self.sizes,
-            metavar=self.argument.upper(),
-        )
-        parser.add_argument(
-            "--save-path", default="", metavar="FOLDER", help="write CSV and plots too"
-        )
+            add("--backward", action="store_true", help="measure the backward instead")
+        add("--sizes", type=int, nargs="+", default=self.sizes, help=self.argument)
+        add("--save-path", default="", metavar="FOLDER", help="write CSV and plots too")
         return parser
 
     def main(self) -> None:
@@ -330,7 +278,7 @@ class Benchmark:
             shares = table.set_index(table.columns[0]) / ceiling
             print(f"Shares of {self.ceiling_name}, {ceiling:,.0f} {self.unit}:")
             print(shares.to_string(header=self.providers, float_format="{:.1%}".format))
-        self.print_steps(**{self.argument: max(sizes)}, **options)
+        self.print_kernels(**{self.argument: max(sizes)}, **options)
 
 
 @dataclass(frozen=True)

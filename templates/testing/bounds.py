@@ -1,6 +1,6 @@
 """A check in Triton's interpreter that kernels access no memory outside of the tensors of a launch."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -36,7 +36,6 @@ def check_bounds(patch: pytest.MonkeyPatch) -> None:
     executor: Any = interpreter.GridExecutor
     builder: Any = interpreter.InterpreterBuilder
     begin = executor._init_args_hst
-    load, store = builder.create_masked_load, builder.create_masked_store
     allowed: list[tuple[int, int]] = []
 
     def begin_with(self: Any, args: Any, kwargs: Any) -> Any:
@@ -44,26 +43,21 @@ def check_bounds(patch: pytest.MonkeyPatch) -> None:
         allowed[:] = spans([*found[0], *found[1].values()])
         return found
 
-    def check(pointers: Any, mask: Any) -> None:
-        # Before Triton 3.9, loads by descriptors pass a bare array.
-        handled = isinstance(mask, interpreter.TensorHandle)
-        outside = pointers.data[(mask.data if handled else mask).astype(bool)]
-        for first, end in allowed:
-            outside = outside[(outside < first) | (outside >= end)]
-        assert not outside.size, "an access outside of the tensors"
+    def checked(access: Callable[..., Any], place: int) -> Callable[..., Any]:
+        """A load or store, of which one argument behind the pointers is the mask."""
 
-    def checked_load(
-        self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any
-    ) -> Any:
-        check(pointers, mask)
-        return load(self, pointers, mask, *rest, **named)
+        def call(self: Any, pointers: Any, *rest: Any, **named: Any) -> Any:
+            # Before Triton 3.9, loads by descriptors pass a bare array.
+            handled = isinstance(rest[place], interpreter.TensorHandle)
+            mask = rest[place].data if handled else rest[place]
+            outside = pointers.data[mask.astype(bool)]
+            for first, end in allowed:
+                outside = outside[(outside < first) | (outside >= end)]
+            assert not outside.size, "an access outside of the tensors"
+            return access(self, pointers, *rest, **named)
 
-    def checked_store(
-        self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any
-    ) -> Any:
-        check(pointers, mask)
-        return store(self, pointers, value, mask, *rest, **named)
+        return call
 
     patch.setattr(executor, "_init_args_hst", begin_with)
-    patch.setattr(builder, "create_masked_load", checked_load)
-    patch.setattr(builder, "create_masked_store", checked_store)
+    for name, place in (("create_masked_load", 0), ("create_masked_store", 1)):
+        patch.setattr(builder, name, checked(getattr(builder, name), place))

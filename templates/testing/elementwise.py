@@ -7,7 +7,7 @@ from triton import Config
 
 from ..runtime import heuristics
 from .backward import BackwardTests
-from .harness import Dtypes, Harness, Patch, Shape, each, only, results, wide
+from .harness import Dtypes, Harness, Patch, Shape, each, is_backward, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
 from .operator import OperatorTests
 
@@ -23,24 +23,22 @@ ROUNDING = {
 }
 
 
-class MapTests(OperatorTests):
-    """Contiguous data in blocks, any other in tiles."""
+class MapKernels(OperatorTests):
+    """Contiguous data in blocks, any other in tiles, in the forward and in the backward."""
 
     @each("table, config", lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK))
     def test_flat_configs(self, table: str, config: Config, patch: Patch) -> None:
         self.force(patch, table, config)
-        self.check(*self.make(self.wide))
+        self.check_pass(is_backward(table), self.make(self.wide))
 
-    @each("table, config", lambda cls: cls.configs(heuristics.Tile, SMALL_TILE))
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, TALL_TILE),
+    )
     def test_tile_configs(self, table: str, config: Config, patch: Patch) -> None:
+        """Several tiles along rows and columns."""
         self.force(patch, table, config)
-        self.check(*map(scattered, self.make(self.wide)))
-
-    @only(lambda cls: cls.tables_of(heuristics.Tile))
-    def test_tall_tiles(self, patch: Patch) -> None:
-        """Several tiles along both rows and columns."""
-        self.force_all(patch, heuristics.Tile, TALL_TILE)
-        self.check(*map(scattered, self.make(self.special, ends=False)))
+        self.check_pass(is_backward(table), self.make(self.wide), scattered)
 
 
 class Rounded(Harness):
@@ -74,8 +72,8 @@ class Rounded(Harness):
         assert count <= 1 + 0.02 * got.numel(), f"{count} are rounded more than once"
 
 
-class ElementwiseTests(Rounded, MapTests):
-    """The same, and each function as accurate as its dtype allows."""
+class ElementwiseTests(Rounded, MapKernels):
+    """Each function as accurate as its dtype allows."""
 
     @each("layout", lambda _: (contiguous, scattered))
     @each("dtypes", lambda cls: cls.halves())
@@ -105,30 +103,6 @@ class ElementwiseTests(Rounded, MapTests):
                 )
                 most = float(allowed.nan_to_num().max())
                 assert error.nan_to_num().max() <= max(ROUNDING[got.dtype], 4 * most)
-
-
-class MapGradients(BackwardTests):
-    """Each configuration of kernels of a backward that compute elements by themselves."""
-
-    @each(
-        "table, config",
-        lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK, backward=True),
-    )
-    def test_backward_flat_configs(
-        self, table: str, config: Config, patch: Patch
-    ) -> None:
-        self.force(patch, table, config)
-        self.check_gradients(*self.make(self.wide))
-
-    @each(
-        "table, config",
-        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, TALL_TILE, backward=True),
-    )
-    def test_backward_tile_configs(
-        self, table: str, config: Config, patch: Patch
-    ) -> None:
-        self.force(patch, table, config)
-        self.check_gradients(*map(scattered, self.make(self.wide)))
 
 
 class RoundedGradients(Rounded, BackwardTests):

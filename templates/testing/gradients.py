@@ -59,7 +59,7 @@ class GradientTests(BackwardTests, VmapTests):
         self.check_gradients(*self.make(shape))
 
     @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
-    @each("narrow", lambda cls: cls.batched())
+    @each("narrow", lambda cls: cls.batched)
     def test_gradients_of_broadcast(
         self, narrow: int, place: Any, patch: Patch
     ) -> None:
@@ -96,7 +96,7 @@ class GradientTests(BackwardTests, VmapTests):
     def test_gradients_of_some_inputs(self, name: str) -> None:
         self.check_gradients(*self.make(self.ragged), wrt=(name,))
 
-    @each("absent", lambda cls: cls.absent())
+    @each("absent", lambda cls: cls.absent)
     def test_gradients_without_optional_inputs(self, absent: tuple[str, ...]) -> None:
         given, filled = self.without(absent, self.make(self.ragged))
         wrt = tuple(name for name in self.wrt if name not in absent)
@@ -111,7 +111,7 @@ class GradientTests(BackwardTests, VmapTests):
         tensors = map(scattered, self.make(self.unfolded()))
         self.check_gradients(*tensors, arranged=scattered, **params)
 
-    @only(lambda cls: cls.positions())
+    @only(lambda cls: cls.indices)
     def test_gradients_at_positions_outside(self) -> None:
         """No memory is read or written there."""
         self.gradients(self.call, *self.astray())
@@ -150,23 +150,6 @@ class GradientTests(BackwardTests, VmapTests):
         total: Any = first.sum()
         with pytest.raises(RuntimeError, match="once_differentiable"):
             total.backward()
-
-    @only(lambda cls: cls.computed)
-    def test_no_second_derivative_by_torch_func(self) -> None:
-        tensors = self.make(self.ragged)
-        place = self.names().index(self.computed)
-
-        def squares(chosen: torch.Tensor) -> torch.Tensor:
-            given = [*tensors[:place], chosen, *tensors[place + 1 :]]
-            result = results(self.call(*given))[0]
-            return result.square().sum()
-
-        def total(chosen: torch.Tensor) -> torch.Tensor:
-            first: torch.Tensor = torch.func.grad(squares)(chosen)
-            return first.sum()
-
-        with pytest.raises(RuntimeError, match="once_differentiable"):
-            torch.func.grad(total)(tensors[place])
 
     def test_torch_func(self) -> None:
         tensors = self.make(self.ragged)

@@ -17,6 +17,7 @@ from .inputs import (
     Input,
     Layout,
     backwards,
+    contiguous,
     misaligned,
     overlapping,
     same_columns,
@@ -60,6 +61,11 @@ def only(holds: Callable[[Any], object]) -> Callable[..., Any]:
         return test
 
     return mark
+
+
+def is_backward(table: str) -> bool:
+    """Whether a table is of the backward: named after a gradient, as LOOP_BACKWARD or TMA_DX."""
+    return "_" in table
 
 
 def label(value: object) -> str:
@@ -109,6 +115,9 @@ class Harness:
     sizes: ClassVar[Mapping[str, int]] = {}  # the axes of a fixed length
     # The axes of inputs whose lengths follow from those of others, by which each is given.
     derived: ClassVar[Mapping[str, Callable[[Mapping[str, int]], int]]] = {}
+    absent: ClassVar[Sequence[tuple[str, ...]]] = ()  # optional inputs to leave out
+    batched: ClassVar[Sequence[int]] = ()  # positions of inputs that are broadcast
+    indices: ClassVar[Sequence[str]] = ()  # inputs that are indices into an axis
 
     params: ClassVar[Mapping[str, Any]] = {}  # for those that have no default
     other_params: ClassVar[Sequence[Mapping[str, Any]]] = ()
@@ -185,18 +194,6 @@ class Harness:
         return [one.name for one in cls.inputs]
 
     @classmethod
-    def batched(cls) -> list[int]:
-        """The positions of the inputs that have leading axes, where they are broadcast."""
-        found = [n for n, one in enumerate(cls.inputs) if "..." in one.axes]
-        return found if len(found) > 1 else []
-
-    @classmethod
-    def absent(cls) -> list[tuple[str, ...]]:
-        """Optional inputs to leave out: each by itself, then all."""
-        names = [one.name for one in cls.inputs if one.default is not None]
-        return [(name,) for name in names] + [tuple(names)] * (len(names) > 1)
-
-    @classmethod
     def groups(cls) -> dict[str, Dtypes]:
         """The dtypes that a caller may choose for each group or input."""
         found: dict[str, Dtypes] = {}
@@ -260,17 +257,11 @@ class Harness:
         )
 
     @classmethod
-    def positions(cls) -> list[Input]:
-        """The inputs that are indices into an axis."""
-        ranges = [one for one in cls.inputs if isinstance(one.high, str)]
-        return [one for one in ranges if not one.dtypes[0].is_floating_point]
-
-    @classmethod
     def astray(cls) -> list[torch.Tensor]:
         """Inputs in which the first index is one too small, and the last one too large."""
         tensors = list(cls.make(cls.ragged))
-        for one in cls.positions():
-            values = tensors[cls.names().index(one.name)].view(-1)
+        for name in cls.indices:
+            values = tensors[cls.names().index(name)].view(-1)
             values[0] -= 1
             values[1:][-1:] += 1
         return tensors
@@ -423,13 +414,22 @@ class Harness:
                 _compare_float8(one, other, cls.tolerances[torch.float32])
                 continue
             tolerance = cls.tolerance(one.dtype, tensors)
-            torch.testing.assert_close(
-                one,
-                other.to(one),
-                rtol=tolerance,
-                atol=max(tolerance * cls.scale(other), cls.error_factor * error),
-                equal_nan=True,
-            )
+            cls.check_near(one, other, tolerance, cls.scale(other), error)
+
+    @classmethod
+    def check_near(
+        cls,
+        got: torch.Tensor,
+        want: torch.Tensor,
+        tolerance: float,
+        scale: float,
+        error: float,
+    ) -> None:
+        """Equal within a tolerance, absolute by some scale, or within a multiple of an error."""
+        atol = max(tolerance * scale, cls.error_factor * error)
+        torch.testing.assert_close(
+            got, want.to(got), rtol=tolerance, atol=atol, equal_nan=True
+        )
 
     @classmethod
     def check_accuracy(
@@ -476,20 +476,38 @@ class Harness:
             cls.compare(got, want, tensors, errors)
         return got
 
+    @classmethod
+    def has_gradient(cls) -> bool:
+        return hasattr(cls, "check_gradients")
+
+    @classmethod
+    def check_pass(
+        cls,
+        backward: bool,
+        tensors: Iterable[Any],
+        layout: Layout = contiguous,
+        **params: Any,
+    ) -> None:
+        """The results, or the gradients, of tensors with a layout."""
+        own: Any = cls  # With gradients it is a BackwardTests, too.
+        given = map(layout, tensors)
+        if backward:
+            own.check_gradients(*given, arranged=layout, **params)
+        else:
+            cls.check(*given, **params)
+
     # Configurations
 
     @classmethod
     def configs(
-        cls, kind: type, *others: Config, backward: bool = False
+        cls, kind: type, *others: Config, backward: bool | None = None
     ) -> list[tuple[str, Any]]:
-        """The names of an operator's tables of a kind, each with each of its configurations.
-
-        Tables of the backward are named after their gradient: LOOP_BACKWARD, TMA_DX. A table with several names is
-        listed under one of them.
-        """
+        """The names of tables of a kind, of one pass or both, each with each of its configurations."""
         return [
             (name, config)
-            for table, name in cls.tables_of(kind, backward).items()
+            for one in (False, True)
+            if backward in (None, one)
+            for table, name in cls.tables_of(kind, one).items()
             for config in (*table, *others)
         ]
 
@@ -519,22 +537,14 @@ class Harness:
         """The tables of a kind, of one pass or both, each under one of its names."""
         found: dict[Any, str] = {}
         for name, table in vars(cls.tables).items():
-            if type(table) is kind and backward in (None, "_" in name):
+            if type(table) is kind and backward in (None, is_backward(name)):
                 found.setdefault(table, name)
         return found
 
     @classmethod
-    def loops(cls, backward: bool = False) -> bool:
-        """Whether some kernel loops over rows."""
-        return bool(cls.configs(heuristics.Loop, backward=backward))
-
-    @classmethod
-    def force_loop(cls, patch: Patch, splits: int = 1) -> None:
-        """Force loops over rows, with so many programs per row."""
-        for table in cls.tables_of(heuristics.Registers):
-            patch.setattr(table, "fits", lambda *_: False)
-        for rule in ("choose_splits", "choose_mapped_splits"):
-            patch.setattr(heuristics, rule, lambda *_: splits)
+    def passes(cls, kind: type) -> list[bool]:
+        """The passes that have tables of a kind: whether they are the backward."""
+        return [one for one in (False, True) if cls.tables_of(kind, one)]
 
 
 def _compare_float8(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:

@@ -221,7 +221,8 @@ class MatmulTests(Products, OperatorTests):
 
     @described
     @each(
-        "table, config", lambda cls: cls.configs(matmul_heuristics.Tma, *cls.extremes())
+        "table, config",
+        lambda cls: cls.configs(matmul_heuristics.Tma, *cls.extremes(), backward=False),
     )
     @each("shape", lambda cls: cls.tiled)
     @each("layout", lambda _: (contiguous, backward_matrices))
@@ -233,7 +234,10 @@ class MatmulTests(Products, OperatorTests):
 
     @described
     @each("first", lambda cls: cls.joined or ())
-    @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
+    @each(
+        "table, config",
+        lambda cls: cls.configs(matmul_heuristics.Tma, cls.small(), backward=False),
+    )
     def test_joined_inputs_in_either_order(
         self, table: str, config: Config, first: str, patch: Patch
     ) -> None:
@@ -304,11 +308,7 @@ class MatmulGradients(Tiles, BackwardTests):
     @described
     @each(
         "table, config",
-        lambda cls: (
-            cls.configs(matmul_heuristics.Tma, cls.small(), backward=True)
-            if cls.tables_of(matmul_heuristics.Tma)
-            else ()
-        ),
+        lambda cls: cls.configs(matmul_heuristics.Tma, cls.small(), backward=True),
     )
     def test_backward_tma_configs(
         self, table: str, config: Config, patch: Patch

@@ -27,6 +27,11 @@ class OperatorTests(Harness):
     def test_shapes(self, shape: Shape) -> None:
         self.check(*self.make(shape))
 
+    @each("shift", lambda cls: cls.shifts)
+    def test_shifted_values(self, shift: float) -> None:
+        """Values so large that exp overflows unless the maximum is subtracted."""
+        self.check(*self.shifted(shift))
+
     @gpu
     @each("shape", lambda cls: cls.large)
     def test_large_shapes(self, shape: Shape) -> None:
@@ -42,7 +47,7 @@ class OperatorTests(Harness):
             self.call(*self.make(shape))
 
     @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
-    @each("narrow", lambda cls: cls.batched())
+    @each("narrow", lambda cls: cls.batched)
     def test_broadcast(self, narrow: int, place: Any) -> None:
         """One input has fewer leading axes, or some of length 1."""
         tensors, expanded = [list(self.make(self.two_batches)) for _ in range(2)]
@@ -79,12 +84,12 @@ class OperatorTests(Harness):
         oracle = cls.in_torch if cls.own_range else cls.oracle
         cls.compare(cls.call(*tensors), oracle(*tensors), tensors)
 
-    @only(lambda cls: cls.positions())
+    @only(lambda cls: cls.indices)
     def test_positions_outside(self) -> None:
         """No memory is read there, which `check_bounds` ensures in the interpreter."""
         self.call(*self.astray())
 
-    @each("absent", lambda cls: cls.absent())
+    @each("absent", lambda cls: cls.absent)
     def test_optional_inputs(self, absent: tuple[str, ...]) -> None:
         tensors = self.make(self.ragged)
         given, filled = self.without(absent, tensors)

@@ -8,112 +8,142 @@ import triton
 from triton import Config
 
 from ..runtime import heuristics
-from .elementwise import SMALL_TILE, TALL_TILE, MapGradients, MapTests
-from .harness import SUMS, Harness, Patch, Shape, each, gpu, only
+from .elementwise import SMALL_TILE, TALL_TILE, MapKernels
+from .harness import SUMS, Harness, Patch, Shape, each, gpu, is_backward, only
 from .inputs import DEVICE, scattered
 
 Row = tuple[int, ...]
+ONE_ROW = True, (1, 4, 1)  # as `rows_of` has it
 
 
-def rows_of(cls: type[Harness], kind: type, backward: bool = False) -> list[Row]:
-    """The entries in tables of a kind for rows of some lengths, without the lengths: elements, warps and the rest."""
-    tables = cls.tables_of(kind, backward)
-    return list(dict.fromkeys(row[1:] for table in tables for row in table.rows))
+def rows_of(cls: type[Harness], kind: type) -> list[tuple[bool, Row]]:
+    """The entries in tables of a kind for rows of some lengths, without the lengths: elements, warps and the rest. With
+    whether they are of the backward.
+    """
+    found = [
+        (backward, row[1:])
+        for backward in (False, True)
+        for table in cls.tables_of(kind, backward)
+        for row in table.rows
+    ]
+    return list(dict.fromkeys(found))
 
 
-def force_registers(
-    cls: type[Harness], patch: Patch, elements: int, num_warps: int
-) -> None:
-    """Force rows to be held in registers, as many in one program as its elements allow."""
+class RowKernels(MapKernels):
+    """Rows in registers, looped over, and shared by several programs, in the forward and in the backward."""
 
-    def choose(n_rows: int, n_cols: int, contiguous: bool) -> Config:
-        block_n = triton.next_power_of_2(n_cols)
-        tile = {"BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}
-        return Config(tile, num_warps)
-
-    for table in cls.tables_of(heuristics.Registers):
-        patch.setattr(table, "fits", lambda *_: True)
-        patch.setattr(table, "choose", choose)
-
-
-class RowwiseTests(MapTests):
-    """Rows in registers, looped over, and shared by several programs."""
-
-    tolerances = SUMS
     ctas_per_row: ClassVar[Sequence[int]] = ()
+    backward_splits: ClassVar[Sequence[int]] = ()  # as `splits`, in the backward
 
-    @each("row", lambda cls: rows_of(cls, heuristics.Registers))
-    def test_register_configs(self, row: Row, patch: Patch) -> None:
-        force_registers(type(self), patch, *row)
-        self.check(*self.make(self.wide))
+    @each("backward, row", lambda cls: rows_of(cls, heuristics.Registers))
+    def test_register_configs(self, backward: bool, row: Row, patch: Patch) -> None:
+        """Rows are held in registers, as many in one program as its elements allow."""
+        elements, num_warps = row
+
+        def choose(n_rows: int, n_cols: int, contiguous: bool) -> Config:
+            block_n = triton.next_power_of_2(n_cols)
+            tile = {"BLOCK_M": max(1, elements // block_n), "BLOCK_N": block_n}
+            return Config(tile, num_warps)
+
+        for one in self.tables_of(heuristics.Registers):
+            patch.setattr(one, "fits", lambda *_: True)
+            patch.setattr(one, "choose", choose)
+        self.check_pass(backward, self.make(self.wide))
 
     @each("table, config", lambda cls: cls.configs(heuristics.Table))
     def test_warps(self, table: str, config: Config, patch: Patch) -> None:
         """Each number of warps that @triton.autotune tries for rows in registers."""
         self.force(patch, table, config)
-        self.check(*self.make(self.wide))
+        self.check_pass(is_backward(table), self.make(self.wide))
 
-    @each("table, config", lambda cls: cls.configs(heuristics.Loop, SMALL_TILE))
+    # Loops
+
+    @classmethod
+    def force_loop(
+        cls, patch: Patch, splits: int = 1, tile: Config = SMALL_TILE
+    ) -> None:
+        """Force loops over rows, in small tiles, with so many programs per row; rows are not shared among CTAs."""
+        for table in vars(cls.tables).values():
+            if hasattr(table, "fits"):
+                patch.setattr(table, "fits", lambda *_: False)
+        for kind in (heuristics.Loop, heuristics.Tile):
+            cls.force_all(patch, kind, tile)
+        patch.setattr(heuristics, "use_cooperative_sums", lambda *_: False)
+        patch.setattr(heuristics, "choose_splits", lambda *_: splits)
+        patch.setattr(heuristics, "choose_mapped_splits", lambda *_: splits)
+
+    @each(
+        "table, config", lambda cls: cls.configs(heuristics.Loop, SMALL_TILE, TALL_TILE)
+    )
     def test_loop_configs(self, table: str, config: Config, patch: Patch) -> None:
         self.force_loop(patch)
         self.force(patch, table, config)
-        self.check(*self.make(self.wide))
+        self.check_pass(is_backward(table), self.make(self.wide))
 
-    @each("shape", lambda cls: cls.layout_shapes() if cls.loops() else ())
-    def test_loop_over_scattered_rows(self, shape: Shape, patch: Patch) -> None:
+    @each("shape", lambda cls: cls.layout_shapes())
+    @each("backward", lambda cls: cls.passes(heuristics.Loop))
+    def test_loop_over_scattered_rows(
+        self, backward: bool, shape: Shape, patch: Patch
+    ) -> None:
         """With more dimensions than fold."""
         self.force_loop(patch)
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
-        self.check(*map(scattered, self.make(shape)))
+        self.check_pass(backward, self.make(shape), scattered)
 
-    @only(lambda cls: cls.loops())
-    def test_loop_over_many_rows(self, patch: Patch) -> None:
-        """In tiles with more rows than columns."""
-        self.force_loop(patch)
-        self.force_all(patch, heuristics.Loop, TALL_TILE)
-        self.check(*map(scattered, self.make(self.special, ends=False)))
-
-    @each("params", lambda cls: cls.other_params if cls.loops() else ())
-    @each("n_splits", lambda cls: (1, *cls.splits))
+    @each("params", lambda cls: cls.other_params)
+    @each("backward", lambda cls: cls.passes(heuristics.Loop))
     def test_params_of_loops(
-        self, n_splits: int, params: Mapping[str, Any], patch: Patch
+        self, backward: bool, params: Mapping[str, Any], patch: Patch
     ) -> None:
-        self.force_loop(patch, n_splits)
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
-        for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
-            self.check(*self.make(self.wide, dtypes), **params)
+        for n_splits in (1, *self.splits_of(backward)):
+            self.force_loop(patch, n_splits)
+            for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
+                tensors = self.make(self.wide, dtypes)
+                self.check_pass(backward, tensors, **params)
 
-    @only(lambda cls: cls.loops() and cls.floats())
+    @only(lambda cls: cls.tables_of(heuristics.Loop, False) and cls.floats())
     def test_special_values_in_loops(self, patch: Patch) -> None:
         """NaN or infinity in one iteration persists through later ones."""
-        self.force_all(patch, heuristics.Loop, TALL_TILE)
         for n_splits in (1, *self.splits):
-            self.force_loop(patch, n_splits)
+            self.force_loop(patch, n_splits, TALL_TILE)
             self.check_special_values(self.floats()[-1])
 
-    @only(lambda cls: cls.loops() and cls.positions())
+    @only(lambda cls: cls.tables_of(heuristics.Loop, False) and cls.indices)
     def test_positions_outside_in_loops(self, patch: Patch) -> None:
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
         for n_splits in (1, *self.splits):
             self.force_loop(patch, n_splits)
             self.call(*self.astray())
 
     @each("shift", lambda cls: cls.shifts)
-    def test_shifted_values(self, shift: float, patch: Patch) -> None:
-        """Values so large that exp overflows unless the maximum is subtracted."""
-        self.check(*self.shifted(shift))
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
-        for n_splits in (1, *self.splits):
+    @each("backward", lambda cls: cls.passes(heuristics.Loop))
+    def test_shifted_values_in_loops(
+        self, backward: bool, shift: float, patch: Patch
+    ) -> None:
+        for n_splits in (1, *self.splits_of(backward)):
             self.force_loop(patch, n_splits)
-            self.check(*self.shifted(shift))
+            self.check_pass(backward, self.shifted(shift))
 
-    @each("n_splits", lambda cls: cls.splits)
-    def test_splits(self, n_splits: int, patch: Patch) -> None:
+    # Rows that programs share
+
+    @classmethod
+    def splits_of(cls, backward: bool) -> Sequence[int]:
+        """How many programs share a row in a pass."""
+        return cls.backward_splits if backward else cls.splits
+
+    @classmethod
+    def passes_of_splits(cls) -> list[tuple[bool, int]]:
+        """Passes, and how many programs share a row; a backward too of what such a forward saves, or one that loops."""
+        saved = cls.splits[:1]
+        if not cls.tables_of(heuristics.Loop, True):
+            saved = (1, *saved) if cls.tables_of(heuristics.Loop, False) else saved
+        behind = cls.backward_splits or saved if cls.has_gradient() else ()
+        return [(False, n) for n in cls.splits] + [(True, n) for n in behind]
+
+    @each("backward, n_splits", lambda cls: cls.passes_of_splits())
+    def test_splits(self, backward: bool, n_splits: int, patch: Patch) -> None:
         """A row shared by several programs; some have nothing to do."""
         self.force_loop(patch, n_splits)
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
-        self.check(*self.make(self.wide))
-        self.check(*map(scattered, self.make(self.unfolded())))
+        self.check_pass(backward, self.make(self.wide))
+        self.check_pass(backward, self.make(self.unfolded()), scattered)
 
     @gpu
     @each("n_splits", lambda cls: cls.splits[:1])
@@ -124,7 +154,8 @@ class RowwiseTests(MapTests):
             self.check(*self.make(self.wide, seed=seed))
 
     @each("members", lambda cls: cls.ctas_per_row)
-    def test_shared_rows(self, members: int, patch: Patch) -> None:
+    @each("backward", lambda cls: (False, True) if cls.has_gradient() else (False,))
+    def test_shared_rows(self, backward: bool, members: int, patch: Patch) -> None:
         """CTAs that wait for one another need a GPU: in the interpreter, each row has one CTA."""
 
         def choose(n_cols: int, *_: Any) -> Config:
@@ -136,146 +167,42 @@ class RowwiseTests(MapTests):
         self.force_loop(patch)
         patch.setattr(heuristics, "use_cooperative_rows", lambda *_: is_possible)
         patch.setattr(heuristics, "choose_cooperative_rows", choose)
-        patch.setattr(heuristics, "choose_groups", lambda *_: 2)
-        self.check(*self.make(self.wide))
-        if self.floats():
-            self.check_special_values(self.floats()[-1])
-
-
-class RowwiseGradients(MapGradients):
-    """Each configuration of kernels of a backward that reduce rows, after the forward's of the same kind."""
-
-    backward_splits: ClassVar[Sequence[int]] = ()  # how many programs share a row
-    ctas_per_row: ClassVar[Sequence[int]] = ()
-
-    @each("row", lambda cls: rows_of(cls, heuristics.Registers, backward=True))
-    def test_backward_register_configs(self, row: Row, patch: Patch) -> None:
-        force_registers(type(self), patch, *row)
-        self.check_gradients(*self.make(self.wide))
-
-    @each("table, config", lambda cls: cls.configs(heuristics.Table, backward=True))
-    def test_backward_warps(self, table: str, config: Config, patch: Patch) -> None:
-        """Each number of warps that @triton.autotune tries for rows in registers."""
-        self.force(patch, table, config)
-        self.check_gradients(*self.make(self.wide))
-
-    @each(
-        "table, config",
-        lambda cls: cls.configs(heuristics.Loop, SMALL_TILE, backward=True),
-    )
-    def test_backward_loop_configs(
-        self, table: str, config: Config, patch: Patch
-    ) -> None:
-        self.not_whole(patch)
-        self.force_loop(patch)
-        self.force_all(patch, heuristics.Loop, config)
-        self.check_gradients(*self.make(self.wide))
-
-    @each("shape", lambda cls: cls.layout_shapes() if cls.loops(True) else ())
-    def test_backward_loop_over_scattered_rows(
-        self, shape: Shape, patch: Patch
-    ) -> None:
-        """With more dimensions than fold."""
-        self.not_whole(patch)
-        self.force_loop(patch)
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
-        self.check_gradients(*map(scattered, self.make(shape)), arranged=scattered)
-
-    @each("params", lambda cls: cls.other_params if cls.loops(True) else ())
-    @each("n_splits", lambda cls: (1, *cls.backward_splits))
-    def test_backward_params_of_loops(
-        self, n_splits: int, params: Mapping[str, Any], patch: Patch
-    ) -> None:
-        self.not_whole(patch)
-        self.force_loop(patch, n_splits)
-        for kind in (heuristics.Loop, heuristics.Tile):
-            self.force_all(patch, kind, SMALL_TILE)
-        self.check_gradients(*self.make(self.wide), **params)
-
-    @each("n_splits", lambda cls: cls.saving_splits())
-    def test_backward_of_loops(self, n_splits: int, patch: Patch) -> None:
-        """From what a forward saves that loops over rows, or splits them among programs."""
-        self.force_loop(patch, n_splits)
-        self.force_all(patch, heuristics.Loop, SMALL_TILE)
-        self.check_gradients(*self.make(self.wide))
-
-    @classmethod
-    def saving_splits(cls) -> list[int]:
-        """How many programs share a row of the forward, for cases that no test of the backward's kernels covers."""
-        alone = [1] if cls.loops() and not cls.loops(backward=True) else []
-        return alone + ([] if cls.backward_splits else list(cls.splits[:1]))
-
-    @each("n_splits", lambda cls: cls.backward_splits)
-    def test_backward_splits(self, n_splits: int, patch: Patch) -> None:
-        """A row shared by several programs, in the forward too if it splits rows."""
-        self.not_whole(patch)
-        self.force_loop(patch, n_splits)
-        for kind in (heuristics.Loop, heuristics.Tile):
-            self.force_all(patch, kind, SMALL_TILE)
-        self.check_gradients(*self.make(self.wide))
-        self.check_gradients(*map(scattered, self.make(self.unfolded())))
-
-    @each("shift", lambda cls: cls.shifts)
-    def test_backward_of_shifted_values_in_loops(
-        self, shift: float, patch: Patch
-    ) -> None:
-        self.not_whole(patch)
-        self.force_loop(patch)
-        self.check_gradients(*self.shifted(shift))
-
-    # Sums over rows
-
-    @classmethod
-    def not_whole(cls, patch: Patch) -> None:
-        """Force kernels with sums over rows neither to hold rows in registers nor to share them among CTAs."""
-        for table in cls.tables_of(heuristics.Whole):
-            patch.setattr(table, "fits", lambda *_: False)
-        patch.setattr(heuristics, "use_cooperative_sums", lambda *_: False)
-
-    @each("row", lambda cls: rows_of(cls, heuristics.Whole, backward=True))
-    def test_backward_whole_configs(self, row: Row, patch: Patch) -> None:
-        elements, num_warps, stages = row
-        chosen = heuristics.Whole((2**20, elements, num_warps, stages))
-        for table in self.tables_of(heuristics.Whole):
-            patch.setattr(table, "fits", lambda *_: True)
-            patch.setattr(table, "choose", chosen.choose)
-        patch.setattr(heuristics, "choose_whole_programs", lambda *_: 2)
-        self.check_gradients(*self.make(self.wide))
-
-    @only(lambda cls: cls.tables_of(heuristics.Whole))
-    def test_backward_whole_loops(self, patch: Patch) -> None:
-        """One program, which loops over all rows."""
-        single = heuristics.Whole((2**20, 1, 4, 1))
-        for table in self.tables_of(heuristics.Whole):
-            patch.setattr(table, "fits", lambda *_: True)
-            patch.setattr(table, "choose", single.choose)
-        patch.setattr(heuristics, "choose_whole_programs", lambda *_: 1)
-        self.check_gradients(*self.make(self.wide))
-
-    @each("members", lambda cls: cls.ctas_per_row)
-    def test_backward_shared_rows(self, members: int, patch: Patch) -> None:
-        """CTAs that wait for one another need a GPU: in the interpreter, each row has one CTA."""
-
-        def choose(n_cols: int, _: int) -> Config:
-            block_n = triton.next_power_of_2(-(-n_cols // members))
-            tile = {"CTAS_PER_ROW": members, "BLOCK_M": 1, "BLOCK_N": block_n}
-            return Config(tile, 4)
-
-        self.not_whole(patch)
-        is_possible = members == 1 or DEVICE == "cuda"
         patch.setattr(heuristics, "use_cooperative_sums", lambda *_: is_possible)
         patch.setattr(heuristics, "choose_cooperative_sums", choose)
         patch.setattr(heuristics, "choose_groups", lambda *_: 2)
-        self.check_gradients(*self.make(self.wide))
+        self.check_pass(backward, self.make(self.wide))
+        if self.floats() and not backward:
+            self.check_special_values(self.floats()[-1])
+
+    # Sums over rows
 
     @each(
-        "table, config",
-        lambda cls: cls.configs(heuristics.Sums, SMALL_TILE, backward=True),
+        "backward, row",
+        lambda cls: (
+            [*rows_of(cls, heuristics.Whole), ONE_ROW]
+            if cls.tables_of(heuristics.Whole)
+            else ()
+        ),
     )
-    def test_backward_sums_configs(
-        self, table: str, config: Config, patch: Patch
-    ) -> None:
-        self.not_whole(patch)
+    def test_whole_configs(self, backward: bool, row: Row, patch: Patch) -> None:
+        """Rows held whole by two programs that sum over them, or a row at a time by one that loops over all."""
+        elements, num_warps, stages = row
+        chosen = heuristics.Whole((2**20, elements, num_warps, stages))
+        for one in self.tables_of(heuristics.Whole):
+            patch.setattr(one, "fits", lambda *_: True)
+            patch.setattr(one, "choose", chosen.choose)
+        patch.setattr(heuristics, "choose_whole_programs", lambda *_: min(2, row[0]))
+        self.check_pass(backward, self.make(self.wide))
+
+    @each("table, config", lambda cls: cls.configs(heuristics.Sums, SMALL_TILE))
+    def test_sums_configs(self, table: str, config: Config, patch: Patch) -> None:
+        self.force_loop(patch)
         self.force(patch, table, config)
         patch.setattr(heuristics, "choose_programs", lambda *_: 3)
-        self.check_gradients(*self.make(self.wide))
+        self.check_pass(is_backward(table), self.make(self.wide))
+
+
+class RowwiseTests(RowKernels):
+    """Operators whose forward reduces rows."""
+
+    tolerances = SUMS

@@ -47,7 +47,10 @@ class MatmulStepsTests(Products, RowwiseTests):
         self.check(*self.make(self.wide, self.all_of(dtype)))
 
     @described
-    @each("table, config", lambda cls: cls.configs(matmul_heuristics.Tma, cls.small()))
+    @each(
+        "table, config",
+        lambda cls: cls.configs(matmul_heuristics.Tma, cls.small(), backward=False),
+    )
     def test_tma_configs(self, table: str, config: Config, patch: Patch) -> None:
         self.force_tiles(patch, table, config, tma=True)
         self.check(*self.make(self.wide, self.half()))

@@ -22,14 +22,14 @@ class VmapTests(Harness):
         pair = [list(self.make(self.ragged, seed=seed)) for seed in range(2)]
         self.check_vmap(pair, [name in batched for name in self.names()], -1)
 
-    @each("narrow", lambda cls: cls.batched())
+    @each("narrow", lambda cls: cls.batched)
     def test_vmap_of_broadcast(self, narrow: int) -> None:
         """Inputs with leading axes are mapped too, and one has fewer leading axes."""
         pair = [list(self.make(self.two_batches, seed=seed)) for seed in range(2)]
         for tensors in pair:
             tensors[narrow] = tensors[narrow][0]
         every = range(len(self.inputs))
-        self.check_vmap(pair, [place in self.batched() for place in every], 0)
+        self.check_vmap(pair, [place in self.batched for place in every], 0)
 
     @classmethod
     def check_vmap(

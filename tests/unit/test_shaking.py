@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tritongen.emit.format import format_python
+from tritongen.emit.members import Declared, cut, declared_in
 from tritongen.emit.scoping import undefined_names
 from tritongen.emit.shaking import EVERYTHING, Library, names_read
 from tritongen.project.runtime import RUNTIME_FOLDERS, needs_of, runtime_files, shared_files
@@ -207,3 +208,87 @@ def test_an_operators_runtime_is_source(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ruff", "check", "-q", "--config", str(ROOT / "pyproject.toml")]
     linted = subprocess.run([*command, "--ignore=RET505", tmp_path], capture_output=True, text=True, check=False)
     assert linted.stdout == ""
+
+
+HARNESS = '''\
+"""A harness."""
+
+
+class Harness:
+    """Its base."""
+
+    op: object
+    shapes: tuple = ()
+    # Of a backward.
+    grads: tuple = ()
+
+    # Cases
+
+    @classmethod
+    def few(cls) -> tuple:
+        return cls.shapes[:1]
+
+    # Others
+
+    @classmethod
+    def unread(cls) -> tuple:
+        return cls.grads
+
+
+class Tests(Harness):
+    """What operators inherit."""
+
+    @each("shape", lambda cls: cls.shapes)
+    def test_shapes(self, shape):
+        self.few()
+
+    @each("grad", lambda cls: cls.grads[:1])
+    def test_grads(self, grad):
+        self.unread()
+
+    @only(lambda cls: cls.op and cls.tables_of(heuristics.Loop, False))
+    def test_loops(self):
+        pass
+
+    @each("row", lambda cls: cls.few() or rows_of(cls, heuristics.Row))
+    def test_rows(self, row):
+        pass
+
+
+class Other:
+    def unread(self):
+        pass
+'''
+
+
+def cut_for(declared: set[str], kinds: set[str]) -> str:
+    needs = [("runtime.heuristics", kind) for kind in kinds]
+    found = {"testing.harness": HARNESS}
+    for _ in range(2):  # As often as something goes, of which others are left unread.
+        found = dict(cut(found, Declared.of(needs, declared)))
+    return found["testing.harness"]
+
+
+def test_tests_without_cases_and_what_they_alone_need_are_cut() -> None:
+    found = cut_for({"shapes"}, {"Row"})
+    body = found[found.index("class Harness") : found.index("class Other")]
+    assert body == (
+        'class Harness:\n    """Its base."""\n\n    shapes: tuple = ()\n\n    # Cases\n\n'
+        "    @classmethod\n    def few(cls) -> tuple:\n        return cls.shapes[:1]\n\n\n"
+        'class Tests(Harness):\n    """What operators inherit."""\n\n'
+        '    @each("shape", lambda cls: cls.shapes)\n    def test_shapes(self, shape):\n        self.few()\n\n'
+        '    @each("row", lambda cls: cls.few() or rows_of(cls, heuristics.Row))\n    def test_rows(self, row):\n'
+        "        pass\n\n\n"
+    )
+    assert "def unread" in found  # of a class that is no harness
+
+
+def test_nothing_is_cut_that_may_have_cases() -> None:
+    """All is declared; and without kinds of tables, as an operator in one file has them, any may be there."""
+    assert cut_for({"shapes", "grads"}, {"Row", "Loop"}) == HARNESS
+    assert "test_loops" in cut_for({"shapes"}, set())
+
+
+def test_what_an_emitted_test_declares() -> None:
+    text = "class TestX(testing.Tests):\n    op = staticmethod(x)\n    sizes: ClassVar = {1: 2}\n"
+    assert declared_in(text) == {"op", "sizes"}

@@ -170,6 +170,11 @@ def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
 # Reading
 
 
+def parts_of(body: str) -> Iterator[Part]:
+    """The statements of a module that imports nothing, or of the body of a class."""
+    return _parts(body, "", lambda *_: iter(()))
+
+
 def _parts(text: str, module: str, targets: Callable[..., Iterator[tuple[str, Import]]]) -> Iterator[Part]:
     lines, end = text.splitlines(), 0
     body = ast.parse(text).body

@@ -48,11 +48,11 @@ def _of_kernels(kinds: Collection[str]) -> list[str]:
     bases = {
         "StreamingGradients": {"streamed"},
         "MatmulGradients": {"tma", "strided"},
-        "RowwiseGradients": {*kinds} - {"streamed", "tma", "strided", "flat", "tile"},
-        "MapGradients": {"flat", "tile"},
+        "RowKernels": {*kinds} - {"streamed", "tma", "strided", "flat", "tile"},
+        "MapKernels": {"flat", "tile"},
     }
     found = [base for base, some in bases.items() if some & {*kinds}]
-    return found if "RowwiseGradients" not in found else [base for base in found if base != "MapGradients"]
+    return found if "RowKernels" not in found else [base for base in found if base != "MapKernels"]
 
 
 def _has_finite_differences(op: Op, wrt: Collection[str]) -> bool:

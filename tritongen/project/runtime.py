@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from ..emit.shaking import Library
 
 RUNTIME_FOLDERS = (RUNTIME_FOLDER, TESTING_FOLDER)
-Needs = frozenset[str]  # "runtime.launch:run": what operators read of the modules in templates/
+# "runtime.launch:run": what operators read of the modules in templates/, and "declares:wrt", what their tests say.
+Needs = frozenset[str]
+_DECLARES = "declares:"
 _SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # where templates/ has what is shared
 README = "README.md"
 _FORMER = os.path.join(RUNTIME_FOLDER, "testing")  # where the harness of tests was
@@ -32,9 +34,15 @@ _LENGTH = 88  # of lines, whatever the settings say: what is shared is the same 
 
 def needs_of(texts: Iterable[str]) -> Needs:
     """What modules of an operator read of the runtime and the harness."""
+    from ..emit.members import declared_in
     from ..emit.shaking import names_read
 
-    return frozenset(":".join(name) for text in texts for name in names_read(text, _SOURCES))
+    found = set[str]()
+    for text in texts:
+        names = {":".join(name) for name in names_read(text, _SOURCES)}
+        is_test = any(name.startswith("testing:") for name in names)
+        found |= names | ({f"{_DECLARES}{name}" for name in declared_in(text)} if is_test else set())
+    return frozenset(found)
 
 
 def needs_in(folder: str, names: Iterable[str] | None = None) -> Needs:
@@ -52,8 +60,7 @@ def everything() -> Needs:
 @functools.cache
 def shared_files(needs: Needs) -> Mapping[str, Mapping[str, str]]:
     """The files of the runtime and of the harness that hold what is needed: by folder, and by name."""
-    library = _library()
-    texts = library.texts(library.reached(_name(need) for need in needs))
+    texts = _shaken(needs)
     found: dict[str, dict[str, str]] = {folder: {} for folder in RUNTIME_FOLDERS}
     for folder, source in _SOURCES.items():
         for module, text in texts.items():
@@ -66,6 +73,26 @@ def shared_files(needs: Needs) -> Mapping[str, Mapping[str, str]]:
         place = f"{RUNTIME_FOLDER}/{README}"
         found[RUNTIME_FOLDER][README] = with_shared_header(SHARED, digest(template()), page(own), place)
     return found
+
+
+def _shaken(needs: Needs) -> Mapping[str, str]:
+    """The text of each module, without what is not needed; of the harness, without tests that have no cases."""
+    names = [_name(need) for need in needs]
+    library = _library()
+    texts = library.texts(library.reached(names))
+    if needs >= everything():
+        return texts
+    from ..emit.members import Declared, cut
+    from ..emit.shaking import Library
+
+    declared = Declared.of(names, [need.removeprefix(_DECLARES) for need in needs if need.startswith(_DECLARES)])
+    before: Mapping[str, str] = {}
+    while texts != before:
+        before = texts
+        tests = {name: text for name, text in texts.items() if name.partition(".")[0] == "testing"}
+        library = Library({**texts, **cut(tests, declared)}, _SOURCES.values())
+        texts = library.texts(library.reached(names))
+    return texts
 
 
 def runtime_files(folder: str = RUNTIME_FOLDER) -> Mapping[str, str]:

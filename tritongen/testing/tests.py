@@ -84,7 +84,10 @@ def tests_view(
     op, shapes = program.op, family.shapes
     registered = spec.register != "none"
     oracles = other_oracles(spec, op, family)
-    bases = [family.base, *gradient.bases, *(["OwnMathTests"] if oracles else [])]
+    has = ["MapKernels"] if family.base == "ElementwiseTests" else []
+    has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
+    bases = [family.base, *(base for base in gradient.bases if base not in has)]
+    bases += ["OwnMathTests"] if oracles else []
     bases += ["RegisteredTests"] if registered else []
     declared = {
         "searched": "kernels" if searches else "",
@@ -126,11 +129,17 @@ def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
 
 
 def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
+    names = [tensor.name for tensor in op.inputs]
+    optional = [tensor.name for tensor in op.inputs if tensor.default is not None]
+    batched = [place for place, tensor in enumerate(op.inputs) if BATCH in tensor.type.axes]
     return {
         "inputs": tuple_text([declared_input(tensor, spec, shapes.summed(tensor)) for tensor in op.inputs]),
         "axes": tuple_of(shapes.axes),
         "sizes: ClassVar": text_of(dict(op.sizes)),
         "derived: ClassVar": derived_text(op, shapes),
+        "absent": text_of((*((name,) for name in optional), *([tuple(optional)] if len(optional) > 1 else []))),
+        "batched": text_of(tuple(batched) if len(batched) > 1 else ()),
+        "indices": tuple_of(name for name, tensor in zip(names, op.inputs, strict=True) if is_index(tensor, spec)),
     }
 
 
@@ -162,6 +171,13 @@ def declared_input(tensor: Input, spec: Spec, summed: str) -> str:
     }
     said = [f"{name}={literal(value)}" for name, value in options.items() if value is not None]
     return f"testing.Input({', '.join([repr(tensor.name), axes or '()', dtypes_text(tensor.type.dtypes), *said])})"
+
+
+def is_index(tensor: Input, spec: Spec) -> bool:
+    """Whether the values of an input are positions of an axis."""
+    found = range_of(tensor, spec)
+    is_integer = not tensor.type.dtypes[0].startswith(("float", "bfloat"))
+    return found is not None and isinstance(found.high, str) and is_integer
 
 
 def dtypes_text(dtypes: tuple[str, ...]) -> str:

@@ -1,0 +1,167 @@
+"""The classes of the test harness cut down to what the tests of some operators run.
+
+A test whose cases no operator declares is left out: `@each("shape", lambda cls: cls.gluon)` where no class of emitted
+tests says `gluon`, or `cls.configs(heuristics.Loop)` where no operator has such a table. Then helpers and declarations
+go that nothing mentions any more.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .shaking import EVERYTHING, Name, Part, parts_of
+
+BASE = "Harness"  # of all classes that are cut
+_KINDS = "heuristics"  # the modules of kinds of tables end so
+
+
+def declared_in(text: str) -> frozenset[str]:
+    """What the classes of an emitted test declare."""
+    classes = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    return frozenset(name for node in classes for name, _ in _assigned(node))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the tests of some operators declare, and the kinds of tables that these have, if that is known."""
+
+    names: Collection[str]
+    kinds: Collection[str]
+
+    @classmethod
+    def of(cls, needs: Iterable[Name], names: Collection[str]) -> Declared:
+        modules = [(module, name) for module, name in needs if module.endswith(_KINDS)]
+        is_known = modules and EVERYTHING not in (name for _, name in modules)
+        return cls(names, {name for _, name in modules} if is_known else ())
+
+
+@dataclass(frozen=True)
+class _Harness:
+    """Modules of the harness, and what is never so in any of its classes."""
+
+    texts: Mapping[str, str]
+    declared: Declared
+    classes: Collection[str] = field(init=False)
+    absent: Collection[str] = field(init=False)  # declarations that are empty everywhere
+
+    def __post_init__(self) -> None:
+        nodes = [node for text in self.texts.values() for node in ast.parse(text).body]
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        tests = {BASE}
+        for _ in classes:
+            tests |= {one.name for one in classes if tests & {getattr(base, "id", "") for base in one.bases}}
+        values = [pair for one in classes if one.name in tests for pair in _assigned(one)]
+        filled = {name for name, value in values if value is None or not _is_empty_literal(value)}
+        object.__setattr__(self, "classes", tests)
+        object.__setattr__(self, "absent", {name for name, _ in values} - filled - {*self.declared.names})
+
+    def cut(self) -> Mapping[str, str]:
+        """Without the tests that have no cases, and what nothing mentions."""
+        found = {name: self._without(text, self._runs) for name, text in self.texts.items()}
+        mentioned = {name for text in found.values() for name in _mentioned(ast.parse(text))}
+        return {name: self._without(text, lambda part: _is_used(part, mentioned)) for name, text in found.items()}
+
+    def _without(self, text: str, stays: Callable[[Part], bool]) -> str:
+        lines = text.splitlines()
+        for node in reversed(ast.parse(text).body):
+            if isinstance(node, ast.ClassDef) and node.name in self.classes:
+                first, last = node.body[0].lineno - 1, node.end_lineno
+                body = textwrap.dedent("\n".join(lines[first:last]))
+                lines[first:last] = textwrap.indent("\n".join(_kept(body, stays)), "    ").splitlines()
+        return "\n".join(lines) + "\n"
+
+    def _runs(self, part: Part) -> bool:
+        """Whether a member is no test, or one that has cases."""
+        if not isinstance(part.node, ast.FunctionDef) or not part.node.name.startswith("test_"):
+            return True
+        lambdas = [
+            argument
+            for call in part.node.decorator_list
+            if isinstance(call, ast.Call)
+            for argument in call.args
+            if isinstance(argument, ast.Lambda)
+        ]
+        return not any(self._is_empty(one.body) for one in lambdas)
+
+    def _is_empty(self, value: ast.expr) -> bool:
+        """Whether an expression of a class `cls` is empty or false for sure."""
+        match value:
+            case ast.Attribute(ast.Name("cls"), name):
+                return name in self.absent
+            case ast.Subscript(inner):
+                return self._is_empty(inner)
+            case ast.BoolOp(ast.And(), values):
+                return any(map(self._is_empty, values))
+            case ast.BoolOp(ast.Or(), values):
+                return all(map(self._is_empty, values))
+            case ast.IfExp(test, body, orelse):
+                return self._is_empty(orelse) and (self._is_empty(test) or self._is_empty(body))
+            case ast.Call(_, arguments):
+                kinds = [name for one in arguments for name in _kinds_in(one)]
+                return bool(self.declared.kinds) and any(name not in self.declared.kinds for name in kinds)
+        return _is_empty_literal(value)
+
+
+def cut(texts: Mapping[str, str], declared: Declared) -> Mapping[str, str]:
+    """Modules of the harness without the members of classes that no test of some operators needs."""
+    return _Harness(texts, declared).cut()
+
+
+def _kinds_in(value: ast.expr) -> Iterator[str]:
+    match value:
+        case ast.Attribute(ast.Name(module), name) if module.endswith(_KINDS):
+            yield name
+
+
+def _is_empty_literal(value: ast.expr) -> bool:
+    try:
+        return not ast.literal_eval(value)
+    except ValueError:
+        return False
+
+
+def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
+    """The names that a class assigns to, with their values."""
+    for one in node.body:
+        match one:
+            case ast.AnnAssign(ast.Name(name)):
+                yield name, one.value
+            case ast.Assign([ast.Name(name)], value):
+                yield name, value
+
+
+def _mentioned(tree: ast.AST) -> Iterator[str]:
+    """What is read as an attribute, or is named by a string, as in `setattr`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Name(name, ast.Load()) | ast.Constant(str(name)):
+                yield name
+
+
+def _is_used(part: Part, mentioned: Collection[str]) -> bool:
+    """Whether a member is a test, is called by pytest or Python, or is mentioned."""
+    hooks = ("test_", "pytest", "__")
+    decorators = getattr(part.node, "decorator_list", ())
+    is_fixture = any(ast.unparse(one).startswith("pytest.fixture") for one in decorators)
+    return is_fixture or not part.names or any(name in mentioned or name.startswith(hooks) for name in part.names)
+
+
+def _kept(body: str, stays: Callable[[Part], bool]) -> Iterator[str]:
+    """The lines of a class without some of its members, and without headings of which all members are gone."""
+    heading: list[Part] = []
+    before: Part | None = None
+    for part in parts_of(body):
+        if part.node is None:
+            heading = [part]
+            continue
+        if not stays(part):
+            continue
+        for one in (*heading, part):
+            beside = one.is_definition or one.node is None or before is None or not before.names
+            yield from [""] * (0 if before is None else 1 if beside or before.is_definition else one.gap)
+            yield from one.lines
+            before = one
+        heading = []
