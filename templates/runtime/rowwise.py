@@ -26,6 +26,7 @@ class Rows(NamedTuple):
         constants: their constexprs, but for INDEX.
         vector: the tensor whose columns a thread reduces several at a time, if the loop does so.
         is_simple: whether the state of a row is one value, for which a loop is as good as rows in registers.
+        shape: the numbers of rows and columns, where kernels do not take both.
     """
 
     key: launch.Key | None
@@ -36,6 +37,7 @@ class Rows(NamedTuple):
     constants: dict[str, Any]
     vector: torch.Tensor | None = None
     is_simple: bool = False
+    shape: tuple[int, int] | None = None
 
 
 class Split(NamedTuple):
@@ -97,7 +99,7 @@ def sizes(
 
 def run_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
     """Launch the kernel that holds rows in registers, if they are short enough."""
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     if not table.fits(n_rows, n_cols, rows.contiguous):
         return False
     config = table.choose(n_rows, n_cols, rows.contiguous)
@@ -110,8 +112,13 @@ def run_loop(rows: Rows) -> None:
     _run(rows, rows.kernel, _tile(rows), rows.args, rows.constants | _vector(rows))
 
 
+def _shape(rows: Rows) -> tuple[Any, ...]:
+    """The numbers of rows and columns."""
+    return rows.args[1][:2] if rows.shape is None else rows.shape
+
+
 def _tile(rows: Rows) -> triton.Config:
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     return rows.table.choose(n_rows, n_cols, rows.contiguous, 32, rows.is_simple)
 
 
@@ -119,7 +126,7 @@ def _vector(rows: Rows) -> dict[str, int]:
     """How many columns a thread reduces at a time, as a constexpr of kernels that loop along rows."""
     if rows.vector is None:
         return {}
-    n_cols, size = rows.args[1][1], rows.vector.element_size()
+    n_cols, size = _shape(rows)[1], rows.vector.element_size()
     return {"VECTOR": heuristics.choose_vector(n_cols, rows.contiguous, size)}
 
 
@@ -131,14 +138,14 @@ def _run(
     constants: dict[str, Any],
 ) -> None:
     """Launch a kernel whose programs have whole rows."""
-    grid = (tensors.cdiv(rows.args[1][0], config.kwargs["BLOCK_M"]),)
+    grid = (tensors.cdiv(_shape(rows)[0], config.kwargs["BLOCK_M"]),)
     index = tensors.index_dtype(*args[0])
     launch.run(rows.key, kernel, grid, config, *args, INDEX=index, **constants)
 
 
 def search_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
     """`run_registers` of a kernel whose number of warps @triton.autotune picks."""
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     if not table.fits(n_rows, n_cols, rows.contiguous):
         return False
     tile = table.choose(n_rows, n_cols, rows.contiguous).kwargs
@@ -152,7 +159,7 @@ def search_loop(rows: Rows, **of_blocks: bool) -> None:
     """`run_loop` of a kernel whose configuration @triton.autotune picks. It takes some more constexprs."""
 
     def programs(meta: Mapping[str, Any]) -> tuple[int]:
-        return (tensors.cdiv(rows.args[1][0], meta["BLOCK_M"]),)
+        return (tensors.cdiv(_shape(rows)[0], meta["BLOCK_M"]),)
 
     options = rows.constants | _vector(rows) | of_blocks | _index(rows)
     launch.run(rows.key, rows.kernel, programs, None, *rows.args, **options)
@@ -177,7 +184,7 @@ def run_cooperative(
     means and squared distances from them if it `merges_moments`. The kernel takes a mailbox, which is empty in each
     call, and then what the loop takes.
     """
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     device = launch.device_of(held)
     itemsize = max(one.element_size() for one in held)
     if (
@@ -215,17 +222,17 @@ def run_sums(
     parts, before its sizes.
     """
     given, sizes, params = rows.args
-    n_rows, n_cols = sizes[:2]
+    n_rows, n_cols = _shape(rows)
     config, device = _tile(rows), launch.device_of(given)
     n_parts = heuristics.choose_splits(n_rows, n_cols, config, device)
     if n_parts == 1:
         args = given, (None, None, *sizes), params
-        _run(rows, rows.kernel, config, args, rows.constants)
+        _run(rows, rows.kernel, config, args, rows.constants | _vector(rows))
         return
     n_parts, part_cols = even_parts(n_cols, n_parts, config.kwargs["BLOCK_N"])
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_parts)
     options = {**config.kwargs, "num_warps": config.num_warps, **rows.constants}
-    options["INDEX"] = tensors.index_dtype(*given)
+    options |= {**_vector(rows), "INDEX": tensors.index_dtype(*given)}
     add = launch.launcher(rows.kernel, grid, options, device)
     means = dict(zip(("IS_MEAN", "IS_OTHER_MEAN"), (*are_means, False), strict=False))
     options = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4, **means}
@@ -266,7 +273,7 @@ def run_split_merge(
     options = {"BLOCK_N": tensors.power_of_two(parts.n_parts), "num_warps": 4}
     options |= {"BLOCK_M": 1, **_index(rows), **constants}
     merged = (*parts.states, *given, *counts, *sizes, *params)
-    second = launch.Stage(kernel, rows.args[1][:1], merged, options)
+    second = launch.Stage(kernel, _shape(rows)[:1], merged, options)
     _launch_both(rows, split, parts, parts.options, second)
     return True
 
@@ -286,7 +293,7 @@ def run_split_map(
     The second kernel takes the states before its tensors and, before its sizes, the number of parts and the columns of
     each. Of the constexprs that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
     """
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     config = rows.table.choose(n_rows, n_cols, rows.contiguous, 16)
     device = launch.device_of(rows.args[0])
     count = heuristics.choose_mapped_splits(n_rows, n_cols, config, device)
@@ -308,7 +315,7 @@ def run_split_map(
 
 def _parts_of(rows: Rows, split: Split) -> Parts | None:
     """The parts of rows that are reduced alone; None if there are programs enough for whole rows."""
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     config, device = _tile(rows), launch.device_of(rows.args[0])
     count = heuristics.choose_splits(n_rows, n_cols, config, device)
     return None if count == 1 else _parts(rows, split, config, count)
@@ -316,7 +323,7 @@ def _parts_of(rows: Rows, split: Split) -> Parts | None:
 
 def _parts(rows: Rows, split: Split, config: triton.Config, count: int) -> Parts:
     """About so many parts of each row, in whole blocks."""
-    n_rows, n_cols = rows.args[1][:2]
+    n_rows, n_cols = _shape(rows)
     count, columns = even_parts(n_cols, count, config.kwargs["BLOCK_N"])
     device = launch.device_of(rows.args[0])
     states = tuple(
@@ -342,7 +349,7 @@ def _launch_both(
     given, sizes, params = split.args
     counts = parts.n_parts, parts.part_cols
     args = (*given, *parts.states, *counts, *sizes, *params)
-    grid = (tensors.cdiv(rows.args[1][0], options["BLOCK_M"]), parts.n_parts)
+    grid = (tensors.cdiv(_shape(rows)[0], options["BLOCK_M"]), parts.n_parts)
     first = launch.Stage(split.kernel, grid, args, options | split.constants)
     named = {} if rows.key is None else launch.named(rows.kernel, rows.args)
     launch.run_in_turn(rows.key, named, (first, second))

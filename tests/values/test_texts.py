@@ -290,3 +290,13 @@ def test_a_gradient_that_all_rows_have(tmp_path: Path) -> None:
     written = Written(GRADIENT_ALIKE_FOR_ALL_ROWS, tmp_path)
     lengths = {"M": 5, "N": 7, "K": 4, "X": 3, "F": 2}
     written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("line", ["softmax(x * w, M, N)", "x * sum(x * w, M, N)", "x * w"])
+def test_a_single_row(line: str, tmp_path: Path) -> None:
+    """Kernels of one row do not take the number of rows: the host knows it, and that of columns."""
+    head = '[inputs]\nx = "float[M, N]"\nw = "float[]"\n[compute]\ny = "{}"\n'
+    text = head + '[outputs]\ny = "x"\n[grad]\nwrt = ["x", "w"]\n'
+    written = Written(text.format(line), tmp_path)
+    for lengths in ({"M": 3, "N": 5}, {"M": 2, "N": 3000}, {"M": 0, "N": 5}):
+        written.compare(lengths, written.drawn(lengths))

@@ -60,6 +60,7 @@ class RowsModule(RowSizes):
             "are_means": plan.sums and tuple_text([str(is_mean) for is_mean in plan.sums]),
             "states": self.states(),
             "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
+            "shape": self.shape(loop),
             "loop": self.one(loop) | {"splits": bool(plan.sums)},
             "registers": None,
             "partial": None,
@@ -89,11 +90,16 @@ class RowsModule(RowSizes):
         passed = (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
         reads_once = "n_cols" if extra["uniform"] and plan.registers else ""
         conditions = [condition for condition, _ in extra["empty_errors"]]
-        extra["lengths"] = self.lengths(*conditions, *extra["sizes"], extra["args"], *passed, reads_once)
+        texts = (*conditions, *extra["sizes"], extra["args"], *passed, reads_once, extra["shape"])
+        extra["lengths"] = self.lengths(*texts)
         kinds = {table}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
         return Module(self.view(extra), self.traffic(kinds))
+
+    def shape(self, loop: Kernel) -> str:
+        """The numbers of rows and columns, where the kernels do not take both: of one row, as it may be."""
+        return "" if {"n_rows", "n_cols"} <= {*self.told(loop)} else "(n_rows, n_cols)"
 
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel, what launches it, and what it takes."""
