@@ -17,7 +17,8 @@ from .sources import DescribedSources, Sources, is_tensor, tensor_of
 from .tensor_maps import with_maps
 
 Key = tuple[object, ...]
-MOST_SECOND = 65_535  # programs that CUDA launches along the second axis of a grid
+# Programs that CUDA launches along the first and the second axis of a grid.
+MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
 FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
 Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]

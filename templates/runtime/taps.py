@@ -40,13 +40,18 @@ def run(
     options = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4}
     options |= {"IS_MEAN": False, "IS_OTHER_MEAN": False}
     kernel = merge_sums_kernel if merge_kernel is None else merge_kernel
-    n_sums = result.numel()
-    second = launch.launcher(kernel, (n_sums,), options, device)
+    n_sums, most = result.numel(), launch.MOST_FIRST
+    counts = [min(most, n_sums - start) for start in range(0, n_sums, most)]
+    others = [launch.launcher(kernel, (count,), options, device) for count in counts]
 
     def launches(every: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
         *given, result = every
         part = torch.empty((n_sums, n_parts), dtype=dtype, device=device)
         first(*given, part, split_cols, *sizes, *params)
-        second(part, result, None, None, n_parts, n_cols)
+        pairs = [(part, result)]
+        if n_sums > most:  # More programs than a grid has.
+            pairs = [*zip(part.split(most), result.view(-1).split(most), strict=True)]
+        for merge, (one, sums) in zip(others, pairs, strict=True):
+            merge(one, sums, None, None, n_parts, n_cols)
 
     launch.repeated(key, launches, (*given, result), params)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,22 @@ LARGE: list[tuple[str, Shapes, dict[str, Any]]] = [
         {"scale": 1.0},
     ),
 ]
+# One of each family, with gradients: x and other inputs, and their math.
+MATH: dict[str, tuple[str, str]] = {
+    "elementwise": ("x: float[M, N]; w: float[N]", "gelu(x + w)"),
+    "rows": ("x: float[M, N]; w: float[N]", "x * rsqrt(mean(x * x, N) + 1e-5) * w"),
+    "columns": ("x: float[M, N]; w: float[N]", "x * rsqrt(mean(x * x, M) + 1e-5) * w"),
+    "windows": ("x: float[B, (P K)]; w: float[P]", "mean(x, K) * w"),
+    "scan": ("x: float[M, N]; w: float[N]", "cumsum(x * w, N)"),
+    "taps": ("x: float[B, C, N]; w: float[C, K=3]", "sum(take(x, index(N) - index(K), N) * w, K)"),
+    "gather": ("x: float[V, D]; i: int64[T]", "take(x, i, V)"),
+    "matmul": ("x: float[B, M, K]; w: float[N, K]", "gelu(sum(x * w, K))"),
+    "stream": (
+        "x: float[B, M, D=16]; w: float[B, N, D=16]; b: float[M, N]",
+        "sum(softmax(sum(x * w, D) + b, N) * w, N)",
+    ),
+}
+MEMORY = 2**35  # elements of the longest tensor
 
 
 def operator(path: str, folder: Path) -> Any:
@@ -67,6 +86,42 @@ def test_large(
     for kernel, (first, *others) in grids:
         assert 0 < first < 2**31, kernel
         assert all(0 < size <= 65_535 for size in others), kernel
+
+
+def lengths_of(axes: list[str], shapes: list[list[str]], fixed: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Each axis and each pair of axes as long as memory allows, even and odd."""
+    for some, odd in itertools.product([*itertools.combinations(axes, 1), *itertools.combinations(axes, 2)], (0, 5)):
+        for power in range(35, 0, -1):
+            lengths = {axis: 2 ** (power // len(some)) + odd if axis in some else 3 for axis in axes} | fixed
+            if max(math.prod(lengths[axis] for axis in shape) for shape in shapes) <= MEMORY:
+                break
+        yield lengths
+
+
+@pytest.mark.parametrize("name", MATH)
+def test_any_axis_may_be_long(name: str, grids: list[tuple[str, tuple[int, ...]]], tmp_path: Path) -> None:
+    entries = [entry.split(": ") for entry in MATH[name][0].split("; ")]
+    inputs = "".join(f'{own} = "{declared}"\n' for own, declared in entries)
+    text = f'[op]\nname = "it"\nsummary = "It."\n[inputs]\n{inputs}[compute]\ny = "{MATH[name][1]}"\n'
+    wrt = [own for own, declared in entries if declared.startswith("float")]
+    spec = read_spec("it.toml", text + f'[outputs]\ny = "auto"\n[grad]\nwrt = {wrt}\n'.replace("'", '"'))
+    it = built(spec, tmp_path).it
+    terms = [[(one.names, one.sizes) for one in tensor.type.shape] for tensor in spec.inputs]
+    pairs = [(axis, size) for shape in terms for names, sizes in shape for axis, size in zip(names, sizes, strict=True)]
+    fixed = {axis: size for axis, size in pairs if size is not None}
+    axes = [axis for axis in dict(pairs) if axis not in fixed]
+    for lengths in lengths_of(axes, [[axis for names, _ in shape for axis in names] for shape in terms], fixed):
+        shapes = [[math.prod(lengths[axis] for axis in names) for names, _ in shape] for shape in terms]
+        dtypes = [torch.bfloat16 if tensor.name in wrt else torch.int64 for tensor in spec.inputs]
+        given = [torch.empty(shape, dtype=one, device="meta") for shape, one in zip(shapes, dtypes, strict=True)]
+        y = it(*(one.requires_grad_(one.is_floating_point()) for one in given))
+        if y.numel() <= MEMORY:
+            y.backward(torch.empty_like(y))
+        else:
+            grids.clear()
+        for kernel, (first, *others) in grids:
+            assert 0 < first < 2**31, (kernel, lengths)
+            assert all(0 < size <= 65_535 for size in others), (kernel, lengths)
 
 
 def test_many_programs_along_the_second_axis() -> None:
