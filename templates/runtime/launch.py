@@ -157,8 +157,12 @@ def launched(
         from .interpreter import mend_bfloat16
 
         mend_bfloat16()
-    elif device.type == "cpu" and not torch.compiler.is_compiling():
-        check_gpu(kernel)
+    elif not torch.compiler.is_compiling():
+        if device.type == "cpu":
+            check_gpu(kernel)
+        if isinstance(kernel, triton.KernelInterface):  # torch's wrappers refuse it.
+            # From Triton 3.10 on, products are not fused with sums by default.
+            options = options | {"enable_fp_fusion": True}
     if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
         # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a
         # register together, of which one is left over from another layout.

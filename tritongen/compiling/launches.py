@@ -41,7 +41,6 @@ class Compiler:
     def __init__(self, target: Target) -> None:
         os.environ["TRITON_INTERPRET"] = "0"
         os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # The same code in the same kernel, wherever its file is.
-        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns that its default will change.
         import torch
         from triton.backends.compiler import GPUTarget
         from triton.runtime import driver
