@@ -77,7 +77,7 @@ def _may_refuse(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     function = ast.unparse(node.func)
-    return function not in ("tl.program_id", "abs", "float") and not (
+    return function not in ("tl.program_id", "tl.arange", "abs", "float") and not (
         function.startswith("scalars.") or _is_index(node)
     )
 

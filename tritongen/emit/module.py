@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..lang.unparse import spelled
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
+from ..nest.check import check
 from ..passes.scalars import host_lines, passed_numbers
 from ..passes.structure import Program
 from .configs import Traffic
@@ -203,6 +204,14 @@ def kernel_view(kernel: Kernel) -> dict[str, Any]:
     names = tuple(kernel.__dataclass_fields__)
     view = {name: getattr(kernel, name) for name in names}
     return view | {"signature": kernel.signature, "fixed_text": repr([*map(in_string, kernel.fixed)])}
+
+
+def nest_views(kernels: Iterable[Kernel | None]) -> list[dict[str, Any]]:
+    """What templates see of kernels that are nests. Raises `TypeError` where one is unsound."""
+    found = [kernel for kernel in kernels if kernel is not None]
+    for kernel in found:
+        check(kernel.body)
+    return [*map(kernel_view, found)]
 
 
 def starred(values: Sequence[str], space: Space) -> list[str]:

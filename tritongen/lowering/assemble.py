@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
+from ..nest.ir import BLANK, ROWS, Branch, Loop, Nest, Walk, lines_of
 from ..passes.scalars import passed_numbers
 from .choices import Choices, condition
 from .lines import Line, condition_text, mentions, nested, shared_path, under
 from .lower import Compute, Lowering
 from .tile import Tile, loads
 from .views import Argument, Kernel, Pass
+
+BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
+# How kernels that loop along rows go along columns and rows, and what their tiles are called.
+_ALONG_ROWS = {
+    "kernel": ("cols", "staged rows", ("STAGES", *BLOCKS)),
+    "tiles_kernel": ("tiles of cols", "rows", BLOCKS),
+    "cooperative_kernel": ("cols of a member", "shared rows", ("CTAS_PER_ROW", *BLOCKS)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +82,40 @@ class Assembler:
         lines = self.tile.store_lines(result, stored(self.tile.op, result), where)
         return lines if result.when else under(condition(result.paths), lines)
 
+    def walked(self, walk: Pass, how: str = "cols") -> Nest:
+        """The loop of a walk, under the `if` of what all that it does depends on."""
+        path = shared_path([line.path for line in walk.body])
+        count = len(path)
+        inside = next((n for n, line in enumerate(walk.after) if line.path[:count] != path), len(walk.after))
+        start, body, after = (
+            nested(replace(line, path=line.path[count:]) for line in lines)
+            for lines in (walk.start, walk.body, walk.after[:inside])
+        )
+        loop = Loop(how + " backwards" * walk.backwards, (*self.tile.col_decode(), *body))
+        own: Nest = (*start, loop, *after)
+        own = (Branch(condition_text(path), own),) if path else own
+        comment = (Line(f"# {walk.comment}"),) if walk.comment else ()
+        return (*comment, *own, *nested(walk.after[inside:]))
+
     def kernel(
         self,
         suffix: str,
         doc: str,
-        setup: list[Line],
-        body: list[Line],
-        passes: tuple[Pass, ...],
-        stores: list[Line],
         lowering: Lowering,
+        setup: list[Line],
+        *nests: Sequence[Any],
+        walks: Nest = (ROWS,),
+        blocks: tuple[str, ...] = BLOCKS,
         tiles: bool = True,
     ) -> Kernel:
-        body, stores, setup = [*nested(body)], [*nested(stores)], [*nested(setup)]
-        passes = tuple(map(_under_ifs, passes))
-        inner = [*body, *stores, *(line for walk in passes for line in walk.lines)]
+        """A kernel that knows its positions by `walks`, finds what it reads, and does what is in the nests."""
+        inside = tuple(one for nest in nests for one in nested(nest))
+        inner = [*lines_of(inside)]
+        setup = [*nested(setup)]
         setup = [line for line in setup if not line.assigned or mentions([*setup, *inner], line.assigned, 2)]
         lines = [*setup, *inner]
         decode = tuple(line for line in self.tile.row_decode() if any(mentions(lines, name) for name in line.targets))
-        lines_before = list(decode)
-        cols_decode = self.tile.col_decode() if tiles else ()
-        every = [*lines_before, *cols_decode, *lines]
+        every = [*decode, *lines]
         casts = [
             line for line in param_casts(self.tile.op, self.tile.compute, lowering) if mentions(lines, line.assigned)
         ]
@@ -103,35 +127,56 @@ class Assembler:
         arguments += self.stride_arguments(every)
         arguments += param_arguments(self.tile.op, self.tile.compute, every)
         constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
-        # The one mask of a flat kernel is an argument.
-        uses_mask = not self.tile.space.flat and mentions(lines, "tile_mask")
         fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
         compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
         of_blocks = tuple(name for name in ("VECTOR", "UNIFORM") if mentions(lines, name))
-        use_row_mask = uses_mask or mentions(lines, "row_mask")
-        use_col_mask = uses_mask or mentions(lines, "col_mask")
-        aligned = self.tile.aligned and tiles and (use_col_mask or mentions(every, "ALIGN"))
-        align = ("ALIGN",) if aligned else ()
-        use_rows = use_row_mask or mentions(every, "rows")
-        if not use_row_mask:
+        # The one mask of a flat kernel is an argument.
+        uses_mask = not self.tile.space.flat and mentions(lines, "tile_mask")
+        aligned = self.tile.aligned and tiles and (uses_mask or any(mentions(every, n) for n in ("col_mask", "ALIGN")))
+        if not (uses_mask or mentions(lines, "row_mask")):
             arguments = [argument for argument in arguments if argument.spelling != "n_rows"]
+        before = (*casts, *decode, *setup)
         return Kernel(
             name=f"{self.tile.op.name}_{suffix}",
             doc=doc,
             arguments=tuple(arguments),
-            constexprs=(*constexprs, *compute, *of_blocks, *align),
-            setup=(*casts, *decode, *setup),
-            body=(*cols_decode, *body) if not passes else cols_decode,
-            passes=passes,
-            stores=tuple(stores),
+            constexprs=(*constexprs, *compute, *of_blocks, *(("ALIGN",) if aligned else ())),
+            blocks=blocks,
+            setup=before,
+            body=(*walks, *before, *inside),
             fixed=fixed,
-            use_mask=uses_mask,
-            use_col_mask=use_col_mask,
-            use_rows=use_rows,
-            use_cols=use_col_mask or mentions(every, "cols"),
-            use_row_mask=use_row_mask,
             aligned=aligned,
         )
+
+    def part(
+        self, suffix: str, doc: str, lowering: Lowering, setup: list[Line], walk: Pass, stores: Sequence[Line]
+    ) -> Kernel:
+        """A kernel that goes along a part of the columns."""
+        part = Walk("part" + " backwards" * walk.backwards)
+        return self.kernel(suffix, doc, lowering, setup, [BLANK, part, *self.walked(walk, "part")], stores)
+
+    def along_rows(
+        self,
+        suffix: str,
+        doc: str,
+        lowering: Lowering,
+        before: Sequence[Line],
+        stages: Sequence[Sequence[Line]],
+        after: Sequence[Line] = (),
+    ) -> Kernel:
+        """A kernel that loops along rows, in stages where CTAs share these: it reads a row two steps ahead of its use,
+        reduces it one step ahead. Params come before the loop, what finds a row in memory before what reads it.
+        """
+        how, loop, blocks = _ALONG_ROWS[suffix]
+        before, after = nested(before), nested(after)
+        stages = [nested(stage) for stage in stages]
+        bases = self.bases(self.tile.op.results)
+        kernel = self.kernel(suffix, doc, lowering, bases, before, *stages, after, blocks=blocks)
+        casts = [line for line in param_casts(self.tile.op, self.tile.compute, lowering) if line in kernel.setup]
+        bases = [line for line in kernel.setup if line not in casts]
+        steps = map(Walk, ("two steps ahead", "one step ahead", "now") if len(stages) > 1 else ("rows of a step",))
+        inside = (one for step, stage in zip(steps, stages, strict=True) for one in (step, *_located(bases, stage)))
+        return replace(kernel, body=(Walk(how), *casts, *before, Loop(loop, tuple(inside)), *after))
 
     def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
         found = [Argument("n_rows", "n_rows")] if self.tile.space.dims else []
@@ -216,14 +261,10 @@ def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argumen
     return found
 
 
-def _under_ifs(walk: Pass) -> Pass:
-    """A walk whose lines are under the `if`s of their conditions, and itself under what all that it does depends on."""
-    path = shared_path([line.path for line in walk.body])
-    count = len(path)
-    inside = next((n for n, line in enumerate(walk.after) if line.path[:count] != path), len(walk.after))
-    start, body, after = (
-        nested(replace(line, path=line.path[count:]) for line in lines)
-        for lines in (walk.start, walk.body, walk.after[:inside])
-    )
-    opening = (Line(f"if {condition_text(path)}:"),) if path else ()
-    return replace(walk, opening=opening, start=start, body=body, after=after, following=nested(walk.after[inside:]))
+def _located(bases: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Some lines after those that find what they read or write in memory."""
+    found = list(lines)
+    for line in reversed(bases):
+        if any(mentions(found, name) for name in line.targets):
+            found.insert(0, line)
+    return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..nest.ir import Nest
 from .lines import Line
 
 
@@ -21,26 +22,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A walk along the columns: what stands before the loop, in it and after it.
-
-    Where it is taken only if params are so, `opening` is their `if`, and `following` what stands after that.
-    """
+    """A walk along the columns: what stands before the loop, in it and after it."""
 
     comment: str
     start: tuple[Line, ...]
     body: tuple[Line, ...]
     after: tuple[Line, ...]
     backwards: bool = False
-    opening: tuple[Line, ...] = ()
-    following: tuple[Line, ...] = ()
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        return (*self.opening, *self.start, *self.body, *self.after, *self.following)
-
-    @property
-    def indent(self) -> str:
-        return "        " if self.opening else "    "
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +42,13 @@ class Kernel:
     doc: str
     arguments: tuple[Argument, ...]
     constexprs: tuple[str, ...]
+    blocks: tuple[str, ...] = ()  # further constexprs, as the tiles that a table chooses
     casts: tuple[Line, ...] = ()  # of params, before all else
     setup: tuple[Line, ...] = ()
-    body: tuple[Line, ...] = ()
-    passes: tuple[Pass, ...] = ()
+    body: Nest = ()
     stores: tuple[Line, ...] = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
-    use_rows: bool = False
-    use_cols: bool = True
     use_batch: bool = False
-    use_row_mask: bool = False
     use_col_mask: bool = False
     use_mask: bool = False
     aligned: bool = False  # whether it is told what divides the length of a row
@@ -73,7 +58,7 @@ class Kernel:
     @property
     def signature(self) -> str:
         spelled = [argument.spelling for argument in self.arguments]
-        return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in self.constexprs)])
+        return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in (*self.constexprs, *self.blocks))])
 
     @property
     def passed(self) -> tuple[str, ...]:

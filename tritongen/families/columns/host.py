@@ -7,7 +7,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Module, empty_text, kernel_view
+from ...emit.module import Around, Module, empty_text, kernel_view, nest_views
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
@@ -38,6 +38,7 @@ class SumsModule(RowSizes):
         plan, space = self.plan, self.space
         extra: dict[str, Any] = {
             "family": "columns",
+            "nests": nest_views(self.kernels),
             "sums": self.sums,
             "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
             "empty": empty_text((*space.row_axes, *space.col_axes)),
@@ -78,7 +79,6 @@ class SumsModule(RowSizes):
 
     def one(self, kernel: SumsKernel) -> dict[str, Any]:
         """A kernel, what launches it, what it takes, and what each of its iterations reads along the columns."""
-        parts = {name: getattr(kernel, name) for name in ("before", "ahead", "next", "inside", "after")}
         read = [tensor.name for tensor in self.op.inputs for _ in range(kernel.reads.count(tensor.name))]
         host = {
             "launcher": self.around.launcher(kernel.kernel.name),
@@ -86,7 +86,7 @@ class SumsModule(RowSizes):
             "constants": self.constants_of(kernel.kernel),
             "read": tuple_text(read),
         }
-        return kernel_view(kernel.kernel) | parts | host
+        return kernel_view(kernel.kernel) | host
 
     def rows_function(self) -> dict[str, str]:
         """The function that reduces the rows alone: its name and what it is called with."""

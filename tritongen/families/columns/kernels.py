@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from ...lang.ir import Op, Reduce, Value
 from ...lang.names import shown
 from ...lowering.accumulate import lane
-from ...lowering.assemble import param_casts
 from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
@@ -21,25 +20,18 @@ from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, references
 from ...spec.types import Input
-from ..rowwise.rows import Rows, located
+from ..rowwise.rows import Rows
+from ..rowwise.splits import part_pointers, pointers_of
 from .program import SumsProgram
 
 
 @dataclass(frozen=True, slots=True)
 class SumsKernel:
-    """A kernel with what stands before its loop over rows, in it and after it.
-
-    Where CTAs share rows, `ahead` prefetches the row after the next, `next` reduces a CTA's columns of the next row,
-    `inside` finishes the current one, and `slots` are the mailboxes in which CTAs publish partial sums. `reads` are
-    the inputs that each iteration reads along the columns, those that it reads twice twice.
+    """A kernel; `slots` are the mailboxes in which CTAs that share rows publish partial sums, and `reads` the inputs
+    that each iteration reads along the columns, those that it reads twice twice.
     """
 
     kernel: Kernel
-    before: tuple[Line, ...]
-    inside: tuple[Line, ...]
-    after: tuple[Line, ...]
-    ahead: tuple[Line, ...] = ()
-    next: tuple[Line, ...] = ()
     slots: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
 
@@ -193,31 +185,16 @@ class _Sums:
         slots: tuple[str, ...] = (),
         reads: tuple[str, ...] = (),
     ) -> SumsKernel:
-        """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
-        before, ahead, following, inside, after = map(nested, (before, ahead, following, inside, after))
-        lines = [*before, *ahead, *following, *inside, *after]
-        setup = self.assembler.bases(self.op.results)
-        kernel = self.assembler.kernel(suffix, doc, setup, lines, (), [], self.lowering)
-        pointers = [a for a in kernel.arguments if a.spelling.endswith("_ptr")]
-        rest = [a for a in kernel.arguments if a not in pointers]
+        """The kernel of some lines."""
+        stages = (ahead, following, inside) if suffix == "cooperative_kernel" else (inside,)
+        before = (*self.tile.col_decode(), *before)
+        kernel = self.assembler.along_rows(suffix, doc, self.lowering, before, stages, after)
+        pointers, rest = pointers_of(kernel)
         if not any(a.spelling == "n_rows" for a in rest):
             rest.insert(0, Argument("n_rows", "n_rows"))
         told = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
-        parts = [Argument(f"{name}_part_ptr", f"{name}_part") for name in self.program.sums]
-        kernel = replace(kernel, arguments=(*told, *pointers, *parts, *rest))
-        casts = [line for line in param_casts(self.op, self.rows.compute, self.lowering) if line in kernel.setup]
-        decode = [line for line in kernel.setup if line not in casts]
-        cols = () if len(self.tile.space.cols) == 1 else self.tile.col_decode()
-        return SumsKernel(
-            kernel,
-            (*casts, *cols, *before),
-            located(decode, inside),
-            tuple(after),
-            located(decode, ahead),
-            located(decode, following),
-            slots,
-            reads,
-        )
+        arguments = (*told, *pointers, *part_pointers(self.program.sums), *rest)
+        return SumsKernel(replace(kernel, arguments=arguments), slots, reads)
 
 
 def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:

@@ -6,14 +6,13 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE, keywords, tuple_text
-from ...emit.module import Around, Common, Module, kernel_view
+from ...emit.module import Around, Common, Module, nest_views
 from ...lang.names import in_string
-from ...lowering.lines import mentions
 from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, without_strides
 from ...spec.types import BATCH
-from .kernels import Blocks, MapKernels, plan_map
+from .kernels import MapKernels, plan_map
 
 
 class MapModule(Common):
@@ -21,7 +20,7 @@ class MapModule(Common):
 
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan: MapKernels = plan_map(program)
-        super().__init__(program, autotune, self.plan.space, self.plan.compute, self.plan.launched, around)
+        super().__init__(program, autotune, self.plan.space, self.plan.compute, [*self.plan.launched], around)
 
     def module(self) -> Module:
         plan = self.plan
@@ -31,11 +30,8 @@ class MapModule(Common):
             return Module(self.view(self.single(first) | self.known(first)), Traffic(frozenset()))
         extra: dict[str, Any] = {
             "family": "elementwise",
-            "single": None,
-            "is_line": is_line(self.space),
-            "body": self.body_view(plan.body) if plan.body else None,
-            "blocks": self.blocks_view(plan.blocks) if plan.blocks else None,
-            "strided": self.strided_view(plan.strided) if plan.strided else None,
+            "single": False,
+            "nests": self.nests(),
             "run": "run_line" if kinds == ["flat"] else "run_tiles" if kinds == ["tile"] else "run",
             "passed": ", ".join(self.told(kinds)),
             "retry": self.host.retry() if self.may_be_left() else "",
@@ -49,8 +45,7 @@ class MapModule(Common):
         tensors, _, params = self.arguments(kernel)
         sizes = tuple(map(self.value, self.plan.sizes))
         passed = _without_empty_ends([tuple_text(list(sizes)), tuple_text(list(params))])
-        indexed = mentions([*kernel.setup, *kernel.body, *kernel.stores], "INDEX")
-        options = self.constants() | ({"INDEX": self.index()} if indexed else {}) | {"num_warps": "1"}
+        options = self.constants() | {name: self.index() for name in kernel.blocks} | {"num_warps": "1"}
         told = [
             "key" if self.knows else "None",
             self.around.launcher(kernel.name),
@@ -60,28 +55,17 @@ class MapModule(Common):
         ]
         return {
             "family": "elementwise",
-            "body": None,
-            "strided": None,
-            "single": kernel_view(kernel) | {"indexed": indexed},
+            "single": True,
+            "nests": nest_views((kernel,)),
             "launch": f"launch.run({', '.join([*told, *passed, keywords(**options)])})",
         }
 
-    # Kernels
-
-    def body_view(self, body: Kernel) -> dict[str, Any]:
-        n_pointers = len(self.arguments(body)[0])
-        names = [*body.names[:n_pointers], "tile_mask", *body.names[n_pointers:]]
-        names += [f"{name}: tl.constexpr" for name in body.constexprs]
-        return kernel_view(body) | {"inner": ", ".join(names)}
-
-    def blocks_view(self, blocks: Blocks) -> dict[str, Any]:
-        calls = {"positions": blocks.positions, "full": blocks.full, "masked": blocks.masked}
-        return kernel_view(self.searched(blocks.kernel, "FLAT") or blocks.kernel) | calls
-
-    def strided_view(self, strided: Kernel) -> dict[str, Any]:
-        lines = [*strided.setup, *strided.body, *strided.stores]
-        masks = {"one_mask": not any(mentions(lines, mask) for mask in ("row_mask", "col_mask"))}
-        return kernel_view(self.searched(strided, "FLAT" if is_line(self.space) else "TILE") or strided) | masks
+    def nests(self) -> list[dict[str, Any]]:
+        """The kernels, in the order in which they stand in the module."""
+        tables = ["FLAT"] if is_line(self.space) else ["TILE"] if self.space.split else ["FLAT", "TILE"]
+        launched = zip(self.plan.launched, tables, strict=True)
+        searched = [self.searched(kernel, table) or kernel for kernel, table in launched]
+        return nest_views((self.plan.math, *searched))
 
     # The call of the runtime
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...lang.ir import Op, Reduce
-from ...lowering.assemble import Assembler
-from ...lowering.lines import Line
+from ...lowering.assemble import BLOCKS, Assembler
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import Advance, Nest, Run, Walk, lines_of
 from ...passes.scalars import passed_numbers
 from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
@@ -21,40 +22,24 @@ FLAT = "Contiguous data, as one run of elements."
 LINE = "Elements in a line, with any strides."
 TILES = "A tile of rows by columns, with any strides."
 SINGLE = "A single element."
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """A kernel on blocks of elements: what it calls their positions, and its calls of the math, which has no mask where
-    a block is full.
-    """
-
-    kernel: Kernel
-    positions: str
-    full: str
-    masked: str
+RUN_BLOCKS = ("BLOCK", "INDEX")
 
 
 @dataclass(frozen=True, slots=True)
 class MapKernels:
     """The kernels of an elementwise program.
 
-    `body` is the math on elements that pointers are at, called by `blocks`, for one run of elements or for all that are
-    in a line, and by `strided`, for tiles. Where an input lacks an axis or the math uses an index, `strided` has the
-    math, as it has that of a single element. `sizes` are lengths and strides that the math asks for besides.
+    `math` is on elements that pointers are at, run by those that are launched: on blocks of one run of elements or of
+    all that are in a line, and on tiles. Where an input lacks an axis or the math uses an index, the one that is
+    launched has the math itself, as has that of a single element. `sizes` are lengths and strides that the math asks
+    for besides.
     """
 
     space: Space
     compute: Compute
     sizes: tuple[Argument, ...]
-    body: Kernel | None = None
-    blocks: Blocks | None = None
-    strided: Kernel | None = None
-
-    @property
-    def launched(self) -> list[Kernel]:
-        kernels = (self.blocks.kernel if self.blocks else None, self.strided)
-        return [kernel for kernel in kernels if kernel is not None]
+    launched: tuple[Kernel, ...]
+    math: Kernel | None = None
 
 
 def plan_map(program: Program) -> MapKernels:
@@ -64,17 +49,15 @@ def plan_map(program: Program) -> MapKernels:
     tile = Tile(op, space, compute)
     if not space.dims:
         single = _kernel(tile, program, "kernel", SINGLE)
-        return MapKernels(space, compute, _sizes(op, single.arguments[len(_tensors(tile, single)) :]), strided=single)
+        return MapKernels(space, compute, _sizes(op, single.arguments[len(_tensors(tile, single)) :]), (single,))
     if space.split:
         is_plain = not is_line(space) and not program.over and ends_in_columns(op, space.col_axes)
         strided, sizes = _with_math(replace(tile, aligned=is_plain), program)
-        return MapKernels(space, compute, sizes, strided=strided)
+        return MapKernels(space, compute, sizes, (strided,))
     pointed = replace(tile, space=replace(space, rows=(), flat=True))
-    callers = Callers(tile, replace(_kernel(pointed, program, "tile", ""), fixed=()))
-    sizes = _sizes(op, callers.others)
-    if is_line(space):
-        return MapKernels(space, compute, sizes, callers.body, callers.line())
-    return MapKernels(space, compute, sizes, callers.body, callers.flat(), callers.strided())
+    callers = Callers(tile, _kernel(pointed, program, "tile", ""))
+    launched = (callers.line(),) if is_line(space) else (callers.flat(), callers.strided())
+    return MapKernels(space, compute, _sizes(op, callers.others), launched, callers.math())
 
 
 def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
@@ -113,13 +96,9 @@ def _strides(tile: Tile, tensors: list[Tensor]) -> list[str]:
     return [tensor.stride(dim) for tensor in moving for dim in space.steps(tensor.axes, space.dims)]
 
 
-def _offset(tensor: Tensor, dims: tuple[Dim, ...]) -> str:
-    return " + ".join(f"{dim.index} * {tensor.stride(dim)}" for dim in dims)
-
-
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Makes the kernels that call `body`, the math on elements that pointers are at."""
+    """Makes the kernels that run `body`, the math on elements that pointers are at."""
 
     tile: Tile
     body: Kernel
@@ -128,61 +107,70 @@ class Callers:
     def tensors(self) -> list[Tensor]:
         return _tensors(self.tile, self.body)
 
-    def flat(self) -> Blocks:
-        return self.blocks(FLAT, "offsets", ["n"], lambda _: ["offsets"])
-
-    def line(self) -> Blocks:
-        """One kernel for any strides, since Triton compiles those of 1 as such."""
-        sizes = ["n", *_strides(self.tile, self.tensors)]
-        return self.blocks(LINE, "cols", sizes, lambda tensor: [_offset(tensor, self.tile.space.cols)])
-
-    def strided(self) -> Kernel:
-        space = self.tile.space
-        sizes = [*_tile_sizes(self.tile), *_strides(self.tile, self.tensors)]
-        moved = self.moved(lambda tensor: [_offset(tensor, space.rows), _offset(tensor, space.cols)])
-        setup = [*self.tile.row_decode(), *moved]
-        return self.kernel("strided_kernel", TILES, sizes, setup, (Line(self.call("tile_mask")),))
-
-    def blocks(self, doc: str, positions: str, sizes: list[str], offsets: Callable[[Tensor], list[str]]) -> Blocks:
-        kernel = self.kernel("kernel", doc, sizes, self.moved(offsets), ())
-        return Blocks(kernel, positions, self.call("None"), self.call(f"{positions} < n"))
-
-    def moved(self, offsets: Callable[[Tensor], list[str]]) -> list[Line]:
-        """The lines that move each pointer to the elements, by what is added to it."""
-        lines: list[Line] = []
-        still = without_strides(self.tile.op)
-        for tensor in self.tensors:
-            moves = tensor.axes and tensor.name not in still
-            added = [f"{tensor.pointer} += {offset}" for offset in offsets(tensor)] if moves else []
-            if tensor.optional and added:
-                lines += [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {text}") for text in added)]
-            else:
-                lines += map(Line, added)
-        return lines
-
-    def call(self, mask: str) -> str:
-        names, n_pointers = self.body.names, len(self.tensors)
-        arguments = [*names[:n_pointers], mask, *names[n_pointers:], *self.body.constexprs]
-        return f"{self.body.name}({', '.join(arguments)})"
-
     @property
     def others(self) -> tuple[Argument, ...]:
         """The arguments of the math besides pointers."""
         return self.body.arguments[len(self.tensors) :]
 
-    def kernel(self, suffix: str, doc: str, sizes: list[str], setup: list[Line], body: tuple[Line, ...]) -> Kernel:
+    def math(self) -> Kernel:
+        pointers = self.body.arguments[: len(self.tensors)]
+        names = (*pointers, Argument("tile_mask", "tile_mask"), *self.others)
+        plain = tuple(replace(argument, spelling=argument.name) for argument in names)
+        return replace(self.body, arguments=plain, fixed=())
+
+    def flat(self) -> Kernel:
+        return self.block(FLAT, "offsets", ["n"], self.moved())
+
+    def line(self) -> Kernel:
+        """One kernel for any strides, since Triton compiles those of 1 as such."""
+        return self.block(LINE, "cols", ["n", *_strides(self.tile, self.tensors)], self.moved(self.tile.space.cols))
+
+    def strided(self) -> Kernel:
+        space = self.tile.space
+        sizes = [*_tile_sizes(self.tile), *_strides(self.tile, self.tensors)]
+        walk = (Walk("rows by cols at once"), *self.tile.row_decode())
+        return self.kernel(
+            "strided_kernel", TILES, sizes, (*walk, *self.moved(space.rows, space.cols), self.run()), BLOCKS
+        )
+
+    def block(self, doc: str, of: str, sizes: list[str], moved: Nest) -> Kernel:
+        return self.kernel("kernel", doc, sizes, (Walk("block", of), *moved, self.run(of)), RUN_BLOCKS)
+
+    def moved(self, *groups: tuple[Dim, ...]) -> Nest:
+        """What moves each pointer to the elements, along one group of dimensions after another or along the run."""
+        still = without_strides(self.tile.op)
+        moving = [tensor for tensor in self.tensors if tensor.axes and tensor.name not in still]
+        steps = [tuple(tuple((dim.index, one.stride(dim)) for dim in dims) for dims in groups) for one in moving]
+        run = ((("offsets", ""),),)
+        return tuple(Advance(one.pointer, own or run, one.optional) for one, own in zip(moving, steps, strict=True))
+
+    def run(self, of: str = "") -> Run:
+        names, n_pointers = self.body.names, len(self.tensors)
+        return Run(self.body.name, names[:n_pointers], (*names[n_pointers:], *self.body.constexprs), of)
+
+    def kernel(self, suffix: str, doc: str, sizes: list[str], body: Nest, blocks: tuple[str, ...]) -> Kernel:
         pointers = self.body.arguments[: len(self.tensors)]
         return Kernel(
             name=f"{self.tile.op.name}_{suffix}",
             doc=doc,
             arguments=(*pointers, *(Argument(name, name) for name in sizes), *self.others),
             constexprs=self.body.constexprs,
-            setup=tuple(setup),
+            blocks=blocks,
             body=body,
             fixed=tuple(p.name for p in self.tile.op.params if p.kind == "int" and p.name in self.body.names),
-            use_mask=True,
-            use_rows=True,
         )
+
+
+def _walks(tile: Tile, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
+    """How a kernel that has the math goes along a space, and what its tiles are called."""
+    reads = {name for line in lines_of(nest) for name in line.names}
+    if not tile.space.dims or tile.space.flat:
+        return (), ("INDEX",) if "INDEX" in reads and not tile.space.flat else ()
+    if is_line(tile.space):
+        return (Walk("line"),), RUN_BLOCKS
+    if reads & {"row_mask", "col_mask"}:
+        return (Walk("rows by cols", "cols" if reads & {"cols", "col_mask", "tile_mask"} else "_"),), BLOCKS
+    return (Walk("rows by cols at once"),), BLOCKS
 
 
 def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
@@ -205,11 +193,13 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
         lines, stores = [*decoded_window(program), *lines, *result_lines(program, assembler, lowering, values)], []
     setup = assembler.bases(op.results)
     is_tile = bool(tile.space.dims) and not tile.space.flat
-    kernel = assembler.kernel(suffix, doc, setup, lines, (), stores, lowering, tiles=is_tile)
+    lines = [*(tile.col_decode() if is_tile else ()), *lines]
+    walks, blocks = _walks(tile, [*lines, *stores])
+    kernel = assembler.kernel(suffix, doc, lowering, setup, lines, stores, walks=walks, blocks=blocks, tiles=is_tile)
     if not program.maps_back:
         return kernel
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
-    strides = Assembler(replace(windows, space=spread)).stride_arguments(lines)
+    strides = Assembler(replace(windows, space=spread)).stride_arguments([*lines_of(lines)])
     further = [argument for argument in strides if argument.name not in kernel.names]
     params = [argument for argument in kernel.arguments if argument.value in passed_numbers(op)]
     others = [argument for argument in kernel.arguments if argument not in params]

@@ -8,14 +8,16 @@ import ast
 import math
 from collections.abc import Container, Iterable
 from dataclasses import replace
+from typing import Any
 
 from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
 from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
-from ...lowering.lines import Line
+from ...lowering.lines import Line, nested
 from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
 from ...lowering.tile import loads, needed
+from ...nest.ir import Loop, Nest
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
@@ -115,7 +117,7 @@ def decoded_window(program: Program) -> list[Line]:
     return [Line(f"{index_of(first)} = cols // {count}")] if others else []
 
 
-def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
+def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Any]:
     """What is the same for a whole window, the loop through it, and what is made of the reductions."""
     op, lengths = program.op, dict(program.op.sizes)
     reductions = [value for value in values if isinstance(value.node, Reduce)]
@@ -142,12 +144,12 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
         assert isinstance(value.node, Reduce)
         lowering.put(*state.step(ast.unparse(lowering.operand(value.node.arg))))
         body += lowering.pending
-    lines += _through(program, assembler, body) if reductions else []
+    lines += _through(program, assembler, body) if reductions else ()
     lines += [line for _, state in states for line in state.finish]
     return lines + [line for value in after for line in lowering.line(value)]
 
 
-def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Line]:
+def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> Nest:
     """The loop through the results that vary along a window, in their own space, once its reductions are known."""
     over, wanted = set(program.over), _again(_inside(program, values), {r.output.name for r in program.op.results})
     names = {load.name for load in loads(value.node for value in wanted)}
@@ -163,14 +165,13 @@ def _inside(program: Program, values: list[Value]) -> list[Value]:
     return [value for value in values if value not in reductions and set(value.node.axes) & over]
 
 
-def _through(program: Program, assembler: Assembler, body: list[Line]) -> list[Line]:
+def _through(program: Program, assembler: Assembler, body: list[Line]) -> Nest:
     """The loop through a window, unrolled."""
-    lengths, lines = dict(program.op.sizes), []
-    dims = [dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]
-    for depth, dim in enumerate(dims):
-        (axis,) = dim.axes
-        lines.append(Line(f"{'    ' * depth}for {dim.index} in tl.static_range({lengths[axis]}):"))
-    return lines + [replace(line, text=f"{'    ' * len(dims)}{line.text}") for line in body]
+    lengths = dict(program.op.sizes)
+    inside: Nest = nested(body)
+    for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]):
+        inside = (Loop("unrolled", inside, dim.index, lengths[dim.axes[0]]),)
+    return inside
 
 
 def _again(inside: list[Value], names: set[str]) -> list[Value]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
-from ...emit.module import OF_BLOCKS, Around, Module, empty_text, kernel_view
+from ...emit.module import OF_BLOCKS, Around, Module, empty_text, kernel_view, nest_views
 from ...lang.ir import Reduce
 from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
@@ -42,8 +42,11 @@ class RowsModule(RowSizes):
         table = self.table()
         loop = self.searched(plan.loop, table.upper()) or plan.loop
         uniform = ", ".join(f"{name}_cols" for name in plan.uniform)
+        registers = self.searched(plan.registers, "WARPS")
+        shared = self.shared.kernel if self.shared else None
         extra: dict[str, Any] = {
             "family": "rowwise",
+            "nests": nest_views((registers, loop, shared, plan.partial, plan.combine, plan.mapping)),
             "table": table.upper(),
             "key": "key" if self.knows else "None",
             "autotune": self.autotune,
@@ -61,7 +64,7 @@ class RowsModule(RowSizes):
             "states": self.states(),
             "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
             "shape": self.shape(loop),
-            "loop": self.one(loop) | {"splits": bool(plan.sums)},
+            "loop": self.one(loop),
             "registers": None,
             "partial": None,
             "combine": None,
@@ -69,8 +72,8 @@ class RowsModule(RowSizes):
             "cooperative": None,
             **self.known(loop),
         }
-        if plan.registers is not None:
-            extra["registers"] = self.one(self.searched(plan.registers, "WARPS") or plan.registers)
+        if registers is not None:
+            extra["registers"] = self.one(registers)
         if plan.partial is not None:
             extra["partial"] = self.one(plan.partial)
         if plan.combine is not None:
@@ -84,7 +87,7 @@ class RowsModule(RowSizes):
             }
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            names = ("before", "ahead", "next", "inside", "after", "tensors", "words", "n_values", "moments")
+            names = ("tensors", "words", "n_values", "moments")
             parts = {name: getattr(self.shared, name) for name in names}
             extra["cooperative"] = self.one(self.shared.kernel) | parts
         passed = (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)

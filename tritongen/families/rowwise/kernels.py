@@ -16,6 +16,7 @@ from ...lowering.lower import Compute
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
+from ...nest.ir import BLANK, Walk
 from ...passes.structure import Program
 from .splits import Splits
 
@@ -71,7 +72,8 @@ class RowBuilder(Splits):
         stores = [*self.assembler.stores(r for r in self.op.results if not r.over), *self.barrier()]
         stores += self.assembler.stores(r for r in self.op.results if r.over)
         doc = "BLOCK_M rows per program, held in registers."
-        return self.assembler.kernel("kernel", doc, setup, [*reads, *body], (), stores, lowering)
+        inside = [BLANK, Walk("cols"), Walk("tile"), *self.tile.col_decode(), *reads, *body]
+        return self.assembler.kernel("kernel", doc, lowering, setup, inside, stores)
 
     def loop(self, passes: list[list[Value]]) -> Kernel:
         lowering = self.lowering()
@@ -96,7 +98,8 @@ class RowBuilder(Splits):
         doc = "Loops along each row, for rows that do not fit in registers."
         if not self.program.maps_back:
             doc = "Loops along each row; each lane accumulates its own columns, and lanes are merged at the end."
-        return self.assembler.kernel("loop_kernel", doc, setup, [], tuple(walks), stores, lowering)
+        loops = [one for walk in walks for one in self.assembler.walked(walk)]
+        return self.assembler.kernel("loop_kernel", doc, lowering, setup, [BLANK, *loops], stores)
 
     def simple(self, reductions: list[Value]) -> bool:
         """Whether a loop along a row is as good as the row in registers: its states are one number."""

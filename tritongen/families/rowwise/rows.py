@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ...lang.ir import Load, Node, Reduce, Value
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import ROW, Numbers, Span, lane, whole
 from ...lowering.assemble import Assembler
-from ...lowering.lines import Line, mentions
+from ...lowering.lines import Line
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
@@ -143,12 +143,3 @@ class Rows:
 def _atom(value: ast.expr) -> str:
     text = ast.unparse(value)
     return text if isinstance(value, ast.Name) else f"({text})"
-
-
-def located(bases: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Some lines after those that find what they read or write in memory."""
-    found = list(lines)
-    for line in reversed(bases):
-        if any(mentions(found, name) for name in line.targets):
-            found.insert(0, line)
-    return tuple(found)

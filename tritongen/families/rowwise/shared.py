@@ -7,14 +7,12 @@ waits for memory, nor for another.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Call, Load, Reduce, Value, walk
 from ...lang.trees import parse
 from ...lowering.accumulate import Running, lane, whole
-from ...lowering.assemble import param_casts
-from ...lowering.lines import Line, nested
+from ...lowering.lines import Line
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
@@ -22,7 +20,6 @@ from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input
 from .kernels import RowBuilder
-from .rows import located
 from .splits import pointers_of
 
 HALF = frozenset(("float16", "bfloat16"))
@@ -30,22 +27,15 @@ HALF = frozenset(("float16", "bfloat16"))
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """The kernel, and what stands in its loop over rows: see `cooperative_kernel` of templates/kernels.jinja.
-
-    CTAs hold parts of the `tensors`, and exchange so many `words` for each row, with `n_values` in them. These
-    may be `moments`: means, and squared distances from them.
+    """The kernel, whose CTAs hold parts of the `tensors`, and exchange so many `words` for each row, with `n_values` in
+    them. These may be `moments`: means, and squared distances from them.
     """
 
     kernel: Kernel
-    before: tuple[Line, ...]
-    ahead: tuple[Line, ...]
-    next: tuple[Line, ...]
-    inside: tuple[Line, ...]
-    tensors: tuple[str, ...] = ()
-    words: int = 0
-    n_values: int = 0
-    moments: bool = False
-    after: tuple[Line, ...] = ()
+    tensors: tuple[str, ...]
+    words: int
+    n_values: int
+    moments: bool
 
 
 def share_rows(program: Program) -> SharedRows | None:
@@ -152,10 +142,14 @@ class _Sharing(RowBuilder):
         inside += self.assembler.stores(self.op.results)
         for x in (tensor.name for tensor in tensors):
             inside.append(Line(f"{x}_now, {x}_next = {x}_next, {x}_ahead"))
-        kernel = self.assembled(before, ahead, following, inside, lowering)
+        doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
+        stages = (ahead, following, inside)
+        kernel = self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages)
+        own, further = pointers_of(kernel)
+        kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *own, *further))
         held, n_values = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
         moments = any(run.counts for _, run in states)
-        return replace(kernel, tensors=held, words=len(states), n_values=n_values, moments=moments)
+        return SharedRows(kernel, held, len(states), n_values, moments)
 
     def held(self, tensors: list[Input], when: str) -> list[Line]:
         """The parts of a row in registers, in the dtype of the computation."""
@@ -187,24 +181,3 @@ class _Sharing(RowBuilder):
             kind = replace(node, kind="sum") if node.kind == "mean" else node
             lowering.put(Line(f"{names} = {whole(kind, self.numbers(node), 'cols', self.plain_max(value), x)}"))
         return lowering.pending
-
-    def assembled(
-        self,
-        before: Sequence[Line],
-        ahead: Sequence[Line],
-        following: Sequence[Line],
-        inside: Sequence[Line],
-        lowering: Lowering,
-    ) -> SharedRows:
-        """The kernel of some lines: params come before its loop, what finds a row in memory before what reads it."""
-        before, ahead, following, inside = (nested(lines) for lines in (before, ahead, following, inside))
-        lines = [*before, *ahead, *following, *inside]
-        setup = self.assembler.bases(self.op.results)
-        doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
-        kernel = self.assembler.kernel("cooperative_kernel", doc, setup, lines, (), [], lowering)
-        pointers, rest = pointers_of(kernel)
-        kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *pointers, *rest))
-        casts = [line for line in param_casts(self.op, self.compute, lowering) if line in kernel.setup]
-        bases = [line for line in kernel.setup if line not in casts]
-        ahead, following, inside = (located(bases, lines) for lines in (ahead, following, inside))
-        return SharedRows(kernel, (*casts, *before), ahead, following, inside)

@@ -12,6 +12,7 @@ from ...lowering.accumulate import PART
 from ...lowering.lines import Line, after_and, nested
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import BLANK, Walk
 from .walks import Walks
 
 SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
@@ -66,7 +67,7 @@ class Splits(Walks):
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "First stage for few long rows: each program reduces a part of a row."
-        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
+        kernel = self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores)
         inputs, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*inputs, *part_pointers(states), *SPLITS, *rest))
 
@@ -84,15 +85,10 @@ class Splits(Walks):
         slots = [*(of_rows if finish else [Line("if n_splits is not None:")]), Line(f"    {_SLOTS}")]
         stores = [*slots, *self.assembler.stores(self.op.results)]
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
-        part = (
-            f"{PART.first}, end = 0, n_cols",
-            "if n_splits is not None:",
-            f"    {PART.first} = tl.program_id(1).to(INDEX) * split_cols",
-            f"    end = tl.minimum({PART.first} + split_cols, n_cols)",
-        )
-        setup = [*self.assembler.bases(()), *reads, *before, *map(Line, part)]
+        setup = [*self.assembler.bases(()), *reads, *before]
         doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
-        kernel = self.assembler.kernel("loop_kernel", doc, setup, [], (walk,), stores, lowering)
+        loop = [Walk("all or a part"), BLANK, *self.assembler.walked(walk, "part")]
+        kernel = self.assembler.kernel("loop_kernel", doc, lowering, setup, loop, stores)
         pointers, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*pointers, *SPLITS, *rest))
 
@@ -107,7 +103,8 @@ class Splits(Walks):
         stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "Second stage for few long rows: merges the partial results of each row."
-        kernel = self.assembler.kernel("combine_kernel", doc, setup, lines, (), stores, lowering, tiles=False)
+        inside = [BLANK, Walk("parts"), *lines]
+        kernel = self.assembler.kernel("combine_kernel", doc, lowering, setup, inside, stores, tiles=False)
         used, rest = pointers_of(kernel)
         more = SPLITS if self.counts(reductions) else SPLITS[:1]
         return replace(kernel, arguments=(*self.parts(reductions), *used, *more, *rest))
@@ -135,7 +132,7 @@ class Splits(Walks):
         numbers += self.assembler.stores(row_results)
         stores = _once(nested(numbers)) if numbers else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
-        kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), stores, lowering)
+        kernel = self.assembler.part("map_kernel", doc, lowering, setup, walk, stores)
         used, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*self.parts(reductions), *used, *SPLITS, *rest))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Module, kernel_view, length_text
+from ...emit.module import Around, Module, kernel_view, length_text, nest_views
 from ...passes.structure import Program
 from ..rowwise.sizes import RowSizes
 from .kernels import as_argument, plan_scaled
@@ -21,6 +21,7 @@ class ScaledModule(RowSizes):
         space, name = self.space, self.result.output.name
         extra: dict[str, Any] = {
             "family": "scaled",
+            "nests": nest_views(self.kernels),
             "scaled": kernel_view(self.kernel) | {"launcher": self.around.launcher(self.kernel.name)},
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),

@@ -48,7 +48,7 @@ def plan_scaled(program: Program) -> ScaledKernel:
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
     lowering = Lowering(op, compute, tile.index, tile.size, tile.load, _no_reductions, Choices(op))
-    kernel = assembler.kernel("kernel", doc, setup, [], (walk,), [], lowering)
+    kernel = assembler.part("kernel", doc, lowering, setup, walk, ())
     arguments = (*kernel.arguments, Argument("split_cols", "split_cols"))
     return ScaledKernel(space, compute, replace(kernel, arguments=arguments))
 

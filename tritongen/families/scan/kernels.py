@@ -17,6 +17,7 @@ from ...lowering.lines import Line, under
 from ...lowering.lower import Lowering
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
+from ...nest.ir import BLANK
 from ...passes.structure import lasting_axes
 from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows
@@ -97,7 +98,7 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         setup = self.setup(self.stored(), self.op.results, lowering)
         doc = "Loops along each row and carries the state of the scan from block to block."
-        return self.assembler.kernel("loop_kernel", doc, setup, [], (walk,), [], lowering)
+        return self.assembler.kernel("loop_kernel", doc, lowering, setup, [BLANK, *self.assembler.walked(walk)])
 
     def partial(self) -> Kernel:
         """The first stage of a split: what each part of a row ends with."""
@@ -114,7 +115,7 @@ class ScanBuilder(Rows):
         )
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
         doc = "First stage for few long rows: each program computes the final state of its part of a row."
-        kernel = self.assembler.kernel("partial_kernel", doc, setup, [], (walk,), stores, lowering)
+        kernel = self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores)
         pointers, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*pointers, *self.parts(), *SPLITS, *rest))
 
@@ -130,7 +131,7 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.stored(), self.op.results, lowering)
-        kernel = self.assembler.kernel("map_kernel", doc, setup, [], (walk,), [], lowering)
+        kernel = self.assembler.part("map_kernel", doc, lowering, setup, walk, ())
         pointers, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*self.parts(), *pointers, *SPLITS, *rest))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Module, kernel_view, length_text
+from ...emit.module import Around, Module, kernel_view, length_text, nest_views
 from ..rowwise.sizes import RowSizes
 from .kernels import plan_taps
 from .program import TapsProgram
@@ -27,6 +27,7 @@ class TapsModule(RowSizes):
         space, (result,) = self.space, self.op.results
         extra: dict[str, Any] = {
             "family": "taps",
+            "nests": nest_views(self.kernels),
             "taps": kernel_view(self.kernel) | {"launcher": self.around.launcher(self.kernel.name)},
             "n_rows": length_text(space.row_axes),
             "n_cols": length_text(space.col_axes),

@@ -54,7 +54,7 @@ class TapsBuilder:
         start = (Line(f"{name} = ({zeros},) * {count}"),)
         columns = [*self.at(1, lowering), *self.through_outer(lowering)]
         walk = Pass(comment, start, tuple(columns), ())
-        kernel = self.assembler.kernel("taps_kernel", DOC, setup, [], (walk,), self.stores(), lowering)
+        kernel = self.assembler.part("taps_kernel", DOC, lowering, setup, walk, self.stores())
         inputs, rest = pointers_of(kernel)
         return replace(kernel, arguments=(*inputs, *part_pointers([name]), SPLITS[1], *rest))
 

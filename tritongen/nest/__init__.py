@@ -1,0 +1,1 @@
+"""Kernels as nests of typed statements, between the math of an operator and the text of a kernel."""
