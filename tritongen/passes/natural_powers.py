@@ -196,33 +196,12 @@ class _Rewritten:
 
     def scaled(self, node: Node, scale: _Scale) -> Node:
         """A node times a scale, which goes where it changes least."""
-        is_log2 = not scale.params and math.isclose(scale.number, _LOG2, rel_tol=1e-15)
         match node:
             case Ref(name=name) if name in self.largest and self.largest[name][1] == scale:
                 return self.largest[name][0]
-            case Ref(name=name):
-                inner = self.given.value(name).node
-                if isinstance(inner, Reduce):
-                    return scale.of(node)
-                found = self.scaled(inner, scale)
-                return scale.of(node) if found == scale.times_all(inner) else found
-            case Call(
-                function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0) as zero, other)
-            ):
-                if test == other and (inner := self.scaled(other, scale)) != scale.times_all(other):
-                    return rebuild(node, (rebuild(node.args[0], (inner,)), zero, inner))
             case Call(function="where", args=(test, then, other)):
                 return rebuild(node, (test, self.scaled(then, scale), self.scaled(other, scale)))
-            case Call(function="log2", args=args) if is_log2:
-                return replace(node, function="log", args=args)
-            case Call(function="logaddexp2", args=args) if is_log2:
-                return replace(node, function="logaddexp", args=tuple(self.scaled(arg, scale) for arg in args))
-            case Call(function="add" | "sub", args=args) if any(self.is_of_largest(arg) for arg in args):
-                return rebuild(node, tuple(self.scaled(arg, scale) for arg in args))
         return scale.of(node)
-
-    def is_of_largest(self, node: Node) -> bool:
-        return bool(reached(self.given.refs, references(node), ()) & self.largest.keys())
 
 
 def _number(value: float) -> Constant:
