@@ -176,11 +176,6 @@ class RowSizes(Common):
         stride = self.column_strides.get(largest)
         return f"{stride} == 1" if stride else f"1 in {largest}_cols"
 
-    def is_laid_out_by_rows(self) -> bool:
-        """Whether columns of the largest input are next to each other where it is contiguous, as its axes tell."""
-        largest = (tensor.type.axes for tensor in self.op.inputs if tensor.name == self.largest())
-        return all({*axes[-1:]} <= {*self.space.col_axes} for axes in largest)
-
     @property
     def loads(self) -> list[Load]:
         return [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]

@@ -312,8 +312,3 @@ def _differ(matrices: Sequence[str]) -> str:
     """Whether some matrices have several dtypes."""
     dtypes = [f"{name}.dtype" for name in matrices]
     return " != ".join(dtypes) if len(dtypes) == 2 else f"not {' == '.join(dtypes)}"
-
-
-def _as_integer(flag: Input) -> str:
-    integer = f"{flag.name}.int()"
-    return integer if flag.default is None else f"{flag.name} if {flag.name} is None else {integer}"
