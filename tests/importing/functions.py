@@ -131,6 +131,23 @@ class CausalSelfAttention(nn.Module):
         return self.c_proj(y)
 
 
+class SparseAttention(nn.Module):
+    """Of each query, the four keys with the highest scores."""
+
+    def __init__(self, n_embd=64):
+        super().__init__()
+        self.q_proj = nn.Linear(n_embd, n_embd)
+        self.k_proj = nn.Linear(n_embd, n_embd)
+        self.o_proj = nn.Linear(n_embd, n_embd)
+
+    def forward(self, x, memory):
+        q, k = self.q_proj(x), self.k_proj(memory)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        least = torch.topk(scores, 4, dim=-1)[0][..., -1:]
+        p = scores.masked_fill(scores < least, float("-inf")).softmax(-1)
+        return self.o_proj(p @ memory)
+
+
 def packed_attention(qkv, n_head: int = 4):
     B, T, _ = qkv.shape
     q, k, v = qkv.view(B, T, 3, n_head, -1).unbind(2)

@@ -46,20 +46,6 @@ def several(x, weight):
     return torch.sort(h, -1)[0] + torch.randn_like(h)
 
 
-def its_own_transpose(x):
-    scores = x @ x.T
-    return scores.softmax(-1)
-
-
-def of_other_lengths(x, y):
-    return torch.cat([x, y], -1)
-
-
-def an_axis_of_nothing(x):
-    positions = torch.arange(12)
-    return x[:, None] * positions
-
-
 def lengths_that_do_not_fit(x, y):
     return x + y
 

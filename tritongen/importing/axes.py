@@ -23,6 +23,7 @@ class _Axis:
     parts: Dim = ()  # what it is the same as: one axis, or several in its place
     wishes: list[tuple[int, str]] = field(default_factory=list)
     formula: object = None  # its length, of lengths of inputs, where the trace knows it
+    first: int = -1  # the axis of which it is another name
 
 
 class Axes:
@@ -43,6 +44,20 @@ class Axes:
         """A dimension of length 1 that is an axis of its own."""
         self._all.append(_Axis(1, True, True, wishes=[(5, "U"), (5, "V")]))
         return (len(self._all) - 1,)
+
+    def again(self, dim: Dim) -> Dim:
+        """A dimension of other names of axes, as of something beside itself."""
+        found: list[int] = []
+        for axis in self.atoms(dim):
+            own = self._all[axis]
+            found.append(len(self._all))
+            self._all.append(_Axis(own.length, own.fixed, formula=own.formula, first=axis))
+        return tuple(found)
+
+    def first(self, axis: int) -> int:
+        """The axis of which one is another name, or -1."""
+        found = self._all[axis].first
+        return self.atoms((found,))[0] if found >= 0 else -1
 
     def atoms(self, dim: Iterable[int]) -> Dim:
         """The axes of a dimension as they are now: none of them is another one, or is split."""
@@ -88,6 +103,7 @@ class Axes:
         one.fixed |= other.fixed
         one.is_input |= other.is_input
         one.wishes += other.wishes
+        one.first = max(one.first, other.first)
         one.formula = one.formula if one.formula is not None else other.formula
         other.parts = (a,)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class Building:
         self.params: dict[str, float | int] = {}
         self.same_dtype: list[frozenset[str]] = []  # inputs whose dtypes a matmul needs to be one
         self.made: list[tuple[int, Place]] = []  # axes that the program makes, and where
+        self.lengths: dict[int, Expr] = {}  # how long those are, of lengths of inputs
         self.is_detached = False
         self.packet = ""  # the operator that is translated
         self._names = variables(trace)
@@ -137,10 +139,42 @@ class Building:
 
     def apply(self, function: str, *given: Any, **options: Any) -> Value:
         """A function of the language of tensors and numbers, element by element."""
-        values = [self.operand(one) for one in given]
+        values = self.beside_themselves([self.operand(one) for one in given])
         named = tuple((name, self.number(value)) for name, value in options.items())
         expr = Apply(function, tuple(one.expr for one in values), named)
         return Value(expr, self.broadcast(*values), self.dtype, self.natural(values, self.dtype))
+
+    def beside_themselves(self, values: Sequence[Value]) -> list[Value]:
+        """The values, of which those have other names for axes that others have as other dimensions."""
+        rank = max((one.rank for one in values), default=0)
+        places: dict[int, int] = {}
+        again: dict[Dim, Dim] = {}
+        found: list[Value] = []
+        for value in values:
+            for place, dim in enumerate(value.dims, rank - value.rank):
+                atoms = self.axes.atoms(dim)
+                if any(places.setdefault(axis, place) != place for axis in atoms):
+                    if atoms not in again:
+                        again[atoms] = self.renamed(dim)
+                    value = self.moved(value, place - rank + value.rank, again[atoms])
+            found.append(value)
+        return found
+
+    def renamed(self, dim: Dim) -> Dim:
+        """Other names for the axes of a dimension."""
+        if any(self.axes.first(axis) >= 0 for axis in self.axes.atoms(dim)):
+            raise Refusal(*TWICE)
+        other = self.axes.again(dim)
+        self.made += [(axis, self._place()) for axis in other]
+        return other
+
+    def moved(self, value: Value, place: int, dim: Dim) -> Value:
+        """A value along other names of the axes of a dimension."""
+        for axis, other in zip(self.axes.atoms(value.dims[place]), dim, strict=True):
+            if axis in self.axes_of(value.expr):
+                at = Apply("index", (Over((other,)),))
+                value = value.of(Apply("take", (value.expr, at, Over((axis,)))))
+        return value.with_dim(place, dim)
 
     def compared(self, function: str, *given: Any) -> Value:
         """A comparison, or other function whose result is a condition."""
@@ -211,13 +245,15 @@ class Building:
     def index(self, dim: Dim) -> Expr:
         return Apply("index", (Over(dim),)) if dim else Number(0)
 
-    def take(self, value: Value, place: int, index: Value | int, dims: Iterable[Dim]) -> Value:
-        """A value at positions along a dimension, with the dimensions that come in its place."""
+    def take(
+        self, value: Value, place: int, index: Value | int, dims: Iterable[Dim], fill: float | None = None
+    ) -> Value:
+        """A value at positions along a dimension, with the dimensions that come in its place; `fill` outside of it."""
         dim = value.dims[place]
         expr = value.expr
-        if dim and self.axes_of(expr) & set(self.axes.atoms(dim)):
+        if dim and (fill is not None or self.axes_of(expr) & set(self.axes.atoms(dim))):
             at = index.expr if isinstance(index, Value) else Number(index)
-            expr = Apply("take", (expr, at, Over(dim)))
+            expr = Apply("take", (expr, at, Over(dim)), () if fill is None else (("fill", Number(fill)),))
         return replace(value.with_dim(place, *dims), expr=expr)
 
     def fresh(self, length: Any, fixed: bool = True) -> Dim:
@@ -226,10 +262,23 @@ class Building:
             dim = self.axes.new(int(length.hint), formula=length.formula)
         else:
             dim = self.axes.new(int(length), fixed=fixed, formula=int(length))
-        last = self._places[-1] if self._places else NOWHERE
-        place = next((one for one in self._places if not is_library(one.path)), last)
-        self.made += [(axis, place) for axis in dim]
+        for axis in dim:
+            self.made.append((axis, self._place()))
+            with suppress(Refusal):
+                self.lengths[axis] = self.number(length)
         return dim
+
+    def result_length(self, place: int) -> Any:
+        """The length of a dimension of the result: a number, or one of lengths of inputs."""
+        return self.length(self.node.meta["val"].shape[place])
+
+    def length(self, size: Any) -> Any:
+        """A length of the trace: a number, or one of lengths of inputs."""
+        return Symbolic(hint(size), size.node.expr) if hasattr(size, "node") else int(size)
+
+    def _place(self) -> Place:
+        last = self._places[-1] if self._places else NOWHERE
+        return next((one for one in self._places if not is_library(one.path)), last)
 
 
 def hint(length: Any) -> int:

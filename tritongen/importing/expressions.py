@@ -114,7 +114,7 @@ class AxesOf:
         if expr.function == "size":
             return frozenset()
         if expr.function == "take":
-            arg, index = parts(expr)
+            arg, index, *_ = parts(expr)
             return (self(arg) - over) | self(index)
         return found if expr.function in KEEPS_AXES else found - over
 

@@ -42,7 +42,7 @@ def spelled(formula: Any, dim_of: Callable[[str], Dim]) -> Expr:
     if name == "Mul" and formula.could_extract_minus_sign():
         return Apply("neg", (spelled(-formula, dim_of),))
     if name == "Add":
-        terms = sorted(formula.args, key=lambda one: (one.is_number, str(one)))
+        terms = sorted(formula.args, key=lambda one: (one.is_number, bool(one.could_extract_minus_sign()), str(one)))
         return reduce(lambda one, other: _sum(one, other, dim_of), terms[1:], spelled(terms[0], dim_of))
     args = tuple(spelled(one, dim_of) for one in formula.args)
     if name == "Mul":

@@ -13,6 +13,7 @@ from ..spec.read import read_spec
 from ..spec.types import AxisTerm
 from .axes import Dims
 from .expressions import Apply, Input, Over, bare, parts, tidy
+from .lengths import Computed
 from .lines import Lines
 from .naming import (
     BATCH,
@@ -31,10 +32,10 @@ from .simpler import Simpler
 from .targets import Target
 from .tracing import Trace
 from .translation import Translation
-from .values import Value, dtype_name
+from .values import Value, dtype_class, dtype_name
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _GENERIC = frozenset(("out", "output", "result", "res", "ret", "hidden_states", "x", "y"))
 
@@ -96,6 +97,7 @@ class _Writer:
         self.inputs = {name: value for name, value in translation.inputs.items() if name in used}
         self.declared = {name: translation.declared[name] for name in self.inputs}
         self.types = self._types()
+        self.computed = Computed(self.axes, translation.lengths)
         self._check_results()
         self.names = self._named()
 
@@ -110,6 +112,7 @@ class _Writer:
             "types": [f'{name} = "float"' for name in dict.fromkeys(self.types.values())],
             "inputs": list(self._inputs()),
             "params": [f"{name} = {tidy(repr(value))}" for name, value in params.items()],
+            "axes": list(self.computed.lines(self.names.of)),
             "compute": [f'{name} = "{source}"' for name, source in lines.texts()],
         }
         outputs = dict(zip(lines.results, self.values, strict=True))
@@ -232,7 +235,7 @@ class _Writer:
         stated: set[int] = set()
         for name, value in self.inputs.items():
             terms = self._terms(self.declared[name], stated)
-            dtype = self.types.get(name) or _class(value.dtype)
+            dtype = self.types.get(name) or dtype_class(value.dtype)
             yield f'{name} = "{dtype}[{", ".join(terms)}]"'
 
     def _terms(self, dims: Dims, stated: set[int] | None = None) -> list[str]:
@@ -302,7 +305,9 @@ class _Writer:
         ones = {name for name, dims in self.declared.items() if not all(dims[led(self.axes, dims, batch) :])}
         if ones:
             raise NeedsOnes(ones)
-        return Names(axis_names(self.axes, order, taken), batch, self.axes, self.axes_of)
+        of = axis_names(self.axes, [*order, *self.computed.firsts], taken)
+        of |= self.computed.seconds(of, taken)
+        return Names(of, batch, self.axes, self.axes_of)
 
     def _fix_groups(self, tensors: Sequence[Dims]) -> None:
         """States a length of each group whose lengths follow from no other input."""
@@ -321,7 +326,7 @@ class _Writer:
             has, dims = self.axes_of(value.expr), set(self.axes.all_atoms(value.dims))
             if not self.inputs:
                 problems.append((Refusal("a result that no tensor has a part in"), NOWHERE))
-            elif has != dims and all(map(self.axes.is_input, dims)):
+            elif not dims <= has:
                 problems.append(
                     (Refusal("a result with an axis to which it is only expanded", "return it without"), NOWHERE)
                 )
@@ -329,6 +334,7 @@ class _Writer:
         used |= {axis for value in self.values for axis in self.axes.all_atoms(value.dims)}
         for axis, place in self.t.made:
             missing = [one for one in self.axes.atoms((axis,)) if one in used and not self.axes.is_input(one)]
+            missing = [one for one in missing if not self.computed.has(one)]
             if missing:
                 length = self.axes.length(missing)
                 message = f"an axis of length {length} that no input has"
@@ -382,14 +388,8 @@ class _Writer:
         return argument.wants_gradient and argument.tensor.dtype.is_floating_point
 
     def _reads_param(self, name: str) -> bool:
-        return any(getattr(one, "name", "") == name and not isinstance(one, Input) for one in self.exprs)
-
-
-def _class(dtype: torch.dtype) -> str:
-    """The class of dtypes that an input is of, or its dtype."""
-    if dtype.is_floating_point:
-        return "float8" if dtype.itemsize == 1 else "float"
-    return dtype_name(dtype)
+        exprs = [*self.exprs, *reachable(self.computed.of.values())]
+        return any(getattr(one, "name", "") == name and not isinstance(one, Input) for one in exprs)
 
 
 def _spelled(terms: Sequence[AxisTerm]) -> tuple[str, ...]:

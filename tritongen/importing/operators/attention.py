@@ -23,6 +23,7 @@ def _attention(
         raise Refusal("attention with dropout: the language has no random numbers", "call .eval()")
     if enable_gqa and q.rank > 2:
         k, v = (_shared_heads(t, one, q) for one in (k, v))
+    k, v = _beside_queries(t, q, k, v)
     rows, keys, inside, columns = q.dims[-2], k.dims[-2], q.dims[-1], v.dims[-1]
     for dim, names in ((rows, "M"), (keys, "N"), (inside, "D"), (columns, "E")):
         t.axes.wish(dim, names, 2)
@@ -38,6 +39,16 @@ def _attention(
     s = t.line("s", _masked(t, s, attn_mask, is_causal))
     p = s.of(Apply("softmax", (s.expr, Over(keys))))
     return product(t, p, v, [keys], (*batch, rows, columns))
+
+
+def _beside_queries(t: Building, q: Value, k: Value, v: Value) -> tuple[Value, Value]:
+    """Keys and values of what queries are of too: another name for that axis."""
+    rows = t.axes.atoms(q.dims[-2])
+    if not rows or t.axes.atoms(k.dims[-2]) != rows:
+        return k, v
+    keys = t.renamed(k.dims[-2])
+    k = t.moved(k, k.rank - 2, keys)
+    return k, t.moved(v, v.rank - 2, keys) if t.axes.atoms(v.dims[-2]) == rows else v
 
 
 def _shared_heads(t: Building, x: Value, q: Value) -> Value:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def product(t: Building, x: Value, y: Value, summed: list[Dim], left: tuple[Dim, ...]) -> Value:
     """The sum of products of two tensors, whose axes are joined already."""
     x, y = t.multiplied(x), t.multiplied(y)
+    y, left = _apart(t, y, left)
     t.same_dtype.append(frozenset(_floats(t, x.expr) | _floats(t, y.expr)))
     t.once(left)
     terms = t.apply("mul", x.of(dims=()), y.of(dims=()))
@@ -26,6 +27,30 @@ def product(t: Building, x: Value, y: Value, summed: list[Dim], left: tuple[Dim,
     if not axes:
         return terms.of(dims=left)
     return t.reduced("sum", terms, axes, left)
+
+
+def _met(t: Building, x: Value, y: Value) -> tuple[Value, Value]:
+    """Operands that are summed over one axis, where that of one is another name of that of the other."""
+    inside, other = t.axes.atoms(x.dims[-1]), t.axes.atoms(y.dims[-2])
+    if len(inside) == len(other) == 1:
+        if t.axes.first(inside[0]) == other[0]:
+            y = t.moved(y, y.rank - 2, inside)
+        elif t.axes.first(other[0]) == inside[0]:
+            x = t.moved(x, x.rank - 1, other)
+    return x, y
+
+
+def _apart(t: Building, y: Value, left: tuple[Dim, ...]) -> tuple[Value, tuple[Dim, ...]]:
+    """The second operand of a product and the dimensions of that, where both operands have one axis of those each."""
+    found: list[Dim] = []
+    for dim in left:
+        atoms = t.axes.atoms(dim)
+        places = [place for place, own in enumerate(y.dims) if t.axes.atoms(own) == atoms]
+        if atoms and places and atoms in map(t.axes.atoms, found):
+            dim = t.renamed(dim)
+            y = t.moved(y, places[0], dim)
+        found.append(dim)
+    return y, tuple(found)
 
 
 def _floats(t: Building, expr: Expr) -> set[str]:
@@ -45,6 +70,7 @@ def matmul(t: Building, x: Value, y: Value) -> Value:
         x = x.of(dims=((), *x.dims))
     if vector[1]:
         y = y.of(dims=(*y.dims, ()))
+    x, y = _met(t, x, y)
     t.axes.join(x.dims[-1], y.dims[-2])
     batch = t.broadcast(x.of(dims=x.dims[:-2]), y.of(dims=y.dims[:-2]))
     rows, columns = x.dims[-2], y.dims[-1]

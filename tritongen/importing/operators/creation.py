@@ -73,7 +73,9 @@ def _arange(t: Building, *args: Any, **__: Any) -> Value:
     expr = t.index(axis)
     if step != 1:
         expr = Apply("mul", (expr, t.number(step)))
-    if isinstance(start, Symbolic) or start:
+    if isinstance(start, int) and start < 0:
+        expr = Apply("sub", (expr, t.number(-start)))
+    elif isinstance(start, Symbolic) or start:
         expr = Apply("add", (expr, t.number(start)))
     if t.dtype.is_floating_point:
         expr = Apply("cast", (expr, Word(dtype_name(t.dtype))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..expressions import Apply, Number, Over
+from ..expressions import Apply, Expr, Number, Over
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Symbolic, Value
@@ -210,7 +210,7 @@ def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
     lengths = {t.axes.length(t.axes.atoms(one.dims[place])) for one in tensors}
     if len(lengths) != 1:
-        raise Refusal("tensors of different lengths put side by side", "the language has no axis for them together")
+        return _one_behind_the_other(t, tensors, place)
     return _side_by_side(t, tensors, place, True)
 
 
@@ -235,6 +235,29 @@ def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -
     inner = dims[place] if joined else ()
     after = dims[place + 1 :] if joined else dims[place:]
     return made.of(dims=(*dims[:place], axis + inner, *after))
+
+
+def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Value:
+    """Along an axis of their lengths together."""
+    import torch
+
+    axis = t.fresh(t.result_length(place))
+    t.axes.wish(axis, "L P", 3)
+    position = Value(t.index(axis), (axis, *[()] * (tensors[0].rank - place - 1)), torch.int64, torch.int64)
+    starts: list[Expr] = [Number(0)]
+    for one in tensors:
+        dim = one.dims[place]
+        size: Expr = Apply("size", (Over(dim),)) if dim else Number(1)
+        starts.append(size if len(starts) == 1 else Apply("add", (starts[-1], size)))
+    parts = []
+    for one, start in zip(tensors, starts, strict=False):
+        at = position.expr if start is starts[0] else Apply("sub", (position.expr, start))
+        parts.append(t.take(one, place, Value(at, (axis,), torch.int64, torch.int64), (axis,)))
+    dims = t.broadcast(*parts)
+    made = parts[-1]
+    for part, end in reversed([*zip(parts[:-1], starts[1:], strict=False)]):
+        made = t.apply("where", t.compared("lt", position, Value(end, (), torch.int64, torch.int64)), part, made)
+    return made.of(dims=dims)
 
 
 @operator("flip")

@@ -1,48 +1,117 @@
-"""Pooling over windows that lie side by side, which are groups of axes."""
+"""Convolutions, pooling and padding: windows along dimensions, and positions outside of them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..axes import Dim
+from ..expressions import Apply, Expr, Number, Over
 from ..refusals import Refusal
 from ..table import operator
-from ..values import Value
+from ..values import Symbolic, Value
 from .contractions import product
 from .norms import spatial
 
 if TYPE_CHECKING:
     from ..building import Building
 
-_HINT = "the language has axes for windows side by side: stride = kernel_size, no padding, lengths that are multiples"
+_PLACES, _INSIDE = "P Q", "R U V"
+Pad = int | Expr  # how many elements are before a dimension
 
 
-def pooled(t: Building, function: str, x: Value, kernel: Any, stride: Any, padding: Any) -> Value:
-    """The mean or the maximum of windows along the last dimensions."""
-    sizes = kernel if isinstance(kernel, list) else [kernel]
-    rank = int(t.packet.removesuffix("d")[-1])
-    sizes = sizes * rank if len(sizes) == 1 else sizes
-    steps = stride if isinstance(stride, list) else [stride]
-    steps = (steps * rank if len(steps) == 1 else steps) or sizes
-    if steps != sizes or any(padding if isinstance(padding, list) else [padding]):
-        raise Refusal("windows that overlap, or reach outside", _HINT)
-    outside, inside = _side_by_side(t, x, x.rank - rank, sizes)
-    return t.reduced(function, x, inside, (*x.dims[: x.rank - rank], *outside))
+def _listed(given: Any, rank: int) -> list[int]:
+    """A number for each dimension."""
+    found = list(given) if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(one, int) for one in found):
+        raise Refusal("windows whose steps follow from lengths", "give their sizes and steps as numbers")
+    return [int(one) for one in (found * rank if len(found) == 1 else found)]
 
 
-def _side_by_side(t: Building, x: Value, first: int, sizes: list[int]) -> tuple[list[Dim], list[Dim]]:
-    """Dimensions from the `first` on as windows of some sizes and positions inside of them."""
+def _int(t: Building, expr: Expr) -> Value:
+    import torch
+
+    return Value(expr, (), torch.int64, torch.int64)
+
+
+def _windows(
+    t: Building, x: Value, inside: Sequence[Dim], steps: Sequence[int], pads: Sequence[Pad], gaps: Sequence[int],
+    fill: float | None,
+) -> Value:  # fmt: skip
+    """Windows along the last dimensions, each of which becomes two: places, and positions inside of a window."""
+    first = x.rank - len(inside)
+    spatial(t, x.dims[first:])
+    for number, (window, step, pad, gap) in enumerate(zip(inside, steps, pads, gaps, strict=True)):
+        length = t.result_length(number - len(inside))
+        if isinstance(length, int):  # The trace knows it for this length alone.
+            t.axes.fix(x.dims[first + 2 * number])
+        outer = t.fresh(length)
+        t.axes.wish(outer, _PLACES, 3)
+        t.axes.wish(window, _INSIDE, 3)
+        x = _window(t, x, first + 2 * number, (outer, window), (step, pad, gap), fill)
+    return x
+
+
+def _window(
+    t: Building, x: Value, place: int, dims: tuple[Dim, Dim], numbers: tuple[int, Pad, int], fill: float | None
+) -> Value:
+    (outer, window), (step, pad, gap) = dims, numbers
+    if not x.dims[place]:
+        raise Refusal("a window along a dimension of length 1")
+    terms = [_times(t.index(dim), by) for dim, by in ((outer, step), (window, gap)) if dim]
+    at: Expr = terms[0] if terms else Number(0)
+    for term in terms[1:]:
+        at = Apply("add", (at, term))
+    if not isinstance(pad, int):
+        at = Apply("sub", (at, pad))
+    elif pad:
+        at = Apply("sub", (at, Number(pad)))
+    return t.take(x, place, _int(t, at), (outer, window), fill)
+
+
+def _times(expr: Expr, by: int) -> Expr:
+    return expr if by == 1 else Apply("mul", (Number(by), expr))
+
+
+def _side_by_side(t: Building, x: Value, sizes: Sequence[int]) -> tuple[list[Dim], list[Dim]]:
+    """The last dimensions as windows of some sizes, and positions inside of them."""
     outside, inside = [], []
-    for dim, size in zip(x.dims[first:], sizes, strict=True):
+    for dim, size in zip(x.dims[x.rank - len(sizes) :], sizes, strict=True):
         length = t.axes.length(t.axes.atoms(dim))
-        if length % size:
-            raise Refusal(f"windows of {size} along {length} elements", _HINT)
         outer, inner = t.axes.divide(dim, length // size, inner_fixed=True)
-        t.axes.wish(outer, "P Q S", 3)
-        t.axes.wish(inner, "R U V", 3)
+        t.axes.wish(outer, f"{_PLACES} S", 3)
+        t.axes.wish(inner, _INSIDE, 3)
         outside.append(outer)
         inside.append(inner)
     return outside, inside
+
+
+def _fit(t: Building, x: Value, sizes: Sequence[int], steps: Sequence[int], pads: Sequence[Pad]) -> bool:
+    """Whether windows lie side by side: they are groups of axes."""
+    lengths = [t.axes.length(t.axes.atoms(dim)) for dim in x.dims[x.rank - len(sizes) :]]
+    return [*steps] == [*sizes] and not any(pads) and not any(n % m for n, m in zip(lengths, sizes, strict=True))
+
+
+def _split_windows(
+    t: Building, x: Value, sizes: Sequence[int], numbers: Sequence[Sequence[int]], fill: float | None
+) -> tuple[Value, list[Dim], tuple[Dim, ...]]:
+    """Windows of some sizes: what they have, the dimensions inside of them, and those of results."""
+    steps, pads, gaps = numbers
+    first = x.rank - len(sizes)
+    if _fit(t, x, sizes, steps, pads) and set(gaps) == {1}:
+        outside, inside = _side_by_side(t, x, sizes)
+        return x, inside, (*x.dims[:first], *outside)
+    inside = [t.fresh(size) for size in sizes]
+    made = _windows(t, x, inside, steps, pads, gaps, fill)
+    return made, inside, (*made.dims[:first], *made.dims[first::2])
+
+
+# Pooling
+
+
+def _rank(t: Building) -> int:
+    return int(t.packet.removesuffix("d")[-1])
 
 
 @operator("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -50,9 +119,16 @@ def _average(
     t: Building, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: Any = None,
 ) -> Value:  # fmt: skip
+    sizes = _listed(kernel, _rank(t))
+    steps, pads = _listed(stride, len(sizes)) if stride else sizes, _listed(padding, len(sizes))
+    is_partial = ceil_mode and not _fit(t, x, sizes, steps, pads)
+    if divisor_override is None and (is_partial or (any(pads) and not count_include_pad)):
+        raise Refusal("an average of as many elements as are in a window", "ceil_mode=False, count_include_pad=True")
+    numbers = steps, pads, [1] * len(sizes)
+    made, inside, left = _split_windows(t, x, sizes, numbers, 0.0 if any(pads) or is_partial else None)
     if divisor_override is not None:
-        raise Refusal("an average with a divisor of its own", "write a sum")
-    return pooled(t, "mean", x, kernel, list(stride), padding)
+        return t.apply("div", t.reduced("sum", made, inside, left), divisor_override)
+    return t.reduced("mean", made, inside, left)
 
 
 @operator("max_pool1d", "max_pool2d", "max_pool3d")
@@ -60,9 +136,70 @@ def _maximum(
     t: Building, x: Value, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Value:  # fmt: skip
-    if any(one != 1 for one in (dilation if isinstance(dilation, list) else [dilation])):
-        raise Refusal("dilated windows", _HINT)
-    return pooled(t, "max", x, kernel, list(stride), padding)
+    sizes = _listed(kernel, _rank(t))
+    steps, pads = _listed(stride, len(sizes)) if stride else sizes, _listed(padding, len(sizes))
+    reaches_out = any(pads) or (ceil_mode and not _fit(t, x, sizes, steps, pads))
+    if reaches_out and not x.dtype.is_floating_point:
+        raise Refusal("a maximum of integers with padding", "integers have no least of all: pad it before")
+    numbers = steps, pads, _listed(dilation, len(sizes))
+    made, inside, left = _split_windows(t, x, sizes, numbers, -math.inf if reaches_out else None)
+    return t.reduced("max", made, inside, left)
+
+
+@operator("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d",
+          "_adaptive_avg_pool3d")  # fmt: skip
+def _adaptive(t: Building, x: Value, size: Any) -> Value:
+    """The means of so many equal parts of each dimension."""
+    places, inside = list[Dim](), list[Dim]()
+    counts = _listed(size, _rank(t))
+    first = x.rank - len(counts)
+    spatial(t, x.dims[first:])
+    for dim, count in zip(x.dims[first:], counts, strict=True):
+        if t.axes.length(t.axes.atoms(dim)) % count:
+            raise Refusal("means of parts that are not equally long", "the length has to be a multiple of their number")
+        outer, inner = t.axes.divide(dim, count, outer_fixed=True)
+        t.axes.wish(outer, _PLACES, 3)
+        t.axes.wish(inner, _INSIDE, 3)
+        places.append(outer)
+        inside.append(inner)
+    return t.reduced("mean", x, inside, (*x.dims[:first], *places))
+
+
+@operator("unfold")
+def _unfold(t: Building, x: Value, dim: int, size: Any, step: Any) -> Value:
+    """Windows along a dimension, whose positions become the last."""
+    place = x.place(dim)
+    outer, inner = t.fresh(t.result_length(place)), t.fresh(size)
+    t.axes.wish(outer, _PLACES, 3)
+    t.axes.wish(inner, _INSIDE, 3)
+    made = _window(t, x, place, (outer, inner), (_listed(step, 1)[0], 0, 1), None)
+    dims = list(made.dims)
+    dims.append(dims.pop(place + 1))
+    return made.of(dims=tuple(dims))
+
+
+@operator("im2col")
+def _im2col(t: Building, x: Value, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Value:
+    """The patches of an image: those of each place, in a dimension, and the places in another."""
+    spatial(t, x.dims[-2:])
+    t.axes.wish(x.dims[-3], "C", 3)
+    sizes, numbers = _listed(kernel, 2), [_listed(one, 2) for one in (stride, padding, dilation)]
+    steps, pads, gaps = numbers
+    inside = [t.fresh(size) for size in sizes]
+    shape = t.node.args[0].meta["val"].shape[-2:]
+    outside = []
+    for length, size, step, pad, gap in zip(shape, sizes, steps, pads, gaps, strict=True):
+        outside.append(t.fresh(t.length((length + 2 * pad - gap * (size - 1) - 1) // step + 1)))
+        t.axes.wish(outside[-1], _PLACES, 3)
+    for number, window in enumerate(inside):
+        t.axes.wish(window, _INSIDE, 3)
+        dims, own = (outside[number], window), (steps[number], pads[number], gaps[number])
+        x = _window(t, x, x.rank - 2 + number, dims, own, 0.0 if pads[number] else None)
+    *batch, channels, rows, row, columns, column = x.dims
+    return x.of(dims=(*batch, channels + row + column, rows + columns))
+
+
+# Convolutions
 
 
 @operator("convolution", "conv1d", "conv2d", "conv3d")
@@ -70,22 +207,162 @@ def _convolution(
     t: Building, x: Value, weight: Value, bias: Value | None = None, stride: Any = (1,), padding: Any = (0,),
     dilation: Any = (1,), *more: Any,
 ) -> Value:  # fmt: skip
-    """One whose windows lie side by side, as those of 1 by 1 and of patches, is a matmul."""
     is_transposed, groups = (more[0], more[2]) if t.packet == "convolution" else (False, more[0] if more else 1)
+    groups = int(groups.hint) if isinstance(groups, Symbolic) else groups
+    rank = weight.rank - 2
+    steps, gaps = _listed(stride, rank), _listed(dilation, rank)
+    if is_transposed:
+        if groups != 1:
+            raise Refusal("a transposed convolution in groups", "write one for each group")
+        return _biased(t, _transposed(t, x, weight, steps, _listed(padding, rank), gaps), bias, rank)
     sizes = [t.axes.length(t.axes.atoms(dim)) for dim in weight.dims[2:]]
-    rank = len(sizes)
-    steps = list(stride) * rank if len(stride) == 1 else list(stride)
-    is_plain = not isinstance(padding, str) and not any(padding) and groups == 1 and not is_transposed
-    if not is_plain or steps != sizes or (set(dilation) != {1} and set(sizes) != {1}):
-        raise Refusal("a convolution whose windows overlap, or reach outside", _HINT)
-    t.axes.join(x.dims[1], weight.dims[1])
+    pads: list[Pad]
+    if padding == "same":
+        pads = [_half(window, gap) for window, gap in zip(weight.dims[2:], gaps, strict=True)]
+    else:
+        pads = [0] * rank if padding == "valid" else [*_listed(padding, rank)]
+    batch = x.dims[: x.rank - rank - 1]
+    channels, summed = _grouped(t, x, weight, groups)
+    x = x.with_dim(x.rank - rank - 1, *channels)
+    if _fit(t, x, sizes, steps, pads) and (set(gaps) == {1} or set(sizes) == {1}):
+        spatial(t, x.dims[x.rank - rank :])
+        outside, inside = _side_by_side(t, x, sizes)
+        for one, other in zip(inside, weight.dims[2:], strict=True):
+            if other:
+                t.axes.join(one, other)
+    else:
+        inside = list(weight.dims[2:])
+        x = _windows(t, x, inside, steps, pads, gaps, 0.0 if any(pads) else None)
+        outside = list(x.dims[x.rank - 2 * rank :: 2])
+    made = product(t, x, weight, [*summed, *inside], (*batch, weight.dims[0], *outside))
+    return _biased(t, made, bias, rank)
+
+
+def _half(window: Dim, gap: int) -> Pad:
+    """What is padded before a dimension that keeps its length."""
+    if not window:
+        return 0
+    reach = _times(Apply("sub", (Apply("size", (Over(window),)), Number(1))), gap)
+    return Apply("floor_divide", (reach, Number(2)))
+
+
+def _grouped(t: Building, x: Value, weight: Value, groups: int) -> tuple[list[Dim], list[Dim]]:
+    """The channels of x, apart by groups where there are some, and those of them that are summed."""
+    own = x.dims[x.rank - (weight.rank - 2) - 1]
     t.axes.wish(weight.dims[0], "O E F", 3)
     t.axes.wish(weight.dims[1], "C K", 2)
-    spatial(t, x.dims[2:])
-    outside, inside = _side_by_side(t, x, x.rank - rank, sizes)
-    for one, other in zip(inside, weight.dims[2:], strict=True):
-        if other:
-            t.axes.join(one, other)
-    dims = (*x.dims[: x.rank - rank - 1], weight.dims[0], *outside)
-    made = product(t, x, weight, [x.dims[1], *inside], dims)
+    if groups == 1:
+        t.axes.join(own, weight.dims[1])
+        return [own], [own]
+    count = t.axes.length(t.axes.atoms(own))
+    if count == groups and t.axes.length(t.axes.atoms(weight.dims[0])) == groups:  # Each channel by itself.
+        t.axes.join(own, weight.dims[0])
+        return [own], []
+    outer, inner = t.axes.divide(own, groups, outer_fixed=True)
+    others, _ = t.axes.divide(weight.dims[0], groups, outer_fixed=True)
+    t.axes.join(outer, others)
+    t.axes.wish(outer, "G", 2)
+    if inner:
+        t.axes.join(inner, weight.dims[1])
+    return [outer, inner], [inner]
+
+
+def _biased(t: Building, made: Value, bias: Value | None, rank: int) -> Value:
     return made if bias is None else t.apply("add", made, bias.of(dims=(bias.dims[0], *[()] * rank)))
+
+
+def _transposed(
+    t: Building, x: Value, weight: Value, steps: Sequence[int], pads: Sequence[int], gaps: Sequence[int]
+) -> Value:
+    """Each place is the sum over the windows that it lies in."""
+    rank = weight.rank - 2
+    t.axes.join(x.dims[x.rank - rank - 1], weight.dims[0])
+    t.axes.wish(weight.dims[0], "C K", 2)
+    t.axes.wish(weight.dims[1], "O E F", 3)
+    first, outside = x.rank - rank, list[Dim]()
+    batch, channel = x.dims[: first - 1], x.dims[first - 1]
+    for number, (window, step, pad, gap) in enumerate(zip(weight.dims[2:], steps, pads, gaps, strict=True)):
+        outer = t.fresh(t.result_length(number - rank))
+        outside.append(outer)
+        t.axes.wish(outer, _PLACES, 3)
+        t.axes.wish(window, _INSIDE, 3)
+        at: Expr = t.index(outer)
+        if pad:
+            at = Apply("add", (at, Number(pad)))
+        if window:
+            at = Apply("sub", (at, _times(t.index(window), gap)))
+        place = first + 2 * number
+        whole = at if step == 1 else Apply("floor_divide", (at, Number(step)))
+        x = t.take(x, place, _int(t, whole), (outer, window), 0.0)
+        if step > 1:
+            is_whole = Apply("eq", (Apply("remainder", (at, Number(step))), Number(0)))
+            x = x.of(Apply("where", (is_whole, x.expr, Number(0.0))))
+    return product(t, x, weight, [channel, *weight.dims[2:]], (*batch, weight.dims[1], *outside))
+
+
+# Padding
+
+
+@operator("constant_pad_nd", "pad")
+def _pad(t: Building, x: Value, pads: Any, *more: Any) -> Value:
+    """Another value around the last dimensions, or less of them."""
+    mode, value = (more[0] if more else "constant", more[1] if len(more) > 1 else None)
+    if t.packet == "constant_pad_nd":
+        mode, value = "constant", more[0] if more else 0
+    listed = [(one, int(one.hint) if isinstance(one, Symbolic) else int(one)) for one in pads]
+    for number, ((first, before), (_, behind)) in enumerate(zip(listed[::2], listed[1::2], strict=True), 1):
+        place = x.rank - number
+        if not before and not behind:
+            continue
+        if not x.dims[place]:
+            raise Refusal("padding along a dimension of length 1")
+        axis = t.fresh(t.result_length(place))
+        t.axes.wish(axis, _PLACES, 3)
+        at: Expr = t.index(axis)
+        if isinstance(first, Symbolic):
+            at = Apply("sub", (at, t.number(first)))
+        elif before:
+            at = Apply("sub" if before > 0 else "add", (at, Number(abs(before))))
+        fill = _number(x, value or 0) if mode == "constant" and max(before, behind) > 0 else None
+        x = t.take(x, place, _int(t, _mirrored(mode, at, x.dims[place])), (axis,), fill)
+    return x
+
+
+def _mirrored(mode: str, at: Expr, dim: Dim) -> Expr:
+    """Which element stands at a position outside of a dimension."""
+    size = Apply("size", (Over(dim),))
+    last = Apply("sub", (size, Number(1)))
+    match mode:
+        case "replicate":
+            return Apply("clamp", (at, Number(0), last))
+        case "reflect":
+            return Apply("sub", (last, Apply("abs", (Apply("sub", (last, Apply("abs", (at,)))),))))
+        case "circular":
+            return Apply("remainder", (at, size))
+    return at
+
+
+def _number(x: Value, value: Any) -> Any:
+    """A number of the kind that a tensor has."""
+    import torch
+
+    if x.dtype == torch.bool:
+        return bool(value)
+    return float(value) if x.dtype.is_floating_point else int(value)
+
+
+@operator("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+def _upsampled(t: Building, x: Value, size: Any, *more: Any) -> Value:
+    """Each element several times."""
+    rank = int(t.packet[-2])
+    shape, first = t.node.args[0].meta["val"].shape, x.rank - rank
+    for place in range(first, x.rank):
+        length, whole = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
+        if length % whole:
+            raise Refusal(f"nearest neighbours of {length} places among {whole}", "scale by whole numbers")
+        by = length // whole
+        axis = t.fresh(t.length(shape[place] * by))
+        t.axes.wish(axis, _PLACES, 3)
+        at = t.index(axis) if by == 1 else Apply("floor_divide", (t.index(axis), Number(by)))
+        x = t.take(x, place, _int(t, at), (axis,))
+    return x

@@ -1,0 +1,87 @@
+"""Lengths of axes that no input has, as [axes] of a spec computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import reduce
+from itertools import count
+
+from .axes import Axes
+from .expressions import Apply, Expr, Number, Over, Param, bare, parts, text
+from .naming import reachable
+
+_FUNCTIONS = frozenset("add sub mul neg floor_divide remainder minimum maximum size".split())
+
+
+class Computed:
+    """Axes that no input has, each with its length, after those that this is computed of."""
+
+    def __init__(self, axes: Axes, lengths: Mapping[int, Expr]) -> None:
+        self._axes, self._lengths = axes, lengths
+        self.of: dict[int, Expr] = {}
+
+    def has(self, axis: int) -> bool:
+        """Whether an input has an axis, or its length can be computed, of which it takes note then."""
+        if axis in self.of or self._axes.is_input(axis):
+            return True
+        first = self._axes.first(axis)
+        length = Apply("size", (Over((first,)),)) if first >= 0 else self._lengths.get(axis)
+        if length is None or not is_length(length):
+            return False
+        read = self._axes.all_atoms(over.dim for part in reachable([length]) for over in overs(part))
+        if all(map(self.has, read)):
+            self.of[axis] = length
+        return axis in self.of
+
+    @property
+    def firsts(self) -> list[int]:
+        """Those that are no other names of axes."""
+        return [axis for axis in self.of if self._axes.first(axis) < 0]
+
+    def seconds(self, names: Mapping[int, str], taken: Container[str]) -> dict[int, str]:
+        """Names of the others: that of the first, and a number."""
+        found: dict[int, str] = {}
+        for axis in self.of:
+            first = self._axes.first(axis)
+            if first >= 0:
+                choices = (f"{names[first]}{number}" for number in count(2))
+                used = {*names.values(), *found.values()}
+                found[axis] = next(name for name in choices if name not in used and name not in taken)
+        return found
+
+    def lines(self, names: Mapping[int, str]) -> Iterator[str]:
+        """Those of [axes], but for axes that have become one with others since."""
+        for axis, length in self.of.items():
+            if self._axes.atoms((axis,)) == (axis,):
+                yield length_line(names[axis], length, lambda over: [names[one] for one in self._axes.atoms(over.dim)])
+
+
+def is_length(expr: Expr) -> bool:
+    """Whether [axes] can say a number: integer arithmetic of lengths, params and integers."""
+    expr = bare(expr)
+    if isinstance(expr, Number):
+        return isinstance(expr.value, int) and not isinstance(expr.value, bool)
+    if isinstance(expr, Apply):
+        return expr.function in _FUNCTIONS and all(map(is_length, parts(expr)))
+    return isinstance(expr, Param)
+
+
+def overs(expr: Expr) -> Iterator[Over]:
+    """The axes that a function is given by name."""
+    yield from (one for one in expr.args if isinstance(one, Over)) if isinstance(expr, Apply) else ()
+
+
+def length_line(axis: str, length: Expr, names: Callable[[Over], list[str]]) -> str:
+    """The line of [axes] for an axis: `P = "N - K + 1"`."""
+
+    def named(expr: Expr) -> Expr:
+        expr = bare(expr)
+        if not isinstance(expr, Apply):
+            return expr
+        if expr.function == "size":
+            sizes: list[Expr] = [Param(name) for over in overs(expr) for name in names(over)]
+            return reduce(lambda one, other: Apply("mul", (one, other)), sizes)
+        return Apply(expr.function, tuple(map(named, parts(expr))))
+
+    source = text(named(length), lambda *_: [], {})
+    return f"{axis} = {source}" if source.isdecimal() else f'{axis} = "{source}"'
