@@ -115,7 +115,8 @@ class Evaluated:
         """A tensor with all axes."""
         if tensor is None:
             dtype = torch.bool if one.dtype == "bool" else torch.float64
-            return torch.full([1] * len(self.axes), one.default or 0, dtype=dtype)
+            whole = [sizes[axis] if axis in one.axes else 1 for axis in self.axes]  # A sum adds up as many.
+            return torch.full(whole, one.default or 0, dtype=dtype)
         axes = one.axes
         if ("...",) in one.dims:
             own = tensor.ndim - len(one.dims) + 1

@@ -10,6 +10,7 @@ import torch
 from tests.cases.step_cases import Case
 from tests.harness.importing import built
 from tests.harness.oracles import DEVICE, compare
+from tests.harness.written import Written
 from tritongen.spec.read import read_spec
 
 DEFAULT = -2.0
@@ -166,3 +167,36 @@ wrt = ["x", "w", "c"]
         compare(operator, lambda x, w, c: (x * c) @ w, tensors, range(3), 1e-9)
     else:
         compare(operator, lambda x, w: (x * 2) @ w, tensors[:2], range(2), 1e-9)
+
+
+STREAMED = """[inputs]
+q = "float[M, D]"
+k = "float[N, D]"
+v = "float[N, D]"
+m = "float[M, N] = 2"
+g = "float[N] = 1"
+[compute]
+s = "{}"
+o = "{}"
+y = "o + sum(m * g, N)"
+[outputs]
+y = "auto[M, D]"
+[grad]
+wrt = ["q", "m", "g", "v"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("scores", "result"),
+    [
+        ("sum(q * k, D)", "sum(softmax(s, N) * v, N)"),
+        ("exp(sum(q * k, D) * 0.1)", "sum(s * v, N) / sum(s, N) + sum(m * v, N)"),
+    ],
+)
+def test_sums_beside_a_stream(scores: str, result: str, tmp_path: Path) -> None:
+    """Of nothing but what is left out: each is a block, past whose end there is nothing, and stored in some dtype."""
+    written = Written(STREAMED.format(scores, result), tmp_path)
+    lengths = {"M": 5, "N": 6, "D": 4}
+    tensors = written.drawn(lengths)
+    for absent in ((), ("m",), ("g",), ("m", "g")):
+        written.compare(lengths, tensors | dict.fromkeys(absent))

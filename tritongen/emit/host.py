@@ -44,6 +44,9 @@ class Host(Checks):
                 parts[leaf] = f"*(() if {leaf} is None else ({leaf}.dtype,))"
         return self.by_rule(dtype, parts, inputs)
 
+    def dtype_of(self, result: Result) -> str:
+        return self.dtype(result.dtype)
+
     def by_rule(self, dtype: Dtype, parts: Mapping[str, str], inputs: Mapping[str, Input]) -> str:
         """A dtype, by the texts of what it is the promotion of, some of which are `inputs`."""
         if not parts:
@@ -82,7 +85,7 @@ class Host(Checks):
             return f"{empty} if {self.condition(result)} else None"
         if not path or not result.saved:
             return empty
-        unwritten = f"library.unwritten({first.name}, {shape}, {self.dtype(result.dtype)})"
+        unwritten = f"library.unwritten({first.name}, {shape}, {self.dtype_of(result)})"
         return f"{empty} if {condition_text(path)} else {unwritten}"
 
     def shape_of(self, result: Result) -> str:
@@ -101,7 +104,7 @@ class Host(Checks):
         return self.compute.constexpr and any(result.dtype.rule == "compute" for result in self.op.results)
 
     def empty(self, result: Result) -> str:
-        dtype = self.dtype(result.dtype)
+        dtype = self.dtype_of(result)
         like = self.like(result)
         if like is not None:
             name = like.name
@@ -114,7 +117,7 @@ class Host(Checks):
         """Memory of some shape for a result."""
         first = self.first()
         assert first is not None
-        dtype = self.dtype(result.dtype)
+        dtype = self.dtype_of(result)
         return f"{first.name}.new_empty({shape}{'' if dtype == f'{first.name}.dtype' else f', dtype={dtype}'})"
 
     def like(self, result: Result) -> Input | None:

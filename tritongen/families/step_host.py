@@ -170,7 +170,14 @@ class StepHost(Host):
         assert self.origin is not None
         return tensor.name in self.origin.short
 
-    def dtype(self, dtype: Dtype) -> str:
+    def dtype_of(self, result: Result) -> str:
+        """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
+        assert self.origin is not None
+        leaves = result.dtype.of
+        told = bool(result.when) or not {*leaves} & {tensor.name for tensor in self.op.inputs}
+        return self.dtype(result.dtype, self.origin.is_gradient and len(leaves) == 1 and told)
+
+    def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
         assert self.origin is not None
         if dtype.rule == "compute":
             return super().dtype(dtype)
@@ -187,8 +194,6 @@ class StepHost(Host):
             for leaf in dtype.of
         }
         optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
-        # Of inputs that share a gradient, some may not be there; a gradient by one is only made where it is.
-        is_there = self.origin.is_gradient and len(parts) == 1
         for leaf, text in parts.items():
             if leaf in optional and leaf not in alike and not is_there:
                 absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"

@@ -16,7 +16,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
 from ...passes.exponentials import resolve
-from ...passes.structure import references
+from ...passes.structure import lasting_axes, references
 from ..stream import Scores, Stream, StreamSum
 from ..tensor_cores import input_precision
 from . import pages, partial_sums
@@ -259,11 +259,14 @@ class Builder(Reads):
         self.elements([Value(name, total.factor, "")])
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
+        is_block = self.stream.streamed in lasting_axes(self.op, total.factor)
+        factor = factor if is_block else f"({factor}) + tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"
         self.lines.loop += self.lowering.pending
         first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
         has_largest = bool(self.stream.largest)
-        is_masked = not (has_largest and is_finite_past_the_end(self.op, total.factor, self.stream))
-        if not isinstance(total.factor, Ref) and (others or is_masked):
+        is_below = has_largest and total.falls
+        is_masked = not (is_below and is_finite_past_the_end(self.op, total.factor, self.stream))
+        if not (is_block and isinstance(total.factor, Ref)) and (others or is_masked):
             named = f"{first}_factor"
             if name == first:
                 self.lines.loop.append(Line(f"{named} = {factor}"))
