@@ -2,7 +2,7 @@
 """How operators take part in torch's autograd and in torch.func."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._C._functorch import unwrap_if_dead
@@ -119,7 +119,32 @@ def constant(ctx: Any, *results: torch.Tensor) -> None:
         ctx.set_materialize_grads(False)
 
 
-class Once(torch.autograd.Function):
+class Operator(torch.autograd.Function):
+    """An operator under autograd and torch.func, which saves nothing and maps over a batch one by one by default."""
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Saves nothing."""
+
+    @classmethod
+    def vmap(cls, info, in_dims, *args):
+        return one_by_one(cls.apply, info, in_dims, *args)
+
+
+class BatchedOperator(Operator):
+    """An operator for which the batch of torch.func.vmap is a leading axis.
+
+    `named` has the number of axes of each argument after the leading ones; None if it has no leading ones.
+    """
+
+    named: ClassVar[tuple[int | None, ...]]
+
+    @classmethod
+    def vmap(cls, info, in_dims, *args):
+        return over_batch(cls.apply, cls.named, info, in_dims, *args)
+
+
+class Once(Operator):
     """A function that launches kernels, as a single function without a derivative."""
 
     @staticmethod
@@ -127,18 +152,10 @@ class Once(torch.autograd.Function):
         return function(*args)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        """Saves nothing."""
-
-    @staticmethod
     def backward(ctx, *grads):
         raise RuntimeError(
             "a gradient has no derivative here: it is once_differentiable"
         )
-
-    @staticmethod
-    def vmap(info, in_dims, *args):
-        return one_by_one(Once.apply, info, in_dims, *args)
 
 
 def once(function: Callable[..., Any], *args: Any) -> Any:

@@ -200,7 +200,7 @@ def _by_tma(
     if operands.group_size:  # Groups are made of whole blocks.
         block_k = math.gcd(block_k, operands.group_size)
     if n_summed > 1:
-        block_k = matmul_heuristics.full_block(n_inner, block_k)
+        block_k = matmul_heuristics.even_block_k(n_inner, block_k)
     blocks = block_m, block_n // own.n_halves, block_k
     descs, flags = own.describe(operands.left, operands.right, blocks, n_rows)
     batch = () if operands.n_batch is None else (n_batch,)
@@ -236,7 +236,9 @@ def _by_tma(
         ways = {"INDEX": index} if "INDEX" in own.stream_k.arg_names else {}
         if not operands.loop:  # Whatever else it reads takes shared memory too.
             stage = sum(map(tma.block_bytes, descs)) * own.n_halves // own.n_turns
-            ways["num_stages"] = matmul_heuristics.stages_alone(config, stage, device)
+            ways["num_stages"] = matmul_heuristics.stages_without_epilogue(
+                config, stage, device
+            )
         grid = (n_parts,)
         args = (*args, *flags)
         launches.append(launch.Stage(own.stream_k, grid, args, options | ways))
@@ -266,9 +268,9 @@ def _by_pointers(
     while block_k > SHORTEST and block_k >= 2 * (operands.group_size or n_inner):
         block_k //= 2
     if operands.n_summed > 1:
-        block_k = matmul_heuristics.full_block(n_inner, block_k)
+        block_k = matmul_heuristics.even_block_k(n_inner, block_k)
     if not facts.is_readable:
-        block_k = matmul_heuristics.short_block(config, block_k)
+        block_k = matmul_heuristics.scalar_block_k(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
     n_parts = matmul_heuristics.choose_split_k(tiles, n_terms, device, config, by_fma)
     itemsize = max([dtype.itemsize, *(one.itemsize for one in lefts + rights)])

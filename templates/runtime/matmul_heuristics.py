@@ -67,7 +67,7 @@ def contiguous_axis(
     return {"ieee": "rows", "tf32": "inner", "tf32x3": "inner"}.get(precision)
 
 
-def short_block(config: triton.Config, block_k: int) -> int:
+def scalar_block_k(config: triton.Config, block_k: int) -> int:
     """The inner length of a block that is read one element at a time: threads hold 64 elements without spilling."""
     block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     most: int = 64 * 32 * config.num_warps // (block_m + block_n)
@@ -79,7 +79,7 @@ def fills(n_inner: int, block_k: int) -> bool:
     return 8 * cdiv(n_inner, block_k) * block_k <= 9 * n_inner
 
 
-def full_block(n_inner: int, block_k: int) -> int:
+def even_block_k(n_inner: int, block_k: int) -> int:
     """The inner length of a block, up to a maximum, where a sum goes over many matrices with separate inner axes."""
     while block_k > 32 and not fills(n_inner, block_k):
         block_k //= 2
@@ -331,7 +331,9 @@ def choose_stages(
     return max(stages, min(8, room))
 
 
-def stages_alone(config: triton.Config, stage_bytes: int, device: torch.device) -> int:
+def stages_without_epilogue(
+    config: triton.Config, stage_bytes: int, device: torch.device
+) -> int:
     """The number of pipeline stages of a TMA kernel without an epilogue: one more, if shared memory has room for it."""
     stages: int = config.num_stages + 1
     fits = stages * stage_bytes <= heuristics.shared_memory(device) - 16384

@@ -4,13 +4,13 @@
 import triton
 import triton.language as tl
 
-from .running import exp_shift
+from .reduce import exp_shift
 
 
 @triton.jit
-def exp_below(x, y):
-    """exp(x - y), where there are fewer numbers y than x: in base 2, for a multiplication and a subtraction in one."""
-    return exp_of(x, in_base_2(y))
+def exp2_sub(x, y):
+    """exp(x - y) as exp2(fma(x, log2e, -y * log2e)), for a y with fewer elements than x."""
+    return exp2_shifted(x, to_base2(y))
 
 
 # The maximum of a row is rounded when it is scaled to base 2, but exp2(s * scale - maximum)
@@ -21,29 +21,27 @@ LOWEST: tl.constexpr = tl.constexpr(-1.5 * 2**30)
 
 
 @triton.jit
-def first_max(ROWS: tl.constexpr, dtype: tl.constexpr):
-    """The running maximum of each row before any score."""
+def init_row_max(ROWS: tl.constexpr, dtype: tl.constexpr):
+    """The initial value of the running maximum of each row."""
     lowest: tl.constexpr = float("-inf") if dtype == tl.float64 else LOWEST
     return tl.full([ROWS, 1], lowest, dtype)
 
 
 @triton.jit
-def exp_of(x, shift):
-    """exp(x) by the power of two whose exponent is less by a shift; float64 has base e throughout."""
-    return exp_in_base(in_base_2(x) - shift)
+def exp2_shifted(x, shift):
+    """exp(x) / 2**shift as exp2(x * log2e - shift); in base e throughout for float64."""
+    return exp_in_base(to_base2(x) - shift)
 
 
 @triton.jit
-def in_base_2(x):
-    """The exponent to 2 that gives exp(x)."""
+def to_base2(x):
+    """x * log2e, so that exp2 of it is exp(x); x itself for float64."""
     return x if x.dtype == tl.float64 else x * 1.4426950408889634
 
 
 @triton.jit
-def in_base_e(x):
-    """The exponent to e that gives 2 to the power of x: of the largest of a row, minus infinity where none is above
-    `LOWEST`.
-    """
+def base2_to_e(x):
+    """A running maximum from base 2 back to base e: x * ln2, and minus infinity for a row without scores (`LOWEST`)."""
     if x.dtype != tl.float64:
         x = tl.where(x == LOWEST, float("-inf"), x * 0.6931471805599453)
     return x
@@ -57,20 +55,22 @@ def exp_in_base(x):
 
 @triton.jit
 def online_max(largest, x):
-    """The largest of rows so far, a tile of them included, what exponentials are below, and what sums so far shrink to.
+    """Update the running maximum of rows (base 2) with a tile of scores.
 
-    All are in base 2, in which the largest is rounded once, so that what a sum is below is known to the last digit.
-    Nothing is below the infinities: the sum of a row is 0 as long as that has minus infinity alone.
+    Returns the new maximum, the shift to subtract before exp2, and the factor that rescales old sums. The maximum is
+    rounded to base 2 once, so that the shift is exact. Where it is infinite the shift is 0: the sum of a row is 0 as
+    long as that has minus infinity alone.
     """
-    larger = tl.maximum(largest, in_base_2(tl.max(x, 1, keep_dims=True)))
+    larger = tl.maximum(largest, to_base2(tl.max(x, 1, keep_dims=True)))
     shift = exp_shift(larger, True)
     return larger, shift, exp_in_base(largest - shift)
 
 
 @triton.jit
 def merge_max(largest, parts):
-    """The largest so far of a row, some of its parts [parts, 1] included, what their sums shrink to, and what sums so
-    far do; all in base 2, as `online_max` gives it.
+    """Update the running maximum of a row with those of some of its parts [parts, 1], all in base 2.
+
+    Returns the new maximum, and the factors that rescale the sums of the parts and the old sums.
     """
     larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
     shift = exp_shift(larger, True)
@@ -84,13 +84,13 @@ LOW: tl.constexpr = tl.constexpr(-(2.0**28))
 
 
 @triton.jit
-def first_max_low(ROWS: tl.constexpr, dtype: tl.constexpr):
-    """`first_max` of scores that may be low."""
+def init_row_max_low(ROWS: tl.constexpr, dtype: tl.constexpr):
+    """`init_row_max` of scores that may be low."""
     return tl.full([ROWS, 1], float("-inf"), dtype)
 
 
 @triton.jit
-def shift_low(largest):
+def exp_shift_low(largest):
     """What exponentials of rows of any size are below, and what takes these rows to base 2, in which that is."""
     factor = tl.where(largest < LOW, 1.0, 1.4426950408889634)
     return scaled_low(exp_shift(largest, True), factor), factor
@@ -103,8 +103,8 @@ def scaled_low(x, factor):
 
 
 @triton.jit
-def exp_low(x, shift, factor):
-    """`exp_of`, of rows that have a factor."""
+def exp2_shifted_low(x, shift, factor):
+    """`exp2_shifted`, of rows that have a factor."""
     return tl.exp(x - shift) if x.dtype == tl.float64 else tl.exp2(x * factor - shift)
 
 
@@ -112,7 +112,7 @@ def exp_low(x, shift, factor):
 def online_max_low(largest, x):
     """`online_max` of scores that may be low: the largest is not in base 2, and rows have a factor each for that."""
     larger = tl.maximum(largest, tl.max(x, 1, keep_dims=True))
-    shift, factor = shift_low(larger)
+    shift, factor = exp_shift_low(larger)
     return larger, shift, factor, exp_in_base(scaled_low(largest, factor) - shift)
 
 
@@ -120,13 +120,13 @@ def online_max_low(largest, x):
 def merge_max_low(largest, parts):
     """`merge_max` of what `online_max_low` gives."""
     larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
-    shift, factor = shift_low(larger)
+    shift, factor = exp_shift_low(larger)
     shrink = exp_in_base(scaled_low(parts, factor) - shift)
     return larger, shrink, exp_in_base(scaled_low(largest, factor) - shift)
 
 
 @triton.jit
-def in_base_e_low(largest):
+def base2_to_e_low(largest):
     """What sums of rows are below, to base e: the largest as it was rounded in base 2."""
     if largest.dtype != tl.float64:
         rounded = tl.fma(largest, 1.4426950408889634, 0.0) * 0.6931471805599453

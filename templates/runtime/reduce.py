@@ -1,5 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""How tiles are reduced along their columns, and read for that, as device functions."""
+"""How tiles are read and reduced along their columns, whole or block by block: device functions.
+
+Of blocks, there are running statistics: Welford's, and maxima with sums of exponentials.
+"""
 
 import triton
 import triton.language as tl
@@ -23,8 +26,8 @@ def multiply(a, b):
 
 
 @triton.jit
-def add(total, lost, x):
-    """Take `x` into running sums, and into what additions have rounded up so far (Kahan, 1965).
+def kahan_add(total, lost, x):
+    """Add `x` to compensated running sums (Kahan, 1965): returns these and the rounding error so far.
 
     Neighbouring columns of `x` share one, as those of a thread.
     """
@@ -85,15 +88,15 @@ def argmin(value, at):
 
 
 @triton.jit
-def lead_max(best, best_at, value, at):
-    """The larger of two with its position; NaN is the largest, and the earlier stays of equals."""
+def argmax_update(best, best_at, value, at):
+    """The larger of two with its position; of equals the first, and NaN is the largest."""
     leads = (value > best) | ((value != value) & (best == best))
     return tl.where(leads, value, best), tl.where(leads, at, best_at)
 
 
 @triton.jit
-def lead_min(best, best_at, value, at):
-    """The smaller of two with its position; NaN is the smallest, and the earlier stays of equals."""
+def argmin_update(best, best_at, value, at):
+    """The smaller of two with its position; of equals the first, and NaN is the smallest."""
     leads = (value < best) | ((value != value) & (best == best))
     return tl.where(leads, value, best), tl.where(leads, at, best_at)
 
@@ -114,3 +117,84 @@ def highest(dtype: tl.constexpr):
         return tl.full((), float("inf"), dtype)
     else:
         return tl.full((), 2**63 - 1, dtype)
+
+
+@triton.jit
+def welford(mean, squares, x, mask, step):
+    """Take `x` into a running mean and sum of squared distances from it (Welford, 1962).
+
+    `step` counts from 1; lanes that are masked off stay as they are.
+    """
+    distance = tl.where(mask, x - mean, 0.0)
+    mean += distance * (tl.full((), 1.0, mean.dtype) / step)
+    squares += distance * tl.where(mask, x - mean, 0.0)
+    return mean, squares
+
+
+@triton.jit
+def merge_welford(mean, squares, count, total):
+    """Merge a tile of running means along its columns (Chan, Golub and LeVeque, 1979).
+
+    Each is of `count` numbers, and all together of `total`.
+    """
+    merged = tl.sum(mean * (count / total), axis=1, keep_dims=True)
+    distance = mean - merged
+    squares = tl.sum(squares + count * distance * distance, axis=1, keep_dims=True)
+    return merged, squares
+
+
+@triton.jit
+def moments(x, mask, count):
+    """The mean of each row of a tile of `count` columns, the others 0, and the sum of squared distances from it."""
+    mean = tl.sum(x, axis=1, keep_dims=True) / count
+    distance = tl.where(mask, x - mean, 0.0)
+    return mean, tl.sum(distance * distance, axis=1, keep_dims=True)
+
+
+@triton.jit
+def exp_shift(largest, finite: tl.constexpr):
+    """What is subtracted before exp: the maximum, or 0 where that would give inf - inf.
+
+    With `finite` an infinite maximum does not count either, as in logsumexp; else it makes NaN of
+    the row, as in softmax.
+    """
+    if finite:
+        return tl.where(tl.abs(largest) == float("inf"), 0.0, largest)
+    else:
+        return tl.where(largest == float("-inf"), 0.0, largest)
+
+
+@triton.jit
+def online_exp(largest, total, x, finite: tl.constexpr):
+    """Take `x` into running maxima and sums of exp(x - maximum) (Milakov and Gimelshein, 2018).
+
+    Neighbouring columns of `x` share one, as those of a thread, so that few sums are to be rescaled.
+    """
+    width: tl.constexpr = x.shape[1] // largest.shape[1]
+    groups = tl.reshape(x, [largest.shape[0], largest.shape[1], width])
+    larger = nan_max(largest, tl.reduce(groups, 2, nan_max))
+    shift = exp_shift(larger, finite)
+    added = tl.sum(tl.exp(groups - shift[:, :, None]), axis=2)
+    return larger, total * tl.exp(largest - shift) + added
+
+
+@triton.jit
+def exp_ftz(x):
+    """exp(x) that flushes subnormal results to 0, in half the instructions of tl.exp."""
+    return tl.exp2(x * 1.4426950408889634)
+
+
+@triton.jit
+def exp_sum(x, finite: tl.constexpr):
+    """The largest of each row of a tile, and the sum of exp(x - largest), as `merge_online_exp` merges them."""
+    largest = tl.reduce(x, 1, nan_max, keep_dims=True)
+    powers = exp_ftz(x - exp_shift(largest, finite))
+    return largest, tl.sum(powers, axis=1, keep_dims=True)
+
+
+@triton.jit
+def merge_online_exp(largest, total, finite: tl.constexpr):
+    """Merge a tile of running maxima and sums along its columns."""
+    larger = tl.reduce(largest, 1, nan_max, keep_dims=True)
+    parts = total * tl.exp(largest - exp_shift(larger, finite))
+    return larger, tl.sum(parts, axis=1, keep_dims=True)

@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
 )
 
-from .online import scaled_low, shift_low
+from .online import exp_shift_low, scaled_low
 
 # Triton 3.6 has other names for them.
 async_load = getattr(tma, "async_load", tma.async_copy_global_to_shared)
@@ -235,7 +235,7 @@ def online_row_max_led(largest, x, factor, lead):
 def online_row_max_low(largest, x):
     """`online_max_low` of numbers of rows that have no axis of columns."""
     larger = gl.maximum(largest, gl.max(x, 1))
-    shift, factor = shift_low(larger)
+    shift, factor = exp_shift_low(larger)
     rescale = gl.exp2(scaled_low(largest, factor) - shift)
     return larger, shift, factor, rescale
 

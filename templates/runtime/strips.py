@@ -1,27 +1,26 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""How tiles are reduced by strips, so many neighbouring rows (AXIS 0) or columns (AXIS 1) each: device functions.
+"""Reductions of a tile over strips of WIDTH adjacent rows (AXIS 0) or columns (AXIS 1): device functions.
 
-A mask has the rows or the columns that are inside. What is left of a tile has a row, or a column, for each strip.
+`mask` has the rows or columns that are inside. The result has one row, or one column, per strip.
 """
 
 import triton
 import triton.language as tl
 
-from .reduce import nan_max, nan_min
-from .running import exp_shift
+from .reduce import exp_shift, nan_max, nan_min
 
 
 @triton.jit
 def as_stored(tile, ptr):
-    """A tile as others will read it, where it is stored: what strips give goes with that."""
+    """Round a tile to the dtype in which it is stored, if it is, so that reductions agree with what others read."""
     if ptr is not None:
         tile = tile.to(ptr.dtype.element_ty).to(tile.dtype)
     return tile
 
 
 @triton.jit
-def in_strips(tile, WIDTH: tl.constexpr, AXIS: tl.constexpr):
-    """A tile with another dimension behind that of its rows or columns, which then counts strips of them."""
+def split_strips(tile, WIDTH: tl.constexpr, AXIS: tl.constexpr):
+    """Reshape rows or columns into [strips, WIDTH]."""
     if AXIS == 0:
         strips = tl.reshape(tile, [tile.shape[0] // WIDTH, WIDTH, tile.shape[1]])
     else:
@@ -31,13 +30,13 @@ def in_strips(tile, WIDTH: tl.constexpr, AXIS: tl.constexpr):
 
 @triton.jit
 def in_groups(tile, WIDTH: tl.constexpr):
-    """A tile with its columns in groups of so many: [rows, groups, WIDTH]."""
-    return in_strips(tile, WIDTH, 1)
+    """Reshape [rows, columns] to [rows, groups, WIDTH]."""
+    return split_strips(tile, WIDTH, 1)
 
 
 @triton.jit
-def side_by_side(groups):
-    """A tile as it was before its columns were in groups."""
+def merge_groups(groups):
+    """Reshape [rows, groups, WIDTH] back to [rows, columns]."""
     return tl.reshape(groups, [groups.shape[0], groups.shape[1] * groups.shape[2]])
 
 
@@ -51,27 +50,27 @@ def group_squares(groups):
 
 @triton.jit
 def strip_sum(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
-    return tl.sum(in_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS), axis=AXIS + 1)
+    return tl.sum(split_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS), axis=AXIS + 1)
 
 
 @triton.jit
 def strip_max(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
     """The largest of each strip, or NaN if one is."""
-    strips = in_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
+    strips = split_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
     return tl.reduce(strips, AXIS + 1, nan_max)
 
 
 @triton.jit
 def strip_min(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
     """The smallest of each strip, or NaN if one is."""
-    strips = in_strips(tl.where(mask, tile, float("inf")), WIDTH, AXIS)
+    strips = split_strips(tl.where(mask, tile, float("inf")), WIDTH, AXIS)
     return tl.reduce(strips, AXIS + 1, nan_min)
 
 
 @triton.jit
 def strip_exps(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
-    """The sums of exponentials below the largest of each strip, or below 0 where that is infinite."""
-    strips = in_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
+    """The sum of exp(x - shift) of each strip, where the shift is its maximum, or 0 if that is infinite."""
+    strips = split_strips(tl.where(mask, tile, float("-inf")), WIDTH, AXIS)
     largest = tl.reduce(strips, AXIS + 1, nan_max, keep_dims=True)
     return tl.sum(tl.exp(strips - exp_shift(largest, True)), axis=AXIS + 1)
 
@@ -79,9 +78,9 @@ def strip_exps(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
 @triton.jit
 def strip_squares(tile, mask, WIDTH: tl.constexpr, AXIS: tl.constexpr):
     """The sums of squared distances from the mean of each strip."""
-    inside = in_strips(mask, WIDTH, AXIS)
+    inside = split_strips(mask, WIDTH, AXIS)
     count = tl.sum(inside.to(tl.int32), axis=AXIS + 1, keep_dims=True)
-    strips = in_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS)
+    strips = split_strips(tl.where(mask, tile, 0.0), WIDTH, AXIS)
     mean = tl.sum(strips, axis=AXIS + 1, keep_dims=True) / tl.maximum(count, 1)
     distance = tl.where(inside, strips - mean, 0.0)
     return tl.sum(distance * distance, axis=AXIS + 1)
@@ -100,8 +99,8 @@ def store_strips(
     INDEX: tl.constexpr,
     matrix=None,
 ):
-    """Store what is left of a tile, as far as it is inside: of [columns, strips], or [rows, strips]; of a matrix of a
-    batch, if there is one.
+    """Store the results of strips, as far as they are inside, to [columns, strips] or [rows, strips], of one matrix of
+    a batch if there is one.
     """
     if AXIS == 0:
         n_rows, first_row = tl.cdiv(n_rows, WIDTH), first_row // WIDTH

@@ -206,7 +206,7 @@ def test_casts_that_do_not_show() -> None:
     cast = "    x = tl.load(x_ptr).to(COMPUTE)\n"
     assert "a cast" in whats(f"{HEAD.format('f')}{cast}    y = tl.exp(x) * 2\n")
     assert "a cast" not in whats(
-        f"{HEAD.format('f')}{cast}    y, at = lead_max(y, at, tl.where(mask, x, lowest(COMPUTE)), cols)\n"
+        f"{HEAD.format('f')}{cast}    y, at = argmax_update(y, at, tl.where(mask, x, lowest(COMPUTE)), cols)\n"
     )
     assert "a cast" not in whats(
         f"{HEAD.format('f')}    y = tl.exp(n).to(COMPUTE)\n    z = tl.load(x_ptr).to(COMPUTE) * y\n"

@@ -35,6 +35,7 @@ def test_the_runtime(folder: str) -> None:
 @pytest.mark.parametrize(
     ("text", "missing"),
     [
+        ("match []:\n    case [a, *b]:\n        print(a, b, c)\n    case d:\n        print(d)", ["line 3: c"]),
         ("import os.path as at, sys\nfrom x import y as z\nprint(at, sys, z)", []),
         ("def f(a, *b, c=d, **e):\n    return a, b, c, e, f, g\ng = 1", ["line 1: d"]),
         ("def f(x):\n    y = x + t\n    t = 2 * x\n    return y + t", ["line 2: t"]),

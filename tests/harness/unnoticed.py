@@ -40,8 +40,8 @@ def is_made_good(function: Function, node: ast.AST) -> bool:
 
 
 _MERGES = re.compile(
-    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|block_dot|(online|welford|merge|add)\w*"
-    r"|(?P<pairs>(arg|lead_)(max|min))$"
+    r"\btl\.(sum|max|min|reduce|dot|argmax|argmin|associative_scan)\b|block_dot|(online|welford|merge|add|kahan_add)\w*"
+    r"|(?P<pairs>arg(max|min)(_update)?)$"
 )
 
 
@@ -96,7 +96,7 @@ def computes_once(function: Function) -> bool:
     return work <= 1
 
 
-_ORDERS = re.compile(r"(tl\.)?(arg|lead_)?(max|min|maximum|minimum)$")
+_ORDERS = re.compile(r"(tl\.)?(arg)?(max|min|maximum|minimum)(_update)?$")
 
 
 def is_compared(function: Function, node: ast.AST) -> bool:

@@ -89,3 +89,35 @@ def test_input_of_a_transform_that_has_ended() -> None:
     factor = torch.ones(5, requires_grad=True)
     (dfactor,) = torch.autograd.grad((squared(factor)[0] * kept[0]).sum(), factor)
     torch.testing.assert_close(dfactor, 6 * x)
+
+
+@pytest.mark.parametrize("base", ["Operator", "BatchedOperator"])
+def test_what_operators_inherit_is_traced_and_mapped(base: str) -> None:
+    """By torch.compile and by vmap of a gradient: the classes of operators say what they save, if anything."""
+    autograd = runtime_module("autograd")
+    calls: list[tuple[int, ...]] = []
+
+    class Doubled(getattr(autograd, base)):  # type: ignore[misc]
+        named = (1,)
+
+        @staticmethod
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            if not torch.compiler.is_compiling():
+                calls.append(tuple(x.shape))
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+            return 2 * dy
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = autograd.call(Doubled, x).square().sum()
+        return found
+
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(x), 8 * x)
+    assert calls == ([(5,)] * 3 if base == "Operator" else [(3, 5)])
+    given = x.clone().requires_grad_()
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    (dx,) = torch.autograd.grad(compiled(given), given)
+    torch.testing.assert_close(dx, 8 * x)

@@ -166,7 +166,7 @@ def test_blocks_are_not_longer_than_sums(n_inner: int, longest: int, monkeypatch
 def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
     """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
     for config in GEMM.STRIDED.half:
-        block = GEMM.matmul_heuristics.short_block(config, config.kwargs["BLOCK_K"])
+        block = GEMM.matmul_heuristics.scalar_block_k(config, config.kwargs["BLOCK_K"])
         held = block * (config.kwargs["BLOCK_M"] + config.kwargs["BLOCK_N"]) / (32 * config.num_warps)
         assert 16 < held <= 64
         assert 32 <= block <= config.kwargs["BLOCK_K"]

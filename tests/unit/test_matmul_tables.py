@@ -168,7 +168,7 @@ def test_kernels_without_an_epilogue_have_a_further_stage_where_it_fits(
 ) -> None:
     monkeypatch.setattr(matmul_heuristics.heuristics, "shared_memory", lambda _: memory)
     config = next(iter(configs.TMA))
-    assert matmul_heuristics.stages_alone(config, (128 + 256) * 64 * 2, CPU) == config.num_stages + more
+    assert matmul_heuristics.stages_without_epilogue(config, (128 + 256) * 64 * 2, CPU) == config.num_stages + more
 
 
 def test_sums_are_split_among_three_programs_or_more(matmul_heuristics: ModuleType) -> None:
@@ -244,8 +244,8 @@ def test_few_tiles_with_long_sums_are_read_by_tma(
 
 def test_blocks_of_inner_axes_that_are_cut_apart_are_nearly_full(matmul_heuristics: ModuleType) -> None:
     blocks = {3136: 256, 784: 64, 256: 256, 144: 32, 64: 64}
-    assert {length: matmul_heuristics.full_block(length, 256) for length in blocks} == blocks
-    assert matmul_heuristics.full_block(784, 16) == 16
+    assert {length: matmul_heuristics.even_block_k(length, 256) for length in blocks} == blocks
+    assert matmul_heuristics.even_block_k(784, 16) == 16
     assert [length for length in range(16, 256, 16) if not matmul_heuristics.fills(length, 32)] == [16, 48, 80, 112]
 
 

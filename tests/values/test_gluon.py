@@ -94,7 +94,7 @@ def test_the_gradient_is_that_of_the_plain_kernel() -> None:
     plain, gluon = generate(spec)["kernels.py"], kernel_of(spec).partition("_backward_dq_half(")[2]
     lines = {
         "s = s_sum * scale": "s = s_sum * factor",
-        "p = exp_below(s, lse)": "p = gl.exp2(s - in_base_2(lse)[:, None])",
+        "p = exp2_sub(s, lse)": "p = gl.exp2(s - to_base2(lse)[:, None])",
         "ds = p * (dp - delta)": "ds = p * (dp - delta[:, None])",
         "ds_where = tl.where(col_mask & (cols <= rows), ds_where, 0.0)": (
             "ds_where = gl.where(col_mask & (cols <= rows[:, None]), ds_where, 0.0)"
@@ -102,7 +102,7 @@ def test_the_gradient_is_that_of_the_plain_kernel() -> None:
     }
     assert all(one in plain and other in gluon for one, other in lines.items())
     raised = kernel_of(spec_of(CAUSAL.replace('* scale, -inf)"', '* scale, -1.0)"'), more=GRADIENT))
-    assert "p = exp_below(s, lse[:, None])" in raised
+    assert "p = exp2_sub(s, lse[:, None])" in raised
 
 
 def test_what_is_past_the_end_is_masked_with_the_scores() -> None:

@@ -77,7 +77,7 @@ def test_scales_that_the_spec_has(spelled: str, scale: float, tmp_path: Path, mo
     """Of lengths of heads, too, which exponents take as they take those of a param."""
     spec = spec_of(CAUSAL.replace("* scale", spelled), params="", more=GRADIENT)
     operator, names = launching(spec, tmp_path, monkeypatch)
-    assert generate(spec)["gluon_kernels.py"].count("factor = in_base_2(") == 3
+    assert generate(spec)["gluon_kernels.py"].count("factor = to_base2(") == 3
     given = [one.requires_grad_() for one in drawn((130, 80), (150, 80), (150, 96))]
     (do,) = drawn((130, 96))
     exact = [one.detach().double().requires_grad_() for one in given]

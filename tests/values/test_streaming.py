@@ -346,7 +346,7 @@ def test_whole_blocks_compute_what_is_not_implied() -> None:
 def test_an_exponential_of_several_sums_is_one_line() -> None:
     """That of a sink is of the dtype of two inputs in one sum, and of three in the other."""
     forward, _ = generate(CASES["sink_in_lse"].spec())["kernels.py"].split("def attend_reduce_kernel")
-    assert forward.count("exp_of(s, shift)") == 1
+    assert forward.count("exp2_shifted(s, shift)") == 1
 
 
 @pytest.mark.parametrize("name", ["heads_that_share_keys", "gradient_by_the_bias"])

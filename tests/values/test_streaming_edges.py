@@ -168,7 +168,7 @@ def multiplying_and_adding_at_once(folder: Path) -> Path:
     path = with_own_runtime(folder) / "_runtime" / "online.py"
     text = path.read_text(encoding="utf-8")
     for line, factor in (
-        ("    return exp_in_base(in_base_2(x) - shift)\n", "tl.full((), 1.4426950408889634, tl.float32)"),
+        ("    return exp_in_base(to_base2(x) - shift)\n", "tl.full((), 1.4426950408889634, tl.float32)"),
         ("    return tl.exp(x - shift) if x.dtype == tl.float64 else tl.exp2(x * factor - shift)\n", "factor"),
     ):
         assert line in text

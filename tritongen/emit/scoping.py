@@ -92,6 +92,13 @@ class _Scope(Visitor):
         self.visit_all(node.body)
         self.known -= own
 
+    def visit_binding(self, node: ast.MatchAs | ast.MatchStar) -> None:
+        """A name in a pattern of `match`."""
+        self.known |= {node.name} if node.name else set()
+        self.visit_all(ast.iter_child_nodes(node))
+
+    visit_MatchAs = visit_MatchStar = visit_binding
+
     def visit_comprehension_of(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         self.visit_all([*node.generators, node.elt])
 

@@ -201,7 +201,7 @@ def running(value: Value, numbers: Numbers, plain_max: bool, mean_of_var: str = 
             both = f"{best.name}, {name}"
             return Running(
                 (best, at),
-                lambda x: (Line(f"{both} = lead_{kind[3:]}({both}, {x}, cols)"),),
+                lambda x: (Line(f"{both} = {kind}_update({both}, {x}, cols)"),),
                 (Line(f"{both} = {kind}({both})"),),
             )
         case "var":
@@ -234,7 +234,7 @@ def running_sum(value: Value, numbers: Numbers) -> Running:
     return replace(
         plain,
         states=(State(name, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
-        step=lambda x: (Line(f"{name}, {lost} = add({name}, {lost}, {x})"),),
+        step=lambda x: (Line(f"{name}, {lost} = kahan_add({name}, {lost}, {x})"),),
         lanes=(Line(f"{name} -= {lost}"),),
         inner=(State(lost, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
     )

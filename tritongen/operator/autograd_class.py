@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..emit.registration import operator, over_batch
+from ..emit.registration import leading, operator
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
 from ..lowering.lines import Line
@@ -46,7 +46,6 @@ def class_view(
         *_kept(saved, attributes),
         *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
     ]
-    function, _, first = over_batch(op, f"{name}.apply").partition(", ")
     (seed,) = [grads[name] for name in own if name in seeds] if is_alone else ("",)
     n_extra = len(results) - len(own)
     return {
@@ -62,13 +61,19 @@ def class_view(
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "all_seeds": ", ".join([*(grads[name] for name in own), *(["*_"] if n_extra else [])]),
         "forwards": not saves,  # what it is called with
-        "setup": setup or ['"""Saves nothing."""'],
+        "setup": setup,
         "alone": seed,
         "no_gradients": ", ".join(["None"] * (len(inputs) + len(params))),
         "needs_apart": needs,
         "lines_apart": lines,
-        "vmap": f"{function}({first}, info, in_dims, *args)",
+        **base_view(op),
     }
+
+
+def base_view(op: Op) -> dict[str, str]:
+    """The class that an operator's is derived from, by what torch.func.vmap calls, and what that needs to know."""
+    named = leading(op)
+    return {"base": "BatchedOperator" if named else "Operator", "named": named}
 
 
 def is_saved(op: Op, name: str) -> bool:

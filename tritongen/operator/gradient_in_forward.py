@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from ..emit.registration import over_batch
 from ..lang.names import shown
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import IN_PLACE, scaling_of
-from .autograd_class import constant_lines, unpacked
+from .autograd_class import base_view, constant_lines, unpacked
 
 NOT_COMPILING = "not torch.compiler.is_compiling()"
 
@@ -34,7 +33,6 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
     outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
     flat = [result for result in own if result not in seeds]
-    function, _, first = over_batch(joint, f"{name}Transformed.apply").partition(", ")
 
     def call(flags: list[str], place: str) -> str:
         return f"_{joint.name}({', '.join([arguments, *flags, *([f'{IN_PLACE}={place}'] if in_place else [])])})"
@@ -65,7 +63,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "alone": "",
         "needs_apart": bool(flags),
         "lines_apart": [_returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")],
-        "vmap": f"{function}({first}, info, in_dims, *args)",
+        **base_view(joint),
     }
 
 

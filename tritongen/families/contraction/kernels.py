@@ -117,7 +117,7 @@ class _Builder(Sums):
             value = name if is_as_it_is else converted(self.op, result)
             if not self.places.fills(result.node):  # Of a choice, or without an input, it may be a row or a number.
                 value = f"tl.where({self.places.whole_mask}, {value}, 0)"
-            value = f"side_by_side({value})" if self.places.group else value
+            value = f"merge_groups({value})" if self.places.group else value
             at = f"first_row, {col}, n_rows, n_cols, INDEX{matrix}"
             line = Line(f"store_tile({desc}, {name}_ptr, {value}, {at})")
             if is_as_it_is:

@@ -57,7 +57,7 @@ class _Lowering(Lowering):
 
     def call(self, node: Call) -> ast.expr:
         if node.function == "exp" and self.compute.text == "COMPUTE":
-            return parse(f"exp_normal({ast.unparse(self.in_compute(node.args[0]))})")
+            return parse(f"exp_ftz({ast.unparse(self.in_compute(node.args[0]))})")
         return super().call(node)
 
 

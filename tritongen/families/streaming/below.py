@@ -36,8 +36,8 @@ class Below(Lowering):
                 online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
                 numbers = ", ".join(ast.unparse(self.in_compute(one)) for one in (x, y))
                 if online and self.low:
-                    return parse(f"exp{self.low}({numbers}, factor)")
-                return parse(f"{'exp_of' if online else 'exp_below'}({numbers})")
+                    return parse(f"exp2_shifted{self.low}({numbers}, factor)")
+                return parse(f"{'exp2_shifted' if online else 'exp2_sub'}({numbers})")
             case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
                 return self.tanh(ast.unparse(self.in_compute(x)), node.axes)
         return super().call(node)

@@ -39,7 +39,7 @@ from .kernels import Builder
 from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
-from .scales import in_base_2
+from .scales import to_base2
 from .spelling import operand
 
 
@@ -125,10 +125,10 @@ class _OfRows(Below):
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), y)),)) if x == self.score:
                 if self.rows in y.axes:
-                    return parse(f"tl.exp2({x} - in_base_2({self.of_rows(y)})[:, None])")
+                    return parse(f"tl.exp2({x} - to_base2({self.of_rows(y)})[:, None])")
                 return parse(f"tl.exp2({x} - {self.below_of_columns(y)})")
             case Call(function="exp", args=(Call(function="sub", args=(x, Load() as y)),)) if self.is_of_columns(y):
-                return parse(f"exp_of({ast.unparse(self.in_compute(x))}, {self.below_of_columns(y)})")
+                return parse(f"exp2_shifted({ast.unparse(self.in_compute(x))}, {self.below_of_columns(y)})")
         return super().call(node)
 
     def is_of_columns(self, node: Node) -> bool:
@@ -137,8 +137,8 @@ class _OfRows(Below):
     def below_of_columns(self, node: Node) -> str:
         """Numbers of columns to base 2: of what is read, each thread takes its own there, before they are spread."""
         if isinstance(node, Load):
-            return f"across_columns(in_base_2({node.name}))"
-        return f"in_base_2({ast.unparse(self.in_compute(node))})"
+            return f"across_columns(to_base2({node.name}))"
+        return f"to_base2({ast.unparse(self.in_compute(node))})"
 
     def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
         return parse(f"tanh_half({x})")
@@ -161,8 +161,8 @@ class _GradientBuilder(Builder):
         self.rows_lowering = self.lowering = self.lowered_by(_OfRows)
         self.rows_lowering.rows = stream.rows
         self.rows_lowering.others = frozenset({stream.streamed, *stream.widths})
-        self.scale, self.in_base_2 = in_base_2(self.op, stream)
-        self.rows_lowering.score = self.in_base_2.name if self.in_base_2 else ""
+        self.scale, self.to_base2 = to_base2(self.op, stream)
+        self.rows_lowering.score = self.to_base2.name if self.to_base2 else ""
         self.tile: list[str] = []  # the matrices that are read for each tile
         self.in_flight: list[str] = []
 
@@ -203,8 +203,8 @@ class _GradientBuilder(Builder):
         self.in_flight.append(name)
 
     def inner(self, value: Value) -> None:
-        if self.in_base_2 and value.name == self.in_base_2.name:
-            value = self.in_base_2
+        if self.to_base2 and value.name == self.to_base2.name:
+            value = self.to_base2
         self.rows_lowering.spreads = self.streams(value.node.axes)
         super().inner(value)
         self.rows_lowering.spreads = False

@@ -312,7 +312,7 @@ class Builder(Reads):
         for name, axis in self.stream.parts:
             shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
             is_largest = name == self.stream.largest
-            start = f"first_max{self.low}({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
+            start = f"init_row_max{self.low}({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
             self.lines.setup.append(Line(f"{name} = {start}"))
 
     def behind(self) -> list[Value]:
@@ -331,7 +331,7 @@ class Builder(Reads):
         values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
-            self.lines.end.append(Line(f"{name} = in_base_e{self.low}({name})"))
+            self.lines.end.append(Line(f"{name} = base2_to_e{self.low}({name})"))
         self.elements(values, self.lines.end)
         for value in values:
             self.lines.end += self.final(value)

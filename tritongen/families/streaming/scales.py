@@ -73,7 +73,7 @@ def _is_scale(op: Op, node: Node) -> bool:
     return False
 
 
-def in_base_2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
+def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
     """The number that scores are multiplied by whose exponentials are taken below numbers of rows or columns, and these
     scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
     """
