@@ -93,7 +93,7 @@ class Assembler:
         )
         loop = Loop(how + " backwards" * walk.backwards, (*self.tile.col_decode(), *body))
         own: Nest = (*start, loop, *after)
-        own = (Branch(condition_text(path), own),) if path else own
+        own = (Branch(Line(f"if {condition_text(path)}:"), own),) if path else own
         comment = (Line(f"# {walk.comment}"),) if walk.comment else ()
         return (*comment, *own, *nested(walk.after[inside:]))
 
@@ -149,7 +149,7 @@ class Assembler:
         )
 
     def part(
-        self, suffix: str, doc: str, lowering: Lowering, setup: list[Line], walk: Pass, stores: Sequence[Line]
+        self, suffix: str, doc: str, lowering: Lowering, setup: list[Line], walk: Pass, stores: Sequence[Any]
     ) -> Kernel:
         """A kernel that goes along a part of the columns."""
         part = Walk("part" + " backwards" * walk.backwards)
@@ -261,10 +261,10 @@ def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argumen
     return found
 
 
-def _located(bases: Sequence[Line], lines: Sequence[Line]) -> tuple[Line, ...]:
+def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:
     """Some lines after those that find what they read or write in memory."""
     found = list(lines)
     for line in reversed(bases):
-        if any(mentions(found, name) for name in line.targets):
+        if any(mentions(lines_of(found), name) for name in line.targets):
             found.insert(0, line)
     return tuple(found)

@@ -39,9 +39,9 @@ class Loop(Statement):
 
 @dataclass(frozen=True)
 class Branch(Statement):
-    """What is done where a condition on params holds."""
+    """What is done where a condition holds, which a line asks for."""
 
-    condition: str
+    head: Any
     body: Nest
 
 
@@ -73,6 +73,7 @@ def lines_of(nest: Iterable[Any]) -> Iterator[Any]:
     """The lines of a nest, in order."""
     for one in nest:
         if isinstance(one, Loop | Branch):
+            yield from [one.head] if isinstance(one, Branch) else []
             yield from lines_of(one.body)
         elif not isinstance(one, Statement):
             yield one

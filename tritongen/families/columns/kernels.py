@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...lang.ir import Op, Reduce, Value
 from ...lang.names import shown
@@ -18,6 +19,7 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import Branch
 from ...passes.structure import Program, references
 from ...spec.types import Input
 from ..rowwise.rows import Rows
@@ -162,15 +164,13 @@ class _Sums:
         paths = map(self.rows.choices.of, means)
         return [replace(Line(f"{name} = {name} / n_cols"), path=path) for name, path in zip(means, paths, strict=True)]
 
-    def shares(self, program: str) -> list[Line]:
+    def shares(self, program: str) -> list[Any]:
         """The stores of a program's partial sums."""
-        lines = [Line(f"part_cols = {program} * n_cols + cols")]
+        lines: list[Any] = [Line(f"part_cols = {program} * n_cols + cols")]
         for name in self.program.sums:
-            lines += [
-                Line(f"if {name}_part_ptr is not None:"),
-                Line(f"    {name} = tl.sum({name}, axis=0, keep_dims=True)"),
-                Line(f"    tl.store({name}_part_ptr + part_cols, {name}, mask=col_mask)"),
-            ]
+            total = Line(f"{name} = tl.sum({name}, axis=0, keep_dims=True)")
+            store = Line(f"tl.store({name}_part_ptr + part_cols, {name}, mask=col_mask)")
+            lines.append(Branch(Line(f"if {name}_part_ptr is not None:"), (total, store)))
         return lines
 
     def kernel(
@@ -272,7 +272,7 @@ def _is_sum(value: Value) -> bool:
     return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.arg.dtype.kind == "float"
 
 
-def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Line]:
+def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Any]:
     """Takes a tile into a sum, where the sum is asked for."""
     lowering.begin(value.name)
     text = ast.unparse(lowering.expression(value.node))
@@ -280,5 +280,5 @@ def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Line]:
     if rows.other != "0.0" or lane(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
         text = f"tl.where(row_mask, {text}, 0.0)"
     lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
-    guard = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")
-    return [guard, *(Line(f"    {line.text}", line.comment) for line in lines)]
+    head = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")
+    return [Branch(head, lines)]
