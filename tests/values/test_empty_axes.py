@@ -5,6 +5,7 @@ Each axis is empty in turn. What torch makes of it, forward and backward, is the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,28 @@ def test_tensors_without_elements_that_do_not_fold(tmp_path: Path) -> None:
     for one in (x, x.transpose(0, 1)):
         z = z.reshape(*one.shape[:2], 4, 5)
         assert torch.equal(operator(one, z), z)
+
+
+@pytest.mark.parametrize(
+    ("math", "formula"),
+    [
+        ("sum(x, M, N)", lambda x: x.sum((0, 1))),
+        ("softmax(x, M, N)", lambda x: x.flatten().softmax(0)),
+        ("mean(x, N) * 2", lambda x: x.mean(1) * 2),
+        ("x / (1 + sum(x * x, M))", lambda x: (x / (1 + x.square().sum(0))).flatten()),
+        ("sum(x, M)", lambda x: x.sum(0)),
+    ],
+)
+def test_groups_without_elements(math: str, formula: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
+    """A dimension of several axes, of which one has a fixed length: it is empty, or has some rows of that."""
+    text = f"""
+        op.name = "grouped"
+        inputs.x = "float[(M N=3)]"
+        compute.y = "{math}"
+        outputs.y = "auto"
+        grad.wrt = ["x"]
+    """
+    grouped = built(read_spec("grouped.toml", text), tmp_path).grouped
+    for length in (0, 2):
+        given = [torch.randn(3 * length, dtype=torch.float64, generator=torch.Generator().manual_seed(0))]
+        compare(grouped, lambda x: formula(x.unflatten(0, (-1, 3))), given, [0], 1e-8)
