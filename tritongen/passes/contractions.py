@@ -115,7 +115,7 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     """
     found, groups = _by_group(op)
     if not found:
-        found = {value.name: sides for value in op.values if (sides := _sides(op, value.node, False))}
+        found = _all_sides(op, False)
     if not found:
         return None
     op, names = _without_scales(op, found)
@@ -269,12 +269,19 @@ class _Sides:
 
 def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
     """The sums of products with scales of groups apart, and the axes of the groups; neither where there are no such."""
-    found = {value.name: sides for value in op.values if (sides := _sides(op, value.node, True))}
+    found = _all_sides(op, True)
     overs = {sides.over for sides in found.values()}
     if len(overs) != 1:
         return {}, ()
     scales, groups = scales_by_group(op, [(sides.left, sides.right) for sides in found.values()], *overs)
     return {name: sides.scaled(scales) for name, sides in found.items()} if groups else {}, groups
+
+
+def _all_sides(op: Op, by_group: bool) -> dict[str, _Sides]:
+    """The two sides of each sum of products. There are no groups along one axis."""
+    sums = [(value.name, value.node) for value in op.values if isinstance(value.node, Reduce)]
+    found = ((name, _sides(op, node, by_group and len(node.over) > 1)) for name, node in sums)
+    return {name: sides for name, sides in found if sides}
 
 
 @lru_cache(maxsize=2**13)

@@ -91,7 +91,9 @@ class Parts:
         self.whole = same_op(replace(op, values=(), results=()))
         self.axes = {value.name: _axes(value) for value in op.values}
         self.results: dict[str, Result] = {}
-        self.bits = {value.name: 1 << place for place, value in enumerate(op.values)}
+        self.names = [value.name for value in op.values]
+        self.bits = {name: 1 << place for place, name in enumerate(self.names)}
+        self.below = [sum(self.bits[name] for name in self.refs[one] if name in self.bits) for one in self.names]
         self.reached: dict[tuple[str, ...], int] = {}
         self.found: dict[tuple[tuple[str, ...], int], MadeOf] = {}
         self.parts: dict[tuple[tuple[int, ...], int], Part] = {}  # by the ids of results
@@ -130,13 +132,29 @@ class Parts:
 
     def found_for(self, targets: tuple[Result, ...], known: int) -> MadeOf:
         """What some results are made of where the values of some bits are stored."""
-        others = {name for name, bit in self.bits.items() if known & bit}
-        found = reached(self.refs, self.roots(targets), others)
-        reads = tuple([name for name in self.bits if name in others and name in found])
-        computed = frozenset(found - others)
-        axes = {axis for target in targets for axis in target.axes}.union(*(self.axes[name] for name in computed))
+        left = sum(self.bits[name] for name in self.roots(targets) if name in self.bits)
+        reads, computed = 0, 0
+        while left:  # Values refer to those before them.
+            place = left.bit_length() - 1
+            bit = 1 << place
+            left ^= bit
+            if known & bit:
+                reads |= bit
+            else:
+                computed |= bit
+                left |= self.below[place]
+        names = self.names_of(computed)
+        axes = {axis for target in targets for axis in target.axes}.union(*(self.axes[name] for name in names))
         space = frozenset(axes.difference(strips.axis for strips in self.op.strips))
-        return MadeOf(computed, reads, sum(self.bits[name] for name in reads), space)
+        return MadeOf(frozenset(names), tuple(self.names_of(reads)), reads, space)
+
+    def names_of(self, bits: int) -> list[str]:
+        """The values of some bits, in order."""
+        names = []
+        while bits:
+            names.append(self.names[(bits & -bits).bit_length() - 1])
+            bits &= bits - 1
+        return names
 
     def readable(self, targets: tuple[Result, ...]) -> set[str]:
         """What some results may read where other steps have stored it."""

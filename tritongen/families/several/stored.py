@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
 
 from ...lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
@@ -194,6 +195,7 @@ def _made_of(op: Op, node: Node) -> list[Input]:
     return [tensor for tensor in op.inputs if tensor.name in read]
 
 
+@lru_cache(maxsize=2**14)
 def as_input(op: Op, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
     dtype = stored.dtype

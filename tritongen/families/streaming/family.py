@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ...diagnostics.report import Mistake
@@ -90,10 +90,15 @@ class Streaming(Maps[StreamingProgram]):
         return StreamingSizes(program, spec)
 
 
-def streamed_forms(op: Op) -> Iterable[Op]:
+def streamed_forms(op: Op) -> Iterator[Op]:
     """An operator in forms that kernels may stream, that in which they stream most first."""
-    plain = with_plain_softmaxes(op)
-    return dict.fromkeys((plain, sums_by_maximum(plain), op, sums_by_maximum(op)))
+    ways = ((one, made) for one in (with_plain_softmaxes(op), op) for made in (None, sums_by_maximum))
+    seen = set[Op]()
+    for one, made in ways:
+        form = made(one) if made else one
+        if form not in seen:
+            seen.add(form)
+            yield form
 
 
 def sums_scores(spec: Spec, stream: Stream) -> bool:
