@@ -79,7 +79,7 @@ CALLS: dict[str, tuple[str, Make, Call]] = {
         partial(LINEAR, (2048, 2048), (2048, 2048), (2048,), (2048,), (2048, 2048)),
         linear_epilogue,
     ),
-    "tril_matmul 2048": ("tril_matmul", partial(draw, (2048, 2048), (2048, 2048)), lambda a, b: a.tril() @ b),
+    "tril_matmul 2048": ("tril_matmul", partial(draw, (2048, 2048), (2048, 2048)), lambda a, b: (a @ b).tril()),
 }
 
 

@@ -214,7 +214,8 @@ def _by_tma(
     programs = matmul_heuristics.persistent_programs(device)
     split = (0, 0, 0, 0)
     if own.stream_k is not None:
-        steps = own.n_turns * _steps(operands, block_k)
+        steps = own.n_turns * _steps(operands, block_k) * block_k
+        steps //= matmul_heuristics.shortest(own.table.configs)
         split = matmul_heuristics.choose_stream_k(tiles, steps, programs)
     n_long, long_parts, n_short, short_parts = split
     first_tile = tiles - n_long - n_short

@@ -11,8 +11,8 @@ from .matmul_heuristics import tile
 VECTOR = 16  # elements: Triton specialises on strides and lengths that this divides
 TMA = matmul_heuristics.Tma(
     tile(128, 256, 64, num_warps=8, num_stages=3),
-    tile(128, 128, 64, num_warps=8, num_stages=4),
-    tile(64, 128, 64, num_warps=4, num_stages=4),
+    tile(128, 128, 64, num_warps=4, num_stages=5),
+    tile(64, 128, 128, num_warps=4, num_stages=4),
     tile(128, 64, 128, num_warps=4, num_stages=4),
 )
 STRIDED = matmul_heuristics.Strided(
@@ -81,25 +81,20 @@ def gemm(
     """
     key, replay = launch.lookup("gemm", (left, right), precision, sums_batch, search)
     *batch, n_rows, n_inner = left.shape
-    *right_batch, n_cols, right_inner = right.shape
+    *right_batch, n_cols, _ = right.shape
+    if replay is None:
+        _check(left, right, sums_batch)
+        if sums_batch and not _sums(left, right):
+            return gemm(in_a_row(left), in_a_row(right), precision, search=search)
     batch = batch or right_batch
-    fits = (right_batch or batch, right_inner) == (batch, n_inner)
-    fits = fits and (left.ndim == right.ndim == 3 or not sums_batch)
-    if replay is None and not (fits and left.dtype == right.dtype):
-        raise ValueError(
-            f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
-        )
-    if sums_batch and replay is None and not _sums(left, right):
-        return gemm(in_a_row(left), in_a_row(right), precision, search=search)
     n_summed = batch.pop() if sums_batch else None
-    shape = (*batch, n_rows, n_cols)
-    result = torch.empty(shape, dtype=left.dtype, device=left.device)
+    result = left.new_empty((*batch, n_rows, n_cols))
+    if replay is not None:
+        replay((left, right, result))
+        return result
     if result.numel() == 0:
         return result
     by_name = {"left": left, "right": right, "result": result}
-    if replay is not None:
-        replay((*by_name.values(),))
-        return result
     flags = dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2
     operands = contraction.Operands(
         lengths=(n_rows, n_cols, n_inner),
@@ -113,6 +108,18 @@ def gemm(
     )
     contraction.run(key, by_name, _kernels(precision), operands, search)
     return result
+
+
+def _check(left: torch.Tensor, right: torch.Tensor, sums_batch: bool) -> None:
+    """Refuse matrices that do not match."""
+    *batch, _, n_inner = left.shape
+    *right_batch, _, right_inner = right.shape
+    fits = (right_batch or batch, right_inner) == (batch or right_batch, n_inner)
+    fits = fits and (left.ndim == right.ndim == 3 or not sums_batch)
+    if not (fits and left.dtype == right.dtype):
+        raise ValueError(
+            f"gemm: left is {left.dtype} {list(left.shape)}, right {right.dtype} {list(right.shape)}"
+        )
 
 
 def _kernels(precision: str) -> contraction.Kernels:

@@ -33,16 +33,19 @@ def use_tma(
     narrowest: int = 129,
 ) -> bool:
     """Whether tiles are copied by TMA: for half precision or bytes, on NVIDIA's Hopper and later, if there are so many
-    terms in all sums, counting a result as 128, that the host time of descriptors does not show. Fewer suffice if there
-    is a tile for each SM; still fewer if stream-K splits large tiles that occupy less than an eighth of the SMs, since
-    pointers read small tiles there; fewest if TMA needs copies of the matrices, since pointers read such matrices one
-    element at a time. The `narrowest` result has so many rows, or columns.
+    terms in all sums, counting a result as 128, that it is faster than by pointers.
+
+    If less than a quarter of the SMs have a tile, more are needed, so that the reduction of split tiles does not show.
+    Pointers multiply bytes as fast, and few tiles that stream-K does not split; if TMA needs copies of the matrices,
+    those have to pay. The `narrowest` result has so many rows, or columns.
     """
     n_tiles = n_batch * cdiv(n_rows, 128) * cdiv(n_cols, 128)
     n_sms = heuristics.sm_count(device)
-    least = 3 * 2**31 if n_tiles >= n_sms else 2**34
-    if splits_tiles and 8 * n_tiles <= n_sms:
-        least = 2**32
+    least = 2**31 if 4 * n_tiles < n_sms else 2**30
+    if dtype.itemsize == 1:
+        least = 3 * 2**31
+    if n_tiles < n_sms and (dtype.itemsize == 1 or not splits_tiles):
+        least = 2**34
     if not is_readable:
         least = 3 * 2**29
     return (
@@ -149,6 +152,11 @@ def _cheapest(
     return best
 
 
+def shortest(configs: Configs) -> int:
+    """The inner length of the shortest blocks, by which sums are split: it does not depend on the tile."""
+    return min(config.kwargs["BLOCK_K"] for config in configs)
+
+
 def _least(
     configs: Configs,
     n_rows: int,
@@ -162,10 +170,12 @@ def _least(
     which may be split over the terms.
     """
 
+    steps = cdiv(n_terms, shortest(configs))
+
     def work(config: triton.Config) -> float:
-        block_m, block_n, block_k = blocks_of(config)
+        block_m, block_n, _ = blocks_of(config)
         tiles = count_tiles(config, n_rows, n_cols, n_batch)
-        waves, _ = _tail_wave(tiles, cdiv(n_terms, block_k), programs)
+        waves, _ = _tail_wave(tiles, steps, programs)
         cost: float = waves * (block_m * block_n + reading * (block_m + block_n))
         return cost
 
@@ -173,8 +183,8 @@ def _least(
 
 
 class Tma(heuristics.Table):
-    """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 94, 58 and 42 us for 8,192 terms; 66,
-    42 and 29 in float8.
+    """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 98, 52 and 30 us for 8,192 terms, and
+    144, 81 and 58 where rows do not begin at 128 bytes.
     """
 
     def candidates(self, dtype: torch.dtype) -> Configs:

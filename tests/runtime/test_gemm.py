@@ -210,6 +210,22 @@ def test_stream_k(long_parts: int, short_parts: int, batch: tuple[int, ...], cho
         check(*map(transposed, make(batch)))
 
 
+@needs_tma
+def test_parts_of_sums_do_not_depend_on_the_length_of_blocks(choose: Callable[..., None]) -> None:
+    """Each part has so many terms, which longer blocks have in fewer steps."""
+    steps: list[int] = []
+
+    def split(tiles: int, n_steps: int, programs: int) -> tuple[int, int, int, int]:
+        steps.append(n_steps)
+        return 0, 0, 0, 0
+
+    for block_k in (64, 128):
+        config = triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": block_k, "GROUP": 8}, num_warps=4)
+        choose(config, use_tma=True, choose_stream_k=split)
+        check(*make((), (64, 64, 512)))
+    assert steps == [8, 8]
+
+
 @pytest.mark.sampled(2)
 @needs_tma
 @pytest.mark.parametrize("batch", [(), (2,), "left", "right"], ids=str)

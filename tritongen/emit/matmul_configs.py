@@ -22,8 +22,8 @@ class Tiles:
 # Measured: see docs/design/contraction.md. Of matrices in half precision, by TMA.
 DESCRIPTORS = (
     Tiles(8, 128, 256, 64, 3),
-    Tiles(8, 128, 128, 64, 4),
-    Tiles(4, 64, 128, 64, 4),
+    Tiles(4, 128, 128, 64, 5),
+    Tiles(4, 64, 128, 128, 4),
     Tiles(4, 128, 64, 128, 4),
 )
 # The same by pointers, of few rows above all.
@@ -82,6 +82,7 @@ class Summing:
     width: int = 0  # the columns that a tile must have, where it has to hold whole rows
     strips: int = 0  # of how many columns those are that it reduces by themselves
     slices: int = 2  # in which a tile that descriptors copy is written
+    computes: bool = False  # whether anything is computed besides
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,10 @@ class _Memory:
 
 def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
     """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
-    if summing.twice:  # Twice the registers.
-        table = tuple(tiles for tiles in table if tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps)
+    if memory.described and (summing.twice or summing.computes):
+        table = tuple(tiles if _has_room(tiles) else replace(tiles, warps=8) for tiles in table)
+    if summing.twice:
+        table = tuple(filter(_has_room, table))
     first = table[0]
     most = None if schedule.autotune else 1  # The rule does not compare tiles of the same blocks.
     lists = (
@@ -167,6 +170,11 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
     return tuple(dict.fromkeys(table))
 
 
+def _has_room(tiles: Tiles) -> bool:
+    """Whether threads have registers for as many numbers again as a tile has sums."""
+    return tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps
+
+
 def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
     """A tile of at least some width, and if it `keeps_bytes` of about as many that are on their way."""
     if tiles.block_n >= width:
@@ -176,9 +184,13 @@ def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
 
 
 def _within(memory: _Memory, tiles: Tiles, summing: Summing) -> Tiles:
-    """The tiles with as many stages, and as long blocks, as memory has room for."""
+    """The tiles with as many stages, and as long blocks, as memory has room for: rather three stages of 128 bytes that
+    TMA copies than two of more.
+    """
     while not memory.holds(tiles, summing):
-        if tiles.stages > 2:
+        if memory.described and tiles.stages == 3 and tiles.block_k * memory.itemsize > 128:
+            tiles = replace(tiles, block_k=tiles.block_k // 2)
+        elif tiles.stages > 2:
             tiles = replace(tiles, stages=tiles.stages - 1)
         elif tiles.block_k > 32:
             tiles = replace(tiles, block_k=tiles.block_k // 2)

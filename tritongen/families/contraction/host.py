@@ -306,6 +306,7 @@ class Products(Common):
             halved=plan.halved,
             takes_turns=plan.takes_turns,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
+            computes=not is_one_matmul(self.program),
         )
 
     def sides(self) -> tuple[int, int]:
