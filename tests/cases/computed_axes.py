@@ -239,6 +239,35 @@ wrt = ["x"]
         lambda x: x @ x.mT,
         [(((5, 7),), {}), (((2, 3, 4),), {}), (((2, 0, 4),), {}), (((1, 33),), {}), (((3, 0),), {})],
     ),
+    "self_attention": Computed(
+        """[inputs]
+x = "float[B, T, C]"
+wq = "float[C, (H=2 D)]"
+wk = "float[C, (H D)]"
+wv = "float[C, (H D)]"
+[axes]
+T2 = "T"
+[compute]
+q = "sum(x * wq, C)"
+k = "sum(x * wk, C)"
+v = "sum(x * wv, C)"
+s = "where(index(T2) <= index(T), sum(q * take(k, index(T2), T), D), -inf)"
+y = "sum(softmax(s, T2) * take(v, index(T2), T), T2)"
+[outputs]
+y = "x[B, T, (H D)]"
+[grad]
+wrt = ["x", "wq", "wk", "wv"]
+""",
+        lambda x, *w: (
+            F.scaled_dot_product_attention(
+                *((x @ one).unflatten(2, (2, -1)).transpose(1, 2) for one in w), is_causal=True, scale=1.0
+            )
+            .transpose(1, 2)
+            .flatten(2)
+        ),
+        [(((2, 7, 5), (5, 8), (5, 8), (5, 8)), {}), (((1, 1, 3), (3, 4), (3, 4), (3, 4)), {})],
+        by=(0, 1, 2, 3),
+    ),
     "distances": Computed(
         """[inputs]
 x = "float[M, K]"

@@ -145,3 +145,12 @@ def test_a_printed_gradient_computes_lengths_that_no_input_of_its_own_has() -> N
     assert "[axes]\nR = 3\nS = 2\n\n" in printed_gradient(spec)
     spec = read_spec("sums.toml", HEAD.replace("written", "sums") + COMPUTED["sums_over_places"].text)
     assert '[axes]\nR = 3\nP = "H - R + 1"\n\n' in printed_gradient(spec)
+
+
+@pytest.mark.parametrize("name", ["gram", "self_attention"])
+def test_a_second_name_is_no_copy(name: str) -> None:
+    """Operands along another name of their axis are views, for which no kernel is launched."""
+    files = generate(read_spec(f"{name}.toml", HEAD.replace("written", name) + COMPUTED[name].text))
+    forward = files["op.py"].partition(f"def _{name}_backward")[0]
+    assert ".permute(" in forward
+    assert "elementwise." not in forward

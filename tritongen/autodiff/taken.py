@@ -140,6 +140,8 @@ class Taken:
     def moved(self, g: Node, axis: str, index: Node) -> Node:
         """The node at another position along an axis, 0 where there is none."""
         sizes = dict(self.op.sizes)
+        if isinstance(index, Index) and self.op.is_as_long(index.axis, axis):
+            return self.at(g, axis, index)
         low, high = _bounds(index, sizes)
         tests = ["(i >= 0)"] * (low < 0) + ["(i < n)"] * (high >= sizes.get(axis, 0))
         names = {"i": index, "n": Size((axis,)), "g": self.at(g, axis, index)}

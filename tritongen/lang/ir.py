@@ -358,6 +358,16 @@ class Op(Hashed):
         """The axes whose lengths are computed, and are not fixed."""
         return frozenset(formula.axis for formula in self.formulas) - dict(self.sizes).keys()
 
+    def is_as_long(self, one: str, other: str) -> bool:
+        """Whether two axes surely have one length: one is another name of the other, or both are fixed."""
+        firsts = {formula.axis: formula.node.over[0] for formula in self.formulas if isinstance(formula.node, Size)}
+        fixed = dict(self.sizes)
+        while one in firsts:
+            one = firsts[one]
+        while other in firsts:
+            other = firsts[other]
+        return one == other or (one in fixed and fixed[one] == fixed.get(other))
+
     @property
     def lengths(self) -> dict[str, int]:
         """How long axes are or are taken to be, of which anything is told."""

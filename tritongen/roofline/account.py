@@ -11,9 +11,11 @@ from ..emit.registration import autocast_rule
 from ..families.family import Step
 from ..families.stream import StoredScores
 from ..lang.names import told, without_marks
+from ..lang.unparse import spelled
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of, made_of, stored_in
 from ..operator.scheduled import schedule_warnings
+from ..passes.renamed import renamed
 from ..plan.backward import Backward
 from ..spec.types import Spec
 from .count import Counted, StepCost
@@ -126,7 +128,14 @@ def _with_uses(costs: Sequence[StepCost]) -> Iterator[StepCost]:
 
 
 def _named(cost: StepCost, functions: Mapping[str, Any]) -> StepCost:
-    """A step with its function, and what that chooses from."""
+    """A step with its function, and what that chooses from; without one it is a view, which moves nothing."""
+    if renamed(cost.step.op) and _function(cost.step) not in functions:
+        reads, writes = (tuple(replace(one, bytes=0) for one in tensors) for tensors in (cost.reads, cost.writes))
+        math = tuple(f"{value.name} = {spelled(value.node)}" for value in cost.step.op.values)
+        name = cost.step.op.results[0].output.name
+        return replace(
+            cost, family="view", function=name, reads=reads, writes=writes, operations=0, seconds=0.0, math=math
+        )
     view = functions[_function(cost.step)]
     before = cost.step.family.before(cost.step.program)
     kernels = view["kernels"] + (functions[_function(before)]["kernels"] if before is not None else ())

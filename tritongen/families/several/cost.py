@@ -11,6 +11,7 @@ from ...lang.ir import Load, Op
 from ...passes.contractions import Contraction
 from ...passes.exponentials import walks
 from ...passes.factors import is_outer
+from ...passes.renamed import renamed
 from ...passes.structure import computed, gathered, gone_through, repeated
 from ...passes.times import (
     BANDWIDTH,
@@ -39,6 +40,8 @@ def time_of(step: Step) -> float:
     inner = step.family.steps(step.program)
     if inner:
         return sum(map(time_of, inner))
+    if renamed(step.op):  # A view.
+        return 0.0
     lengths = _lengths(step.op)
     matmuls = step.family.matmuls(step.program)
     moved = _moved(step, lengths) / BANDWIDTH

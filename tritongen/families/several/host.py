@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ...emit.axes import spread
 from ...emit.configs import Traffic
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
@@ -17,6 +18,7 @@ from ...lowering.choices import condition, simplified
 from ...lowering.lines import Line, condition_text
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
+from ...passes.renamed import renamed
 from ...passes.structure import SAVES, taken_from
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
@@ -39,12 +41,16 @@ class InnerHost(StepHost):
         return self.over if self.over and result == self.op.results[0] else super().empty(result)
 
 
-def noted(steps: tuple[Step, ...]) -> Iterator[str]:
+def noted(steps: tuple[Step, ...], views: Mapping[str, str]) -> Iterator[str]:
     """The steps in the docstring of what calls them."""
     yield "Steps:"
     for number, step in enumerate(steps, 1):
         names = ", ".join(result.output.name for result in step.op.results)
-        line = f"    {number}. _{step.op.name}, {step.family.title}: {names}"
+        line = (
+            f"    {number}. {names}, a view"
+            if names in views
+            else (f"    {number}. _{step.op.name}, {step.family.title}: {names}")
+        )
         yield from wrapped(shown(line)) if len(shown(line)) > LONGEST else (line,)
 
 
@@ -67,6 +73,7 @@ class SeveralModule(Common):
         self.paths = paths_of(program.steps, program.op.results) | paths_of_inputs(program.op)
         self.steps = tuple(map(self.informed, program.steps))
         self.made = {result.output.name: result for step in self.steps for result in step.op.results}
+        self.views = {step.op.results[0].output.name: text for step in self.steps if (text := self.view_of(step))}
 
     def informed(self, step: Step) -> Step:
         """The step, told of shapes and dtypes besides, with results that are made where those of the whole are."""
@@ -92,8 +99,26 @@ class SeveralModule(Common):
         assert program is not None
         return replace(step, program=replace(program, op=perhaps_without(program.op, absent)))
 
+    def view_of(self, step: Step) -> str:
+        """The view that a step makes, without a kernel: of a tensor along other names of its axes. "" for others, for
+        results of what is registered, which share no memory, and for those that are saved of an input.
+        """
+        found = renamed(step.op)
+        if found is None:
+            return ""
+        (name, names), result = found, step.op.results[0]
+        own = self.made.get(name)
+        axes = own.axes if own else self.op.input(name).type.axes
+        is_returned = any(one.output.name == result.output.name for one in self.op.results)
+        if is_returned and (own is None or self.around.register != "none"):
+            return ""
+        if not self.is_alike(own.dtype if own else Dtype("any", (name,)), result.dtype):
+            return ""
+        return spread(name, tuple(names.get(axis, axis) for axis in axes), list(result.axes))
+
     def module(self) -> Module:
-        inner = [one for step in self.steps for one in (step.before, step) if one is not None]
+        launching = [step for step in self.steps if step.op.results[0].output.name not in self.views]
+        inner = [one for step in launching for one in (step.before, step) if one is not None]
         modules = [module_of(step, self.around_of(step), self.autotune) for step in inner]
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
         functions = [
@@ -109,7 +134,7 @@ class SeveralModule(Common):
             "family": "several",
             "steps": functions,
             "calls": calls,
-            "notes": tuple(noted(self.steps)),
+            "notes": tuple(noted(self.steps, self.views)),
             "result": self.returned(),
         }
         return Module(self.view(extra), Traffic(frozenset()), tuple(modules), unread=self.unread(calls))
@@ -139,7 +164,9 @@ class SeveralModule(Common):
             return ""
         first, taken, (last, _) = step.op.results[0], taken_from(step.op), self.read_last(step)
         shaped = [tensor.name for tensor in step.op.inputs if tensor.type.axes == first.axes]
-        free = [name for name in shaped if name in last and name not in taken]
+        viewed = {*self.views, *(tensor.name for one in self.steps for tensor in one.op.inputs
+                                 if one.op.results[0].output.name in self.views)}  # fmt: skip
+        free = [name for name in shaped if name in last and name not in {*taken, *viewed}]
         return next((name for name in free if self.is_alike(self.made[name].dtype, first.dtype)), "")
 
     def is_alike(self, one: Dtype, other: Dtype) -> bool:
@@ -199,12 +226,13 @@ class SeveralModule(Common):
         passed += dict.fromkeys(result.when for result in op.results if result.when)
         path = condition(simplified([path for r in op.results for path in self.paths[r.output.name]]))
         decided = condition_text(path) if path else ""
+        arguments = ", ".join([*passed, *(f"{name}={name}" for name in self.fake)])
         return {
+            "text": self.views.get(names[0]) or f"_{op.name}({arguments})",
             "condition": decided if "" in whens else " or ".join(whens),
             "nothing": ", ".join("None" for _ in op.results),
             "results": ", ".join(result.output.name for result in op.results),
-            "function": f"_{op.name}",
-            "passed": ", ".join([*passed, *(f"{name}={name}" for name in self.fake)]),
+            "passed": arguments,
         }
 
     def dtype_of(self, name: str) -> str:
