@@ -18,7 +18,10 @@ from . import (
     tma,
 )
 
-TMA = matmul_heuristics.Tma(*gemm.TMA.configs[:2])
+TMA = matmul_heuristics.Tma(
+    gemm.TMA.configs[0],
+    matmul_heuristics.tile(128, 128, 64, num_warps=8, num_stages=4),
+)
 
 
 def multiply(

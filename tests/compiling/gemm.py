@@ -70,6 +70,11 @@ def main(target: str) -> None:
     print(f"compiled {len(launches.compiled)} of {len(launches.compiled) + launches.refused}")
 
 
+def is_half(_: torch.device, dtype: torch.dtype, *others: object) -> bool:
+    """Whether TMA copies tiles of a dtype: those of wider ones do not fit into shared memory."""
+    return dtype.itemsize <= 2
+
+
 def call(gemm: Any, split: Any, dtype: torch.dtype, ndim: int, precision: str, has_tma: bool) -> None:
     """Launch each of the kernels."""
     left, right = (torch.empty([2, rows, 128][-ndim:], dtype=dtype) for rows in (192, 256))
@@ -78,14 +83,14 @@ def call(gemm: Any, split: Any, dtype: torch.dtype, ndim: int, precision: str, h
         heuristics.use_tma, heuristics.choose_split_k = (lambda *_: False), (lambda *_, n=n_parts: n)
         gemm.gemm(left, right[..., ::2, :], precision)
     if has_tma and dtype.itemsize <= 2:
-        heuristics.use_tma = lambda *_: True
+        heuristics.use_tma = is_half
         heuristics.choose_stream_k = lambda tiles, *_: (1, 2, tiles - 2, 3)
         gemm.gemm(left, right, precision)
         gemm.gemm(*(matrix.mT.contiguous().mT for matrix in (left, right)), precision)
     if ndim == 3 and precision == "ieee":
         gemm.gemm(left, right, precision, sums_batch=True)
     if has_tma and precision in ("bf16x3", "bf16x6"):
-        heuristics.use_tma = lambda *_: True
+        heuristics.use_tma = is_half
         for one, other in ((left, right), (left.mT.contiguous().mT, right), (left, right[..., ::2, :])):
             split.multiply(one, other, precision)
 
