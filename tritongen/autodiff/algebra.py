@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..lang.exact import exact_arguments
 from ..lang.functions import FUNCTIONS, OPERATORS
-from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, walk
+from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, children, walk
 from ..lang.promotion import as_float, constant, fold_numbers, promote
 from ..lang.syntax import SYMBOLS
 from ..passes.empty_sums import Axes, possibly_empty, undefined_over
@@ -166,12 +166,10 @@ class Algebra:
 
     def within(self, node: Node, choice: Node, made: Callable[[Node], Node]) -> Node:
         """A node of which a choice is a factor, with what is made of the side that is not zero in its place."""
-        assert isinstance(choice, Call | Choose)
-        condition, *sides = choice.args if isinstance(choice, Call) else (choice.condition, choice.then, choice.other)
+        condition, *sides = children(choice)
         then, other = (side if side == ZERO else made(side) for side in sides)
-        is_of_tensors = isinstance(choice, Call)
-        whole = self.plain("where", condition, then, other) if is_of_tensors else self.choose(condition, then, other)
-        return self.product(factors(node) * Term(1.0, {choice: -1, whole: 1}))
+        choose = self.choose if isinstance(choice, Choose) else lambda *parts: self.plain("where", *parts)
+        return self.product(factors(node) * Term(1.0, {choice: -1, choose(condition, then, other): 1}))
 
     # Sums
 
