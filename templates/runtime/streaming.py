@@ -149,7 +149,7 @@ def run(
     tile_widths, block_widths = (
         tuple(map(padded, one)) for one in (tile_widths, block_widths)
     )
-    matrix = args[0][0]
+    matrix, *_ = [one for one in args[0] if one is not None]
     given, sizes, params = args
     dims = None
     if blocks is not None and streaming_heuristics.use_descriptors(

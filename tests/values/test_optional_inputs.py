@@ -200,3 +200,64 @@ def test_sums_beside_a_stream(scores: str, result: str, tmp_path: Path) -> None:
     tensors = written.drawn(lengths)
     for absent in ((), ("m",), ("g",), ("m", "g")):
         written.compare(lengths, tensors | dict.fromkeys(absent))
+
+
+MULTIPLIED = """[inputs]
+x = "float[K, M]"
+w = "float[X, N]"
+a = "float[N, K] = 0.5"
+[compute]
+y = "sum(x * a, K) * 0.3"
+o = "sum(softmax(y, N) * w, N)"
+[outputs]
+o = "auto[M, X]"
+[grad]
+wrt = ["x", "w", "a"]
+"""
+FIRST_OF_A_STREAM = """[inputs]
+f = "float[F]"
+b = "float[]"
+q = "float[M=1, N=7] = 2"
+w = "float[X=1, N=7, K=2] = 0.5"
+a = "float[M=1, X=1] = 2"
+[compute]
+o = "sum(sum(q * w, N) * softmax(a, X), X)"
+z = "where(f > 0, b, 0.5)"
+[outputs]
+o = "auto[(M K)]"
+z = "auto[F]"
+[grad]
+wrt = ["b", "q", "w"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths"),
+    [(MULTIPLIED, {"K": 3, "M": 2, "N": 4, "X": 5}), (FIRST_OF_A_STREAM, {"F": 3, "M": 1, "N": 7, "K": 2, "X": 1})],
+)
+def test_what_a_stream_multiplies(text: str, lengths: dict[str, int], tmp_path: Path) -> None:
+    """The forward saves a matrix of what is left out, which is no gradient by that; a stream may begin with nothing."""
+    written = Written(text, tmp_path)
+    tensors = written.drawn(lengths)
+    written.compare(lengths, tensors)
+    written.compare(lengths, {**tensors, "a": None})
+
+
+def test_an_operator_of_gathers_alone(tmp_path: Path) -> None:
+    """None of its steps has a module of which emitted tests would ask how narrow its matrices are."""
+    text = """[inputs]
+q = "float[M, N=7]"
+i = "int64[K]"
+t = "bool[K]"
+c = "float[M, K] = 2"
+[compute]
+o = "take(softmax(q, N), i, N)"
+y = "o * c * cast(t, float64)"
+[outputs]
+y = "auto[K, M]"
+[grad]
+wrt = ["c"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 5, "N": 7, "K": 4}
+    written.compare(lengths, written.drawn(lengths))

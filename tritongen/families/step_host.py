@@ -170,12 +170,20 @@ class StepHost(Host):
         assert self.origin is not None
         return tensor.name in self.origin.short
 
+    @property
+    def is_gradient(self) -> bool:
+        assert self.origin is not None
+        return self.origin.is_gradient
+
+    def is_asked(self, result: Result) -> bool:
+        """Whether a result is made where the gradient by an input is asked for, not saved by the forward."""
+        return bool(result.when) and self.is_gradient
+
     def dtype_of(self, result: Result) -> str:
         """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
-        assert self.origin is not None
         leaves = result.dtype.of
-        told = bool(result.when) or not {*leaves} & {tensor.name for tensor in self.op.inputs}
-        return self.dtype(result.dtype, self.origin.is_gradient and len(leaves) == 1 and told)
+        told = self.is_asked(result) or not {*leaves} & {tensor.name for tensor in self.op.inputs}
+        return self.dtype(result.dtype, self.is_gradient and len(leaves) == 1 and told)
 
     def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
         assert self.origin is not None
@@ -203,7 +211,7 @@ class StepHost(Host):
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""
-        given = [t for t in self.op.inputs if t.name not in self.op.chosen]
+        given = [t for t in self.op.inputs if t.name not in self.op.chosen] if self.is_asked(result) else []
         optional = [t.name for t in given if t.default is not None and result.dtype.of == (t.name,)]
         return " and ".join([super().condition(result), *(f"{name} is not None" for name in optional)])
 
@@ -212,7 +220,7 @@ class StepHost(Host):
         if result.output.name in self.op.by_row:
             return None
         own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
-        own = [t for t in own if result.when or t.default is None]
+        own = [t for t in own if t.default is None or self.is_asked(result)]
         plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
         others = [t for t in self.op.inputs if t.name not in self.op.by_row]
         return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)

@@ -19,7 +19,7 @@ from ..passes.structure import SAVES
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
 from ..spec.types import Spec
-from .autograd_class import class_view, is_saved
+from .autograd_class import class_view, is_saved, users_of
 from .gradient_in_forward import ahead_view, notes, raises
 
 BACKWARD = "_BACKWARD"  # what the names of the tables of rows end with, those of a backward
@@ -69,14 +69,21 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     return replace(forward, view=view), computed
 
 
-def _check_parts(backward: Backward, optional: Container[str]) -> None:
-    """Raises AssertionError where a step needs a gradient by an input that may be left out, which is None then."""
-    results = [result for step in backward.plan.steps for result in step.op.results]
-    parts = {one.output.name for one in results if len(one.dtype.of) == 1 and one.dtype.of[0] in optional}
+def _check_parts(backward: Backward, optional: frozenset[str]) -> None:
+    """Raises AssertionError where a step needs a gradient by an input that may be left out, which is None then, for
+    gradients by others.
+    """
+    by: dict[str, set[str]] = {}
     for step in backward.plan.steps:
-        read = [tensor.name for tensor in step.op.inputs if tensor.name in parts and tensor.default is None]
-        if read:
-            raise AssertionError(shown(f"{step.op.name} reads {', '.join(read)} where there may be none"))
+        given = {tensor.name for tensor in step.op.inputs if tensor.name not in step.op.chosen}
+        for one in step.op.results:  # As host functions make them.
+            leaves = {*one.dtype.of}
+            if one.when and len(leaves) == 1 and leaves <= given and not leaves.isdisjoint(optional):
+                by[one.output.name] = leaves
+    for step in backward.plan.steps:
+        for name in (tensor.name for tensor in step.op.inputs if tensor.name in by and tensor.default is None):
+            if any(not users_of(backward, one.output.name) <= by[name] for one in step.op.results):
+                raise AssertionError(shown(f"{step.op.name} reads {name} where there may be none"))
 
 
 def _unconditional(step: Step, flags: Container[str]) -> Step:

@@ -212,15 +212,15 @@ def _dtype_text(dtype: Dtype, inputs: Sequence[Input]) -> str:
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
     """Whether any gradient is needed that a result of a step is for."""
-    users = _users(backward, own)
+    users = users_of(backward, own)
     return " or ".join(f"needs[{inputs.index(name)}]" for name in backward.plan.spelled if name in users)
 
 
-def _users(backward: Backward, own: str) -> set[str]:
+def users_of(backward: Backward, own: str) -> set[str]:
     """The inputs whose gradients are made of a result of a step: by the host, or by steps that need it if called."""
     plan = backward.plan
     readers = [step for step in plan.steps if own in {tensor.name for tensor in step.op.inputs}]
-    later = (_users(backward, result.output.name) for step in readers for result in step.op.results)
+    later = (users_of(backward, result.output.name) for step in readers for result in step.op.results)
     return {name for name, text in plan.spelled.items() if _own(text) == own}.union(*later)
 
 

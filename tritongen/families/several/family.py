@@ -142,7 +142,7 @@ class Several(Maps[SeveralProgram]):
         declared = {
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
             **allowed_errors(program.op),
-            "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0)),
+            "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0), default=""),
         }
         if streaming_steps(program):
             shapes = StreamStepShapes(spec, program)
