@@ -80,6 +80,34 @@ def patch_once() -> None:
     interpreter.InterpretedFunction.__call__ = call
 
 
+def rewrite_once() -> None:
+    """Rewrite functions that are the same once: each package of operators has the runtime's as new ones."""
+    rewrite = interpreter.FunctionRewriter.rewrite_ast
+    known: dict[object, Any] = {}
+
+    def key_of(fn: Any) -> object:
+        """Code is equal whatever file it is of. What its signature says does not belong to it."""
+        return fn.__code__, repr(fn.__defaults__), repr(fn.__kwdefaults__), repr(fn.__annotations__)
+
+    def compile_and_exec(self: Any, tree: Any) -> Any:
+        known[key_of(self.fn)] = code = compile(tree, filename=self.filename, mode="exec")
+        return executed(self, code)
+
+    def executed(self: Any, code: Any) -> Any:
+        names = {**self.kwargs}
+        for name, value in vars(interpreter).items():
+            self.fn.__globals__.setdefault(name, value)
+        exec(code, self.fn.__globals__, names)
+        return names[self.fn.__name__]
+
+    def rewrite_ast(self: Any) -> Any:
+        code = known.get(key_of(self.fn))
+        return rewrite(self) if code is None else executed(self, code)
+
+    interpreter.FunctionRewriter._compile_and_exec = compile_and_exec
+    interpreter.FunctionRewriter.rewrite_ast = rewrite_ast
+
+
 def refuse_unknown_keywords() -> None:
     """Fail for keywords that a kernel does not take, as the compiler does: the interpreter leaves them out."""
     call = interpreter.GridExecutor.__call__
@@ -353,6 +381,7 @@ gc.set_threshold(1_000_000)
 # Releases differ in what they patch by: where this is not known it stays as it is.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
     patch_once()
+    rewrite_once()
     refuse_unknown_keywords()
     describe_once()
     compare_once()
