@@ -56,7 +56,7 @@ def _sayable(trace: Trace, scalars: Mapping[str, float | int], nodes: Sequence[A
     """How many of some nodes come before the first that has no words."""
     if _reads_lists(nodes):
         return 0
-    translation = Translation(_part(trace, nodes, [], names)[0], scalars)
+    translation = Translation(part_of(trace, nodes, [], names)[0], scalars)
     translation.run()
     places = {one.name: place for place, one in enumerate(nodes)}
     return min((places[one] for one in translation.refused), default=len(nodes))
@@ -71,11 +71,11 @@ def _reads_lists(nodes: Sequence[Any]) -> bool:
 
 def _is_math(nodes: Sequence[Any]) -> bool:
     """Whether they are worth a kernel: more than views, and more than one elementwise function."""
-    kinds = [kind for kind in map(_kind, nodes) if kind not in ("", "shapes", "creation")]
+    kinds = [kind for kind in map(kind_of, nodes) if kind not in ("", "shapes", "creation")]
     return len(kinds) > 1 or any(kind != "pointwise" for kind in kinds)
 
 
-def _kind(node: Any) -> str:
+def kind_of(node: Any) -> str:
     """The module of the table that has a node's operator; "" for lengths and parts of lists."""
     if is_number(node) or not hasattr(node.target, "_schema"):
         return ""
@@ -91,7 +91,7 @@ def _region(
     inside = set(nodes)
     results = [one for one in nodes if not is_number(one) and any(user not in inside for user in one.users)]
     results = [one for one in results if not isinstance(one.meta.get("val"), list | tuple)]
-    part, given = _part(trace, nodes, results, names)
+    part, given = part_of(trace, nodes, results, names)
     own = replace(target, command=f"{target.command} --partial", summary="")
     try:
         try:
@@ -115,7 +115,7 @@ def _written(
     return written(target, part, translation, values, name)
 
 
-def _part(
+def part_of(
     trace: Trace, nodes: Sequence[Any], results: Sequence[Any], names: Mapping[str, str]
 ) -> tuple[Trace, tuple[Any, ...]]:
     """The trace of some nodes, whose arguments are what they read of others."""
