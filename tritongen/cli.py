@@ -14,6 +14,7 @@ from .cli_compile import compile_
 from .cli_import import import_
 from .cli_language import LANGUAGE
 from .cli_output import CLEAN, FINDINGS, FORMAT, WRONG, count, echo_json, print_diagnostics, reject, watch
+from .cli_patch import patch as patch_
 from .spec.lengths import LENGTH
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ def doctor() -> int:
     return CLEAN if enough else MISSING
 
 
-for _command in (compile_, import_, *LANGUAGE):
+for _command in (compile_, import_, patch_, *LANGUAGE):
     cli.add_command(_command)
 
 

@@ -154,25 +154,41 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
         hint = "name what is imported: model.py:function, or package.module:Class"
         raise Located(Refusal(f"`{spelled}` names no function", hint, "TG002"))
     found: Any = _imported(home)
+    scope = _Scope(found)
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, [one for one in dir(found) if not one.startswith("_")], "")
             raise Located(Refusal(f"{home} has no `{name}`", hint, "TG002"), Place(_file_of(home)))
         found = getattr(found, name)
-    keywords = dict(_keyword(one, _scope(home)) for one in init)
+    keywords = dict(_keyword(one, scope) for one in init)
     command = " ".join(["tritongen import", spelled, *(f"--init {one}" for one in init), f'--example "{example}"'])
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
-        return _of_module(spelled, command, path, _called(found, keywords))
+        return of_module(spelled, command, path, _called(found, keywords))
     if init:
         raise Located(Refusal("--init is for classes of modules", "give arguments in --example", "TG003"))
     if isinstance(found, torch.nn.Module):
-        return _of_module(spelled, command, path, found)
+        return of_module(spelled, command, path, found)
     if not callable(found):
         raise Located(Refusal(f"{path} is neither a function nor a module", "", "TG002"))
     return Target(spelled, command, snake(path), found, _first_line(found))
 
 
-def _of_module(spelled: str, command: str, path: str, module: Any) -> Target:
+def load_model(spelled: str) -> Target:
+    """The model that an expression makes: `package.module:Model(Config(hidden_size=64))`. Raises `Located`."""
+    torch = torch_or_unavailable()
+    home, sign, expression = spelled.partition(":")
+    if not sign or not expression:
+        hint = "name what is patched: model.py:model, or package.module:Model(config)"
+        raise Located(Refusal(f"`{spelled}` names no model", hint, "TG002"))
+    module = _imported(home)
+    made = _called_in(_Scope(module), expression)
+    if not isinstance(made, torch.nn.Module):
+        raise Located(Refusal(f"{expression} is no module, but of type {type(made).__name__}", "", "TG002"))
+    return of_module(spelled, "", type(made).__name__, made)
+
+
+def of_module(spelled: str, command: str, path: str, module: Any) -> Target:
+    """A module as a target. Raises `Located` for hooks."""
     for name, one in module.named_modules():
         if one._forward_hooks or one._forward_pre_hooks:
             shown = f"{type(module).__name__}.{name}".rstrip(".")
@@ -275,15 +291,23 @@ def _keyword(text: str, scope: Mapping[str, Any]) -> tuple[str, object]:
     return name, _argument(name, value, scope)
 
 
-def _scope(home: str) -> Mapping[str, Any]:
-    """The names that the module of a target has."""
-    name = os.path.splitext(os.path.basename(home))[0] if home.endswith(".py") else home
-    return vars(sys.modules[name])
+class _Scope(dict[str, Any]):
+    """The names that a module has, those that it loads when they are asked for too."""
+
+    def __init__(self, module: ModuleType) -> None:
+        super().__init__(vars(module))
+        self._module = module
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            return getattr(self._module, name)
+        except AttributeError:
+            raise KeyError(name) from None
 
 
 def _called_in(scope: Mapping[str, Any], text: str) -> object:
     try:
-        return eval(text, dict(scope))
+        return eval(text, {}, scope)
     except Exception as error:
         said = " ".join(str(error).split())
         raise Located(Refusal(f"`{text}` raises {type(error).__name__}: {said}", "", "TG003")) from None

@@ -37,19 +37,23 @@ class Trace:
     results: tuple[str, ...] = ()  # names of results, where the function has them
     symbols: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # which argument's which dimension
     order: tuple[str, ...] = ()  # of the arguments of a call, tensors and others
+    structure: Any = None  # of a result, as torch.utils._pytree has it, where its leaves are tensors
 
 
-def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
-    """Raises `Located` for what cannot be traced."""
+def trace(target: Target, example: Mapping[str, Example | object], is_model: bool = False) -> Trace:
+    """Parameters of a model have the lengths, dtypes and device that they have; others those of the example.
+
+    Raises `Located` for what cannot be traced.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
     given = bound(target, example)
-    arguments = tuple(_arguments(target, given, mode))
+    arguments = tuple(_arguments(target, given, mode, is_model))
     scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
-    recording, results = Recording(), list[str]()
+    recording, results, structures = Recording(), list[str](), list[Any]()
     made = Trace(None, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
 
     def traced(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -57,6 +61,7 @@ def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
             found = call(target, made, tensors, scalars)
         names, flat = _flat(found)
         results.extend(names)
+        structures.append(_structure(found))
         return flat
 
     try:
@@ -66,7 +71,7 @@ def trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
         raise
     except Exception as error:
         raise _explained(error) from None
-    return replace(made, graph=graph, results=tuple(results))
+    return replace(made, graph=graph, results=tuple(results), structure=structures[-1])
 
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
@@ -116,15 +121,17 @@ def _has_signature(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _arguments(target: Target, given: Mapping[str, object], mode: Any) -> list[Argument]:
+def _arguments(target: Target, given: Mapping[str, object], mode: Any, is_model: bool) -> list[Argument]:
     import torch
 
     taken = set(given)
     found = []
+    of_model = next(target.module.parameters(), None) if is_model and target.module is not None else None
     for name, one in given.items():
         if isinstance(one, Example):
             dtype = getattr(torch, one.dtype)
-            found.append(Argument(name, _fake(mode, [*one.shape], dtype), one.shape, "", dtype.is_floating_point))
+            fake = _fake(mode, [*one.shape], dtype, of_model)
+            found.append(Argument(name, fake, one.shape, "", dtype.is_floating_point))
     if target.module is None:
         return found
     floats = (one.tensor.dtype for one in found if one.tensor.dtype.is_floating_point)
@@ -135,8 +142,9 @@ def _arguments(target: Target, given: Mapping[str, object], mode: Any) -> list[A
         while name in taken:
             name += "_param"
         taken.add(name)
-        shape = tuple(map(Length, tensor.shape))
-        fake = _fake(mode, [*shape], dtype if tensor.dtype.is_floating_point else tensor.dtype)
+        shape = tuple(Length(length, "", is_model) for length in tensor.shape)
+        own = dtype if tensor.dtype.is_floating_point and not is_model else tensor.dtype
+        fake = mode.from_tensor(tensor, static_shapes=True) if is_model else _fake(mode, [*shape], own)
         found.append(Argument(name, fake, shape, path, tensor.requires_grad))
     return found
 
@@ -148,13 +156,14 @@ def _name_of(module: Any, path: str) -> str:
     return prefix + path.replace(".", "_").strip("_")
 
 
-def _fake(mode: Any, shape: list[Length], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor without memory, whose lengths are symbols where they are not fixed."""
+def _fake(mode: Any, shape: list[Length], dtype: torch.dtype, like: torch.Tensor | None = None) -> torch.Tensor:
+    """A tensor without memory, whose lengths are symbols where they are not fixed, on the device of another one."""
     import torch
     from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
     sizes = [DimDynamic.STATIC if one.fixed or one.number < 2 else DimDynamic.DYNAMIC for one in shape]
-    real = torch.empty([one.number for one in shape], dtype=dtype)  # Memory that nothing touches.
+    device = None if like is None else like.device
+    real = torch.empty([one.number for one in shape], dtype=dtype, device=device)  # Memory that nothing touches.
     fake: torch.Tensor = mode.from_tensor(real, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
     return fake
 
@@ -185,6 +194,15 @@ def _flat(found: Any) -> tuple[list[str], list[torch.Tensor]]:
     if not kept or not all(isinstance(values[place], torch.Tensor) for place in kept):
         raise Located(Refusal("its result is no tensor, and no tuple or dict of tensors", "", "TG004"))
     return [names[place] for place in kept] if names else [], [values[place] for place in kept]
+
+
+def _structure(found: Any) -> Any:
+    """The structure of a result, and which of its leaves are tensors."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves, structure = pytree.tree_flatten(found)
+    return structure, tuple(isinstance(one, torch.Tensor) for one in leaves)
 
 
 def _explained(error: Exception) -> Located:

@@ -1,0 +1,33 @@
+"""The command `patch`: which regions of a model are operators of specs."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+CLEAN, FINDINGS = 0, 1
+
+
+@click.command()
+@click.argument("model")
+@click.option("--example", default="", help='Tensors of a call by name: "input_ids=i64[2,128] labels=i64[2,128]".')
+@click.option("--specs", multiple=True, metavar="PATH", help="A spec or a folder of specs; the settings' if left out.")
+@click.option("--results", default="", metavar="NAMES", help="The results that are needed: others are cut.")
+def patch(model: str, example: str, specs: tuple[str, ...], results: str) -> int:
+    """Show which regions of MODEL compute what specs are: package.module:Model(config), or FILE.py:model."""
+    from .diagnostics.report import Rejected, as_text
+    from .importing.targets import torch_or_unavailable
+    from .patching import run
+
+    torch_or_unavailable()
+    try:
+        found = run.search_model(model, example, specs, results.replace(",", " ").split())
+    except Rejected as rejected:
+        color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        for one in rejected.diagnostics:
+            click.echo(as_text(one, color), err=True, color=color)
+        return FINDINGS
+    click.echo(run.as_text(found))
+    return CLEAN

@@ -1,0 +1,1 @@
+"""Operators of specs in the place of regions of a model that compute the same."""

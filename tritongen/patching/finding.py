@@ -1,0 +1,348 @@
+"""The regions of a trace that are operators of specs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..importing.partial import kind_of
+from ..importing.refusals import Place
+from ..importing.tracing import Trace
+from .forms import Form
+from .layouts import Argument, Dim, DoesNotFit, argument, axes_of, result
+from .masks import is_mask
+from .matching import Bound, Matcher, solved
+from .reading import Operator
+from .windows import Window, Windows
+
+_LOOKS = 16  # how often a window is made larger
+_PARTS = 40  # how many windows are looked at, one part at a time
+_MORE = 3  # what is added to open lengths, to see which numbers follow them
+_PROMISING = 0.25  # the share with which it is worth to search in another way
+_NEAR = 0.6  # the share of a spec's functions that what nearly is one has
+_SMALL = 4  # functions; what has no more is nearly everywhere
+_PLAIN = ("", "shapes", "creation")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A region: the call of the operator that is in its place."""
+
+    operator: Operator
+    root: Any
+    nodes: tuple[Any, ...]
+    inputs: Mapping[str, Argument]
+    params: Mapping[str, object]
+    result: tuple[int, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What is nearly an operator, and why not."""
+
+    operator: Operator
+    place: Place
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    found: tuple[Found, ...]
+    near: tuple[Near, ...]
+
+
+def find(trace: Trace, operators: Sequence[Operator]) -> Report:
+    """The largest regions; none ends inside of another one."""
+    windows = Windows(trace)
+    found: list[Found] = []
+    near: dict[tuple[str, Place], Near] = {}
+    covered: set[Any] = set()
+    for node in reversed(list(trace.graph.graph.nodes)):
+        if node in covered or windows.functions(node) is None or windows.is_layout(node):
+            continue
+        best, misses = _best(trace, windows, operators, node)
+        if best is not None:
+            found.append(best)
+            covered |= set(best.nodes)
+            continue
+        for miss in misses:
+            near.setdefault((miss.operator.spec.name, miss.place), miss)
+    names = {(one.operator.spec.name, one.place) for one in found}
+    left = [one for key, one in near.items() if key not in names]
+    return Report(tuple(reversed(found)), tuple(reversed(left)))
+
+
+def _best(trace: Trace, windows: Windows, operators: Sequence[Operator], node: Any) -> tuple[Found | None, list[Near]]:
+    best: Found | None = None
+    misses = []
+    for operator in operators:
+        tops = ("sum", "mul") if operator.form.kind == "mul" else (operator.form.kind,)
+        if windows.top(node) not in tops:  # What a sum does not run over stands before it.
+            continue
+        one = _matched(trace, windows, operator, node)
+        if isinstance(one, Near):
+            misses.append(one)
+        elif one is not None and (best is None or _size(one) > _size(best)):
+            best = one
+    return best, misses
+
+
+def _size(found: Found) -> int:
+    return len([one for one in found.nodes if kind_of(one) not in _PLAIN])
+
+
+@dataclass(slots=True)
+class _Look:
+    """What came of looking at so many nodes."""
+
+    found: Found | None = None
+    why: str = ""
+    share: float = 0.0  # of the spec's functions that were met
+    more: frozenset[Any] = frozenset()  # what to look at besides
+
+
+def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> Found | Near | None:
+    """All that may be a part is looked behind first; then all but what is read in several places, which is likely to be
+    an input; then one part at a time."""
+    place = trace.recording.place(root.name)
+    look = _searched(windows, operator, root, False)
+    if look.found is None and look.share > _PROMISING:
+        other = _searched(windows, operator, root, True)
+        if other.found is None:
+            other = _searched_by_parts(windows, operator, root)
+        look = other if other.found is not None else look
+    if look.found is not None:
+        return replace(look.found, place=place) if _is_worth(look.found.nodes) else None
+    is_near = look.share > _NEAR and len(_functions(operator.form)) > _SMALL
+    return Near(operator, place, look.why) if is_near else None
+
+
+def _searched(windows: Windows, operator: Operator, root: Any, keeps_shared: bool) -> _Look:
+    """The match of the most nodes, or how far one went."""
+    nodes = frozenset((root,))
+    best = _Look()
+    for _ in range(_LOOKS):
+        window = windows.of(root, nodes)
+        if window is None:
+            break
+        last = _looked(windows, operator, window, keeps_shared)
+        if last.found is not None or (best.found is None and last.share >= best.share):
+            best = last
+        if not last.more:
+            break
+        nodes |= last.more
+    return best
+
+
+def _searched_by_parts(windows: Windows, operator: Operator, root: Any) -> _Look:
+    """The first match, of the nodes first that have met the most of the spec's functions."""
+    first = frozenset((root,))
+    queue: list[tuple[float, int, frozenset[Any]]] = [(0.0, 0, first)]
+    seen = {first}
+    for _ in range(_PARTS):
+        if not queue:
+            break
+        _, _, nodes = heapq.heappop(queue)
+        window = windows.of(root, nodes)
+        if window is None:
+            continue
+        look = _looked(windows, operator, window, False)
+        if look.found is not None:
+            return look
+        moves = frozenset(one for one in look.more if _only_moves(windows, one))
+        for one in [moves] if moves else [frozenset((one,)) for one in look.more]:
+            if nodes | one not in seen:
+                seen.add(nodes | one)
+                heapq.heappush(queue, (-look.share, len(seen), nodes | one))
+    return _Look()
+
+
+def _is_shared(windows: Windows, node: Any) -> bool:
+    """Whether several nodes compute something of it, or of what only moves its elements."""
+    found, left = set[Any](), [node]
+    while left and len(found) < 2:
+        for user in left.pop().users:
+            if _only_moves(windows, user):
+                left.append(user)
+            else:
+                found.add(user)
+    return len(found) > 1
+
+
+def _looked(windows: Windows, operator: Operator, window: Window, keeps_shared: bool) -> _Look:
+    """A match, and the nodes behind its inputs that only move elements; or those where something else may be."""
+    matcher = Matcher(window.made.forms)
+    look = _Look()
+    behind: set[Any] = set()
+    for bound in matcher.match(operator.form, window.forms[window.root], Bound()):
+        free = [window.given.get(str(form.data)) for form in bound.inputs.values() if form.kind == "input"]
+        look.more = frozenset(one for one in free if _only_moves(windows, one))
+        try:
+            look.found = _completed(operator, window, bound)
+            return look
+        except DoesNotFit as error:
+            look.why = look.why or str(error)
+            behind |= {one for one in _behind(window, bound, error.behind) if windows.functions(one) is not None}
+    wanted = [one for one in map(window.given.get, matcher.wanted) if _is_part(windows, operator, one)]
+    if keeps_shared:
+        wanted = [one for one in wanted if _only_moves(windows, one) or not _is_shared(windows, one)]
+    look.more |= frozenset(wanted) | behind
+    look.share = len(matcher.met) / max(1, len(_functions(operator.form)))
+    if not look.why and matcher.differs is not None:
+        look.why = _difference(*matcher.differs)
+    return look
+
+
+def _behind(window: Window, bound: Bound, name: str) -> Iterator[Any]:
+    """The nodes that an input is read from."""
+    left = [bound.inputs[name]] if name in bound.inputs else []
+    while left:
+        form = left.pop()
+        left += form.args
+        if form.kind == "input" and str(form.data) in window.given:
+            yield window.given[str(form.data)]
+
+
+def _functions(form: Form) -> set[Form]:
+    found, left = set[Form](), [form]
+    while left:
+        one = left.pop()
+        if one.args and one not in found:
+            found.add(one)
+            left += one.args
+    return found
+
+
+def _only_moves(windows: Windows, node: Any) -> bool:
+    if node is None or node.op != "call_function":
+        return False
+    return windows.functions(node) is not None and (windows.is_layout(node) or not windows.functions(node))
+
+
+def _is_part(windows: Windows, operator: Operator, node: Any) -> bool:
+    if node is None or node.op != "call_function":
+        return False
+    functions = windows.functions(node)
+    return windows.is_layout(node) or (functions is not None and functions <= operator.functions)
+
+
+def _is_worth(nodes: Iterable[Any]) -> bool:
+    """Whether a kernel in their place saves anything: they are several, or more than a matmul or a reduction."""
+    kinds = [kind for kind in map(kind_of, nodes) if kind not in _PLAIN]
+    return len(kinds) > 1 or any(kind not in ("pointwise", "contractions", "reductions") for kind in kinds)
+
+
+def _difference(one: Form, other: Form) -> str:
+    return f"the spec has {_shown(one)} where this has {_shown(other)}"
+
+
+def _shown(form: Form) -> str:
+    names = {"add": "a sum of terms", "mul": "a product", "input": "another tensor", "sum": "a sum over axes"}
+    if form.kind == "number":
+        return f"{form.data:g}"
+    return f"the param {form.data}" if form.kind == "param" else names.get(form.kind, form.kind)
+
+
+def _completed(operator: Operator, window: Window, bound: Bound) -> Found:
+    """The call of an operator whose form is the window's. Raises `DoesNotFit`."""
+    missing = [name for name in operator.inputs if name not in bound.inputs]
+    if missing:
+        raise DoesNotFit(f"nothing is {', '.join(missing)}")
+    why = DoesNotFit("axes of other lengths")
+    for axes in axes_of(operator, window, bound):
+        try:
+            return _called(operator, window, bound, axes)
+        except DoesNotFit as error:
+            why = error
+    raise why
+
+
+def _called(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> Found:
+    params = _params(operator, window, bound, axes)
+    by_number = {operator.numbers[name]: dim for name, dim in axes.items()}
+    for form, leaf in bound.masks:
+        if not is_mask(form, leaf, window, by_number):
+            raise DoesNotFit("another condition of positions")
+    inputs = {name: argument(operator, window, bound, axes, name) for name in operator.inputs}
+    used = _between(window.root, {one.node for one in inputs.values()}, set(window.nodes))
+    _check_overwritten(operator, inputs, used)
+    return Found(operator, window.root, used, inputs, params, result(operator, window, axes), Place(""))
+
+
+def _check_overwritten(operator: Operator, inputs: Mapping[str, Argument], used: Sequence[Any]) -> None:
+    """A loss that overwrites its logits is nothing where others read them."""
+    grad = operator.spec.grad
+    if grad is None or grad.write != "in_place":
+        return
+    for name in grad.wrt:
+        left, seen = [inputs[name].node], set[Any]()
+        while left:  # It, what shares its memory, and what that shares.
+            node = left.pop()
+            seen.add(node)
+            memory = [one for one in (*node.users, *node.all_input_nodes) if _shares(one, node)]
+            left += [one for one in memory if one not in seen]
+        if any(user not in seen and user not in used for node in seen for user in node.users):
+            raise DoesNotFit(f"it overwrites {name}, which is read elsewhere, too")
+
+
+def _shares(one: Any, other: Any) -> bool:
+    """Whether two nodes next to each other may be views of one memory."""
+    after = one if other in one.all_input_nodes else other
+    views = ("view", "reshape", "slice", "select", "transpose", "permute", "to", "contiguous", "detach", "alias",
+             "expand", "unsqueeze", "squeeze", "flatten", "unflatten", "narrow")  # fmt: skip
+    return hasattr(after.target, "_schema") and after.target._schema.name.split("::")[1] in views
+
+
+def _between(root: Any, inputs: set[Any], inside: set[Any]) -> tuple[Any, ...]:
+    """The nodes of a window that the root needs besides what is made before it."""
+    found, left = [root], [root]
+    while left:
+        for one in left.pop().all_input_nodes:
+            if one in inside and one not in inputs and one not in found:
+                found.append(one)
+                left.append(one)
+    return tuple(found)
+
+
+def _params(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> dict[str, object]:
+    names = {number: name for name, number in operator.numbers.items()}
+
+    def at(more: int) -> dict[str, float] | None:
+        def length(axis: int) -> float:
+            return window.length(axis) + (more if window.is_open(axis) else 0)
+
+        def ours(axis: int) -> float | None:
+            made = 1.0
+            for atom in axes.get(names[axis], ()):
+                made *= length(atom)
+            return made
+
+        def theirs(form: Form) -> float | None:
+            return length(form.data) if form.kind == "size" else None  # type: ignore[arg-type]
+
+        return solved(bound, ours, theirs)
+
+    found = at(0)
+    if found is None or found != at(_MORE):
+        raise DoesNotFit("another number, or one that follows a length")
+    return dict(_checked(operator, found))
+
+
+def _checked(operator: Operator, found: Mapping[str, float]) -> Iterator[tuple[str, object]]:
+    for param in operator.spec.params:
+        if param.name in operator.params:
+            if operator.params[param.name] != param.default:
+                yield param.name, operator.params[param.name]
+        elif param.name in found:
+            number = found[param.name]
+            low, high = param.minimum, param.maximum
+            if (low is not None and number < low) or (high is not None and number > high):
+                raise DoesNotFit(f"{param.name} = {number:g} is out of its range")
+            if param.kind == "int" and number != int(number):
+                raise DoesNotFit(f"{param.name} = {number:g} is no integer")
+            yield param.name, int(number) if param.kind == "int" else number
+        elif param.default is None:
+            raise DoesNotFit(f"nothing is {param.name}")

@@ -1,0 +1,203 @@
+"""Which axes of a trace those of a spec are, and how tensors of a trace become a call of the spec's operator."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..spec.types import BATCH
+from .forms import Form
+from .matching import Bound
+from .reading import Operator
+from .windows import Window
+
+Dim = tuple[int, ...]
+
+
+_WAYS = 2000  # in which axes may be those of a spec
+
+
+class DoesNotFit(Exception):
+    """Why math that is equal cannot be the operator's. `behind` is an input that may fit if more is known of it."""
+
+    def __init__(self, why: str, behind: str = "") -> None:
+        super().__init__(why)
+        self.behind = behind
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor of the trace, and what is done to it, step by step: one position of the dimensions `selected`, the first
+    of so many parts of others, another order of those that are left, in which several may become one, and those of none
+    are new: as long as dimensions of other tensors, in turn."""
+
+    node: Any
+    selected: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]
+    order: tuple[tuple[int, ...], ...]
+    lengths: tuple[tuple[Any, int], ...] = ()
+
+
+def axes_of(operator: Operator, window: Window, bound: Bound) -> Iterator[dict[str, Dim]]:
+    """The axes of the trace by the names of the spec's, in each way that there is. Raises `DoesNotFit`."""
+    names = {number: name for name, number in operator.numbers.items()}
+    found: dict[str, Dim] = {}
+    for ones, others in bound.axes:
+        if len(ones) not in (1, len(others)):
+            raise DoesNotFit("positions along other groups of axes")
+        pairs = [(ones[0], others)] if len(ones) == 1 else [(a, (b,)) for a, b in zip(ones, others, strict=True)]
+        for one, atoms in pairs:
+            if found.setdefault(names[one], tuple(atoms)) != tuple(atoms):
+                raise DoesNotFit(f"{names[one]} is two axes")
+    for ours, theirs in bound.sets:
+        left = [names[one] for one in sorted(ours) if names[one] not in found]
+        rest = set(theirs) - {atom for name in found for atom in found[name]}
+        if len(left) == 1:
+            found[left[0]] = _ordered(rest, window)
+    _check_inputs(operator, bound, found)
+    for more in _by_tensors(operator, window, bound, found):
+        made = found | more
+        if _fits(operator, window, bound, made, names):
+            yield made
+
+
+def _check_inputs(operator: Operator, bound: Bound, found: Mapping[str, Dim]) -> None:
+    """An input has no axis that the operator has for others alone."""
+    for name, form in bound.inputs.items():
+        own = {atom for axis in _flat(operator.inputs[name]) for atom in found.get(axis, ())}
+        known = {atom for dim in found.values() for atom in dim}
+        if (form.axes & known) - own:
+            raise DoesNotFit(f"{name} has an axis more", name)
+
+
+def _ordered(atoms: Iterable[int], window: Window) -> Dim:
+    """Axes in the order of the first tensor that has them."""
+    wanted = set(atoms)
+    has = list[int]()
+    for node in (window.root, *window.values):
+        has += [axis for dim in window.dims(node) for axis in dim if axis in wanted and axis not in has]
+    return tuple(has)
+
+
+def _by_tensors(operator: Operator, window: Window, bound: Bound, found: Mapping[str, Dim]) -> Iterator[dict[str, Dim]]:
+    """Axes that no function is along: the tensors tell that have them. What is nearest to the spec's order is first."""
+    shapes = {name: _flat(shape) for name, shape in operator.inputs.items()} | {"": _flat(operator.result)}
+    atoms_of = {name: form.axes for name, form in bound.inputs.items()} | {"": window.forms[window.root].axes}
+    known = {atom for dim in found.values() for atom in dim}
+    open_ = list(dict.fromkeys(name for shape in shapes.values() for name in shape if name not in found))
+    free = _ordered({atom for atoms in atoms_of.values() for atom in atoms} - known, window)
+    choices = []
+    for atom in free:
+        has = {name for name, atoms in atoms_of.items() if atom in atoms}
+        fits = [name for name in open_ if has <= {one for one, shape in shapes.items() if name in shape}]
+        if not fits:
+            raise DoesNotFit("an axis that the operator has no name for", next((one for one in has if one), ""))
+        choices.append(fits)
+    if math.prod(map(len, choices)) > _WAYS:
+        raise DoesNotFit("too many axes that may be each other's")
+    ways = sorted(itertools.product(*choices), key=lambda way: _cost(way, open_))
+    for way in ways:
+        yield {name: tuple(atom for atom, one in zip(free, way, strict=True) if one == name) for name in open_}
+
+
+def _cost(way: Sequence[str], names: Sequence[str]) -> tuple[int, int, int]:
+    """How many axes have none, or several that are not `...`, and how many are in another order."""
+    empty = sum(name not in way for name in names)
+    several = sum(way.count(name) > 1 for name in names if name != BATCH)
+    places = [names.index(name) for name in way]
+    turned = sum(one > other for at, one in enumerate(places) for other in places[at + 1 :])
+    return empty, several, turned
+
+
+def _fits(operator: Operator, window: Window, bound: Bound, found: Mapping[str, Dim], names: Mapping[int, str]) -> bool:
+    lengths = all(
+        math.prod(map(window.length, found.get(name, ()))) == length for name, length in operator.lengths.items()
+    )
+    sets = all(
+        {atom for one in ours for atom in found.get(names[one], ())} == set(theirs) for ours, theirs in bound.sets
+    )
+    return lengths and sets
+
+
+def _flat(shape: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(name for term in shape for name in term)
+
+
+def argument(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim], name: str) -> Argument:
+    """How an input is made of the trace's tensors. Raises `DoesNotFit`."""
+    form = bound.inputs[name]
+    nodes = [node for node, one in window.forms.items() if one is form]
+    why = DoesNotFit(f"no tensor is {name} alone")
+    for node in nodes:
+        try:
+            return _argument(operator, window, bound.inputs[name], axes, name, node)
+        except DoesNotFit as error:
+            why = error
+    raise why
+
+
+def _argument(
+    operator: Operator, window: Window, form: Form, axes: Mapping[str, Dim], name: str, node: Any
+) -> Argument:
+    dims = list(window.dims(node))
+    selected = tuple(place for place, dim in enumerate(dims) if not set(dim) & form.axes)
+    left = [dim for place, dim in enumerate(dims) if place not in selected]
+    parts: list[tuple[int, int]] = []
+    order: list[tuple[int, ...]] = []
+    lengths: list[tuple[Any, int]] = []
+    for term in operator.inputs[name]:
+        wanted = tuple(atom for one in term for atom in axes[one])
+        if term == (BATCH,):
+            order += [(place,) for place, dim in enumerate(left) if set(dim) & set(wanted)]
+            continue
+        has = tuple(atom for atom in wanted if atom in form.axes)
+        places = tuple(place for place, dim in enumerate(left) if set(dim) & set(has))
+        order.append(places)
+        if not places:
+            lengths.append(_length(window, wanted))
+        elif tuple(atom for place in places for atom in left[place]) != wanted:
+            parts.append((places[0], _parts(window, form, left[places[0]], wanted, name)))
+    if sorted(place for places in order for place in places) != list(range(len(left))):
+        raise DoesNotFit(f"{name} has other dimensions")
+    return Argument(node, selected, tuple(parts), tuple(order), tuple(lengths))
+
+
+def _parts(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> int:
+    """How many parts of a dimension are alike, of which the last axes are the wanted ones."""
+    before = dim[: len(dim) - len(wanted)]
+    if dim[len(before) :] != wanted or set(before) & form.axes or any(map(window.is_open, before)):
+        raise DoesNotFit(f"{name} lies in memory in another way")
+    return math.prod(map(window.length, before))
+
+
+def _length(window: Window, wanted: Dim) -> tuple[Any, int]:
+    """A tensor and its dimension that is as long as what a new dimension stands for; none for length 1."""
+    if not wanted:
+        return None, 1
+    for node in window.values:
+        for place, dim in enumerate(window.dims(node)):
+            if dim == wanted and node is not window.root and set(dim) <= window.forms[node].axes:
+                return node, place
+    raise DoesNotFit("how long a new dimension is")
+
+
+def result(operator: Operator, window: Window, axes: Mapping[str, Dim]) -> tuple[int, ...]:
+    """For each dimension of the root, that of the operator's result; -1 for a new one of length 1."""
+    has: list[Dim] = []
+    for term in operator.result:
+        wanted = tuple(atom for one in term for atom in axes[one])
+        if term == (BATCH,):
+            has += [dim for dim in window.dims(window.root) if set(dim) & set(wanted)]
+        else:
+            has.append(wanted)
+    places = []
+    for dim in window.dims(window.root):
+        if dim and dim not in has:
+            raise DoesNotFit("the result lies in memory in another way")
+        places.append(has.index(dim) if dim else -1)
+    if sorted(place for place in places if place >= 0) != [place for place, dim in enumerate(has) if dim]:
+        raise DoesNotFit("the result has other dimensions")
+    return tuple(places)

@@ -1,0 +1,196 @@
+"""Whether a spec's form is that of some nodes of a trace: its inputs are holes, its params numbers to be found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .forms import Axes, Form, Forms, value
+
+_NUMERIC = frozenset(("add", "mul"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What is known in the middle of a match."""
+
+    inputs: Mapping[str, Form] = field(default_factory=dict)
+    axes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()  # of the spec, and what these are in the trace
+    sets: tuple[tuple[Axes, Axes], ...] = ()
+    equal: tuple[tuple[Form, Form], ...] = ()  # scalars of the spec, and of the trace
+    masks: tuple[tuple[Form, Form], ...] = ()  # conditions of positions, and inputs that may be the same
+
+
+class Matcher:
+    """A match of a spec's form and one of a window. `wanted` are inputs of the window to look behind."""
+
+    def __init__(self, forms: Forms) -> None:
+        self._forms = forms
+        self.wanted: dict[str, None] = {}
+        self.met: set[Form] = set()  # functions of the spec that the trace has
+        self.differs: tuple[Form, Form] | None = None  # the first place where they do
+
+    def match(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
+        """The ways in which a form of the spec may be one of the trace."""
+        if one.kind == "input":
+            yield from self._hole(one, other, bound)
+        elif one.is_scalar:
+            if other.is_scalar:
+                yield replace(bound, equal=(*bound.equal, (one, other)))
+            else:
+                self._differ(one, other)
+        elif other.kind == "input":
+            self._differ(one, other)
+            if _is_of_positions(one):
+                yield replace(bound, masks=(*bound.masks, (one, other)))
+        elif one.kind != other.kind or (one.kind not in _NUMERIC and len(one.args) != len(other.args)):
+            self._differ(one, other)
+        elif one.kind in _NUMERIC:
+            self.met.add(one)
+            yield from self._several(one, other, bound)
+        else:
+            yield from self._same(one, other, bound)
+
+    def _differ(self, one: Form, other: Form) -> None:
+        for part in _behind(one, other):
+            if part.kind == "input":
+                self.wanted[str(part.data)] = None
+        self.differs = self.differs or (one, other)
+
+    def _hole(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
+        name = str(one.data)
+        known = bound.inputs.get(name)
+        if known is None and not other.is_scalar:
+            yield replace(bound, inputs={**bound.inputs, name: other})
+        elif known is other:
+            yield bound
+        else:
+            self._differ(one, other)
+
+    def _same(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
+        found = self._data(one, other, bound)
+        if found is None:
+            self._differ(one, other)
+            return
+        self.met.add(one)
+        orders = [other.args]
+        if one.kind in ("eq", "maximum", "minimum", "logical_and", "logical_or", "bitwise_and", "bitwise_or"):
+            orders.append(other.args[::-1])
+        for order in orders:
+            yield from self._all(one.args, order, found)
+
+    def _all(self, ones: Sequence[Form], others: Sequence[Form], bound: Bound) -> Iterator[Bound]:
+        if not ones:
+            yield bound
+            return
+        for found in self.match(ones[0], others[0], bound):
+            yield from self._all(ones[1:], others[1:], found)
+
+    def _data(self, one: Form, other: Form, bound: Bound) -> Bound | None:
+        """Axes and options of two nodes of one kind."""
+        if one.kind in ("take", "index"):
+            return replace(bound, axes=(*bound.axes, (one.data, other.data)))  # type: ignore[arg-type]
+        if isinstance(one.data, tuple) and one.data and isinstance(one.data[0], frozenset):
+            assert isinstance(other.data, tuple)
+            same = one.data[1] == other.data[1]
+            return replace(bound, sets=(*bound.sets, (one.data[0], other.data[0]))) if same else None
+        return bound if one.data == other.data else None
+
+    def _several(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
+        """Sums and products, whose terms may be in any order, with their numbers apart."""
+        scalars = [part for part in one.args if part.is_scalar]
+        numbers = [part for part in other.args if part.is_scalar]
+        made = self._forms.sum if one.kind == "add" else self._forms.product
+        neutral = self._forms.number(0.0 if one.kind == "add" else 1.0)
+        if scalars or numbers:
+            ours = scalars[0] if len(scalars) == 1 else Form(one.kind, tuple(scalars), None, frozenset(), -1)
+            pair = ours if scalars else neutral, made(numbers) if numbers else neutral
+            bound = replace(bound, equal=(*bound.equal, pair))
+        ones = sorted((part for part in one.args if not part.is_scalar), key=lambda part: part.kind == "input")
+        others = [part for part in other.args if not part.is_scalar]
+        if len(others) < len(ones):
+            self._differ(one, other)
+            for part in others:
+                self._differ(one, part) if part.kind == "input" else None
+            return
+        yield from self._assigned(ones, others, bound, made)
+
+    def _assigned(
+        self, ones: Sequence[Form], others: Sequence[Form], bound: Bound, made: Callable[[Sequence[Form]], Form]
+    ) -> Iterator[Bound]:
+        if not ones:
+            if not others:
+                yield bound
+            return
+        first, rest = ones[0], ones[1:]
+        if not rest and len(others) > 1:  # One hole for what is left.
+            if first.kind == "input":
+                yield from self._hole(first, made(others), bound)
+            else:
+                for other in others:
+                    self._differ(first, other)
+            return
+        for place, other in enumerate(others):
+            left = [*others[:place], *others[place + 1 :]]
+            for found in self.match(first, other, bound):
+                yield from self._assigned(rest, left, found, made)
+
+
+def _behind(one: Form, other: Form) -> Sequence[Form]:
+    """Where an input may be that makes another form of one: what it is one over may have a name for that, and a factor
+    of what is summed may have factors that stand before the sum."""
+    if other.kind == "reciprocal":
+        return other.args
+    if other.kind == "sum" and one.kind == "mul":
+        return other.args[0].args or other.args
+    return (other,)
+
+
+def _is_of_positions(form: Form) -> bool:
+    """Whether it is of nothing but positions, lengths and numbers."""
+    return form.kind in ("index", "number", "size") or (bool(form.args) and all(map(_is_of_positions, form.args)))
+
+
+def solved(
+    bound: Bound, length_of: Callable[[int], float | None], lengths: Callable[[Form], float | None]
+) -> dict[str, float] | None:
+    """The params for which all scalars are equal; None where there are none.
+
+    `length_of` is that of an axis of the spec, `lengths` has those of the trace.
+    """
+    params: dict[str, float] = {}
+
+    def known(form: Form) -> float | None:
+        return length_of(int(form.data)) if form.kind == "size" else params.get(str(form.data))  # type: ignore[call-overload]
+
+    left = list(bound.equal)
+    for _ in range(len(left) + 1):
+        for one, other in list(left):
+            wanted, has = value(other, lengths), value(one, known)
+            if wanted is None:
+                return None
+            if has is not None:
+                if not math.isclose(has, wanted, rel_tol=1e-6, abs_tol=1e-300):
+                    return None
+                left.remove((one, other))
+            elif (found := _unknown(one, wanted, known)) is not None:
+                params[found[0]] = found[1]
+                left.remove((one, other))
+    return params if not left else None
+
+
+def _unknown(one: Form, wanted: float, known: Callable[[Form], float | None]) -> tuple[str, float] | None:
+    """The only param of a scalar that is not known, and its value."""
+    if one.kind == "param":
+        return str(one.data), wanted
+    if one.kind not in ("add", "mul"):
+        return None
+    open_ = [part for part in one.args if value(part, known) is None]
+    if len(open_) != 1:
+        return None
+    rest = [value(part, known) or 0.0 for part in one.args if part is not open_[0]]
+    if one.kind == "add":
+        return _unknown(open_[0], wanted - math.fsum(rest), known)
+    by = math.prod(rest)
+    return _unknown(open_[0], wanted / by, known) if by else None

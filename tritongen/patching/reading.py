@@ -1,0 +1,216 @@
+"""The canonical forms of a spec, and of the expressions that importing makes of a trace."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..importing.axes import Axes
+from ..importing.expressions import KEEPS_AXES, Apply, Expr, Input, Line, Number, Over, Word
+from ..lang.functions import OPERATORS
+from ..lang.literals import literal
+from ..lang.reductions import REDUCTIONS
+from ..lang.syntax import CONSTANTS, SYMBOLS, Text
+from ..lang.typecheck import typecheck
+from ..spec.types import BATCH, FLOATS, Spec
+from .forms import Form, Forms
+
+_ALONG = frozenset(REDUCTIONS) | KEEPS_AXES
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A spec with one result, as one of the forms that it has: some inputs absent, some params at their values."""
+
+    spec: Spec
+    form: Form
+    result: tuple[tuple[str, ...], ...]  # the axes of each dimension of the result
+    inputs: Mapping[str, tuple[tuple[str, ...], ...]]  # and of the inputs that are there
+    numbers: Mapping[str, int]  # of axes by their names, as forms have them
+    lengths: Mapping[str, int]  # of those that are fixed
+    params: Mapping[str, object]  # that have one value here
+    functions: frozenset[str]
+
+
+def operators(spec: Spec) -> Iterator[Operator]:
+    """The forms of a spec, the most general first. Raises `Mistakes`; none for those of several results."""
+    if len(spec.outputs) != 1:
+        return
+    op = typecheck(spec)
+    (result,) = op.results
+    shape = tuple(term.names for term in op.grouping(result))
+    optional = [one.name for one in spec.inputs if one.default is not None]
+    choices = [one.name for one in spec.params if one.kind in ("bool", "enum")]
+    values = [_values(spec, name) for name in choices]
+    defaults = {one.name: one.default for one in spec.params if one.default is not None}
+    plain = {name: value for name, value in defaults.items() if name not in choices}
+    for count in range(len(optional) + 1):
+        for absent in itertools.combinations(optional, count):
+            for chosen in itertools.product(*values):
+                for fixed in [{}, plain] if plain else [{}]:
+                    yield _operator(spec, shape, absent, dict(zip(choices, chosen, strict=True)) | fixed)
+
+
+def _values(spec: Spec, name: str) -> Sequence[object]:
+    param = next(one for one in spec.params if one.name == name)
+    return param.choices or (False, True)
+
+
+def _operator(
+    spec: Spec, shape: tuple[tuple[str, ...], ...], absent: Sequence[str], params: Mapping[str, object]
+) -> Operator:
+    reader = _Reader(spec, absent, params)
+    form = reader.result()
+    inputs = {one.name: tuple(term.names for term in one.type.shape) for one in spec.inputs if one.name not in absent}
+    return Operator(spec, form, shape, inputs, reader.numbers, reader.lengths, params, functions_of(form))
+
+
+def functions_of(form: Form) -> frozenset[str]:
+    """The functions in a form, but for those that another form may have in another place."""
+    found, left = set[str](), [form]
+    while left:
+        one = left.pop()
+        if one.args:
+            found.add("rsqrt" if one.kind == "sqrt" else one.kind)
+        left += one.args
+    return frozenset(found) - {"reciprocal", "logical_not"}
+
+
+class _Reader:
+    """The lines of a spec as forms."""
+
+    def __init__(self, spec: Spec, absent: Sequence[str], params: Mapping[str, object]) -> None:
+        self.numbers: dict[str, int] = {}
+        self.lengths: dict[str, int] = {}
+        self._params = params
+        for tensor in spec.inputs:
+            for term in tensor.type.shape:
+                for name, size in zip(term.names, term.sizes, strict=True):
+                    self.numbers.setdefault(name, len(self.numbers))
+                    self.lengths |= {name: size} if size is not None else {}
+        by_number = {self.numbers[name]: length for name, length in self.lengths.items()}
+        self.forms = Forms(lambda axis: by_number.get(axis, 0))
+        self._names: dict[str, Form] = {}
+        for tensor in spec.inputs:
+            axes = [self.numbers[name] for term in tensor.type.shape for name in term.names]
+            default = tensor.default if tensor.name in absent else None
+            form = self.forms.input(tensor.name, axes) if default is None else self.forms.number(default)
+            self._names[tensor.name] = form
+        for param in spec.params:
+            self._names[param.name] = self._param(param.name)
+        self._lines = {one.name: one.expression for one in spec.compute}
+        self._output = spec.outputs[0].name
+
+    def _param(self, name: str) -> Form:
+        given = self._params.get(name)
+        return self.forms.number(given) if isinstance(given, int | float) else self.forms.param(name)
+
+    def result(self) -> Form:
+        for name, line in self._lines.items():
+            self._names[name] = self._read(Text(line).parse())
+        return self._names[self._output]
+
+    def _read(self, tree: ast.expr) -> Form:
+        if isinstance(tree, ast.Name):
+            return self._names[tree.id] if tree.id in self._names else self.forms.number(CONSTANTS[tree.id])
+        if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float):
+            return self.forms.number(tree.value)
+        if isinstance(tree, ast.BinOp | ast.UnaryOp):
+            args = [tree.left, tree.right] if isinstance(tree, ast.BinOp) else [tree.operand]
+            return self.forms.call(OPERATORS[SYMBOLS[type(tree.op)]], [self._read(one) for one in args])
+        if isinstance(tree, ast.BoolOp):
+            name = "logical_and" if isinstance(tree.op, ast.And) else "logical_or"
+            made = [self._read(one) for one in tree.values]
+            return made[0] if len(made) == 1 else self.forms.call(name, made)
+        if isinstance(tree, ast.Compare):
+            return self._compared(tree)
+        if isinstance(tree, ast.IfExp):
+            return self.forms.where(*(self._read(one) for one in (tree.test, tree.body, tree.orelse)))
+        assert isinstance(tree, ast.Call)
+        return self._called(tree)
+
+    def _compared(self, tree: ast.Compare) -> Form:
+        if isinstance(tree.comparators[0], ast.Constant) and isinstance(tree.comparators[0].value, str):
+            assert isinstance(tree.left, ast.Name)
+            is_chosen = self._params.get(tree.left.id) == tree.comparators[0].value
+            return self.forms.number(is_chosen == isinstance(tree.ops[0], ast.Eq))
+        values = [self._read(one) for one in (tree.left, *tree.comparators)]
+        pairs = [
+            self.forms.call(OPERATORS[SYMBOLS[type(op)]], [one, other])
+            for op, one, other in zip(tree.ops, values, values[1:], strict=False)
+        ]
+        made = pairs[0]
+        for pair in pairs[1:]:
+            made = self.forms.call("logical_and", [made, pair])
+        return made
+
+    def _called(self, tree: ast.Call) -> Form:
+        assert isinstance(tree.func, ast.Name)
+        name = tree.func.id
+        names = [one.id if isinstance(one, ast.Name) else "" for one in tree.args]
+        if name == "cast":
+            return self._read(tree.args[0]) if names[1] in FLOATS else self._plain(name, tree, tree.args[:1], names[1])
+        if name in ("index", "size"):
+            axes = [self.numbers[one] for one in names]
+            return self.forms.index(axes) if name == "index" else self.forms.size(axes)
+        if name == "take":
+            x, at = (self._read(one) for one in tree.args[:2])
+            return self.forms.take(x, at, [self.numbers[one] for one in names[2:]])
+        if name in _ALONG:
+            x = self._read(tree.args[0])
+            over = frozenset(self.numbers[one] for one in names[1:]) or x.axes
+            options = tuple(self._read(one.value).data for one in tree.keywords)
+            return self.forms.reduced(name, x, over, options)
+        return self._plain(name, tree, tree.args)
+
+    def _plain(self, name: str, tree: ast.Call, args: Sequence[ast.expr], word: str = "") -> Form:
+        options = [(one.arg or "", literal(getattr(one.value, "value", None))) for one in tree.keywords]
+        options += [("dtype", word)] if word else []
+        return self.forms.call(name, [self._read(one) for one in args], options)
+
+
+class ExprForms:
+    """The forms of a window of a trace."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self.forms = Forms(lambda axis: axes.length((axis,)) if axes.is_fixed(axis) else 0)
+        self._known: dict[int, tuple[Expr, Form]] = {}
+
+    def __call__(self, expr: Expr) -> Form:
+        if id(expr) not in self._known:
+            self._known[id(expr)] = expr, self._of(expr)
+        return self._known[id(expr)][1]
+
+    def _of(self, expr: Expr) -> Form:
+        if isinstance(expr, Line):
+            return self(expr.expr)
+        if isinstance(expr, Input):
+            return self.forms.input(expr.name, self._axes.all_atoms(expr.dims))
+        if isinstance(expr, Number):
+            return self.forms.number(expr.value)
+        if not isinstance(expr, Apply):
+            return self.forms.param(expr.name)
+        return self._applied(expr)
+
+    def _applied(self, expr: Apply) -> Form:
+        over = [axis for one in expr.args if isinstance(one, Over) for axis in self._axes.atoms(one.dim)]
+        words = [one.text for one in expr.args if isinstance(one, Word)]
+        args = [self(one) for one in expr.args if not isinstance(one, Over | Word)]
+        name = expr.function
+        if name == "cast" and words[0] in FLOATS:
+            return args[0]
+        if name in ("index", "size"):
+            return self.forms.index(over) if name == "index" else self.forms.size(over)
+        if name == "take":
+            return self.forms.take(args[0], args[1], over)
+        if name in _ALONG:
+            options = tuple(self(value).data for _, value in expr.options)
+            return self.forms.reduced(name, args[0], frozenset(over), options)
+        named: list[tuple[str, object]] = [(one, literal(self(value).data)) for one, value in expr.options]
+        return self.forms.call(name, args, named + [("dtype", one) for one in words])
+
+
+__all__ = ["BATCH", "ExprForms", "Operator", "functions_of", "operators"]

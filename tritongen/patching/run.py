@@ -1,0 +1,145 @@
+"""What specs are of a model, and the model with their operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..diagnostics.report import Diagnostic, Rejected
+from ..importing.refusals import Refusal, diagnostic
+from ..importing.targets import Located, Target, load_model, of_module, parse_example
+from ..importing.tracing import Trace, trace
+from ..project.render import made_of
+from ..project.settings import find_projects
+from .finding import Report, find
+from .losses import take_reductions_apart
+from .reading import Operator, operators
+
+if TYPE_CHECKING:
+    import torch
+
+    from .rewriting import Patched
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A model, its trace, and what was found in it."""
+
+    model: torch.nn.Module
+    trace: Trace
+    report: Report
+
+
+def patch(
+    model: torch.nn.Module,
+    example: str,
+    specs: Sequence[str],
+    package: ModuleType | Mapping[str, Callable[..., Any]],
+    results: Sequence[str] = (),
+) -> Patched:
+    """The model with operators in the place of what specs are of it.
+
+    Args:
+        model: as it is called: in training or not, on the device of its parameters.
+        example: a call by keywords, as `tritongen import` takes it: "input_ids=i64[2,128] labels=i64[2,128]". Lengths
+            stay open, but for those that are said to be fixed; what is no tensor stays as it is here.
+        specs: files or folders of specs.
+        package: the generated operators, by the names of their specs.
+        results: the names of the results to compute, of a model that returns a dict; all of them if left out.
+
+    Raises:
+        Rejected: for specs that are wrong, and models that cannot be traced.
+    """
+    from .rewriting import patched
+
+    found = search(of_module("model", "", type(model).__name__, model), example, specs, results)
+    names = dict.fromkeys(one.operator.spec.name for one in found.report.found)
+    calls = {one: package[one] if isinstance(package, Mapping) else getattr(package, one) for one in names}
+    return patched(model, found.trace, found.report.found, calls)
+
+
+def search_model(expression: str, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
+    """What specs are of a model, `package.module:Model(config)` or `FILE.py:model`. Raises `Rejected`."""
+    try:
+        target = load_model(expression)
+    except Located as error:
+        raise Rejected([diagnostic(error.refusal, error.place)]) from None
+    return search(target, example, specs, results)
+
+
+def search(target: Target, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
+    """Raises `Rejected`."""
+    known = read(specs)
+    try:
+        traced = trace(target, parse_example(example), is_model=True)
+        traced = _with_results(traced, results)
+    except Located as error:
+        raise Rejected([diagnostic(error.refusal, error.place)]) from None
+    take_reductions_apart(traced)
+    assert target.module is not None
+    return Search(target.module, traced, find(traced, known))
+
+
+def read(paths: Sequence[str]) -> list[Operator]:
+    """The forms of all specs. Raises `Rejected`."""
+    found, wrong = list[Operator](), list[Diagnostic]()
+    for source in (source for project in find_projects(tuple(paths)) for source in project.sources):
+        try:
+            found += made_of(source, lambda spec: list(operators(spec)))[2]
+        except Rejected as rejected:
+            wrong += rejected.diagnostics
+    if wrong:
+        raise Rejected(wrong)
+    return found
+
+
+def _with_results(traced: Trace, wanted: Sequence[str]) -> Trace:
+    """A trace that computes some of its results alone. Raises `Located`."""
+    missing = [one for one in wanted if one not in traced.results]
+    if missing:
+        hint = f"it has {', '.join(traced.results)}" if traced.results else "its results have no names"
+        raise Located(Refusal(f"the model has no result {', '.join(missing)}", hint, "TG003"))
+    if not wanted:
+        return traced
+    structure, has = traced.structure
+    places = [place for place, one in enumerate(has) if one]
+    kept = {place for place, name in zip(places, traced.results, strict=True) if name in wanted}
+    output = next(node for node in traced.graph.graph.nodes if node.op == "output")
+    output.args = ([one for one, name in zip(output.args[0], traced.results, strict=True) if name in wanted],)
+    traced.graph.graph.eliminate_dead_code()
+    return replace(traced, structure=(structure, tuple(place in kept for place in range(len(has)))))
+
+
+def as_text(found: Search) -> str:
+    """The report of `tritongen patch`."""
+    lines = []
+    names = dict.fromkeys(one.operator.spec.name for one in found.report.found)
+    for name in names:
+        regions = [one for one in found.report.found if one.operator.spec.name == name]
+        calls: dict[tuple[str, str], int] = {}
+        for one in regions:
+            params = "".join(f", {key}={value:.6g}" if isinstance(value, float) else f", {key}={value}"
+                             for key, value in one.params.items())  # fmt: skip
+            key = f"{name}({', '.join(one.inputs)}{params})", f"{shortened(one.place.path)}:{one.place.line}"
+            calls[key] = calls.get(key, 0) + 1
+        lines += [f"{count:4} x {call}  {place}" for (call, place), count in calls.items()]
+    if found.report.near:
+        lines += ["", "nearly, but not replaced:"]
+        near = dict.fromkeys(
+            f"  {one.operator.spec.name}  {shortened(one.place.path)}:{one.place.line}: {one.why}"
+            for one in found.report.near
+        )
+        lines += near
+    count = len(found.report.found)
+    return "\n".join([*lines, "", f"{count} {'region' if count == 1 else 'regions'} of {len(names)} operators"])
+
+
+def shortened(path: str) -> str:
+    """A file of a package as that names it, another one as it is from here."""
+    if "site-packages/" in path:
+        return path.rpartition("site-packages/")[2]
+    here = os.path.relpath(path)
+    return path if here.startswith("..") else here
