@@ -44,6 +44,8 @@ def row(case: Case, has_kernels: bool) -> tuple[str, str, str, str]:
         return name, "", "", "; ".join(missing)
     except Mistakes as mistakes:
         return name, "", "no", "; ".join(one.message for one in mistakes.mistakes)
+    except Exception as error:  # A defect, which is not to keep the others from the page.
+        return name, "", "no", f"{type(error).__name__} while it is planned: {error}"
     return name, steps, "yes" if is_right else "no", ""
 
 
