@@ -80,7 +80,9 @@ class Printer:
         if results == last[0]:
             math, results = math[:-1], last[2]
         dims = {name: term.axes for name, term in self.terms.items()}
-        return (*before, *length_lines(self.op, dims, self.sized), *math, f"return {results}")
+        read = {one.id for one in ast.walk(ast.parse("\n".join((*math, results)))) if isinstance(one, ast.Name)}
+        sized = {axis for axis in self.sized if axis == BATCH or axis in read}  # Not each comparison was needed.
+        return (*before, *length_lines(self.op, dims, sized), *math, f"return {results}")
 
     def ungrouped(self, tensor: Input) -> str:
         """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
