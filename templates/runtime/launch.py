@@ -21,7 +21,9 @@ Key = tuple[object, ...]
 MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
 FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
-Args = tuple[tuple[Any, ...], tuple[int | None, ...], tuple[Any, ...]]
+Args = tuple[
+    tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]
+]  # tensors, sizes and params
 
 
 def is_traced() -> bool:
@@ -225,7 +227,8 @@ def _in_c(
     """What calls Triton's function in C on a stream, with what its launcher adds to the values of a kernel's arguments:
     one by one in Triton 3.6, later as one. The launcher itself where it allocates memory or instruments.
     """
-    call, given = getattr(launcher, "launch", None), []
+    call: Any = getattr(launcher, "launch", None)
+    given: list[Any] = []
     more = "global_scratch_size", "profile_scratch_size", "gsan_enabled"
     if call is not None and not any(getattr(launcher, one, False) for one in more):
         probe = copy.copy(launcher)

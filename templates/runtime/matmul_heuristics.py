@@ -154,7 +154,8 @@ def _cheapest(
 
 def shortest(configs: Configs) -> int:
     """The inner length of the shortest blocks, by which sums are split: it does not depend on the tile."""
-    return min(config.kwargs["BLOCK_K"] for config in configs)
+    least: int = min(config.kwargs["BLOCK_K"] for config in configs)
+    return least
 
 
 def _least(

@@ -50,7 +50,13 @@ def run(
         first(*given, part, split_cols, *sizes, *params)
         pairs = [(part, result)]
         if n_sums > most:  # More programs than a grid has.
-            pairs = [*zip(part.split(most), result.view(-1).split(most), strict=True)]
+            pairs = [
+                *zip(
+                    torch.split(part, most),
+                    torch.split(result.view(-1), most),
+                    strict=True,
+                )
+            ]
         for merge, (one, sums) in zip(others, pairs, strict=True):
             merge(one, sums, None, None, n_parts, n_cols)
 

@@ -16,7 +16,7 @@ MOST = 256  # addresses, of which one descriptor has its tensor maps kept
 
 
 def with_maps(
-    again: Callable[..., Any],
+    again: Callable[..., Callable[..., None]],
     run: Callable[..., None],
     compiled: Any,
     grid: tuple[int, int, int],
@@ -46,7 +46,7 @@ def with_maps(
         return by_descriptors
     try:
         launcher, picked, rest = _launcher(compiled, described)
-        makers = [
+        makers: list[tuple[int, dict[int, Any], Callable[..., Any]]] = [
             (place, {}, _maker(described[place], meta))
             for place, meta in zip(described, metas, strict=True)
         ]
