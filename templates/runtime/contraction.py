@@ -226,7 +226,11 @@ def _by_tma(
         rest = (*operands.loop, *both, *operands.epilogue, *flags)
         ways = {"INDEX": index}
         if own.specializes:
-            ways["WARP_SPECIALIZE"] = matmul_heuristics.warps_specialize(device)
+            ways["WARP_SPECIALIZE"] = (
+                # Triton 3.9 does not compile it in tiles of 32 columns.
+                config.kwargs["BLOCK_N"] > 32
+                and matmul_heuristics.warps_specialize(device)
+            )
         args = (*descs, *written, *terms, first_tile, *rest)
         grid = (min(tiles, programs),)
         launches.append(launch.Stage(own.kernel, grid, args, options | ways))
