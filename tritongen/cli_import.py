@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .cli_output import CLEAN, FINDINGS, count, print_diagnostics
+
 if TYPE_CHECKING:
     from .diagnostics.report import Rejected
     from .importing.run import Result
-
-CLEAN, FINDINGS = 0, 1
 
 
 @click.command(name="import")
@@ -98,15 +98,8 @@ def _write(path: str, text: str) -> None:
 
 
 def _reject(rejected: Rejected) -> int:
-    import sys
-
-    from .diagnostics.report import as_text
-
-    color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    for one in rejected.diagnostics:
-        click.echo(as_text(one, color), err=True, color=color)
-    count = len(rejected.diagnostics)
-    click.echo(f"{count} {'problem' if count == 1 else 'problems'}; nothing was written", err=True)
+    print_diagnostics(rejected.diagnostics)
+    click.echo(f"{count(len(rejected.diagnostics), 'problem')}; nothing was written", err=True)
     return FINDINGS
 
 

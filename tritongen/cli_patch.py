@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
-CLEAN, FINDINGS = 0, 1
+from .cli_output import CLEAN, FINDINGS, print_diagnostics
 
 
 @click.command()
@@ -17,7 +14,7 @@ CLEAN, FINDINGS = 0, 1
 @click.option("--results", default="", metavar="NAMES", help="The results that are needed: others are cut.")
 def patch(model: str, example: str, specs: tuple[str, ...], results: str) -> int:
     """Show which regions of MODEL compute what specs are: package.module:Model(config), or FILE.py:model."""
-    from .diagnostics.report import Rejected, as_text
+    from .diagnostics.report import Rejected
     from .importing.targets import torch_or_unavailable
     from .patching import run
 
@@ -25,9 +22,7 @@ def patch(model: str, example: str, specs: tuple[str, ...], results: str) -> int
     try:
         found = run.search_model(model, example, specs, results.replace(",", " ").split())
     except Rejected as rejected:
-        color = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        for one in rejected.diagnostics:
-            click.echo(as_text(one, color), err=True, color=color)
+        print_diagnostics(rejected.diagnostics)
         return FINDINGS
     click.echo(run.as_text(found))
     return CLEAN

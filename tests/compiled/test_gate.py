@@ -135,6 +135,24 @@ def test_regressions() -> None:
     assert found([kernel(), kernel("b"), kernel(target="gfx942")], [kernel()]) == []
 
 
+def test_a_kernel_of_the_runtime_is_each_operators() -> None:
+    """Whichever operators a process compiles, and in which order: both of these merge sums."""
+    lines = (
+        "from tritongen.compiling.launches import Compiler",
+        "from tritongen.compiling.targets import TARGETS",
+        "compiler = Compiler(TARGETS['sm_90'])",
+        "for op in ('huber_loss', 'mse_loss'):",
+        "    print(*sorted(one.name for one in compiler.compile_all('generated', op, 'largest').kernels))",
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "merge_sums_kernel" in first
+    assert "merge_sums_kernel" in second
+
+
 def test_tiles_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     """For a GPU with less shared memory than the tiles of a schedule take; the lock stays as it is."""
     (tmp_path / "specs").mkdir()

@@ -28,22 +28,18 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from tests.compiling.drawn_inputs import arranged, draw, leaf, value
 from tests.compiling.sass import disassembled, mistakes
 from tests.harness.importing import module_at, runtime_of
+from tritongen.compiling.launches import NoDevice
+from tritongen.compiling.targets import TARGETS as GPUS
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
-TARGETS = {
-    "sm_80": GPUTarget("cuda", 80, 32),
-    "sm_90": GPUTarget("cuda", 90, 32),
-    "sm_100": GPUTarget("cuda", 100, 32),
-    "gfx942": GPUTarget("hip", "gfx942", 64),
-}
+TARGETS = {name: GPUS[name].for_triton() for name in ("sm_80", "sm_90", "sm_100", "gfx942")}
 # Bad layouts move whole tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
 # lines of PTX, where a reduction is a store or two. The error function in float64, spelled out, is 13,000 for a whole
 # tile, and what cross entropy and its gradient have of exponentials is 14,300. Bytes in pages of five positions, read
@@ -65,26 +61,11 @@ FUSED = (
 PASSES = (*TARGETS, "wide")
 
 
-class Driver:
-    """What a launch asks of Triton's driver before it compiles; a target stands for a device."""
-
-    target = "sm_90"
-
-    def get_current_device(self) -> str:
-        return self.target
-
-    def get_current_stream(self, _: str) -> int:
-        return 0
-
-    def get_current_target(self) -> GPUTarget:
-        return TARGETS[self.target]
-
-
 class Launches:
     """Takes launches, and compiles what they would run."""
 
     def __init__(self) -> None:
-        self.driver = Driver()
+        self.driver = NoDevice("sm_90")
         self.compiled: dict[int, Any] = {}  # By identity: the same launch gives the same kernel.
         self.launched: set[str] = set()
         self.multiplied: set[tuple[str, str]] = (

@@ -18,7 +18,7 @@ from typing import Any
 
 from .facts import facts_of
 from .lock import EVERY, Kernel
-from .targets import Target
+from .targets import TARGETS, Target
 
 _OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
@@ -42,7 +42,6 @@ class Compiler:
         os.environ["TRITON_INTERPRET"] = "0"
         os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # The same code in the same kernel, wherever its file is.
         import torch
-        from triton.backends.compiler import GPUTarget
         from triton.runtime import driver
         from triton.runtime.jit import JITFunction
 
@@ -51,12 +50,13 @@ class Compiler:
         self._seen: set[int] = set()
         torch.version.cuda = "13.0" if target.backend == "cuda" else None
         torch.version.hip = "7.0" if target.backend == "hip" else None
-        driver.set_active(_NoDevice(GPUTarget(target.backend, target.arch, target.warp)))
+        driver.set_active(NoDevice(target.name))
         JITFunction.__getitem__ = lambda kernel, grid: functools.partial(self._compile, kernel)
 
     def compile_all(self, package: str, op: str, sizes: str) -> Compiled:
         """Compile what an operator of a package of emitted ones launches."""
         self.result = Compiled(op, self.target.name)
+        self._seen.clear()  # Kernels of the runtime are several operators'.
         try:
             benchmark = importlib.import_module(f"{package}.{op}.bench_{op}").BENCHMARK
             _have_properties_of(self.target, package)
@@ -94,20 +94,20 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
-class _NoDevice:
-    """What a launch asks of Triton's driver before it compiles."""
+class NoDevice:
+    """What a launch asks of Triton's driver before it compiles; the name of a target stands for a device."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: str) -> None:
         self.target = target
 
-    def get_current_device(self) -> int:
-        return 0
+    def get_current_device(self) -> str:
+        return self.target
 
-    def get_current_stream(self, _: int) -> int:
+    def get_current_stream(self, _: str) -> int:
         return 0
 
     def get_current_target(self) -> Any:
-        return self.target
+        return TARGETS[self.target].for_triton()
 
 
 def _have_properties_of(target: Target, package: str) -> None:

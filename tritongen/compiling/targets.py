@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..diagnostics.report import did_you_mean
 
@@ -29,6 +30,12 @@ class Target:
     def capability(self) -> tuple[int, int]:
         """CUDA's compute capability, (0, 0) elsewhere, as emitted code has it."""
         return divmod(int(self.arch), 10) if self.backend == "cuda" else (0, 0)
+
+    def for_triton(self) -> Any:
+        """As Triton has it, which is imported."""
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget(self.backend, self.arch, self.warp)
 
 
 # A100, H100, B200, RTX PRO 6000, MI300X and MI350X.

@@ -121,7 +121,7 @@ def _write_operators(project: Project, home: str) -> dict[str, str]:
     files = {f"{folder}/{name}": text for folder, texts in shared.items() for name, text in texts.items()}
     files |= {"__init__.py": ""}
     for one in rendered:
-        files |= {f"{one.op}/{os.path.basename(name)}": text for name, text in one.files.items()}
+        files |= {f"{one.op}/{name}": text for name, text in one.files.items()}
     for name, text in files.items():
         write(os.path.join(home, name), text)
     return {one.op: one.source.shown for one in rendered}
