@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..lang.formulas import alone, by_params
+from ..lang.formulas import alone, by_params, wanted_of
 from ..lang.ir import Cast, Dtype, Formula, Index, Load, Node, Op, Reduce, Result, Size, children, walk
 from ..lang.names import shown
 from ..lang.rewrite import rebuild
@@ -130,12 +130,7 @@ def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
     """
     wanted = lengths_read(op) | {axis for tensor in op.inputs for axis in tensor.type.axes}
     wanted -= alone((*_telling(op), *_told_in_order(origin.forward)))
-    found: list[Formula] = []
-    for formula in reversed(op.formulas):
-        if formula.axis in wanted & op.computed:
-            found.insert(0, formula)
-            wanted |= formula.reads
-    return tuple(found)
+    return tuple(wanted_of(wanted, (formula for formula in op.formulas if formula.axis in op.computed)))
 
 
 def informed(origin: Origin, step: Step, more: tuple[str, ...] = ()) -> Step:

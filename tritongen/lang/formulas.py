@@ -268,6 +268,16 @@ def by_params(formulas: Iterable[Formula], inputs: Iterable[Input], sizes: Itera
     return tuple(found)
 
 
+def wanted_of(axes: Iterable[str], formulas: Iterable[Formula]) -> list[Formula]:
+    """Those of some formulas that the lengths of axes take, with those that these read, in their order."""
+    wanted, found = {*axes}, list[Formula]()
+    for formula in reversed([*formulas]):
+        if formula.axis in wanted:
+            found.insert(0, formula)
+            wanted |= formula.reads
+    return found
+
+
 def alone(inputs: Iterable[Input]) -> set[str]:
     """The axes that required inputs have in a dimension of their own."""
     terms = [term for tensor in inputs if tensor.default is None for term in tensor.type.shape]

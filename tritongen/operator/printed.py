@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.formulas import alone
+from ..lang.formulas import alone, wanted_of
 from ..lang.ir import (
     BOOL,
     INT64,
@@ -107,13 +107,7 @@ def _formulas(op: Op, inputs: Iterable[Input], values: Iterable[Value]) -> list[
     nodes = [node for value in values for node in value.node.nodes]
     wanted = {axis for node in nodes for axis in (*node.axes, *(node.over if isinstance(node, Size) else ()))}
     wanted |= {axis for tensor in inputs for axis in tensor.type.axes}
-    wanted -= alone(inputs)
-    found: list[Formula] = []
-    for formula in reversed(op.formulas):
-        if formula.axis in wanted:
-            found.insert(0, formula)
-            wanted |= formula.reads
-    return found
+    return wanted_of(wanted - alone(inputs), op.formulas)
 
 
 def _table(name: str, lines: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from ..emit.host_checks import CLASS_NAMES, tuple_text
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..emit.registration import LOWER
-from ..lang.formulas import python
+from ..lang.formulas import python, wanted_of
 from ..lang.ir import Cast, Op, Result, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
@@ -145,16 +145,12 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
 
 def derived_text(op: Op, shapes: Shapes) -> str:
     """How long axes of inputs are whose lengths are computed, as functions of those of others; and bounds of values."""
-    read = set(shapes.fit.drawn)
     found: list[str] = []
-    for formula in reversed([one for one in op.formulas if one.axis in op.computed]):
-        if formula.axis not in read:
-            continue
-        read |= formula.reads
+    for formula in wanted_of(shapes.fit.drawn, (one for one in op.formulas if one.axis in op.computed)):
         names = {axis: parse(f"lengths[{axis!r}]") for axis in formula.reads}
         given = {name: ast.Constant(shapes.fit.params[name]) for name in formula.params}
         tree = substitute(parse(python(formula.node)), {**names, **given})
-        found.insert(0, f"{formula.axis!r}: lambda lengths: {ast.unparse(tree)}")
+        found.append(f"{formula.axis!r}: lambda lengths: {ast.unparse(tree)}")
     return f"{{{', '.join(found)}}}" if found else ""
 
 

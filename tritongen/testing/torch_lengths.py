@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from ..lang.formulas import python
+from ..lang.formulas import python, wanted_of
 from ..lang.ir import Op
 from ..lang.names import shown
 from ..spec.types import BATCH
@@ -14,10 +14,8 @@ from ..spec.types import BATCH
 def length_lines(op: Op, dims: Mapping[str, tuple[str, ...]], sized: AbstractSet[str]) -> Iterator[str]:
     """The lines of some lengths, those that are computed after all others. `dims` are the axes of each tensor."""
     had = {axis for tensor in op.inputs for axis in tensor.type.axes}
-    computed = [formula for formula in op.formulas if formula.axis in op.computed - had]
-    read = {*sized}
-    for formula in reversed(computed):
-        read |= formula.reads if formula.axis in read else frozenset()
+    computed = wanted_of(sized, (formula for formula in op.formulas if formula.axis in op.computed - had))
+    read = {*sized}.union(*(formula.reads for formula in computed))
     fixed = dict(op.sizes)
     yield from (f"{axis} = {fixed[axis]}" for axis in sorted(read & fixed.keys(), key=shown))
     for axis in sorted(read - fixed.keys() - {formula.axis for formula in computed}, key=shown):
@@ -28,4 +26,4 @@ def length_lines(op: Op, dims: Mapping[str, tuple[str, ...]], sized: AbstractSet
             yield f"batch = {name}.shape{named}"
         else:
             yield f"{axis} = {name}.shape[{position}]"
-    yield from (f"{one.axis} = {python(one.node)}" for one in computed if one.axis in read)
+    yield from (f"{one.axis} = {python(one.node)}" for one in computed)
