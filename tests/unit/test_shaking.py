@@ -133,6 +133,21 @@ def test_a_definition_and_what_it_needs() -> None:
     )
 
 
+def test_device_functions_have_the_language_beside_them() -> None:
+    """Without it, Triton's interpreter refuses to run them."""
+    head = "import triton\nimport triton.language as tl\n"
+    reading = "@triton.jit\ndef zeros(x):\n    return tl.zeros_like(x)\n"
+    plain = "@triton.jit\ndef sign(x):\n    return (x > 0) - (x < 0)\n"
+    library = Library({"math": f"{head}\n\n{reading}\n\n{plain}\n\ndef host(x):\n    return x\n"}, ())
+    texts = {name: library.texts(library.reached([("math", name)]))["math"] for name in ("zeros", "sign", "host")}
+    noted = head.rstrip("\n") + "  # noqa: F401 (Triton's interpreter looks for it)\n"
+    assert texts == {
+        "zeros": f"{head}\n\n{reading}",
+        "sign": f"{noted}\n\n{plain}",
+        "host": "def host(x):\n    return x\n",
+    }
+
+
 def test_an_annotation_in_quotes_and_a_module_as_a_value() -> None:
     """What is read of a module that is passed on nobody knows, so that all of it is there."""
     found = shaken(("runtime.above", "second"))

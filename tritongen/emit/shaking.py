@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 Name = tuple[str, str]  # a module, "runtime.launch", and what it defines or imports
 EVERYTHING = "*"
 _LENGTH = 88  # of lines, as black has them
+# Triton's interpreter looks for this in the module of a device function, whether or not it is read there.
+_LANGUAGE = "tl"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Part:
     @property
     def is_definition(self) -> bool:
         return isinstance(self.node, ast.FunctionDef | ast.ClassDef)
+
+    @property
+    def is_device_function(self) -> bool:
+        return self.is_definition and ("triton", "jit") in self.attributes
 
     @property
     def is_exports(self) -> bool:
@@ -79,6 +85,8 @@ class Library:
             unnamed = [part for part in module.parts if part.node and not part.names and not part.is_import]
             for part in [*unnamed, *([module.defined[one[1]]] if one[1] in module.defined else [])]:
                 left += self._read_by(module, part)
+                if part.is_device_function and _LANGUAGE in module.imported:
+                    left.append((module.name, _LANGUAGE))
             target = module.imported.get(one[1])
             if target is not None and target.name:
                 left.append((target.module, target.name))
@@ -276,7 +284,9 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 def _text(module: Module, names: set[str]) -> str:
     """A module with some of its names: comments and docstrings as they are, and blank lines as black has them."""
-    dotted = {name for part in module.parts if _stays(part, names) for name in _chains(part)}
+    staying = [part for part in module.parts if _stays(part, names)]
+    dotted = {name for part in staying for name in _chains(part)}
+    is_unread = not any(_LANGUAGE in part.uses for part in staying)
     kept: list[tuple[Part, tuple[str, ...], int]] = []
     heading: list[tuple[Part, int]] = []
     gap, cut = 0, False
@@ -289,6 +299,8 @@ def _text(module: Module, names: set[str]) -> str:
         if not lines:
             cut = True
             continue
+        if is_unread and lines == (f"import triton.language as {_LANGUAGE}",):
+            lines = (f"{lines[0]}  # noqa: F401 (Triton's interpreter looks for it)",)
         kept += [(comment, comment.lines, before) for comment, before in heading]
         kept.append((part, lines, min(gap, 1) if cut and not heading else gap))
         heading, gap, cut = [], 0, False
