@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from . import __version__
+from .cli_bench import bench as bench_
 from .cli_compile import compile_
 from .cli_import import import_
 from .cli_language import LANGUAGE
@@ -268,7 +269,7 @@ def doctor() -> int:
     return CLEAN if enough else MISSING
 
 
-for _command in (compile_, import_, patch_, *LANGUAGE):
+for _command in (compile_, bench_, import_, patch_, *LANGUAGE):
     cli.add_command(_command)
 
 

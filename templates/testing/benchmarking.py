@@ -180,7 +180,6 @@ class Benchmark:
         function = functools.partial(peer.function, **self.params)
         if not peer.compiled:
             return function
-        torch.compiler.reset()  # So that each size is compiled separately.
         # A graph that is retained for the next run cannot hand over its memory.
         torch._functorch.config.donated_buffer = not backward
         return torch.compile(function, dynamic=False)
@@ -191,6 +190,7 @@ class Benchmark:
         """The rate of a provider with inputs of some size, as `quantiles` has it."""
         if provider == self.ceiling_name:
             return self.ceiling()
+        torch.compiler.reset()  # So that each size is compiled separately.
         tensors = self.inputs(**made)
         work = self.work(tensors, backward, made[self.argument])
         try:

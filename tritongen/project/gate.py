@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..compiling.lock import LOCK, BadLock, Kernel, Lock, read_lock, regressions
 from ..compiling.targets import TARGETS, Target, targets_of
-from ..diagnostics.report import Diagnostic, Rejected, Unavailable, in_order
+from ..diagnostics.report import Diagnostic, Rejected, in_order
 from ..resources import read_text
-from .render import cores, generate_modules, render_all
-from .runtime import shared_files
+from .package import require, write_package
+from .render import cores
 from .settings import Project, Settings, find_projects, shown_path
-from .tree import write
 
 if TYPE_CHECKING:
     from ..compiling.launches import Compiled
@@ -49,7 +47,7 @@ def compile_specs(
 
     Raises `Rejected` for specs and locks that are wrong, `BadTarget`, and `Unavailable` without torch or triton.
     """
-    _require("torch", "triton")
+    require("compile", "torch", "triton")
     wanted = targets_of(targets)
     projects = [project for project in find_projects(paths) if project.sources]
     locks = [_lock_of(project.settings) for project in projects]
@@ -62,12 +60,6 @@ def compile_specs(
     return [
         _report(project, lock, wanted, sizes, compared, watch) for project, lock in zip(projects, locks, strict=True)
     ]
-
-
-def _require(*modules: str) -> None:
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        raise Unavailable(f"`compile` needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def _lock_of(settings: Settings) -> Lock | None:
@@ -87,7 +79,7 @@ def _report(
     targets = wanted or (targets_of(lock.targets) if lock else tuple(TARGETS.values()))
     sizes = sizes or (lock.sizes if lock else "largest")
     with tempfile.TemporaryDirectory() as home:
-        sources = _write_operators(project, os.path.join(home, PACKAGE))
+        sources = write_package(project, os.path.join(home, PACKAGE))
         found = [*watch(_compiled(home, sorted(sources), targets, sizes), len(sources) * len(targets))]
     kernels = sorted(kernel for one in found for kernel in one.kernels)
     now = Lock(tuple(kernels), importlib.metadata.version("triton"), sizes)
@@ -109,22 +101,6 @@ def _compared(path: str, lock: Lock, now: Lock, ops: Iterable[str]) -> Iterator[
     for kernel, code, message in regressions(lock, now.kernels, ops):
         hint = "`tritongen compile --update` accepts it"
         yield Diagnostic(path, lines.get(kernel, 0), 1, code, f"{kernel} {message}{other}", hint)
-
-
-def _write_operators(project: Project, home: str) -> dict[str, str]:
-    """Write the operators of a project with their benchmarks into a package; the spec of each, by operator."""
-    settings = replace(project.settings, runtime="shared", tests=True)
-    rendered = [*render_all([replace(one, settings=settings) for one in project.sources], generate_modules)]
-    if wrong := [diagnostic for one in rendered for diagnostic in one.diagnostics]:
-        raise Rejected(wrong)
-    shared = shared_files(frozenset().union(*(one.needs for one in rendered)))
-    files = {f"{folder}/{name}": text for folder, texts in shared.items() for name, text in texts.items()}
-    files |= {"__init__.py": ""}
-    for one in rendered:
-        files |= {f"{one.op}/{name}": text for name, text in one.files.items()}
-    for name, text in files.items():
-        write(os.path.join(home, name), text)
-    return {one.op: one.source.shown for one in rendered}
 
 
 def _compiled(home: str, ops: Sequence[str], targets: Sequence[Target], sizes: str) -> Iterator[Compiled]:

@@ -1,0 +1,163 @@
+"""Benchmarks of emitted operators run on a GPU: the operator and its peers take turns, and medians are of rounds.
+
+Each call finds the L2 cache cleared, as `triton.testing.do_bench` does it, so that small sizes are memory-bound, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .run import Case, Figure
+
+Call = Callable[[], Any]
+WARMUP, REPEAT = 10, 20  # milliseconds of each provider in a round
+HOST_CALLS, HOST_ROUNDS = 20, 5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is measured of each operator: dtypes, empty for a benchmark's own; directions; every size or the largest."""
+
+    dtypes: tuple[str, ...] = ()
+    directions: tuple[str, ...] = ("forward",)
+    every: bool = True
+    rounds: int = 5
+
+
+def cases_of(op: str, benchmark: Any, wanted: Wanted) -> list[Case]:
+    """The cases of an operator's benchmark, those of one direction and dtype by size."""
+    sizes = benchmark.sizes if wanted.every else (max(benchmark.sizes),)
+    directions = [one for one in wanted.directions if one == "forward" or benchmark.wrt]
+    return [
+        Case(op, direction, dtype, benchmark.argument, size)
+        for direction in directions
+        for dtype in _dtypes(benchmark, wanted.dtypes)
+        for size in sizes
+    ]
+
+
+def benchmark_of(package: str, op: str) -> Any:
+    """The `BENCHMARK` of an operator in a package of emitted ones."""
+    return importlib.import_module(f"{package}.{op}.bench_{op}").BENCHMARK
+
+
+def _dtypes(benchmark: Any, wanted: Sequence[str]) -> list[str]:
+    own = benchmark.dtypes.split()
+    if not own:
+        return [""]
+    default = str(inspect.signature(benchmark.make).parameters["dtype"].default).removeprefix("torch.")
+    return [name for name in wanted if name in own] or [default]
+
+
+@dataclass
+class _Provider:
+    """A provider in a case: its call, the milliseconds of each round, and what it raised."""
+
+    name: str
+    call: Call | None = None
+    context: Callable[[], Any] | None = None
+    times: list[float] = field(default_factory=list)
+    host_us: float | None = None
+    error: str = ""
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Does the work under the provider's context; whatever it raises is kept, and ends its part in the case."""
+        if self.error:
+            return
+        try:
+            if self.context is None:
+                work()
+            else:
+                with self.context():
+                    work()
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
+            self.call = None
+
+
+def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
+    """Figures of a case: of the operator first, and then of its peers, without the ceiling.
+
+    A failure of a provider is in its figure. Raises what drawing of inputs raises.
+    """
+    import torch
+
+    torch.compiler.reset()
+    made = {case.argument: case.size} | ({"dtype": getattr(torch, case.dtype)} if case.dtype else {})
+    backward = case.direction == "backward"
+    tensors = benchmark.inputs(**made)
+    providers = [_Provider(name) for name in benchmark.providers if name != benchmark.ceiling_name]
+    for one in providers:
+        one.context = benchmark.peer(one.name).under
+        one.attempt(functools.partial(_prepare, one, benchmark, backward, tensors))
+    turns = random.Random(0)
+    for _ in range(rounds):
+        for one in turns.sample(providers, len(providers)):
+            one.attempt(functools.partial(_time, one))
+    for one in providers:
+        if not backward:
+            one.attempt(functools.partial(_time_host, one))
+    work = benchmark.work(tensors, backward, case.size) if not providers[0].error else 0.0
+    ceiling = benchmark.ceiling()[0]
+    return [_figure(case, one, benchmark.unit, work, ceiling) for one in providers]
+
+
+def _prepare(one: _Provider, benchmark: Any, backward: bool, tensors: Any) -> None:
+    """Makes the call, and compiles what it runs."""
+    one.call = benchmark.run(one.name, backward, tensors)
+    one.call()
+
+
+def _time(one: _Provider) -> None:
+    import triton
+
+    one.times.append(triton.testing.do_bench(one.call, warmup=WARMUP, rep=REPEAT, return_mode="median"))
+
+
+def _time_host(one: _Provider) -> None:
+    """Microseconds until a call returns. What a few calls launch fits into the queue of the GPU."""
+    import torch
+
+    assert one.call
+    found = []
+    for _ in range(HOST_ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(HOST_CALLS):
+            one.call()
+        found.append((time.perf_counter() - start) / HOST_CALLS * 1e6)
+    torch.cuda.synchronize()
+    one.host_us = round(statistics.median(found), 2)
+
+
+def _figure(case: Case, one: _Provider, unit: str, work: float, ceiling: float) -> Figure:
+    if one.error or not one.times or not work:
+        return Figure(case, one.name, unit, error=one.error or "the operator failed")
+    rates = [work / milliseconds * 1e3 for milliseconds in one.times]
+    median = statistics.median(rates)
+    rate, low, high, share = (float(f"{value:.5g}") for value in (median, min(rates), max(rates), median / ceiling))
+    return Figure(case, one.name, unit, rate, low, high, share, one.host_us)
+
+
+def about(command: str) -> dict[str, str]:
+    """The device, its driver, versions of what was measured, and the command."""
+    import importlib.metadata
+    import subprocess
+
+    import torch
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        driver = "unknown"
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "triton")}
+    return {"device": torch.cuda.get_device_name(), "driver": driver, **versions, "command": command}

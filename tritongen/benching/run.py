@@ -1,0 +1,166 @@
+"""What a run of benchmarks measured: kept as JSON and CSV, shown as a table, and compared with an earlier run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+
+NOISE = 0.02  # below this share, a difference is none
+_VERSION = 1
+
+
+class BadRun(ValueError):
+    """A text that is not the JSON of a run."""
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """What is called: an operator or its backward, with inputs of a dtype and a size of its benchmark."""
+
+    op: str
+    direction: str  # forward or backward
+    dtype: str  # empty where the benchmark has no choice of dtypes
+    argument: str  # the name of the size
+    size: int
+
+    def __str__(self) -> str:
+        dtype = f" {self.dtype}" if self.dtype else ""
+        return f"{self.op} {self.direction}{dtype} {self.argument}={self.size}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A provider's rate in a case: the median of rounds that took turns with its peers, the lowest and the highest.
+
+    `share` is of the measured copy or matmul. `host_us` is the time in microseconds until a call returns, without
+    waiting for the GPU. A provider that failed has `error` and no rate.
+    """
+
+    case: Case
+    provider: str
+    unit: str
+    rate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    share: float | None = None
+    host_us: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Figures with what they were measured on: device, driver, versions, and the command."""
+
+    about: dict[str, str]
+    figures: tuple[Figure, ...]
+
+    def cases(self) -> dict[Case, list[Figure]]:
+        found: dict[Case, list[Figure]] = {}
+        for figure in self.figures:
+            found.setdefault(figure.case, []).append(figure)
+        return found
+
+    def json(self) -> str:
+        data = {"version": _VERSION, "about": self.about, "figures": [asdict(one) for one in self.figures]}
+        return json.dumps(data, indent=1) + "\n"
+
+    def csv(self) -> str:
+        """A line for each figure; the columns of its case first."""
+        keys = [one.name for one in fields(Case)]
+        others = [one.name for one in fields(Figure) if one.name != "case"]
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow([*keys, *others])
+        for one in self.figures:
+            rows.writerow([*(getattr(one.case, key) for key in keys), *(getattr(one, key) for key in others)])
+        return text.getvalue()
+
+
+def read_run(text: str) -> Run:
+    """The run of a text that `Run.json` wrote. Raises `BadRun`."""
+    try:
+        data = json.loads(text)
+        if data["version"] != _VERSION:
+            raise BadRun(f"its version is {data['version']}, not {_VERSION}")
+        return Run(data["about"], tuple(Figure(**one | {"case": Case(**one["case"])}) for one in data["figures"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise error if isinstance(error, BadRun) else BadRun("it is not the JSON of a run") from None
+
+
+def fastest(figures: Iterable[Figure]) -> Figure | None:
+    """The one with the highest rate."""
+    return max((one for one in figures if one.rate), key=lambda one: one.rate or 0, default=None)
+
+
+def ratio(figures: Iterable[Figure]) -> float:
+    """The operator's rate relative to the fastest of its peers; NaN where there is none."""
+    own, *peers = figures
+    best = fastest(peers)
+    return own.rate / best.rate if own.rate and best and best.rate else math.nan
+
+
+def regressions(before: Run, now: Run) -> Iterator[tuple[Case, str]]:
+    """Cases in which the operator is slower than in an earlier run, beyond the spread of both; or fails now.
+
+    Where both runs have torch in a case, rates are compared as multiples of torch's, so that another clock or another
+    load of the machine is not taken for a change of the operator.
+    """
+    old = before.cases()
+    for case, figures in now.cases().items():
+        if not (earlier := old.get(case)):
+            continue
+        own, then = figures[0], earlier[0]
+        if then.rate and not own.rate:
+            yield case, f"failed: {own.error}"
+        elif (lost := _lost(then, own, _torch(earlier), _torch(figures))) is not None:
+            yield case, f"{own.rate:,.0f} {own.unit}, before {then.rate:,.0f}: {lost:.1%} slower"
+
+
+def _torch(figures: Iterable[Figure]) -> float | None:
+    return next((one.rate for one in figures if one.provider == "torch" and one.rate), None)
+
+
+def _lost(then: Figure, now: Figure, torch_then: float | None, torch_now: float | None) -> float | None:
+    """The share of its rate that an operator lost, if that is beyond the noise."""
+    if not (then.rate and then.low and now.rate and now.high):
+        return None
+    scale = torch_then / torch_now if torch_then and torch_now else 1.0
+    lost = 1 - now.rate * scale / then.rate
+    return lost if lost > NOISE and now.high * scale < then.low else None
+
+
+def table(run: Run) -> list[str]:
+    """A line for each case: rates of the operator and its peers, share of the ceiling, and ratio to the best."""
+    rows: list[list[str]] = []
+    for case, figures in run.cases().items():
+        own = figures[0]
+        if not rows or rows[-1][0] != case.op:
+            rows.append([""] * 8)
+        rows.append(
+            [
+                case.op,
+                f"{case.direction} {case.dtype}".strip(),
+                f"{case.argument}={case.size:,}",
+                f"{_shown(own.rate, ',.0f')} {own.unit}" if own.rate else "failed",
+                _shown(own.share, ".0%"),
+                " ".join(f"{one.provider} {_shown(one.rate, ',.0f')}" for one in figures[1:]),
+                _shown(ratio(figures), ".2f"),
+                _shown(own.host_us, ".1f"),
+            ]
+        )
+    head = ["operator", "call", "size", "rate", "share", "peers", "ratio", "host us"]
+    rows = [head, *rows[1:]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    right = {3, 4, 6, 7}
+    return [
+        "  ".join(f"{cell:{'>' if place in right else '<'}{widths[place]}}" for place, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None or math.isnan(value) else format(value, form)

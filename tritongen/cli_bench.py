@@ -1,0 +1,104 @@
+"""The command `bench`: emitted benchmarks on the GPU at hand, as a table, files and a report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from .cli_output import CLEAN, FINDINGS, count, reject, watch
+
+if TYPE_CHECKING:
+    from .benching.run import Run
+
+_FILE = click.Path(dir_okay=False)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path())
+@click.option("--dtype", "dtypes", multiple=True, help="A dtype such as float32. Else that of each benchmark.")
+@click.option(
+    "--call",
+    type=click.Choice(["forward", "backward", "both"]),
+    default="forward",
+    help="What is measured: the operator, or its gradients.",
+)
+@click.option("--sizes", type=click.Choice(["largest", "every"]), default="every", help="Sizes of the benchmarks.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Medians are of so many rounds.")
+@click.option("--json", "json_", type=_FILE, metavar="FILE", help="Write the figures as JSON.")
+@click.option("--csv", "csv_", type=_FILE, metavar="FILE", help="Write the figures as CSV.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write a report with plots, as one file.")
+@click.option(
+    "--baseline",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Fail on operators that are slower than in this JSON of an earlier run.",
+)
+def bench(
+    paths: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    call: str,
+    sizes: str,
+    rounds: int,
+    json_: str | None,
+    csv_: str | None,
+    html: str | None,
+    baseline: str | None,
+) -> int:
+    """Measure the operators of the specs in PATHS beside torch, torch.compile and other peers, on this GPU."""
+    from .benching.measure import Wanted
+    from .benching.report import report
+    from .benching.run import table
+    from .diagnostics.report import Rejected
+    from .project.benchmarks import run_benchmarks
+    from .project.tree import naming
+
+    before = _read(baseline) if baseline else None
+    directions = ("forward", "backward") if call == "both" else (call,)
+    wanted = Wanted(dtypes, directions, sizes == "every", rounds)
+    command = shlex.join(["tritongen", *sys.argv[1:]])
+    try:
+        run = run_benchmarks(paths, wanted, command, watch("measuring"))
+    except Rejected as rejected:
+        return reject(rejected.diagnostics, "text", "nothing was measured")
+    click.echo("\n".join(table(run)))
+    texts: list[tuple[str | None, Callable[[], str]]]
+    texts = [(json_, run.json), (csv_, run.csv), (html, lambda: report(run))]
+    for path, text in texts:
+        if path:
+            with naming(path), open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text())
+            click.echo(f"wrote {path}", err=True)
+    failed = [one for figures in run.cases().values() for one in figures if one.error]
+    for one in failed:
+        click.echo(f"{one.case}: {one.provider} failed: {one.error}", err=True)
+    slower = _compare(before, run) if before else 0
+    return FINDINGS if slower or any(one.provider == one.case.op for one in failed) else CLEAN
+
+
+def _read(path: str) -> Run:
+    from .benching.run import BadRun, read_run
+    from .resources import read_text
+
+    try:
+        return read_run(read_text(path))
+    except (BadRun, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--baseline") from None
+
+
+def _compare(before: Run, now: Run) -> int:
+    """Print regressions; their number."""
+    from .benching.run import regressions
+
+    for name in ("device", "torch", "triton"):
+        if before.about.get(name) != now.about.get(name):
+            click.echo(f"note: {name} was {before.about.get(name)}, and is {now.about.get(name)}", err=True)
+    found = [*regressions(before, now)]
+    for case, message in found:
+        click.echo(f"{case}: {message}", err=True)
+    shared = len(before.cases().keys() & now.cases().keys())
+    click.echo(f"{count(len(found), 'regression')} in {count(shared, 'case')} that both runs have", err=True)
+    return len(found)

@@ -1,0 +1,45 @@
+"""`bench`: benchmarks of specs, run on the GPU at hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+from ..benching.measure import Wanted, about, benchmark_of, cases_of, measure
+from ..benching.run import Case, Figure, Run
+from ..diagnostics.report import Unavailable
+from .package import require, write_package
+from .settings import find_projects
+
+Measured = tuple[Case, list[Figure]]
+Watch = Callable[[Iterator[Measured], int], Iterator[Measured]]
+PACKAGE = "measured_by_tritongen"
+
+
+def run_benchmarks(paths: tuple[str, ...], wanted: Wanted, command: str, watch: Watch) -> Run:
+    """Measures the operators of specs in PATHS, with their gradients where that is wanted.
+
+    Raises `Rejected` for specs that are wrong, and `Unavailable` without torch, triton or a GPU.
+    """
+    require("bench", "torch", "triton")
+    import torch
+
+    if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
+        raise Unavailable("`bench` needs a GPU that torch can use, and TRITON_INTERPRET not to be 1")
+    figures: list[Figure] = []
+    for project in (one for one in find_projects(paths) if one.sources):
+        with tempfile.TemporaryDirectory() as home:
+            ops = sorted(write_package(project, os.path.join(home, PACKAGE)))
+            sys.path.insert(0, home)
+            try:
+                cases = [(op, case) for op in ops for case in cases_of(op, benchmark_of(PACKAGE, op), wanted)]
+                measured = ((case, measure(benchmark_of(PACKAGE, op), case, wanted.rounds)) for op, case in cases)
+                for _, found in watch(measured, len(cases)):
+                    figures += found
+            finally:
+                sys.path.remove(home)
+                for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+                    del sys.modules[name]
+    return Run(about(command), tuple(figures))
