@@ -197,6 +197,41 @@ y = "auto[F]"
 [grad]
 wrt = ["t"]
 """
+READ_ONCE = {  # texts whose kernels and steps are given no more than they read, and compute no more
+    "exponentials that are summed in an earlier walk": """[inputs]
+x = "float[M, N]"
+i = "int64[N]"
+[compute]
+y = "mean(take(softmax(x, N), i, N), N)"
+[outputs]
+y = "auto[M]"
+[grad]
+wrt = ["x"]
+""",
+    "exponentials that only their sum reads": """[inputs]
+x = "float[M, N]"
+i = "int64[F]"
+[compute]
+y = "tanh(x)"
+o = "take(softmax(y, N), i, N)"
+[outputs]
+y = "x"
+o = "auto[M, F]"
+""",
+    "two shapes of which one has all lengths": """[inputs]
+x = "float[N, M]"
+table = "float[N, D]"
+i = "int64[F]"
+[compute]
+y = "2 * x"
+h = "take(table, i, N)"
+[outputs]
+y = "x"
+h = "auto[(F D)]"
+[grad]
+wrt = ["x", "table"]
+""",
+}
 
 
 def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
@@ -300,3 +335,11 @@ def test_a_single_row(line: str, tmp_path: Path) -> None:
     written = Written(text.format(line), tmp_path)
     for lengths in ({"M": 3, "N": 5}, {"M": 2, "N": 3000}, {"M": 0, "N": 5}):
         written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("text", READ_ONCE)
+def test_no_name_that_nothing_reads(text: str, tmp_path: Path) -> None:
+    """Building fails where a function has a variable or an argument that it does not read."""
+    written = Written(READ_ONCE[text], tmp_path)
+    lengths = {"M": 3, "N": 5, "F": 4, "D": 2}
+    written.compare(lengths, written.drawn(lengths))

@@ -100,11 +100,21 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
     telling = _told_in_order(origin.forward)
     missing = sorted(axes - fixed, key=shown)
-    found = _fewest([next(t for t in telling if axis in t.type.axes) for axis in missing], {*missing})
-    for tensor in telling:
+
+    def tells_more(tensor: Input, found: list[Input]) -> bool:
         others = (*mine, *found)
-        if tensor not in others and ({*tensor.type.axes} & untold(others, fixed) or divided(others, fixed, tensor)):
-            found.append(tensor)
+        return tensor not in others and bool(
+            {*tensor.type.axes} & untold(others, fixed) or divided(others, fixed, tensor)
+        )
+
+    found = [*dict.fromkeys(next(t for t in telling if axis in t.type.axes) for axis in missing)]
+    for tensor in telling:
+        found += [tensor] if tells_more(tensor, found) else []
+    for tensor in found[::] if len(found) > 1 else ():
+        others = [one for one in found if one != tensor]
+        told = {axis for one in others for axis in one.type.axes}
+        if {*missing} <= told and not any(tells_more(one, others) for one in telling):
+            found = others
     shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
     every = [*(leaf for result in op.results for leaf in result.dtype.of), *more]
@@ -144,16 +154,6 @@ def informed(origin: Origin, step: Step, more: tuple[str, ...] = ()) -> Step:
         step = replace(step, program=replace(step.program, op=replace(op, params=(*op.params, *params))))
     shapes, dtypes = unknown(origin, op, more)
     return replace(step, shapes=shapes, dtypes=dtypes)
-
-
-def _fewest(found: list[Input], axes: set[str]) -> list[Input]:
-    """Tensors that tell some axes, without those of which others tell all that they do."""
-    left = [*dict.fromkeys(found)]
-    for tensor in tuple(left):
-        others = {axis for one in left if one != tensor for axis in one.type.axes}
-        if {*tensor.type.axes} & axes <= others:
-            left.remove(tensor)
-    return left
 
 
 def at_full_length(origin: Origin, op: Op) -> Input | None:

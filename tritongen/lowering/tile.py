@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
@@ -386,13 +386,14 @@ def loads(values: Iterable[Node]) -> list[Load]:
     return [n for value in values for n in walk(value) if isinstance(n, Load) and not n.at]
 
 
-def needed(values: tuple[Value, ...], roots: Iterable[str]) -> list[Value]:
-    """The values that some names need, themselves included, in order."""
+def needed(values: tuple[Value, ...], roots: Iterable[str], known: Container[str] = ()) -> list[Value]:
+    """The values that some names need, themselves included, in order; without those known, and what only they need."""
+    left = [value for value in values if value.name not in known]
     wanted = set(roots)
-    for value in reversed(values):
+    for value in reversed(left):
         if value.name in wanted:
             wanted |= {node.name for node in walk(value.node) if isinstance(node, Ref)}
-    return [value for value in values if value.name in wanted]
+    return [value for value in left if value.name in wanted]
 
 
 def decoded(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:

@@ -7,7 +7,7 @@ once, and the order of the additions is always the same.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,14 +105,16 @@ class _Sums:
         """The next rows that some values are of, in the dtype of the computation."""
         return [Line(f"{t.name} = {t.name}_next{self.tile.widen(t)}") for t in self.read(values, True, True)]
 
-    def finish(self, known: set[str], first: str = "") -> list[Line]:
-        """What is mapped and what is added to the sums, where some values are known; of the programs that share a row,
-        the `first` stores what is of the row as a whole.
+    def left(self, known: Container[str]) -> list[Value]:
+        """The values that results and sums need beside what is known."""
+        return needed(self.op.values, [result.output.name for result in self.program.op.results], known)
+
+    def finish(self, values: list[Value], first: str = "") -> list[Line]:
+        """What is mapped and what is added to the sums; of the programs that share a row, the `first` stores what is of
+        the row as a whole.
         """
         lines: list[Line] = []
-        for value in self.op.values:
-            if value.name in known:
-                continue
+        for value in values:
             summed = value.name in self.program.sums
             lines += _added(self.rows, value, self.lowering) if summed else self.lowering.line(value)
         for result in self.op.results:
@@ -203,7 +205,7 @@ def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     values = list(parts.op.values)
     before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
     inside = [*parts.reads(values, True, False), *parts.reads(values, True, True)]
-    inside += parts.finish(set(), "second_id(INDEX) == 0")
+    inside += parts.finish(values, "second_id(INDEX) == 0")
     doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
     return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
 
@@ -216,16 +218,14 @@ def _whole(program: SumsProgram) -> SumsKernel:
     values = list(parts.op.values)
     first = needed(parts.op.values, [value.name for value in program.reductions])
     known = {value.name for value in first if not program.waits or not parts.rows.along(value)}
-    left = tuple(value for value in values if value.name not in known)
-    rest = needed(left, [result.output.name for result in program.op.results])
-    known |= {value.name for value in left if value not in rest}
+    rest = parts.left(known)
     before = [*parts.reads(values, False, False), *parts.zeros()]
     early, late = (first, rest) if program.waits else (values, [])
     inside = [*parts.reads(values, True, False), *parts.reads(early, True, True), *parts.reads(values, False, True)]
     inside += parts.reduced(first, whole=True)
     again = parts.reads(late, True, True, "read_once")
     comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
-    inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(known)]
+    inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(rest)]
     doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
     reads = [*parts.read(early, True, True), *parts.read(values, False, True), *parts.read(late, True, True)]
     names = tuple(tensor.name for tensor in reads)
@@ -243,7 +243,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     whole = parts.read(first, True, True)
     if len(parts.rows.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in whole):
         return None
-    rest = [value for value in values if value.name not in names]
+    rest = parts.left(names)
     before = [
         *parts.reads(values, False, False),
         *parts.reads(values, False, True),
@@ -259,7 +259,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
         slots, suffix = Line(f"slots = {pair[0]}_slots_ptr + rows * CTAS_PER_ROW"), "_pair" if len(pair) == 2 else ""
         following += [slots, Line(f"publish{suffix}(slots + member, {', '.join(pair)}, row_mask)")]
         inside += [slots, Line(f"{', '.join(pair)} = collect{suffix}(slots, CTAS_PER_ROW, row_mask)")]
-    inside += [*parts.means(reductions), *parts.finish(names, "member == 0")]
+    inside += [*parts.means(reductions), *parts.finish(rest, "member == 0")]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
     doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
     own, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)

@@ -82,8 +82,7 @@ class RowBuilder(Splits):
         walks = self.walks(passes, known, lowering)
         stores: list[Line] = []
         row_results, tile_results = self.row_results(), self.tile_results()
-        left = tuple(value for value in self.op.values if value.name not in known)
-        row_values = needed(left, [r.output.name for r in row_results])
+        row_values = needed(self.op.values, [r.output.name for r in row_results], known)
         if self.barrier():
             last = walks.pop()
             numbers = [*self.finish(row_values, known, lowering), *self.assembler.stores(row_results)]

@@ -121,7 +121,7 @@ class _Sharing(RowBuilder):
         for value in wanted:
             following += lowering.line(value, comment=False)
         known = {value.name for value in reductions}
-        rest = [value for value in self.values if value.name not in known]
+        rest = needed(self.op.values, [result.output.name for result in self.op.results], known)
         # They arrive while the numbers of other programs are waited for.
         inside = self.reads(rest, False, True)
         for word, (value, run) in enumerate(states):

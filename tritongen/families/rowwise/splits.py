@@ -97,8 +97,7 @@ class Splits(Walks):
         lowering = self.lowering()
         known = {value.name for value in reductions}
         lines = self.merged("tile_mask", reductions)
-        others = tuple(value for value in self.op.values if value not in reductions)
-        values = needed(others, [r.output.name for r in self.op.results])
+        values = needed(self.op.values, [r.output.name for r in self.op.results], known)
         lines += self.finish(values, known, lowering)
         stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
@@ -113,8 +112,8 @@ class Splits(Walks):
         """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
         lowering = self.lowering()
         row_results, tile_results = self.row_results(), self.tile_results()
-        others = tuple(value for value in self.op.values if value not in reductions)
-        values = needed(others, [result.output.name for result in self.op.results])
+        reduced = {value.name for value in reductions}
+        values = needed(self.op.values, [result.output.name for result in self.op.results], reduced)
         setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(values, tiles=False)]
         known: set[str] = set()
         setup += self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
@@ -125,10 +124,10 @@ class Splits(Walks):
             Line("part_mask = row_mask & (splits < n_splits)"),
             *self.merged("part_mask", reductions),
         ]
-        known |= {value.name for value in reductions}
-        setup += self.finish(needed(others, [r.output.name for r in tile_results]), known, lowering)
+        known |= reduced
+        setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results], known), known, lowering)
         walk = self.again(tile_results, known, lowering)
-        numbers = self.finish(needed(others, [r.output.name for r in row_results]), known, lowering)
+        numbers = self.finish(needed(self.op.values, [r.output.name for r in row_results], known), known, lowering)
         numbers += self.assembler.stores(row_results)
         stores = _once(nested(numbers)) if numbers else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."

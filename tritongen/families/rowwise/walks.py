@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from ...lang.ir import Path, Reduce, Result, Value
 from ...lowering.accumulate import ROW, Running, Span, lane, running, running_exp, running_sum
@@ -35,8 +35,7 @@ class Walks(Rows):
 
     def again(self, tile_results: list[Result], known: set[str], lowering: Lowering) -> Pass:
         """The loop that maps the columns, once their row is known."""
-        left = tuple(value for value in self.op.values if value.name not in known)
-        wanted = needed(left, [result.output.name for result in tile_results])
+        wanted = needed(self.op.values, [result.output.name for result in tile_results], known)
         body = self.assembler.reads(wanted, True, "read_once", self.first("(last - start)"))
         for value in wanted:
             body += lowering.line(value, comment=bool(value.source))
@@ -48,16 +47,17 @@ class Walks(Rows):
         """What the first walk reads of the row as a whole; it becomes known."""
         return self.finish(self.arguments(reductions), known, lowering)
 
-    def arguments(self, reductions: list[Value]) -> list[Value]:
-        """The values that some reductions are of, and what those need."""
-        return needed(self.op.values, [name for value in reductions for name in references(value.node)])
+    def arguments(self, reductions: list[Value], known: Container[str] = ()) -> list[Value]:
+        """The values that some reductions are of, and what those need, beside what is known."""
+        return needed(self.op.values, [name for value in reductions for name in references(value.node)], known)
 
     def walks(self, passes: list[list[Value]], known: set[str], lowering: Lowering, span: Span = ROW) -> list[Pass]:
         """The loops along the columns; what they find out becomes known."""
         walks: list[Pass] = []
         for level, reductions in enumerate(passes):
             states = self.running(reductions, span)
-            wanted = [v for v in self.arguments(reductions) if self.along(v) and not self.replaced(v, reductions)]
+            made_of = self.arguments(reductions, known)
+            wanted = [v for v in made_of if self.along(v) and not self.replaced(v, reductions)]
             policy = "read_again" if len(passes) > level + 1 or self.program.maps_back else ""
             body = self.assembler.reads([*wanted, *reductions], True, policy, self.first("start"))
             for value in wanted:
