@@ -3,7 +3,7 @@
 import pytest
 
 from tritongen.lang.trees import parse
-from tritongen.lowering.lines import Line, after_and, mentions
+from tritongen.lowering.lines import Line, after_and, names_of, without_unread
 
 LINES = {
     "x_row = x_ptr + rows * stride_x": ("x_row", {"x_row", "x_ptr", "rows", "stride_x"}),
@@ -23,11 +23,17 @@ def test_names(text: str) -> None:
     assert (line.assigned, line.names) == LINES[text]
 
 
-def test_mentions() -> None:
-    lines = [Line("rows = first + x"), Line("y = f(rows=2)"), Line("z = 'x' + x.rows")]
-    assert mentions(lines, "rows")
-    assert not mentions(lines, "rows", 2)
-    assert mentions(lines, "x", 2)
+def test_names_of_lines_are_variables() -> None:
+    lines = [Line("rows = first + x"), Line("y = f(cols=2)"), Line("z = 'word' + x.field")]
+    assert names_of(lines) == {"rows", "first", "x", "y", "f", "z"}
+
+
+def test_values_that_nothing_reads_are_left_out() -> None:
+    lines = [*map(Line, ("a = stride_a", "b = a + stride_b", "c = 1", "i, j = unravel(rows)", "tl.debug_barrier()"))]
+    names = {"b", "j"}
+    assert [line.text for line in without_unread(lines, names)] == [line.text for line in lines if line.text != "c = 1"]
+    assert {"stride_a", "stride_b", "rows"} < names
+    assert without_unread(lines, set()) == lines[-1:]
 
 
 def test_a_condition_after_an_and() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from ..lang.ir import Op, Result, Value
@@ -11,12 +12,15 @@ from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..nest.ir import BLANK, ROWS, Branch, Loop, Nest, Walk, lines_of
 from ..passes.scalars import passed_numbers
+from ..spec.types import BATCH
 from .choices import Choices, condition
-from .lines import Line, condition_text, mentions, nested, shared_path, under
+from .lines import Line, condition_text, names_of, nested, shared_path, under, without_unread
 from .lower import Compute, Lowering
-from .tile import Tile, loads
+from .tile import Tensor, Tile, loads
 from .views import Argument, Kernel, Pass
 
+Further = tuple[Sequence[Argument], Sequence[Argument]]  # arguments before and behind the pointers to tensors
+NONE: Further = ((), ())
 BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
 # How kernels that loop along rows go along columns and rows, and what their tiles are called.
 _ALONG_ROWS = {
@@ -107,53 +111,64 @@ class Assembler:
         walks: Nest = (ROWS,),
         blocks: tuple[str, ...] = BLOCKS,
         tiles: bool = True,
+        further: Further = NONE,
     ) -> Kernel:
-        """A kernel that knows its positions by `walks`, finds what it reads, and does what is in the nests."""
+        """A kernel that knows its positions by `walks`, finds what it reads, and does what is in the nests. Its
+        arguments are what all of these read, with `further` ones before and behind the pointers to tensors.
+        """
         inside = tuple(one for nest in nests for one in nested(nest))
-        inner = [*lines_of(inside)]
-        setup = [*nested(setup)]
-        setup = [line for line in setup if not line.assigned or mentions([*setup, *inner], line.assigned, 2)]
-        lines = [*setup, *inner]
-        decode = tuple(line for line in self.tile.row_decode() if any(mentions(lines, name) for name in line.targets))
-        every = [*decode, *lines]
-        casts = [
-            line for line in param_casts(self.tile.op, self.tile.compute, lowering) if mentions(lines, line.assigned)
-        ]
-        pointers = [f"{t.name}_ptr" for t in self.tile.op.inputs] + [
-            f"{r.output.name}_ptr" for r in self.tile.op.results
-        ]
-        arguments = [Argument(p, p[:-4]) for p in pointers if mentions(every, p)]
-        arguments += self.size_arguments(every, tiles)
-        arguments += self.stride_arguments(every)
-        arguments += param_arguments(self.tile.op, self.tile.compute, every)
-        constexprs = [p.name for p in self.tile.op.params if p.kind in ("bool", "enum") and mentions(every, p.name)]
-        fixed = tuple(p.name for p in self.tile.op.params if p.kind == "int" and mentions(every, p.name))
-        compute = ("COMPUTE",) if self.tile.compute.constexpr and mentions([*lines, *casts], "COMPUTE") else ()
-        of_blocks = tuple(name for name in ("VECTOR", "UNIFORM") if mentions(lines, name))
-        # The one mask of a flat kernel is an argument.
-        uses_mask = not self.tile.space.flat and mentions(lines, "tile_mask")
-        aligned = self.tile.aligned and tiles and (uses_mask or any(mentions(every, n) for n in ("col_mask", "ALIGN")))
-        if not (uses_mask or mentions(lines, "row_mask")):
-            arguments = [argument for argument in arguments if argument.spelling != "n_rows"]
-        before = (*casts, *decode, *setup)
+        before, names = self.needed(setup, inside, lowering)
+        return self.made(suffix, doc, names, (*walks, *before, *inside), blocks, tiles, further)
+
+    def needed(self, setup: list[Line], inside: Nest, lowering: Lowering) -> tuple[list[Line], set[str]]:
+        """What a nest needs before it, params and rows in memory among it, and the names that both read."""
+        casts, names = param_casts(self.tile.op, self.tile.compute, lowering), names_of(lines_of(inside))
+        return without_unread([*casts, *self.tile.row_decode(), *nested(setup)], names), names
+
+    def made(
+        self,
+        suffix: str,
+        doc: str,
+        names: set[str],
+        body: Nest,
+        blocks: tuple[str, ...],
+        tiles: bool = True,
+        further: Further = NONE,
+    ) -> Kernel:
+        """A kernel with some names in it, besides those of positions."""
+        op, compute, is_flat = self.tile.op, self.tile.compute, self.tile.space.flat
+        names |= {"n_cols"} if tiles else set()
+        names |= {"n_rows"} if "row_mask" in names or ("tile_mask" in names and not is_flat) else set()
+        pointers = [Argument(one.pointer, one.name) for one in self.tensors()]
+        others = [*self.sizes(), *self.strides(), *param_arguments(op, compute)]
+        pointers, others = ([one for one in some if one.name in names] for some in (pointers, others))
+        constexprs = [param.name for param in op.params if param.kind in ("bool", "enum")]
+        constexprs += [*(["COMPUTE"] if compute.constexpr else []), "VECTOR", "UNIFORM"]
+        aligned = self.tile.aligned and tiles and not names.isdisjoint(("tile_mask", "col_mask", "ALIGN"))
         return Kernel(
-            name=f"{self.tile.op.name}_{suffix}",
+            name=f"{op.name}_{suffix}",
             doc=doc,
-            arguments=tuple(arguments),
-            constexprs=(*constexprs, *compute, *of_blocks, *(("ALIGN",) if aligned else ())),
+            arguments=(*further[0], *pointers, *further[1], *others),
+            constexprs=(*(name for name in constexprs if name in names), *(("ALIGN",) if aligned else ())),
             blocks=blocks,
-            setup=before,
-            body=(*walks, *before, *inside),
-            fixed=fixed,
+            body=body,
+            fixed=tuple(param.name for param in op.params if param.kind == "int" and param.name in names),
             aligned=aligned,
         )
 
     def part(
-        self, suffix: str, doc: str, lowering: Lowering, setup: list[Line], walk: Pass, stores: Sequence[Any]
+        self,
+        suffix: str,
+        doc: str,
+        lowering: Lowering,
+        setup: list[Line],
+        walk: Pass,
+        stores: Sequence[Any],
+        further: Further = NONE,
     ) -> Kernel:
         """A kernel that goes along a part of the columns."""
-        part = Walk("part" + " backwards" * walk.backwards)
-        return self.kernel(suffix, doc, lowering, setup, [BLANK, part, *self.walked(walk, "part")], stores)
+        part = (BLANK, Walk("part" + " backwards" * walk.backwards), *self.walked(walk, "part"))
+        return self.kernel(suffix, doc, lowering, setup, part, stores, further=further)
 
     def along_rows(
         self,
@@ -163,6 +178,7 @@ class Assembler:
         before: Sequence[Line],
         stages: Sequence[Sequence[Line]],
         after: Sequence[Line] = (),
+        further: Further = NONE,
     ) -> Kernel:
         """A kernel that loops along rows, in stages where CTAs share these: it reads a row two steps ahead of its use,
         reduces it one step ahead. Params come before the loop, what finds a row in memory before what reads it.
@@ -170,57 +186,43 @@ class Assembler:
         how, loop, blocks = _ALONG_ROWS[suffix]
         before, after = nested(before), nested(after)
         stages = [nested(stage) for stage in stages]
-        bases = self.bases(self.tile.op.results)
-        kernel = self.kernel(suffix, doc, lowering, bases, before, *stages, after, blocks=blocks)
-        casts = [line for line in param_casts(self.tile.op, self.tile.compute, lowering) if line in kernel.setup]
-        bases = [line for line in kernel.setup if line not in casts]
+        found, names = self.needed(self.bases(self.tile.op.results), (*before, *chain(*stages), *after), lowering)
+        bases = [line for line in found if line.assigned not in passed_numbers(self.tile.op)]
+        casts = [line for line in found if line not in bases]
         steps = map(Walk, ("two steps ahead", "one step ahead", "now") if len(stages) > 1 else ("rows of a step",))
         inside = (one for step, stage in zip(steps, stages, strict=True) for one in (step, *_located(bases, stage)))
-        return replace(kernel, body=(Walk(how), *casts, *before, Loop(loop, tuple(inside)), *after))
+        body = (Walk(how), *casts, *before, Loop(loop, tuple(inside)), *after)
+        return self.made(suffix, doc, names | {"n_rows"}, body, blocks, further=further)
 
-    def size_arguments(self, lines: list[Line], tiles: bool) -> list[Argument]:
-        found = [Argument("n_rows", "n_rows")] if self.tile.space.dims else []
-        if tiles or mentions(lines, "n_cols"):
-            found.append(Argument("n_cols", "n_cols"))
-        names = [dim.size for dim in self.tile.space.rows[1:]] + [dim.size for dim in self.tile.space.cols[1:]]
-        for axis in self.tile.op.axes:
-            name = self.tile.size_name(axis)
-            if name not in ("n_cols", *names) and mentions(lines, name):
-                names.append(name)
-        for name in names:
-            if name.isidentifier() and mentions(lines, name):
-                found.append(Argument(name, self.size_value(name)))
-        return found
+    def tensors(self) -> list[Tensor]:
+        return [*map(self.tile.tensor, self.tile.op.inputs), *map(self.tile.result, self.tile.op.results)]
 
-    def size_value(self, name: str) -> str:
-        for position, dim in enumerate(self.tile.space.rows):
-            if dim.size == name and len(self.tile.space.rows) > 1:
-                return f"row_sizes[{position}]"
-        for position, dim in enumerate(self.tile.space.cols):
-            if dim.size == name:
-                return f"col_sizes[{position}]"
-        if name == "size_batch":
-            return "math.prod(batch)"
-        return next(axis for axis in self.tile.op.axes if self.tile.size_name(axis) == name)
+    def sizes(self) -> list[Argument]:
+        """The lengths of rows and columns, of the dimensions that these are made of, and of axes."""
+        space, size_name = self.tile.space, self.tile.size_name
+        values = {size_name(axis): "math.prod(batch)" if axis == BATCH else axis for axis in self.tile.op.axes}
+        for group, dims in (("col", space.cols), ("row", space.rows)):
+            values |= {dim.size: f"{group}_sizes[{n}]" for n, dim in enumerate(dims)} if len(dims) > 1 else {}
+        values |= {"n_rows": "n_rows", "n_cols": "n_cols"}
+        inner = (dim.size for dims in (space.rows, space.cols) for dim in dims[1:])
+        names = dict.fromkeys(("n_rows", "n_cols", *inner, *values))
+        return [Argument(name, values[name]) for name in names if name.isidentifier()]
 
-    def stride_arguments(self, lines: list[Line]) -> list[Argument]:
+    def strides(self) -> list[Argument]:
+        """Those of each tensor along rows, columns, and axes along which it is read at computed positions."""
         found: list[Argument] = []
-        tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs]
-        tensors += [self.tile.result(result) for result in self.tile.op.results]
+        tensors, space = self.tensors(), self.tile.space
         if self.grouped:
             tensors.sort(key=lambda tensor: _GROUPS.index(self.tile.moves(tensor.axes)))
         for tensor in tensors:
-            for group, dims in (("rows", self.tile.space.rows), ("cols", self.tile.space.cols)):
-                for position, dim in enumerate(dims):
-                    name = tensor.stride(dim)
-                    if dim in self.tile.space.steps(tensor.axes, dims) and mentions(lines, name):
-                        found.append(Argument(name, f"{tensor.name}_{group}[{position}]"))
-            for dim in self.tile.space.steps(tensor.axes, self.tile.space.taken):
-                if mentions(lines, tensor.stride(dim)):
-                    position = tensor.axes.index(dim.axes[0]) - len(tensor.axes)
-                    stride = f"{tensor.name}.stride({position})"
-                    otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
-                    found.append(Argument(tensor.stride(dim), stride + otherwise))
+            for group, dims in (("rows", space.rows), ("cols", space.cols)):
+                mine = space.steps(tensor.axes, dims)
+                steps = (Argument(tensor.stride(dim), f"{tensor.name}_{group}[{n}]") for n, dim in enumerate(dims))
+                found += (step for step, dim in zip(steps, dims, strict=True) if dim in mine)
+            for dim in space.steps(tensor.axes, space.taken):
+                stride = f"{tensor.name}.stride({tensor.axes.index(dim.axes[0]) - len(tensor.axes)})"
+                otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
+                found.append(Argument(tensor.stride(dim), stride + otherwise))
         return found
 
 
@@ -251,20 +253,12 @@ def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
     return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
 
 
-def param_arguments(op: Op, compute: Compute, lines: list[Line]) -> list[Argument]:
-    """The numbers among the params, and those that the host computes of them, that some lines mention."""
-    found = []
-    for name, kind in passed_numbers(op).items():
-        if mentions(lines, name):
-            wide = kind == "float" and compute.constexpr
-            found.append(Argument(f"{name}: tl.float64" if wide else name, name))
-    return found
+def param_arguments(op: Op, compute: Compute) -> list[Argument]:
+    """The numbers among the params, and those that the host computes of them."""
+    wide = {name for name, kind in passed_numbers(op).items() if kind == "float" and compute.constexpr}
+    return [Argument(f"{name}: tl.float64" if name in wide else name, name) for name in passed_numbers(op)]
 
 
 def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:
     """Some lines after those that find what they read or write in memory."""
-    found = list(lines)
-    for line in reversed(bases):
-        if any(mentions(lines_of(found), name) for name in line.targets):
-            found.insert(0, line)
-    return tuple(found)
+    return (*without_unread(bases, names_of(lines_of(lines))), *lines)

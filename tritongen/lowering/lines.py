@@ -58,9 +58,21 @@ def _targets_and_names(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
     return (), names
 
 
-def mentions(lines: Iterable[Line], name: str, times: int = 1) -> bool:
-    """Whether a name is in some lines, in so many of them."""
-    return sum(name in line.names for line in lines) >= times
+def names_of(lines: Iterable[Line]) -> set[str]:
+    """The names in some lines."""
+    return set[str]().union(*(line.names for line in lines))
+
+
+def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
+    """Some lines without those that give names values which neither lines behind them read nor `names` has, to which
+    the names of what is left are added.
+    """
+    found: list[Line] = []
+    for line in reversed([*lines]):
+        if not line.targets or not names.isdisjoint(line.targets):
+            found.insert(0, line)
+            names |= line.names
+    return found
 
 
 def condition_tree(path: Path) -> ast.expr:

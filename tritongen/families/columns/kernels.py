@@ -23,7 +23,7 @@ from ...nest.ir import Branch
 from ...passes.structure import Program, references
 from ...spec.types import Input
 from ..rowwise.rows import Rows
-from ..rowwise.splits import part_pointers, pointers_of
+from ..rowwise.splits import part_pointers
 from .program import SumsProgram
 
 
@@ -190,13 +190,10 @@ class _Sums:
         """The kernel of some lines."""
         stages = (ahead, following, inside) if suffix == "cooperative_kernel" else (inside,)
         before = (*self.tile.col_decode(), *before)
-        kernel = self.assembler.along_rows(suffix, doc, self.lowering, before, stages, after)
-        pointers, rest = pointers_of(kernel)
-        if not any(a.spelling == "n_rows" for a in rest):
-            rest.insert(0, Argument("n_rows", "n_rows"))
-        told = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
-        arguments = (*told, *pointers, *part_pointers(self.program.sums), *rest)
-        return SumsKernel(replace(kernel, arguments=arguments), slots, reads)
+        first = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
+        further = (first, part_pointers(self.program.sums))
+        kernel = self.assembler.along_rows(suffix, doc, self.lowering, before, stages, after, further)
+        return SumsKernel(kernel, slots, reads)
 
 
 def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:

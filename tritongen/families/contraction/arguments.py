@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lowering.lines import Line, mentions
+from ...lowering.lines import Line, names_of
 from ...lowering.views import Argument
 from ...passes.contractions import Contraction
 from .addressing import stride
@@ -26,12 +26,9 @@ class Beside:
 
 def beside(candidates: list[Argument], loop: list[Line], epilogue: list[Line]) -> Beside:
     """Those of some arguments that the lines of either mention."""
-    used = [(mentions(loop, one.name), mentions(epilogue, one.name), one) for one in candidates]
-    return Beside(
-        tuple(one for in_loop, after, one in used if in_loop and not after),
-        tuple(one for in_loop, after, one in used if in_loop and after),
-        tuple(one for in_loop, after, one in used if after and not in_loop),
-    )
+    before, after = names_of(loop), names_of(epilogue)
+    groups = (before - after, before & after, after - before)
+    return Beside(*(tuple(one for one in candidates if one.name in names) for names in groups))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Module, kernel_view
-from ...lowering.lines import Line, mentions
+from ...lowering.lines import Line, names_of
 from ...lowering.space import Space
 from ...lowering.views import Kernel
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
@@ -53,7 +53,8 @@ def _named(options: dict[str, Any]) -> list[str]:
 
 def positions_in(lines: Iterable[Line], positions: dict[str, tuple[str, ...]] = POSITIONS) -> dict[str, bool]:
     """Which positions some lines need."""
-    needed = {name: mentions(lines, name) for name in positions}
+    names = names_of(lines)
+    needed = {name: name in names for name in positions}
     for name in reversed(positions):
         needed |= dict.fromkeys(positions[name], True) if needed[name] else {}
     return needed
@@ -133,8 +134,8 @@ class Products(Common):
             "shares": None,
         }
         if plan.descriptors is not None:
-            lines = (*plan.descriptors.setup, *plan.descriptors.body)
-            extra["masks_inner"] = mentions(lines, "inner") or mentions(lines, "inner_mask")
+            names = names_of((*plan.descriptors.setup, *plan.descriptors.body))
+            extra["masks_inner"] = not names.isdisjoint(("inner", "inner_mask"))
             extra["descriptors"] = self.one(plan.descriptors)
             extra["shares"] = plan.shares and self.one(plan.shares)
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))

@@ -16,7 +16,7 @@ from ...lang.ir import Dtype, Reduce, Ref, Result, Value
 from ...lang.promotion import is_float8
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import condition
-from ...lowering.lines import Line, mentions, nested, under
+from ...lowering.lines import Line, names_of, nested, under, without_unread
 from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
@@ -286,8 +286,7 @@ class _Builder(Sums):
 
     def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
         """What some lines need first: params in the dtype of the math, and how many blocks groups have."""
-        casts = param_casts(self.op, self.compute, self.lowering())
-        casts = [line for line in casts if mentions(lines, line.assigned)]
+        casts = without_unread(param_casts(self.op, self.compute, self.lowering()), names_of(lines))
         if self.contraction.groups and loops:
             size = self.operands.group_size
             casts.append(Line(f"group_blocks = tl.cdiv({size}, BLOCK_K)"))
@@ -301,11 +300,11 @@ class _Builder(Sums):
         loop, end = [*nested([*lines.setup, *lines.loop])], [*nested([*self.read_parts(), *self.after()])]
         loop, end = [*self.casts(loop), *loop], [*self.casts(end, False), *end]
         full = tuple(result.output.name for result in self.op.results if self.is_full(result))
-        found = beside(self.candidates([*loop, *end]), loop, end)
+        found = beside(self.candidates(), loop, end)
         return Arguments(self.contraction, self.operands, self.takes_turns, full, found)
 
-    def candidates(self, lines: list[Line]) -> list[Argument]:
-        """What some lines may mention beside matrices and results that have all rows and columns."""
+    def candidates(self) -> list[Argument]:
+        """What lines may mention beside matrices and results that have all rows and columns."""
         found = []
         for tensor in self.op.inputs:
             if tensor.name not in self.operands.names:
@@ -319,7 +318,7 @@ class _Builder(Sums):
         for axis in self.op.axes:
             found.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
         found.append(Argument("group_size", "group_size"))
-        found += param_arguments(self.op, self.compute, lines)
+        found += param_arguments(self.op, self.compute)
         dot = "dot" if self.operands.converts else f"{self.operands.matrices[0].name}.dtype"
         constexprs = {param.name: param.name for param in self.op.params if param.kind in ("bool", "enum")}
         constexprs |= {"DOT": f"dtypes.triton_dtype({dot})", "SUM": f"dtypes.accumulator_dtype({dot})"}
@@ -333,16 +332,20 @@ class _Builder(Sums):
         body = [*lines.setup, *lines.loop, *lines.end]
         arguments = tuple(Argument(one, "") for one in spelled)
         names = {argument.name for argument in arguments}
-        swaps = ("SWAPS",) if mentions(body, "SWAPS") else ()
+        used = names_of(body)
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
             arguments=arguments,
-            constexprs=(*swaps, *(ALIGN.values() if suffix == "kernel" else ()), "ACC"),
+            constexprs=(
+                *(("SWAPS",) if "SWAPS" in used else ()),
+                *(ALIGN.values() if suffix == "kernel" else ()),
+                "ACC",
+            ),
             casts=tuple(self.casts(body, suffix != "reduce_kernel")),
             setup=tuple(lines.setup),
             body=tuple(lines.loop),
             stores=tuple(lines.end),
             fixed=tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names),
-            use_batch=mentions(body, "batch"),
+            use_batch="batch" in used,
         )

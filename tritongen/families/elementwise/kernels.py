@@ -9,6 +9,7 @@ from typing import Any
 
 from ...lang.ir import Op, Reduce
 from ...lowering.assemble import BLOCKS, Assembler
+from ...lowering.lines import names_of
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
@@ -199,8 +200,8 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     if not program.maps_back:
         return kernel
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
-    strides = Assembler(replace(windows, space=spread)).stride_arguments([*lines_of(lines)])
-    further = [argument for argument in strides if argument.name not in kernel.names]
+    names = names_of(lines_of(lines)) - {*kernel.names}
+    further = [argument for argument in Assembler(replace(windows, space=spread)).strides() if argument.name in names]
     params = [argument for argument in kernel.arguments if argument.value in passed_numbers(op)]
     others = [argument for argument in kernel.arguments if argument not in params]
     return replace(kernel, arguments=(*others, *further, *params))

@@ -20,7 +20,6 @@ from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input
 from .kernels import RowBuilder
-from .splits import pointers_of
 
 HALF = frozenset(("float16", "bfloat16"))
 
@@ -144,9 +143,8 @@ class _Sharing(RowBuilder):
             inside.append(Line(f"{x}_now, {x}_next = {x}_next, {x}_ahead"))
         doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
         stages = (ahead, following, inside)
-        kernel = self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages)
-        own, further = pointers_of(kernel)
-        kernel = replace(kernel, arguments=(Argument("mailbox_ptr", "mailbox"), *own, *further))
+        further = ((Argument("mailbox_ptr", "mailbox"),), ())
+        kernel = self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages, further=further)
         held, n_values = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
         moments = any(run.counts for _, run in states)
         return SharedRows(kernel, held, len(states), n_values, moments)

@@ -67,9 +67,8 @@ class Splits(Walks):
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "First stage for few long rows: each program reduces a part of a row."
-        kernel = self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores)
-        inputs, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*inputs, *part_pointers(states), *SPLITS, *rest))
+        further = ((), (*part_pointers(states), *SPLITS))
+        return self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores, further)
 
     def sums(self, reductions: list[Value]) -> Kernel:
         """The loop along whole rows, or parts of few long ones: of these, it stores sums that the runtime adds up."""
@@ -88,9 +87,7 @@ class Splits(Walks):
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
         loop = [Walk("all or a part"), BLANK, *self.assembler.walked(walk, "part")]
-        kernel = self.assembler.kernel("loop_kernel", doc, lowering, setup, loop, stores)
-        pointers, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*pointers, *SPLITS, *rest))
+        return self.assembler.kernel("loop_kernel", doc, lowering, setup, loop, stores, further=((), SPLITS))
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""
@@ -103,10 +100,9 @@ class Splits(Walks):
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "Second stage for few long rows: merges the partial results of each row."
         inside = [BLANK, Walk("parts"), *lines]
-        kernel = self.assembler.kernel("combine_kernel", doc, lowering, setup, inside, stores, tiles=False)
-        used, rest = pointers_of(kernel)
-        more = SPLITS if self.counts(reductions) else SPLITS[:1]
-        return replace(kernel, arguments=(*self.parts(reductions), *used, *more, *rest))
+        further = (self.parts(reductions), SPLITS if self.counts(reductions) else SPLITS[:1])
+        own = "combine_kernel", doc, lowering, setup
+        return self.assembler.kernel(*own, inside, stores, tiles=False, further=further)
 
     def mapping(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
@@ -131,9 +127,8 @@ class Splits(Walks):
         numbers += self.assembler.stores(row_results)
         stores = _once(nested(numbers)) if numbers else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
-        kernel = self.assembler.part("map_kernel", doc, lowering, setup, walk, stores)
-        used, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*self.parts(reductions), *used, *SPLITS, *rest))
+        further = (self.parts(reductions), SPLITS)
+        return self.assembler.part("map_kernel", doc, lowering, setup, walk, stores, further)
 
     def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
         """The states of the parts of a row, read and merged."""
@@ -163,12 +158,6 @@ class Splits(Walks):
 
 def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
     return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
-
-
-def pointers_of(kernel: Kernel) -> tuple[list[Argument], list[Argument]]:
-    """The arguments of a kernel that are pointers, and the others."""
-    pointers = [argument for argument in kernel.arguments if argument.spelling.endswith("_ptr")]
-    return pointers, [argument for argument in kernel.arguments if argument not in pointers]
 
 
 def _once(lines: Sequence[Line]) -> list[Line]:

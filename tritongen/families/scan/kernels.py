@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...lang.ir import Node, Reduce, Result, Scan, Value
 from ...lang.names import fresh
@@ -21,7 +21,7 @@ from ...nest.ir import BLANK
 from ...passes.structure import lasting_axes
 from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows
-from ..rowwise.splits import SPLITS, part_pointers, pointers_of
+from ..rowwise.splits import SPLITS, part_pointers
 from .program import ScanProgram
 
 # The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.
@@ -115,9 +115,8 @@ class ScanBuilder(Rows):
         )
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
         doc = "First stage for few long rows: each program computes the final state of its part of a row."
-        kernel = self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores)
-        pointers, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*pointers, *self.parts(), *SPLITS, *rest))
+        further = ((), (*self.parts(), *SPLITS))
+        return self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores, further)
 
     def mapping(self) -> Kernel:
         """The second stage of a split: each program scans a part of a row, after what comes before it."""
@@ -131,9 +130,7 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.stored(), self.op.results, lowering)
-        kernel = self.assembler.part("map_kernel", doc, lowering, setup, walk, ())
-        pointers, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*self.parts(), *pointers, *SPLITS, *rest))
+        return self.assembler.part("map_kernel", doc, lowering, setup, walk, (), (self.parts(), SPLITS))
 
     def parts(self) -> tuple[Argument, ...]:
         return part_pointers(name for carry in self.carries.values() for name, _ in carry.starts)

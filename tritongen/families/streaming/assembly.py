@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Op
 from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lines import Line, mentions, nested
+from ...lowering.lines import Line, names_of, nested, without_unread
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor
@@ -55,23 +55,23 @@ class Assembly:
         setup = [*nested(self.lines.setup), *self.lines.bounds]
         turn = [*nested(self.lines.turn), *self.lines.ahead]
         loop, end = ([*nested(part)] for part in (self.lines.loop, self.lines.end))
-        setup = [*self.places.decode(), *self.across([*setup, *turn, *loop, *partial, *end]), *setup]
+        setup = [*self.places.decode(), *self.across(names_of([*setup, *turn, *loop, *partial, *end])), *setup]
         body = [*setup, *turn, *loop, *end]
-        casts = [line for line in param_casts(self.op, self.compute, self.lowering) if mentions(body, line.assigned)]
-        body = [*casts, *body]
-        names = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
-        tensors = (Argument(f"{name}_ptr", name) for name in names if mentions(body, f"{name}_ptr"))
+        names = names_of(body)
+        casts = without_unread(param_casts(self.op, self.compute, self.lowering), names)
+        tensors = (Argument(one.pointer, one.name) for one in self.tensors() if one.pointer in names)
         arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]
-        heads, others = self.sizes(body)
-        arguments += [*heads, *self.strides(body), *others, *param_arguments(self.op, self.compute, body)]
-        constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum")]
-        constexprs = [name for name in constexprs if mentions(body, name)]
+        heads, others = self.sizes(names)
+        params = (one for one in param_arguments(self.op, self.compute) if one.name in names)
+        arguments += [*heads, *self.strides(names), *others, *params]
+        constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum") and param.name in names]
         constexprs += ["COMPUTE"] if self.compute.constexpr else []
         known = [f"size_{axis.lower()}" for axis in self.constant_axes]
         known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
-        constexprs += [name for name in known if mentions(body, name)]
+        constexprs += [name for name in known if name in names]
         by_length = self.steps_by_length()
-        integers = tuple(param.name for param in self.op.params if param.kind == "int" and mentions(body, param.name))
+        integers = tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names)
+        in_loop = names_of(loop)
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
@@ -82,8 +82,8 @@ class Assembly:
             body=tuple(loop),
             stores=tuple(end),
             fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
-            use_mask=mentions(loop, "tile_mask"),
-            use_col_mask=mentions(loop, "col_mask"),
+            use_mask="tile_mask" in in_loop,
+            use_col_mask="col_mask" in in_loop,
         )
 
     def steps_by_length(self) -> set[str]:
@@ -106,43 +106,43 @@ class Assembly:
         """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""
         return (*self.stream.widths, *([self.pages.slot] if self.pages else []))
 
-    def across(self, lines: list[Line]) -> list[Line]:
-        """Positions across tiles, as far as lines need them."""
+    def across(self, names: set[str]) -> list[Line]:
+        """Positions across tiles, as far as some names need them."""
         found = []
         for axis in self.stream.widths:
             at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
-            if mentions(lines, at) or mentions(lines, mask):
+            if at in names or mask in names:
                 found.append(Line(f"{at} = tl.arange(0, PADDED_{axis.upper()}).to(INDEX)[None, :]"))
-            if mentions(lines, mask):
+            if mask in names:
                 found.append(Line(f"{mask} = {at} < size_{axis.lower()}"))
         return found
 
-    def sizes(self, lines: list[Line]) -> tuple[list[Argument], list[Argument]]:
+    def sizes(self, names: set[str]) -> tuple[list[Argument], list[Argument]]:
         """The lengths of the dimensions of the batch, and others."""
         found = []
         for place, dim in enumerate(self.space.rows):
-            if mentions(lines, dim.size):
+            if dim.size in names:
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
         known = {"n_rows", "n_cols", *(one.name for one in found)}
         known |= {f"size_{axis.lower()}" for axis in self.constant_axes}
         others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
         for axis in self.op.axes:
             name = self.places.size_name(axis)
-            if name not in {*known, *(one.name for one in others)} and mentions(lines, name):
+            if name not in {*known, *(one.name for one in others)} and name in names:
                 others.append(Argument(name, "math.prod(batch)" if name == "size_batch" else axis))
         return found, others
 
-    def strides(self, lines: list[Line]) -> list[Argument]:
+    def strides(self, names: set[str]) -> list[Argument]:
         found = []
         # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
         for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
             for dim, value in steps:
-                if dim in self.space.steps(tensor.axes, (dim,)) and mentions(lines, tensor.stride(dim)):
+                if dim in self.space.steps(tensor.axes, (dim,)) and tensor.stride(dim) in names:
                     found.append(Argument(tensor.stride(dim), value))
             for axis in in_kernels(self.stream, tensor.axes):
                 name = self.places.taken_stride(tensor, axis)
-                if axis not in self.stream.batch and mentions(lines, name):
+                if axis not in self.stream.batch and name in names:
                     at = tensor.axes.index(axis) - len(tensor.axes)
                     value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
                     found.append(Argument(name, value))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
-from ...lowering.lines import Line, mentions
+from ...lowering.lines import Line, names_of
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.cycles import Cycle
@@ -179,7 +179,7 @@ class Blocks:
             return []
         some = zip(self.ends, (self.tiles.some.first, self.tiles.some.last), strict=True)
         lines = [Line(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
-        if mentions(lines, "last_row"):
+        if "last_row" in names_of(lines):
             lines.insert(0, Line("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
         return [replace(lines[0], comment="No page is read but for positions that a row needs."), *lines[1:]]
 

@@ -12,7 +12,7 @@ from ...lang.ir import Call, Load, Node, Ref, Result, Value
 from ...lang.names import in_string, shown
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lines import Line, mentions, nested
+from ...lowering.lines import Line, names_of, nested
 from ...lowering.lower import Compute, compute_of
 from ...lowering.tile import Tile
 from ...passes.masks.expressions import Number
@@ -251,7 +251,8 @@ class _GluonBuilder(Builder):
         is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in math_of_rows)
         dims = self.space.rows
         others = {*before, *single} - {*of_heads}
-        if not is_shared or told([*bounds, *end], others) or mentions(loop, "tile_mask"):
+        in_loop, at_end = names_of(loop), names_of(end)
+        if not is_shared or told([*bounds, *end], others) or "tile_mask" in in_loop:
             return None
         if found and not found.is_of_inputs(others):
             return None
@@ -266,20 +267,21 @@ class _GluonBuilder(Builder):
         tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
         described = [*(name for name in tensors if name in {*matrices, *tiled}), self.wide.output.name]
         pointers = [f"{name}_ptr" for name in tensors if name not in described] + ["bounds_ptr"] * bool(found)
-        strides = self.strides([*reads, *tile_reads, *col_reads, *end])
+        strides = self.strides(names_of([*reads, *tile_reads, *col_reads, *end]))
         steps = [*(one.name for one in strides), *(found.strides if found else [])]
         names = [*pointers, *steps]
         scale = scale_text(self.lowering, self.scale)
         mentioned = [*bounds, *loop, *end, *([Line(scale)] if scale else [])]
-        numbers = param_arguments(self.op, self.compute, mentioned)
+        known = names_of(mentioned)
+        numbers = [one for one in param_arguments(self.op, self.compute) if one.name in known]
         params = [one.name for one in numbers]
         casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
         widths = lengths_of_widths(self, [*mentioned, *reads, *tile_reads], lengths)
         if widths is None:
             return None
         uniform = [*(line.assigned for line in widths), *params]
-        has_col_mask = mentions(loop, "col_mask")
-        block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or mentions(loop, "n_cols") else [])
+        has_col_mask = "col_mask" in in_loop
+        block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or "n_cols" in in_loop else [])
         given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
         signature = [*given, *(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in numbers)]
         integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
@@ -323,11 +325,11 @@ class _GluonBuilder(Builder):
                 [*state, *told(loop, ["tile_rows"] if self.sloped else ["rows"]), *told(loop, single)]
             ),
             "block_params": listed([*block, *told(loop, uniform)]),
-            "is_masked": mentions(loop, self.masked),
-            "use_cols": has_col_mask or mentions(loop, "cols"),
+            "is_masked": self.masked in in_loop,
+            "use_cols": has_col_mask or "cols" in in_loop,
             "use_col_mask": has_col_mask,
-            "use_rows": mentions(loop, "rows"),
-            "use_tile_rows": mentions([*reads, *loop], "tile_rows"),
+            "use_rows": "rows" in in_loop,
+            "use_tile_rows": "tile_rows" in in_loop | names_of(reads),
             "col_reads": in_gluon(col_reads),
             "of_cols": ", ".join(of_cols),
             "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
@@ -338,8 +340,8 @@ class _GluonBuilder(Builder):
             "weights": self.weights,
             "scale": gluon_text(scale),
             "is_signed": scale in params,
-            "use_end_rows": mentions(end, "rows") or mentions(end, "row_mask"),
-            "use_row_mask": mentions(end, "row_mask"),
+            "use_end_rows": not at_end.isdisjoint(("rows", "row_mask")),
+            "use_row_mask": "row_mask" in at_end,
             "end_state": told(end, state),
             "end": in_gluon(end),
             "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *uniform]),

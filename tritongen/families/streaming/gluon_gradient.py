@@ -13,7 +13,7 @@ from ...lang.ir import Call, Load, Node, Op, Ref, Result, Value, walk
 from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lines import Line, mentions, nested
+from ...lowering.lines import Line, names_of, nested
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
@@ -329,11 +329,12 @@ class _GradientBuilder(Builder):
         kinds = dict.fromkeys(described, "rows") | dict.fromkeys(streamed, "cols")
         kinds |= {name: "across" if is_across(op.input(name), stream) else "scores" for name in tiled}
         given = {name: f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors}
-        strides = self.strides([*setup, *loop, *end])
+        strides = self.strides(names_of([*setup, *loop, *end]))
         steps = [*(one.name for one in strides), *(found.strides if found else [])]
         scale = scale_text(self.lowering, self.scale)
         mentioned = [*lines, *([Line(scale)] if scale else [])]
-        param_args = param_arguments(op, self.compute, mentioned)
+        known, in_loop, beside = names_of(mentioned), names_of(loop), names_of([*setup, *end])
+        param_args = [one for one in param_arguments(op, self.compute) if one.name in known]
         params = [one.name for one in param_args]
         more = [*(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in param_args)]
         casts = [line for line in param_casts(op, self.compute, self.lowering) if line.assigned in params]
@@ -381,12 +382,12 @@ class _GradientBuilder(Builder):
             "whole": self.blocks.parts.index("whole"),
             "tile_reads": in_gluon(tile_reads),
             "tile_params": listed(told([*tile_reads, *bounds], [*own, *steps, *uniform])),
-            "use_cols": mentions(loop, "cols") or mentions(loop, "col_mask"),
-            "use_col_mask": mentions(loop, "col_mask"),
+            "use_cols": not in_loop.isdisjoint(("cols", "col_mask")),
+            "use_col_mask": "col_mask" in in_loop,
             "of_cols": of_cols,
-            "use_rows": mentions([*setup, *loop, *end], "rows") or mentions([*setup, *end], "row_mask"),
-            "use_by_row": any(mentions([*setup, *loop, *end], name) for name in ("by_row", "rows", "row_mask")),
-            "use_row_mask": mentions([*setup, *end], "row_mask"),
+            "use_rows": "rows" in in_loop or not beside.isdisjoint(("rows", "row_mask")),
+            "use_by_row": not (in_loop | beside).isdisjoint(("by_row", "rows", "row_mask")),
+            "use_row_mask": "row_mask" in beside,
             "factor": gluon_text(scale),
             "setup": in_gluon(setup),
             "loop": in_gluon(loop),

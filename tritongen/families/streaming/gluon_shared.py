@@ -10,7 +10,7 @@ from typing import Any
 
 from ...emit.host_checks import tuple_text
 from ...lang.ir import Load, Node, Op, walk
-from ...lowering.lines import Line, mentions
+from ...lowering.lines import Line, names_of
 from ...lowering.lower import Lowering
 from ...passes.structure import reached
 from ...spec.types import Input
@@ -58,7 +58,8 @@ class FoundBounds:
         bounds = builder.lines.bounds
         self.builder, self.dims = builder, builder.space.rows
         self.lines = [*(line for line in reads if told(bounds, [line.assigned])), *bounds]
-        self.names = [one.name for one in builder.op.inputs if mentions(self.lines, f"{one.name}_ptr")]
+        read = names_of(self.lines)
+        self.names = [one.name for one in builder.op.inputs if f"{one.name}_ptr" in read]
         self.strides = [f"stride_bounds_{dim.suffix}" for dim in self.dims]
 
     @property
@@ -74,7 +75,7 @@ class FoundBounds:
 
     def view(self) -> dict[str, Any]:
         sizes = ["n_rows", "n_cols", *(dim.size for dim in self.dims[1:])]
-        strides = [one.name for one in self.builder.strides(self.lines)]
+        strides = [one.name for one in self.builder.strides(names_of(self.lines))]
         return {
             "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
             "head": self.builder.places.decode(),
@@ -111,8 +112,8 @@ def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str])
 
 def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
     """Those of some names that are in some lines."""
-    lines = list(lines)
-    return [name for name in names if mentions(lines, name)]
+    known = names_of(lines)
+    return [name for name in names if name in known]
 
 
 def listed(names: Iterable[str]) -> str:

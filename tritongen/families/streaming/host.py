@@ -11,7 +11,7 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import keywords, tuple_text
 from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...emit.stream_configs import Streaming
-from ...lowering.lines import mentions
+from ...lowering.lines import names_of
 from ...lowering.views import Kernel
 from ...passes.masks.tiles import longest
 from ...spec.types import BATCH, Input
@@ -87,12 +87,12 @@ class StreamingModule(Common):
             "skipped": parts.index("skipped") if "skipped" in parts else None,
             "cycle": blocks.cycle is not None,
             "n_turns": self.n_turns,
-            "first_row": "first_row" if mentions(kernel.setup, "first_row") else "_",
+            "first_row": "first_row" if "first_row" in names_of(kernel.setup) else "_",
             "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
             "turn_lines": self.plan.turn,
             "ahead": self.plan.ahead,
             "whole": parts.index("whole"),
-            "use_cols": mentions(kernel.body, "cols") or kernel.use_col_mask or kernel.use_mask,
+            "use_cols": "cols" in names_of(kernel.body) or kernel.use_col_mask or kernel.use_mask,
             "lengths": ", ".join(lengths),
             "is_empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
             "across": self.across,

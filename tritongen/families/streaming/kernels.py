@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -11,7 +12,7 @@ from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
 from ...lowering.assemble import stored
 from ...lowering.choices import Choices, condition
-from ...lowering.lines import Line, indented, mentions, nested, under
+from ...lowering.lines import Line, indented, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
@@ -232,7 +233,8 @@ class Builder(Reads):
 
     def read_by_others(self, lines: list[Line]) -> list[Line]:
         """The lines of a loop without values that only conditions were made of for which limits of rows stand."""
-        found = [line for line in lines if line.assigned not in self.of_limits or mentions(lines, line.assigned, 2)]
+        count = Counter(name for line in lines for name in line.names)
+        found = [line for line in lines if line.assigned not in self.of_limits or count[line.assigned] > 1]
         return lines if len(found) == len(lines) else self.read_by_others(found)
 
     def if_masked(self, lines: list[Line]) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...lowering.lines import Line, mentions
+from ...lowering.lines import Line, names_of
 from ...lowering.views import Kernel
 from . import partial_sums
 from .kernels import Builder
@@ -35,7 +35,7 @@ class Reduction(Builder):
             if is_row_sum(value, self.stream):
                 self.row_sum(value)
         self.after(value for value in values if not is_row_sum(value, self.stream))
-        lengths = ("n_cols",) if mentions([*self.lines.setup, *self.lines.end], "n_cols") else ()
+        lengths = ("n_cols",) if "n_cols" in names_of([*self.lines.setup, *self.lines.end]) else ()
         doc = "Adds up the partial sums of the splits, in a fixed order, and computes the epilogue."
         return self.assembled("reduce_kernel", doc, ("n_splits", "n_rows", *lengths), before=(partial_sums.ARGUMENT,))
 

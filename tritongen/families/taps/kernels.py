@@ -17,7 +17,7 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, index_of
 from ...lowering.tile import Tile, loads, needed
 from ...lowering.views import Kernel, Pass
-from ..rowwise.splits import SPLITS, part_pointers, pointers_of
+from ..rowwise.splits import SPLITS, part_pointers
 from .program import TapsProgram
 
 DOC = "Each program goes along a part of some rows; every lane keeps a sum for each tap, merged at the end."
@@ -54,9 +54,8 @@ class TapsBuilder:
         start = (Line(f"{name} = ({zeros},) * {count}"),)
         columns = [*self.at(1, lowering), *self.through_outer(lowering)]
         walk = Pass(comment, start, tuple(columns), ())
-        kernel = self.assembler.part("taps_kernel", DOC, lowering, setup, walk, self.stores())
-        inputs, rest = pointers_of(kernel)
-        return replace(kernel, arguments=(*inputs, *part_pointers([name]), SPLITS[1], *rest))
+        further = ((), (*part_pointers([name]), SPLITS[1]))
+        return self.assembler.part("taps_kernel", DOC, lowering, setup, walk, self.stores(), further)
 
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count
