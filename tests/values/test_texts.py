@@ -343,3 +343,22 @@ def test_no_name_that_nothing_reads(text: str, tmp_path: Path) -> None:
     written = Written(READ_ONCE[text], tmp_path)
     lengths = {"M": 3, "N": 5, "F": 4, "D": 2}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_gradient_summed_over_axes_before_a_batch(tmp_path: Path) -> None:
+    """Each group of a grouped convolution has a matrix, and the gradient of the weight sums those of B."""
+    text = """[types]
+T = "float"
+[inputs]
+x = "T[B, G, C, P]"
+w = "T[G, D, C]"
+[compute]
+y = "sum(x * w, C)"
+[outputs]
+y = "x[B, G, D, P]"
+[grad]
+wrt = ["x", "w"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"B": 3, "G": 2, "C": 3, "D": 4, "P": 5}
+    written.compare(lengths, written.drawn(lengths))
