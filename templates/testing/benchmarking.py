@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -97,7 +98,8 @@ def listed(results: Any) -> Tensors:
 class Peer:
     """A peer of an operator: a function of its inputs, of what is `given`, and of its params.
 
-    What is given is computed once from inputs and params, and not measured. The forward runs `under` a context.
+    What is given is computed once from inputs and params, and not measured. The forward runs `under` a context. A peer
+    of a `package` that is not installed is left out.
     """
 
     function: Callable[..., Any]
@@ -105,6 +107,20 @@ class Peer:
     _: KW_ONLY
     compiled: bool = False
     under: Callable[[], AbstractContextManager[Any]] = nullcontext
+    package: str = ""
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; "" is none, which nothing lacks."""
+    return not package or find_spec(package) is not None
+
+
+@functools.cache
+def imported(path: str) -> Callable[..., Any]:
+    """The function at a path such as package.module.function."""
+    module, _, name = path.rpartition(".")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
 
 
 BACKENDS = {
@@ -150,7 +166,8 @@ class Benchmark:
     def providers(self) -> list[str]:
         """What is measured."""
         own = self.op.__name__, "torch", "torch.compile"
-        return [*own, *self.peers, self.ceiling_name]
+        installed = [n for n, peer in self.peers.items() if is_installed(peer.package)]
+        return [*own, *installed, self.ceiling_name]
 
     def ceiling(self) -> list[float]:
         """The rate that shares are relative to."""

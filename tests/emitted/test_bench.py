@@ -301,6 +301,35 @@ def test_peers_by_any_name(home: Path, harness: Any) -> None:
         torch.testing.assert_close(bench.run(provider, False, tensors)(), expected)
 
 
+def test_a_peer_of_a_package_that_may_be_installed(
+    home: Path, harness: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without the package it is left out; with it, its function is called."""
+    write(home / "halved", HALVED)
+    bench = importlib.import_module(f"{PACKAGE}.halved.bench_halved").BENCHMARK
+    assert bench.providers == ["halved", "torch", "torch.compile", "torch's copy"]
+    (tmp_path / "quack").mkdir()
+    (tmp_path / "quack" / "__init__.py").write_text("")
+    (tmp_path / "quack" / "halves.py").write_text("def halve(x):\n    return x / 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert bench.providers == ["halved", "torch", "torch.compile", "quack", "torch's copy"]
+    tensors = bench.inputs(elements=2**12, dtype=torch.float32)
+    torch.testing.assert_close(bench.run("quack", False, tensors)(), tensors[0] / 2)
+
+
+HALVED = """
+[op]
+name = "halved"
+[inputs]
+x = "float[A, N]"
+[compute]
+y = "x * 0.5"
+[outputs]
+y = "x"
+[bench.quack]
+function = "quack.halves.halve"
+torch = "halve(x)"
+"""
 SCALED = """
 [op]
 name = "scaled"

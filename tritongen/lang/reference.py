@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import difflib
+import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
 from ..spec.types import DTYPE_CLASSES, Spec
 from .syntax import NotAnExpression, Text
-from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, METHODS
+from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, METHODS, PEER_PACKAGES
 
 _VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
 # Arguments by which a function would write to something else than its result.
@@ -49,8 +50,27 @@ def reference_mistakes(spec: Spec) -> list[Mistake]:
         for name, text in peer.given:
             found += _Expression((*key, "given", name), names, True).mistakes(text)
         known = names | {name for name, _ in peer.given}
+        if peer.function:
+            found += _function_mistakes(peer.function, (*key, "function"), known)
+            known |= {peer.function.rpartition(".")[2]}
         found += _Expression((*key, "torch"), known, True).mistakes(peer.torch)
     return found
+
+
+def _function_mistakes(path: str, key: tuple[str, ...], names: frozenset[str]) -> list[Mistake]:
+    """A benchmark imports from packages of kernels, and from nothing else that is installed."""
+    parts = path.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+        hint = "write it as package.module.function"
+        return [Mistake("TG202", f"`{path}` is not the path of a function", key, hint=hint)]
+    package, name = parts[0], parts[-1]
+    if package not in PEER_PACKAGES:
+        hint = f"peers are functions of {', '.join(PEER_PACKAGES)}"
+        return [Mistake("TG202", f"`{package}` is not a package that benchmarks import", key, hint=hint)]
+    if name in names:
+        message = f"'{name}' is already the name of something else"
+        return [Mistake("TG113", message, key, hint="every name means one thing")]
+    return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,8 @@ CALLED: dict[str, frozenset[str]] = {
 }
 # The same for peers of a benchmark alone, in modules that `import torch` leaves out.
 CALLED_BY_PEERS = {"torch.nn.attention.flex_attention": frozenset(("create_block_mask", "flex_attention"))}
+# Of these packages, peers may be functions.
+PEER_PACKAGES = ("apex", "flag_gems", "flash_attn", "helion", "kernels", "liger_kernel", "quack", "vllm", "xformers")
 METHODS = _BOTH | frozenset(
     (
         "bfloat16 bool byte cdouble cfloat chalf char contiguous cpu detach dim double element_size expand"

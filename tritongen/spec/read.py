@@ -370,7 +370,8 @@ class _Reader:
             given = table.get("given", {})
             for one in given:
                 self._check_given(one, ("bench", name, "given", one))
-            yield Peer(name, table["torch"], tuple(given.items()), table.get("compile") is True)
+            compiled, function = table.get("compile") is True, table.get("function", "")
+            yield Peer(name, table["torch"], tuple(given.items()), compiled, function)
 
     def _check_given(self, name: str, key: tuple[str, ...]) -> None:
         """What several peers are given may have one name; it is not that of anything else."""

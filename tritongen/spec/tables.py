@@ -148,6 +148,7 @@ SPEC = Fields(
                                 Text("a torch expression over the inputs and params"),
                             ),
                             "compile": Flag("whether torch.compile compiles it"),
+                            "function": Text("the path of a function of another package that the expression calls"),
                         },
                         required=("torch",),
                     ),

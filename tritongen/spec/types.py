@@ -239,13 +239,15 @@ class Range:
 class Peer:
     """What the benchmark measures too: a torch expression over the inputs, the params, and what is `given`.
 
-    `given` are torch expressions that are computed once, before anything is measured.
+    `given` are torch expressions that are computed once, before anything is measured. `function` is the path of a
+    function of another package, which the expression calls by its last name.
     """
 
     name: str
     torch: str
     given: tuple[tuple[str, str], ...] = ()
     compiled: bool = False  # whether by torch.compile
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ def peer_view(peer: Peer, op: Op) -> dict[str, Any]:
         "signature": signature(op, [name for name, _ in peer.given]),
         "line": expression(peer.torch, op),
         "compiled": peer.compiled,
+        "function": peer.function,
         "given": tuple_text([expression(text, op) for _, text in peer.given]) if peer.given else "",
         "given_names": ", ".join(name for name, _ in peer.given),
     }
