@@ -5,8 +5,9 @@ python docs/plot.py
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+
+from tritongen.page.build import shares as shares_in
 
 HERE = Path(__file__).parent
 SHOWN = (
@@ -18,9 +19,7 @@ LABELS, WIDTH, BAR, GAP = 150, 420, 9, 12  # pixels: of the names, of 100 %, of 
 
 def shares() -> dict[str, tuple[int, ...]]:
     """Of each operator, the shares of the copy ceiling: ours, torch's and torch.compile's, in %."""
-    row = re.compile(r"^\| (\w+) \|[^|]*\|[^|]*\| (\d+)% \| (\d+)% \| (\d+)% \|", re.MULTILINE)
-    text = (HERE / "performance.md").read_text(encoding="utf-8")
-    return {found[1]: tuple(map(int, found.groups()[1:])) for found in row.finditer(text)}
+    return shares_in((HERE / "performance.md").read_text(encoding="utf-8"))
 
 
 def drawn() -> str:

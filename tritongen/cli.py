@@ -15,6 +15,7 @@ from .cli_compile import compile_
 from .cli_import import import_
 from .cli_language import LANGUAGE
 from .cli_output import CLEAN, FINDINGS, FORMAT, WRONG, count, echo_json, print_diagnostics, reject, watch
+from .cli_page import page
 from .cli_patch import patch as patch_
 from .spec.lengths import LENGTH
 
@@ -269,7 +270,7 @@ def doctor() -> int:
     return CLEAN if enough else MISSING
 
 
-for _command in (compile_, bench_, import_, patch_, *LANGUAGE):
+for _command in (compile_, bench_, import_, patch_, *LANGUAGE, page):
     cli.add_command(_command)
 
 

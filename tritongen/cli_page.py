@@ -1,0 +1,38 @@
+"""The command that builds the page in which the generator runs in a browser: `page`."""
+
+from __future__ import annotations
+
+import click
+
+from .cli_output import CLEAN, count, reject
+
+
+@click.command()
+@click.argument("out", type=click.Path(file_okay=False))
+@click.argument("paths", nargs=-1, type=click.Path())
+@click.option(
+    "--measured",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A table of shares of the copy ceiling, as docs/performance.md has, which becomes plots.",
+)
+@click.option(
+    "--pyodide",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The npm package of Pyodide, as `npm pack` leaves it; downloaded without this.",
+)
+def page(out: str, paths: tuple[str, ...], measured: str | None, pyodide: str | None) -> int:
+    """Write a web page to OUT that runs the generator in the browser, with the specs in PATHS to start from."""
+    from .diagnostics.report import Rejected
+    from .page.build import BadPage, build_page
+
+    try:
+        built = build_page(out, paths, pyodide or "", measured or "")
+    except Rejected as rejected:
+        return reject(rejected.diagnostics, "text", "nothing was written")
+    except BadPage as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(f"wrote {out}/ ({count(built.files, 'file')}, {built.size / 1e6:.1f} MB)")
+    if not built.is_compiled:
+        click.echo("its Python is not compiled, for want of node 20: it takes three times as long to start")
+    click.echo(f"now run: python -m http.server -d {out}")
+    return CLEAN

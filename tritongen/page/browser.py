@@ -1,0 +1,127 @@
+"""What the page asks of the generator, in Pyodide as in any other Python: a spec's text in, JSON out."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ..diagnostics.report import Diagnostic, Rejected, as_data
+from ..project.render import made_of
+from ..project.settings import Source, find_projects
+
+_NAME = re.compile(r"""^\s*name\s*=\s*["']([A-Za-z_]\w*)["']""", re.MULTILINE)
+SPECS = "specs"
+
+
+def start(folder: str) -> None:
+    """Makes `folder` a project of its own, in which every answer is found, and imports what answers need."""
+    from ..operator import compile, printed  # noqa: F401
+    from ..project import build, plan  # noqa: F401
+
+    os.makedirs(os.path.join(folder, SPECS), exist_ok=True)
+    os.chdir(folder)
+    with open("tritongen.toml", "w", encoding="utf-8"):
+        pass
+    # black's trees are garbage a file at a time; looking for it oftener takes a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(200_000)
+
+
+def answer(view: str, text: str, sizes: str = "", device: str = "h100") -> str:
+    """JSON of a view of the spec `text`, with its diagnostics; or `error`, where sizes or a device are none;
+    or `bug`, a traceback of ours.
+
+    Raises `KeyError` for a view that there is not.
+    """
+    make = VIEWS[view]
+    try:
+        found = make(_source(text), sizes, device)
+    except Rejected as rejected:
+        found = {"diagnostics": _data(rejected.diagnostics)}
+    except Exception as error:
+        found = {"diagnostics": [], **_failed(error)}
+    return json.dumps(found)
+
+
+def archive(text: str) -> bytes:
+    """A zip of the project: the spec, and `generated/` as `tritongen build` writes it. Raises `Rejected`."""
+    import shutil
+    import zipfile
+
+    from ..project.build import build
+
+    source = _source(text)
+    shutil.rmtree(source.settings.out_dir, ignore_errors=True)
+    build((source.path,))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.write("tritongen.toml")
+        zipped.write(source.shown)
+        for folder, folders, names in os.walk(source.settings.out):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                zipped.write(os.path.join(folder, name))
+    return packed.getvalue()
+
+
+def _source(text: str) -> Source:
+    """The project's only spec, called as its operator is."""
+    for old in os.listdir(SPECS):
+        os.remove(os.path.join(SPECS, old))
+    found = _NAME.search(text)
+    path = os.path.join(SPECS, f"{found[1] if found else 'spec'}.toml")
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    return find_projects((path,))[0].sources[0]
+
+
+def _plan(source: Source, sizes: str, device: str) -> dict[str, Any]:
+    from ..project.plan import plan
+    from ..roofline.data import as_data as as_plan
+    from ..roofline.devices import device_of
+    from ..roofline.sizes import parsed
+    from ..roofline.text import as_text
+
+    (account,), warnings = plan((source.path,), parsed(sizes), device_of(device))
+    return {"diagnostics": _data(warnings), "plan": as_plan(account), "text": as_text(account)}
+
+
+def _files(source: Source, sizes: str, device: str) -> dict[str, Any]:
+    from ..project.build import show
+
+    rendered = show(source.path)
+    return {"diagnostics": _data(rendered.warnings), "files": dict(rendered.files)}
+
+
+def _gradient(source: Source, sizes: str, device: str) -> dict[str, Any]:
+    from ..operator.printed import printed_gradient
+
+    has_gradient = made_of(source, lambda spec: spec.grad is not None)[2]
+    text = made_of(source, printed_gradient)[2] if has_gradient else ""
+    return {"diagnostics": [], "gradient": text}
+
+
+VIEWS: dict[str, Callable[[Source, str, str], dict[str, Any]]] = {
+    "plan": _plan,
+    "files": _files,
+    "gradient": _gradient,
+}
+
+
+def _failed(error: Exception) -> dict[str, str]:
+    from ..roofline.devices import BadDevice
+    from ..roofline.sizes import BadSizes
+
+    if isinstance(error, (BadSizes, BadDevice)):
+        return {"error": str(error)}
+    return {"bug": traceback.format_exc()}
+
+
+def _data(diagnostics: tuple[Diagnostic, ...]) -> list[dict[str, str | int]]:
+    return [as_data(one) for one in diagnostics]

@@ -1,0 +1,69 @@
+// Runs the generator: Python in a worker of its own, so that typing never waits for it.
+//
+// In:  {id, text, views, sizes, device}, of which only the newest is worked on, and {zip, text}.
+// Out: {progress}, {ready}, {id, view, data, seconds}, {id, done}, {zip, bytes}
+//      or {zip, error}, {failed}.
+
+import { loadPyodide } from "./pyodide/pyodide.mjs";
+
+let python, newest, working = false;
+
+const yielded = () => new Promise((resume) => setTimeout(resume));
+
+async function start() {
+  postMessage({ progress: "Loading Python" });
+  const [loaded, library] = await Promise.all([
+    loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href }),
+    fetch(new URL("./python.zip", import.meta.url)).then((answer) => answer.arrayBuffer()),
+  ]);
+  postMessage({ progress: "Loading tritongen" });
+  loaded.unpackArchive(library, "zip", { extractDir: "/library" });
+  loaded.runPython("import sys; sys.path.insert(0, '/library')");
+  const browser = loaded.pyimport("tritongen.page.browser");
+  browser.start("/project");
+  python = browser;
+  postMessage({ ready: true });
+  work();
+}
+
+async function work() {
+  if (!python || working) return;
+  working = true;
+  while (newest) {
+    const { id, text, views, sizes, device } = newest;
+    const isNewest = () => newest?.id === id;
+    for (const view of views) {
+      await yielded(); // Newer text may have come.
+      if (!isNewest()) break;
+      const begun = performance.now();
+      const data = JSON.parse(python.answer(view, text, sizes, device));
+      postMessage({ id, view, data, seconds: (performance.now() - begun) / 1000 });
+    }
+    if (isNewest()) {
+      newest = undefined;
+      postMessage({ id, done: true });
+    }
+  }
+  working = false;
+}
+
+function zipped({ zip, text }) {
+  try {
+    const packed = python.archive(text), bytes = packed.toJs();
+    packed.destroy();
+    postMessage({ zip, bytes });
+  } catch (error) {
+    postMessage({ zip, error: String(error) });
+  }
+}
+
+onmessage = ({ data }) => {
+  if (data.zip) {
+    zipped(data);
+  } else {
+    newest = data;
+    work();
+  }
+};
+
+start().catch((error) => postMessage({ failed: String(error) }));
