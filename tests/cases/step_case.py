@@ -23,7 +23,7 @@ class Case:
     inputs: str
     compute: str
     torch: Callable[..., object]
-    outputs: str = "y"
+    outputs: str = "y"  # "y z:float32" for one of another dtype than torch's
     wrt: str = ""  # all that are float by default; "-" for no gradient
     schedule: str = ""
 
@@ -35,7 +35,8 @@ class Case:
         inputs = "\n".join(f'{name} = "{axes if axes.startswith("int") else f"T[{axes}]"}"' for name, axes in pairs)
         statements = (line.split(" = ", 1) for line in self.compute.split("\n"))
         lines = "\n".join(f'{name} = "{expression}"' for name, expression in statements)
-        outputs = "\n".join(f'{name} = "auto"' for name in self.outputs.split())
+        results = (one.partition(":") for one in self.outputs.split())
+        outputs = "\n".join(f'{name} = "{dtype or "auto"}"' for name, _, dtype in results)
         grad = "" if self.wrt == "-" else f"[grad]\nwrt = {self.by()}\n".replace("'", '"')
         grad += f"[schedule]\n{self.schedule}\n"
         head = '[op]\nname = "steps"\nsummary = "Several steps."\n[types]\nT = "float"\n'

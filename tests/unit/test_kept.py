@@ -115,6 +115,12 @@ SAMPLE = {
     "logits_in_float32": Kept(
         LINEAR, "z = cast(sum(x * w, K), float32)\ny = logsumexp(z, N)", "y_exact z", 0, 1, 14, "y z"
     ),
+    "sum_as_float32": Kept(
+        LINEAR, "z = sum(x * w, K)\ny = logsumexp(z, N)", "y_exact z_exact", 1, 1, 10, "y z:float32"
+    ),
+    "normed_sum_as_float32": Kept(
+        LINEAR, "z = sum(x * w, K)\ny = z * rsqrt(mean(z * z, N) + 1e-6)", "z_exact y_mean", 1, 1, 11, "y z:float32"
+    ),
     "temperature": Kept(f"{LINEAR}; s:M", "z = sum(x * w, K) * s\ny = logsumexp(z, N)", "y_exact z_sum", 1, 1, 9),
     "linear_twice": Kept(f"{LINEAR}; v:P, N", "h = tanh(sum(x * w, K))\ny = sum(h * v, N)", "h", 0, 0, 14, "h y"),
     "condition_on_sums": Kept("p:M, N", "c = cumsum(p, N)\ny = where(c - p < 0.9, p, 0)", "c_condition", 0.5, 0, 2.5),

@@ -11,7 +11,7 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..families.several.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
-from ..families.several.stored import as_input, axes_in_order, stored_dtype
+from ..families.several.stored import as_input, axes_in_order, stored_dtype, stored_result
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, informed, perhaps_without, restricted
 from ..families.stream import StoredScores
@@ -348,7 +348,8 @@ class Planner:
             read |= {name for one in steps for strips in reduced_by_strips(one.op) for name in made_for(one.op, strips)}
             refs = op.refs
             reduced = reached(refs, {part for name in reductions for part in refs[name]}, read)
-            told = {own for own, name in names.items() if name in reduced and not {own, name} & read}
+            stored = {own: {own, name, stored_result(op, name).output.name} for own, name in names.items()}
+            told = {own for own, name in names.items() if name in reduced and not stored[own] & read}
             shared = {own: dtype for own, dtype in dtypes.items() if own not in told}
             step = self.step_of(self.saving(shared)) if shared != dtypes else step
         return step
