@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +15,6 @@ from tritongen.diagnostics.report import Rejected
 from tritongen.importing.checking import check
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
-
-# Known defects: specs that are wrong, and refusals without a line.
-WRONG = ("modeling_gpt_neox:apply_rotary_pos_emb", "modeling_esm:symmetrize")
-WITHOUT_A_LINE = ("modeling_llama:repeat_kv", "modeling_llama:LlamaRotaryEmbedding")
-
-
-def _params(cases: list[Case], defects: tuple[str, ...]) -> list[Any]:
-    marks = pytest.mark.xfail(strict=True, reason="a known defect")
-    return [pytest.param(one, id=one.name, marks=[marks] if one.target.endswith(defects) else []) for one in cases]
-
 
 PACKAGED = list(read_cases(HERE / "packages.txt"))
 OPINFOS = list(opinfo_cases())
@@ -42,7 +31,7 @@ def is_right(case: Case) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("case", _params(PACKAGED, WRONG))
+@pytest.mark.parametrize("case", PACKAGED, ids=[one.name for one in PACKAGED])
 def test_modules_of_packages(case: Case) -> None:
     is_right(case)
 
@@ -54,7 +43,7 @@ def test_opinfos(case: Case) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("case", _params(REFUSED, WITHOUT_A_LINE))
+@pytest.mark.parametrize("case", REFUSED, ids=[one.name for one in REFUSED])
 def test_refusals_name_what_is_missing(case: Case) -> None:
     """With the line of the package, or of torch, that has it."""
     with pytest.raises(Rejected) as raised:

@@ -6,10 +6,15 @@ A dimension is a tuple of axes, the last of which varies fastest; () is a dimens
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .refusals import Refusal
+
+TWICE = (
+    "two dimensions of one tensor are the same axis",
+    "an axis has one name: pass what it is of twice, as two arguments",
+)
 
 Dim = tuple[int, ...]
 Dims = tuple[Dim, ...]
@@ -24,6 +29,7 @@ class _Axis:
     wishes: list[tuple[int, str]] = field(default_factory=list)
     formula: object = None  # its length, of lengths of inputs, where the trace knows it
     first: int = -1  # the axis of which it is another name
+    beside: set[int] = field(default_factory=set)  # axes that some value has, too
 
 
 class Axes:
@@ -45,19 +51,40 @@ class Axes:
         self._all.append(_Axis(1, True, True, wishes=[(5, "U"), (5, "V")]))
         return (len(self._all) - 1,)
 
-    def again(self, dim: Dim) -> Dim:
-        """A dimension of other names of axes, as of something beside itself."""
-        found: list[int] = []
-        for axis in self.atoms(dim):
-            own = self._all[axis]
-            found.append(len(self._all))
-            self._all.append(_Axis(own.length, own.fixed, formula=own.formula, first=axis))
-        return tuple(found)
+    def again(self, axis: int, taken: Container[int]) -> int:
+        """Another name for an axis, as of something beside itself: one that it has, but for those that are `taken`."""
+        root = self.root(axis)
+        for other in range(len(self._all)):
+            if not self._all[other].parts and other not in taken and self.root(other) == root:
+                return other
+        first = self._all[root]
+        self._all.append(_Axis(first.length, first.fixed, formula=first.formula, first=root))
+        self.note((root, len(self._all) - 1))
+        return len(self._all) - 1
 
-    def first(self, axis: int) -> int:
-        """The axis of which one is another name, or -1."""
-        found = self._all[axis].first
-        return self.atoms((found,))[0] if found >= 0 else -1
+    def root(self, axis: int) -> int:
+        """The axis of which one is another name, or itself."""
+        (axis,) = self.atoms((axis,))
+        first = self._all[axis].first
+        return axis if first < 0 else self.root(first)
+
+    def equate(self, one: int, other: int) -> None:
+        """Two axes have one length: the later one is another name of the other."""
+        first, second = sorted((self.root(one), self.root(other)))
+        if self._all[first].fixed or self._all[second].fixed:
+            self.fix((first, second))
+        if first != second:
+            self._all[second].first = first
+
+    def note(self, axes: Iterable[int]) -> None:
+        """Takes note of axes that some value has, all of them: they stay different ones."""
+        axes = set(axes)
+        for axis in axes:
+            self._all[axis].beside |= axes - {axis}
+
+    def may_join(self, one: int, other: int) -> bool:
+        """Whether no value has both of two axes."""
+        return other not in self._all[one].beside
 
     def atoms(self, dim: Iterable[int]) -> Dim:
         """The axes of a dimension as they are now: none of them is another one, or is split."""
@@ -74,46 +101,70 @@ class Axes:
         return math.prod(self._all[axis].length for axis in dim)
 
     def join(self, one: Dim, other: Dim) -> None:
-        """Makes two dimensions one, splitting axes where only one of them is a group."""
+        """Makes two dimensions one. Refuses what some value has beside each other."""
+        for a, b in self.pairs(one, other):
+            if not self.may_join(a, b):
+                raise Refusal(*TWICE)
+            self.merge(a, b)
+
+    def pairs(self, one: Dim, other: Dim) -> Iterator[tuple[int, int]]:
+        """The axes of two dimensions that are different, one by one, splitting axes where only one is a group."""
         left, right = list(self.atoms(one)), list(self.atoms(other))
         if self.length(left) != self.length(right):
             message = f"lengths {self.length(left)} and {self.length(right)} do not fit"
             raise Refusal(message, "dimensions are the same axis only where their lengths are")
         while left and right:
             a, b = left.pop(0), right.pop(0)
-            if a == b:
-                continue
             first, second = self._all[a].length, self._all[b].length
-            if first == second:
-                self._merge(a, b)
-            elif max(first, second) % min(first, second):
+            if max(first, second) % min(first, second):
                 raise Refusal("two groups of axes that do not fit", "give the dimensions the same groups")
-            elif first > second:
-                a, rest = self._split(a, second, False)
-                left[:0] = [rest]
-                self._merge(a, b)
-            else:
-                b, rest = self._split(b, first, False)
-                right[:0] = [rest]
-                self._merge(a, b)
+            if first > second:
+                self._split(a, second, False)
+            elif second > first:
+                self._split(b, first, False)
+            (a, *rest), (b, *others) = self.atoms((a,)), self.atoms((b,))
+            left, right = [*self.atoms((*rest, *left))], [*self.atoms((*others, *right))]
+            if a != b:
+                yield a, b
+                left, right = [*self.atoms(left)], [*self.atoms(right)]
 
-    def _merge(self, a: int, b: int) -> None:
+    def merge(self, a: int, b: int) -> None:
+        """Makes two axes one, the first."""
         self.changes += 1
         one, other = self._all[a], self._all[b]
+        roots = sorted({self.root(a), self.root(b)} - {a, b})
         one.fixed |= other.fixed
         one.is_input |= other.is_input
         one.wishes += other.wishes
-        one.first = max(one.first, other.first)
         one.formula = one.formula if one.formula is not None else other.formula
-        other.parts = (a,)
+        other.parts, other.first = (a,), -1
+        for axis in roots:
+            self.equate(a, axis)
+        for axis in other.beside:
+            self._all[axis].beside = self._all[axis].beside - {b} | {a}
+        one.beside |= other.beside
 
     def _split(self, axis: int, outer: int, fixed: bool, inner_fixed: bool = False) -> tuple[int, int]:
-        """An axis as a group of `outer` times the rest."""
+        """An axis as a group of `outer` times the rest, with its other names."""
+        root = self.root(axis)
+        same = [one for one, own in enumerate(self._all) if not own.parts and self.root(one) == root]
+        made = {one: self._split_alone(one, outer, fixed, inner_fixed) for one in sorted(same, key=root.__ne__)}
+        for one in same:
+            for part, first in zip(made[one], made[root], strict=True):
+                self._all[part].first = first if one != root else -1
+        return made[axis]
+
+    def _split_alone(self, axis: int, outer: int, fixed: bool, inner_fixed: bool) -> tuple[int, int]:
         self.changes += 1
         whole = self._all[axis]
         (first,) = self.new(outer, fixed=fixed or whole.fixed, is_input=whole.is_input)
         (second,) = self.new(whole.length // outer, fixed=inner_fixed or whole.fixed, is_input=whole.is_input)
-        whole.parts = (first, second)
+        whole.parts, whole.first = (first, second), -1
+        self.note({first, second})
+        for other in whole.beside:
+            self._all[other].beside -= {axis}
+            self.note({other, first})
+            self.note({other, second})
         return first, second
 
     def regroup(self, dims: Iterable[Dim], lengths: Sequence[tuple[int, bool]]) -> Dims:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .axes import Axes, Dim, Dims
+from .axes import TWICE, Axes, Dim, Dims
 from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
 from .refusals import NOWHERE, Place, Refusal
 from .sources import number_at, number_first
@@ -19,11 +19,6 @@ from .variables import variables
 
 if TYPE_CHECKING:
     import torch
-
-TWICE = (
-    "two dimensions of one tensor are the same axis",
-    "an axis has one name: pass what it is of twice, as two arguments",
-)
 
 
 class Building:
@@ -42,12 +37,14 @@ class Building:
         self.same_dtype: list[frozenset[str]] = []  # inputs whose dtypes a matmul needs to be one
         self.made: list[tuple[int, Place]] = []  # axes that the program makes, and where
         self.lengths: dict[int, Expr] = {}  # how long those are, of lengths of inputs
+        self.result_places: list[Place] = []
         self.is_detached = False
         self.packet = ""  # the operator that is translated
         self._names = variables(trace)
         self._places: tuple[Place, ...] = ()
         self.node: Any = None  # the one that is translated
         self._depth = 0
+        self._noted: dict[int, Expr] = {}  # expressions whose axes are known to be beside each other
 
     @property
     def dtype(self) -> torch.dtype:
@@ -116,65 +113,71 @@ class Building:
         dtype = torch.bool if isinstance(number, bool) else torch.int64 if isinstance(number, int) else torch.float32
         return Value(self.number(given), (), dtype, dtype)
 
-    def broadcast(self, *values: Value) -> Dims:
-        """The dimensions of what is computed element by element, which are joined."""
-        rank = max((one.rank for one in values), default=0)
-        result: list[Dim] = [()] * rank
-        for value in values:
-            for place, dim in enumerate(value.dims, rank - value.rank):
-                if not self.axes.atoms(dim):
-                    continue
-                if self.axes.atoms(result[place]):
-                    self.axes.join(result[place], dim)
-                else:
-                    result[place] = dim
-        return self.once(tuple(result))
-
-    def once(self, dims: Dims) -> Dims:
-        """Dimensions, of which no two are the same axis."""
-        atoms = self.axes.all_atoms(dims)
-        if len(set(atoms)) < len(atoms):
-            raise Refusal(*TWICE)
-        return dims
-
     def apply(self, function: str, *given: Any, **options: Any) -> Value:
         """A function of the language of tensors and numbers, element by element."""
-        values = self.beside_themselves([self.operand(one) for one in given])
+        values, dims = self.broadcast(*map(self.operand, given))
         named = tuple((name, self.number(value)) for name, value in options.items())
         expr = Apply(function, tuple(one.expr for one in values), named)
-        return Value(expr, self.broadcast(*values), self.dtype, self.natural(values, self.dtype))
+        return Value(expr, dims, self.dtype, self.natural(values, self.dtype))
 
-    def beside_themselves(self, values: Sequence[Value]) -> list[Value]:
-        """The values, of which those have other names for axes that others have as other dimensions."""
+    def broadcast(self, *values: Value) -> tuple[list[Value], Dims]:
+        """What is computed element by element, along the same axes, and the dimensions of that."""
         rank = max((one.rank for one in values), default=0)
-        places: dict[int, int] = {}
-        again: dict[Dim, Dim] = {}
-        found: list[Value] = []
-        for value in values:
-            for place, dim in enumerate(value.dims, rank - value.rank):
-                atoms = self.axes.atoms(dim)
-                if any(places.setdefault(axis, place) != place for axis in atoms):
-                    if atoms not in again:
-                        again[atoms] = self.renamed(dim)
-                    value = self.moved(value, place - rank + value.rank, again[atoms])
-            found.append(value)
-        return found
+        aligned, dims = self.aligned([(one, range(rank - one.rank, rank)) for one in values])
+        return aligned, tuple(dims.get(place, ()) for place in range(rank))
 
-    def renamed(self, dim: Dim) -> Dim:
-        """Other names for the axes of a dimension."""
-        if any(self.axes.first(axis) >= 0 for axis in self.axes.atoms(dim)):
-            raise Refusal(*TWICE)
-        other = self.axes.again(dim)
-        self.made += [(axis, self._place()) for axis in other]
+    def aligned(self, values: Sequence[tuple[Value, Iterable[Hashable]]]) -> tuple[list[Value], dict[Hashable, Dim]]:
+        """Values, each with a label for each dimension: dimensions of one label are one axis, and of others others.
+
+        Where a value has both of two axes that are to be one, one of them stays what it is, and what goes along the
+        other is taken along it. Also the dimension of each label.
+        """
+        labelled = [(value, list(zip(labels, value.dims, strict=True))) for value, labels in values]
+        for value, _ in labelled:
+            self.axes.note(self.axes.all_atoms([*value.dims, tuple(self.axes_of(value.expr))]))
+        found: dict[Hashable, Dim] = {}
+        for _, dims in sorted(labelled, key=lambda one: -sum(bool(dim) for _, dim in one[1])):
+            for label, dim in dims:
+                if label not in found and dim:
+                    self._add_label(found, label, dim)
+                for a, b in self.axes.pairs(found[label], dim) if dim else ():
+                    if self.axes.may_join(a, b):
+                        self.axes.merge(a, b)
+        return [self._along(value, dims, found) for value, dims in labelled], found
+
+    def _add_label(self, found: dict[Hashable, Dim], label: Hashable, dim: Dim) -> None:
+        """Other names for the axes that other labels have."""
+        taken = set(self.axes.all_atoms(found.values()))
+        atoms = self.axes.atoms(dim)
+        found[label] = tuple(self._again(axis, {*taken, *atoms}) if axis in taken else axis for axis in atoms)
+        self.axes.note(self.axes.all_atoms(found.values()))
+
+    def _again(self, axis: int, taken: Container[int]) -> int:
+        other = self.axes.again(axis, taken)
+        if not self.axes.is_input(other):
+            self.made.append((other, self._place()))
         return other
 
-    def moved(self, value: Value, place: int, dim: Dim) -> Value:
-        """A value along other names of the axes of a dimension."""
-        for axis, other in zip(self.axes.atoms(value.dims[place]), dim, strict=True):
-            if axis in self.axes_of(value.expr):
-                at = Apply("index", (Over((other,)),))
-                value = value.of(Apply("take", (value.expr, at, Over((axis,)))))
-        return value.with_dim(place, dim)
+    def _along(self, value: Value, dims: Sequence[tuple[Hashable, Dim]], found: Mapping[Hashable, Dim]) -> Value:
+        """A value along the axes that its labels have."""
+        pairs = dict(pair for label, dim in dims if dim for pair in self.axes.pairs(dim, found[label]))
+        value = value.of(dims=tuple(found[label] if dim else () for label, dim in dims))
+        for one, other in pairs.items():
+            self.axes.equate(one, other)
+        left = {one: other for one, other in pairs.items() if one in self.axes_of(value.expr)}
+        while left:
+            has = self.axes_of(value.expr)
+            free = [one for one, other in left.items() if other not in has]
+            if free:
+                one, other = free[0], left.pop(free[0])
+            elif has & left.keys() & set(left.values()):  # They change places.
+                one = next(iter(left))
+                other = self._again(one, {*has, *left.values()})
+                left[other] = left.pop(one)
+            else:
+                raise Refusal(*TWICE)
+            value = value.of(Apply("take", (value.expr, self.index((other,)), Over((one,)))))
+        return value
 
     def compared(self, function: str, *given: Any) -> Value:
         """A comparison, or other function whose result is a condition."""
@@ -274,7 +277,7 @@ class Building:
 
     def length(self, size: Any) -> Any:
         """A length of the trace: a number, or one of lengths of inputs."""
-        return Symbolic(hint(size), size.node.expr) if hasattr(size, "node") else int(size)
+        return Symbolic(hint(size), size.node.expr, size.node.expr) if hasattr(size, "node") else int(size)
 
     def _place(self) -> Place:
         last = self._places[-1] if self._places else NOWHERE

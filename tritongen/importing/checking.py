@@ -118,22 +118,26 @@ def _cases(result: Result) -> Iterator[Case]:
     example = dict(made.lengths)
     while not is_gpu and math.prod(example.values()) > _BUDGET:
         longest = max(free, key=lambda axis: example[axis], default=None)
-        if longest is None or example[longest] <= 8:
+        if longest is None or example[longest] <= 16:
             break
-        half = max(8, example[longest] // 2)
+        half = max(16, example[longest] // 2)
         example |= {one: half for one in free if made.alike.get(one, one) == made.alike.get(longest, longest)}
     yield Case("lengths of the example", example, {})
-    odd = example | _odd(made.alike, free)
+    odd = example | _odd(made.alike, free, example if "[axes]" in made.text else {})
     if odd != example:
         yield Case("odd lengths", odd, {})
     for name, value in made.params.items():
         yield Case(f"{name} = {_other(value):g}", odd, {name: _other(value)}, exact_only=True)
 
 
-def _odd(alike: Mapping[int, str], free: Sequence[int]) -> dict[int, int]:
-    """Lengths that are unlike, but for axes that the original wants to be alike."""
+def _odd(alike: Mapping[int, str], free: Sequence[int], least: Mapping[int, int]) -> dict[int, int]:
+    """Lengths that are unlike, but for axes that the original wants to be alike; a little above the least ones."""
     classes = list(dict.fromkeys(alike.get(axis, str(axis)) for axis in free))
-    return {axis: _ODD[classes.index(alike.get(axis, str(axis))) % len(_ODD)] for axis in free}
+    found: dict[int, int] = {}
+    for axis in free:
+        place, own = classes.index(alike.get(axis, str(axis))), least.get(axis, 0)
+        found[axis] = own // 2 * 2 + 1 + 2 * (place % (4 if own > 8 else 2)) if own else _ODD[place % len(_ODD)]
+    return found
 
 
 def _other(value: float | int) -> float | int:

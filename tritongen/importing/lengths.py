@@ -24,8 +24,8 @@ class Computed:
         """Whether an input has an axis, or its length can be computed, of which it takes note then."""
         if axis in self.of or self._axes.is_input(axis):
             return True
-        first = self._axes.first(axis)
-        length = Apply("size", (Over((first,)),)) if first >= 0 else self._lengths.get(axis)
+        first = self._axes.root(axis)
+        length = Apply("size", (Over((first,)),)) if first != axis else self._lengths.get(axis)
         if length is None or not is_length(length):
             return False
         read = self._axes.all_atoms(over.dim for part in reachable([length]) for over in overs(part))
@@ -36,14 +36,14 @@ class Computed:
     @property
     def firsts(self) -> list[int]:
         """Those that are no other names of axes."""
-        return [axis for axis in self.of if self._axes.first(axis) < 0]
+        return [axis for axis in self.of if self._axes.root(axis) == axis]
 
     def seconds(self, names: Mapping[int, str], taken: Container[str]) -> dict[int, str]:
         """Names of the others: that of the first, and a number."""
         found: dict[int, str] = {}
         for axis in self.of:
-            first = self._axes.first(axis)
-            if first >= 0:
+            first = self._axes.root(axis)
+            if first != axis:
                 choices = (f"{names[first]}{number}" for number in count(2))
                 used = {*names.values(), *found.values()}
                 found[axis] = next(name for name in choices if name not in used and name not in taken)

@@ -40,20 +40,25 @@ def axis_of_variable(name: str) -> str:
     return _OF_VARIABLE.get(name.lower(), "")
 
 
-def reachable(results: Iterable[Expr]) -> list[Expr]:
-    """The expressions that results are made of, arguments first, each once, without names of lines."""
-    found: dict[int, Expr] = {}
+def reachable(results: Iterable[Expr], known: dict[int, Expr] | None = None) -> list[Expr]:
+    """The expressions that results are made of, arguments first, each once, without names of lines.
+
+    Those that are `known` are left out, and others become known.
+    """
+    known = {} if known is None else known
+    found: list[Expr] = []
 
     def visit(expr: Expr) -> None:
         expr = bare(expr)
-        if id(expr) not in found:
+        if id(expr) not in known:
+            known[id(expr)] = expr
             for part in parts(expr):
                 visit(part)
-            found[id(expr)] = expr
+            found.append(expr)
 
     for one in results:
         visit(one)
-    return list(found.values())
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,20 @@
-"""What a reader would shorten: lengths of groups divided by lengths of their parts."""
+"""What a reader would shorten: lengths of groups divided by lengths of their parts, and detaching nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from .axes import Axes
-from .expressions import Apply, Expr, Line, Number, Over, Word
+from .expressions import Apply, Expr, Input, Line, Number, Over, Word, parts
 
 
 class Simpler:
     """Expressions with simpler ones in their place; what is shared stays shared."""
 
-    def __init__(self, axes: Axes) -> None:
+    def __init__(self, axes: Axes, smooth: Container[str]) -> None:
         self._axes = axes
+        self._smooth = smooth  # inputs that gradients are taken by
         self._known: dict[int, tuple[Expr, Expr]] = {}
 
     def __call__(self, expr: Expr) -> Expr:
@@ -31,8 +33,23 @@ class Simpler:
             size = self._quotient(*args)
             if size is not None:
                 return size
+        if expr.function == "detach" and not self._reads_smooth(parts(expr)[0]):
+            assert not isinstance(args[0], Over | Word)
+            return args[0]
         same = all(one is other for one, other in zip(args, expr.args, strict=True))
         return expr if same and options == expr.options else Apply(expr.function, args, options)
+
+    def _reads_smooth(self, expr: Expr) -> bool:
+        """Whether a gradient passes through an expression."""
+        left, seen = [expr], set[int]()
+        while left:
+            one = left.pop()
+            if isinstance(one, Input) and one.name in self._smooth:
+                return True
+            if id(one) not in seen and not (isinstance(one, Apply) and one.function == "detach"):
+                left += parts(one)
+            seen.add(id(one))
+        return False
 
     def _quotient(self, size: object, by: object) -> Expr | None:
         """`size(H, D) // 4` is `size(D)` where H is 4 long."""

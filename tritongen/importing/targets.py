@@ -271,13 +271,10 @@ def is_library(path: str) -> bool:
 
 
 def _library() -> tuple[str, ...]:
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     torch = sys.modules.get("torch")
-    found = [here, os.path.dirname(os.__file__) + os.sep]
-    if torch is not None and torch.__file__:
-        found.append(os.path.dirname(torch.__file__))
-    packages = os.path.join(os.path.dirname(os.__file__), "site-packages")
-    return tuple(one for one in found if one != packages)
+    files = [os.path.dirname(os.path.abspath(__file__)), os.__file__, getattr(torch, "__file__", None)]
+    found = [os.path.dirname(one) + os.sep for one in files if one]
+    return tuple(found)
 
 
 def _file_of(home: str) -> str:

@@ -7,10 +7,11 @@ import operator as python
 from typing import TYPE_CHECKING, Any
 
 from . import operators as _operators  # noqa: F401 - fills the table
-from .axes import Dim
-from .building import TWICE, Building, hint
+from .axes import TWICE, Dim
+from .building import Building, hint
 from .decomposed import made_of
 from .expressions import Apply, Expr, Input, Line, Number, Over, bare
+from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
 from .table import builder_of
 from .values import GivenFloat, GivenInt, Symbolic, Value
@@ -32,9 +33,6 @@ _DEEP = 4  # how often an operator may be made of others that are made of others
 class Translation(Building):
     """Walks a graph. `values` and `problems` are what came of it."""
 
-    _changes = 0  # of axes, when inputs were looked at
-    _twice = False  # whether an input was found to have an axis twice
-
     def run(self) -> list[Any]:
         """The values of the results. Where there are `problems`, some are unknown."""
         nodes = self.trace.graph.graph.nodes
@@ -44,40 +42,13 @@ class Translation(Building):
             if node.op == "placeholder":
                 self._placeholder(node, next(arguments))
             elif node.op == "output":
-                found = node.args[0]
-                results = [self.values[one] for one in (found if isinstance(found, list | tuple) else [found])]
+                found = node.args[0] if isinstance(node.args[0], list | tuple) else [node.args[0]]
+                results = [self.values[one] for one in found]
+                self.result_places = [self.trace.recording.place(one.name) for one in found]
             else:
                 self._places = self.trace.recording.places.get(node.name, ())
                 self._translate(node, self.trace.recording.place(node.name))
-                self._check_inputs(node)
-        self._check_axes()
         return results
-
-    def _check_inputs(self, node: torch.fx.Node) -> None:
-        """Refuses the first operator that makes two dimensions of an input one axis."""
-        if self.axes.changes == self._changes or self._twice:
-            return
-        self._changes = self.axes.changes
-        for name, value in self.inputs.items():
-            atoms = self.axes.all_atoms(value.dims)
-            if len(set(atoms)) < len(atoms):
-                self._twice = True
-                message = f"two dimensions of {name} are the same axis"
-                if node.name not in self.refused:
-                    refusal = Refusal(message, "an axis has one name, and is in a tensor once")
-                    self.problems.append((refusal, self.trace.recording.place(node.name)))
-                return
-
-    def _check_axes(self) -> None:
-        """An axis is in a tensor once; where the trace made it twice, that is refused at the first such operator."""
-        if self._twice:
-            return
-        for node, value in self.values.items():
-            atoms = self.axes.all_atoms(value.dims) if isinstance(value, Value) else ()
-            if len(set(atoms)) < len(atoms) and node.name in self.trace.recording.places:
-                self.problems.append((Refusal(*TWICE), self.trace.recording.place(node.name)))
-                self.refused.append(node.name)
-                return
 
     def _placeholder(self, node: torch.fx.Node, argument: Any) -> None:
         import torch
@@ -98,6 +69,7 @@ class Translation(Building):
         if ones:
             expr = Apply("take", (expr, Number(0), Over(ones)))
         value = Value(expr, tuple(dims), dtype, dtype)
+        self._note_axes(value)
         self.declared[argument.name] = declared
         self.inputs[argument.name] = value
         self.values[node] = value
@@ -106,12 +78,24 @@ class Translation(Building):
         kept, self.node = self.node, node
         try:
             self.values[node] = self._value(node)
+            self._note_axes(self.values[node])
         except Refusal as refusal:
             self.problems.append((refusal, place))
             self.refused += [] if self._depth else [node.name]
             self.values[node] = self._stand_in(node.meta.get("val"))
         finally:
             self.node = kept
+
+    def _note_axes(self, value: Any) -> None:
+        """Takes note of axes that are beside each other; one dimension has not those of another."""
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, Value):
+                atoms = self.axes.all_atoms(one.dims)
+                if len(set(atoms)) < len(atoms):
+                    raise Refusal(*TWICE)
+                for expr in reachable([one.expr], self._noted):
+                    self.axes.note(self.axes_of(expr))
+                self.axes.note(atoms)
 
     def _stand_in(self, found: Any) -> Any:
         """Tensors of the shapes of what was refused, so that what follows is looked at too."""
@@ -134,7 +118,7 @@ class Translation(Building):
                 raise Refusal(
                     "a number that is read from a tensor", "keep it a tensor: a spec has tensors without axes"
                 )
-            return Symbolic(found.node.hint, formula)
+            return Symbolic(found.node.hint, formula, found.node.expr)
         if node.op == "get_attr":
             return self._constant(node)
         if node.target is python.getitem:

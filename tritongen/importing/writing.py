@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from ..lang.typecheck import typecheck
 from ..spec.read import read_spec
 from ..spec.types import AxisTerm
 from .axes import Dims
-from .expressions import Apply, Input, Over, bare, parts, tidy
+from .expressions import Apply, Expr, Input, Line, Number, Over, bare, parts, tidy
 from .lengths import Computed
 from .lines import Lines
 from .naming import (
@@ -89,7 +90,7 @@ class _Writer:
         while self.name in {*translation.inputs, *translation.params}:
             self.name += "_op"
         self.axes, self.axes_of = translation.axes, translation.axes_of
-        simpler = Simpler(self.axes)
+        simpler = Simpler(self.axes, {one.name for one in trace.arguments if one.wants_gradient})
         self.values = [self._result(value.of(simpler(value.expr))) for value in values]
         self.exprs = reachable(value.expr for value in self.values)
         self._find_made_axes()
@@ -112,7 +113,7 @@ class _Writer:
             "types": [f'{name} = "float"' for name in dict.fromkeys(self.types.values())],
             "inputs": list(self._inputs()),
             "params": [f"{name} = {tidy(repr(value))}" for name, value in params.items()],
-            "axes": list(self.computed.lines(self.names.of)),
+            "axes": [*self._equal_axes(), *self.computed.lines(self.names.of)],
             "compute": [f'{name} = "{source}"' for name, source in lines.texts()],
         }
         outputs = dict(zip(lines.results, self.values, strict=True))
@@ -133,6 +134,14 @@ class _Writer:
             dict(self._alike()),
             dict(self._positions()),
         )
+
+    def _equal_axes(self) -> Iterable[str]:
+        """Lines for axes of inputs that have to be as long as others of theirs."""
+        first: dict[int, int] = {}
+        for axis in dict.fromkeys(self._all_axes()):
+            one = first.setdefault(self.axes.root(axis), axis)
+            if one != axis and not self.axes.is_fixed(axis):
+                yield f'{self.names.of[axis]} = "{self.names.of[one]}"'
 
     def _all_axes(self) -> Sequence[int]:
         return [axis for dims in self.declared.values() for axis in self.axes.all_atoms(dims)]
@@ -297,7 +306,9 @@ class _Writer:
                     self.axes.wish(self.t.inputs[name].dims[place], wanted, 1)
         self._fix_groups(tensors)
         wish_by_place(self.axes, tensors)
+        roots = Counter(map(self.axes.root, dict.fromkeys(self._all_axes())))
         named = mentioned(self.exprs, self.axes, self.axes_of)
+        named |= {axis for axis in self._all_axes() if roots[self.axes.root(axis)] > 1}
         results = [value.dims for value in self.values]
         batch = batch_axes(self.axes, tensors, results, named)
         order = [axis for dims in tensors for axis in self.axes.all_atoms(dims) if axis not in batch]
@@ -322,14 +333,13 @@ class _Writer:
 
     def _check_results(self) -> None:
         problems: list[tuple[Refusal, Place]] = []
-        for value in self.values:
-            has, dims = self.axes_of(value.expr), set(self.axes.all_atoms(value.dims))
+        read = set(self._all_axes())
+        for value, place in zip(self.values, self.t.result_places, strict=True):
             if not self.inputs:
-                problems.append((Refusal("a result that no tensor has a part in"), NOWHERE))
-            elif not dims <= has:
-                problems.append(
-                    (Refusal("a result with an axis to which it is only expanded", "return it without"), NOWHERE)
-                )
+                problems.append((Refusal("a result that no tensor has a part in"), place))
+            elif any(self.axes.is_input(axis) and axis not in read for axis in self._axes_in(value.expr)):
+                message = "a result that needs a length of a tensor that it does not read"
+                problems.append((Refusal(message, "give the length as a number"), place))
         used = {axis for one in self.exprs for axis in self.axes_of(one)}.union(*self._sizes())
         used |= {axis for value in self.values for axis in self.axes.all_atoms(value.dims)}
         for axis, place in self.t.made:
@@ -342,6 +352,12 @@ class _Writer:
                 used -= set(missing)
         if problems:
             raise Refusals(problems)
+
+    def _axes_in(self, expr: Expr) -> Iterable[int]:
+        """The axes that an expression is along, or has the lengths of."""
+        for one in reachable([expr]):
+            for over in one.args if isinstance(one, Apply) else ():
+                yield from self.axes.atoms(over.dim) if isinstance(over, Over) else ()
 
     def _sizes(self) -> Iterable[frozenset[int]]:
         """The axes whose lengths are numbers of the math."""
@@ -358,12 +374,18 @@ class _Writer:
             if self.axes.is_input(axis) or not any(axis in one for one in has):
                 continue
             for other in known:
-                if self.axes.is_as_long(axis, other) and not any({axis, other} <= one for one in has):
+                if self.axes.is_as_long(axis, other) and self.axes.may_join(axis, other):
                     self.axes.join((other,), (axis,))
                     break
 
     def _result(self, value: Value) -> Value:
-        """A result that is math, as outputs have to be: an input as it is becomes a line."""
+        """A result that is math, as outputs have to be, along all of its axes: an input as it is becomes a line."""
+        has = self.axes_of(value.expr)
+        expanded = tuple(axis for axis in self.axes.all_atoms(value.dims) if axis not in has)
+        if expanded:
+            anywhere = Apply("ge", (Apply("index", (Over(expanded),)), Number(0)))
+            made = Apply("mul", (bare(value.expr), anywhere))
+            return value.of(Line(value.expr.name, made) if isinstance(value.expr, Line) else made)
         if isinstance(bare(value.expr), Apply):
             return value
         return replace(value, expr=Apply("positive", (value.expr,)))

@@ -8,7 +8,7 @@ from ..expressions import Apply, Over
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
-from .contractions import product
+from .contractions import contracted
 
 if TYPE_CHECKING:
     from ..building import Building
@@ -23,32 +23,17 @@ def _attention(
         raise Refusal("attention with dropout: the language has no random numbers", "call .eval()")
     if enable_gqa and q.rank > 2:
         k, v = (_shared_heads(t, one, q) for one in (k, v))
-    k, v = _beside_queries(t, q, k, v)
-    rows, keys, inside, columns = q.dims[-2], k.dims[-2], q.dims[-1], v.dims[-1]
-    for dim, names in ((rows, "M"), (keys, "N"), (inside, "D"), (columns, "E")):
-        t.axes.wish(dim, names, 2)
-    t.axes.join(inside, k.dims[-1])
-    t.axes.join(keys, v.dims[-2])
-    batch = t.broadcast(*(one.of(dims=one.dims[:-2]) for one in (q, k, v)))
-    if batch and batch[-1]:
-        t.axes.wish(batch[-1], "H", 3)
-    left = (*batch, rows, keys)
-    s = product(t, q, k, [inside], left)
-    factor = Apply("pow", (Apply("size", (Over(inside),)), t.number(-0.5))) if scale is None else t.number(scale)
+    rank = max(one.rank for one in (q, k, v))
+    batch, *own = (range(rank - one, rank - 2) for one in (rank, q.rank, k.rank, v.rank))
+    if q.rank == rank > 2:
+        t.axes.wish(q.dims[-3], "H", 3)
+    wishes = {"m": ("M", 2), "n": ("N", 2), "d": ("D", 2), "e": ("E", 2)}
+    s = contracted(t, [(q, [*own[0], "m", "d"]), (k, [*own[1], "n", "d"])], [*batch, "m", "n"], wishes)
+    factor = Apply("pow", (Apply("size", (Over(q.dims[-1]),)), t.number(-0.5))) if scale is None else t.number(scale)
     s = s.of(Apply("mul", (s.expr, factor)))
     s = t.line("s", _masked(t, s, attn_mask, is_causal))
-    p = s.of(Apply("softmax", (s.expr, Over(keys))))
-    return product(t, p, v, [keys], (*batch, rows, columns))
-
-
-def _beside_queries(t: Building, q: Value, k: Value, v: Value) -> tuple[Value, Value]:
-    """Keys and values of what queries are of too: another name for that axis."""
-    rows = t.axes.atoms(q.dims[-2])
-    if not rows or t.axes.atoms(k.dims[-2]) != rows:
-        return k, v
-    keys = t.renamed(k.dims[-2])
-    k = t.moved(k, k.rank - 2, keys)
-    return k, t.moved(v, v.rank - 2, keys) if t.axes.atoms(v.dims[-2]) == rows else v
+    p = s.of(Apply("softmax", (s.expr, Over(s.dims[-1]))))
+    return contracted(t, [(p, [*batch, "m", "n"]), (v, [*own[2], "n", "e"])], [*batch, "m", "e"], wishes)
 
 
 def _shared_heads(t: Building, x: Value, q: Value) -> Value:

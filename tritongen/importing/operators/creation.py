@@ -66,10 +66,7 @@ def _arange(t: Building, *args: Any, **__: Any) -> Value:
     given = [one for one in args if isinstance(one, int | float | Symbolic)]
     start = given[0] if len(given) > 1 else 0
     step = given[2] if len(given) > 2 else 1
-    length = t.sizes[0]
-    assert t.node is not None
-    size = t.node.meta["val"].shape[0]
-    axis = t.fresh(Symbolic(length, size.node.expr) if hasattr(size, "node") else length)
+    axis = t.fresh(t.result_length(0))
     expr = t.index(axis)
     if step != 1:
         expr = Apply("mul", (expr, t.number(step)))

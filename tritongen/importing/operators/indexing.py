@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _embedding(t: Building, weight: Value, ids: Value, padding_idx: int = -1, *_: Any, **__: Any) -> Value:
     t.axes.wish(weight.dims[0], "V U", 2)
     t.axes.wish(weight.dims[1], "E D", 3)
-    found = t.take(weight, 0, ids, ids.dims)
+    found = _at(t, weight, [0], [ids])
     if padding_idx < 0:
         return found
     is_padding = t.apply("eq", ids, padding_idx).of(dims=(*ids.dims, ()))  # That row has no gradient.
@@ -30,7 +30,7 @@ def _index_select(t: Building, x: Value, dim: int, index: Value) -> Value:
     _check_rank(t, x)
     place = x.place(dim)
     t.axes.wish(x.dims[place], "V", 4)
-    return t.take(x, place, index, index.dims)
+    return _at(t, x, [place], [index])
 
 
 @operator("gather", "take_along_dim")
@@ -40,18 +40,14 @@ def _gather(t: Building, x: Value, *args: Any, **__: Any) -> Value:
         raise Refusal("take_along_dim without a dim, which flattens", "name the dimension")
     _check_rank(t, x)
     place = x.place(dim)
-    dims = list(x.dims)
     for other, (own, its) in enumerate(zip(x.dims, index.dims, strict=True)):
-        if other == place:
-            dims[other] = its
-        elif own and its:
-            if t.axes.length(t.axes.atoms(own)) != t.axes.length(t.axes.atoms(its)):
-                raise Refusal("an index that is shorter than what it is of", "cut what it is of to its length")
-            t.axes.join(own, its)
-        else:
-            dims[other] = own or its
+        if other != place and own and its and t.axes.length(t.axes.atoms(own)) != t.axes.length(t.axes.atoms(its)):
+            raise Refusal("an index that is shorter than what it is of", "cut what it is of to its length")
     t.axes.wish(x.dims[place], "V N", 4)
-    return t.take(x, place, index, (index.dims[place],)).of(dims=tuple(dims))
+    rest = x.with_dim(place, ())
+    (rest, index), dims = t.aligned([(rest, range(x.rank)), (index, range(x.rank))])
+    made = t.take(rest.with_dim(place, x.dims[place]), place, index, ((),))
+    return made.of(dims=tuple(dims.get(one, ()) for one in range(x.rank)))
 
 
 def _check_rank(t: Building, x: Value) -> None:
@@ -67,12 +63,21 @@ def _index(t: Building, x: Value, indices: list[Value | None]) -> Value:
     given = [one for one in indices if one is not None]
     if any(one.dtype in (torch.bool, torch.uint8) for one in given):
         raise Refusal("a mask chooses elements, and values decide how many", "write torch.where(mask, x, 0)")
-    dims = t.broadcast(*given)
-    made = x
+    return _at(t, x, places, given)
+
+
+def _at(t: Building, x: Value, places: list[int], given: list[Value]) -> Value:
+    """x at indices along some dimensions, in the place of which are those of the indices."""
+    rank = max(one.rank for one in given)
+    rest = x.of(dims=tuple(() if place in places else dim for place, dim in enumerate(x.dims)))
+    labels = [[("index", place) for place in range(rank - one.rank, rank)] for one in given]
+    (rest, *given), found = t.aligned([(rest, range(x.rank)), *zip(given, labels, strict=True)])
+    made = rest.of(dims=tuple(x.dims[place] if place in places else dim for place, dim in enumerate(rest.dims)))
     for place, index in zip(places, given, strict=True):
         made = _taken(t, made, place, index)
+    dims = tuple(found.get(("index", place), ()) for place in range(rank))
     adjacent = places == list(range(places[0], places[-1] + 1))
-    others = [dim for place, dim in enumerate(x.dims) if place not in places]
+    others = [dim for place, dim in enumerate(rest.dims) if place not in places]
     before = places[0] if adjacent else 0
     return made.of(dims=(*others[:before], *dims, *others[before:]))
 

@@ -29,6 +29,7 @@ def _cross_entropy(
     t.axes.wish(x.dims[place], "V C", 2)
     if target.dtype.is_floating_point:
         return _soft(t, x, target, weight, reduction, label_smoothing, place)
+    x, target = _met(t, x, target, place)
     rest = x.dims[:place] + x.dims[place + 1 :]
     lse = t.line("lse", t.reduced("logsumexp", x, [x.dims[place]], rest))
     valid, chosen = _valid(t, target, ignore_index)
@@ -40,6 +41,13 @@ def _cross_entropy(
         kept = t.apply("mul", t.apply("sub", 1, label_smoothing), t.line("nll", nll))
         nll = t.apply("add", kept, t.apply("mul", label_smoothing, t.line("smooth", smooth)))
     return _averaged(t, nll, valid, chosen, weight, reduction)
+
+
+def _met(t: Building, x: Value, target: Value, place: int) -> tuple[Value, Value]:
+    """Scores and positions in them, one for each element of the other dimensions."""
+    labels = range(x.rank)
+    (x, target), _ = t.aligned([(x, labels), (target, [*labels[:place], *labels[place + 1 :]])])
+    return x, target
 
 
 def _valid(t: Building, target: Value, ignore_index: Any) -> tuple[Value, Value]:
@@ -71,7 +79,7 @@ def _soft(
     """Cross entropy of probabilities."""
     if weight is not None or smoothing:
         raise Refusal("cross_entropy of probabilities with weights or label_smoothing", "write its formula")
-    t.broadcast(x, target)
+    (x, target), _ = t.broadcast(x, target)
     rest = x.dims[:place] + x.dims[place + 1 :]
     logs = Value(t.along("log_softmax", x, place).expr, x.dims, x.dtype, x.natural)
     loss = t.apply("neg", t.reduced("sum", t.apply("mul", target, logs), [x.dims[place]], rest))
@@ -86,6 +94,7 @@ def _nll_loss(
 ) -> Value:
     place = 0 if x.rank == 1 else 1
     t.axes.wish(x.dims[place], "C V", 2)
+    x, target = _met(t, x, target, place)
     rest = x.dims[:place] + x.dims[place + 1 :]
     valid, chosen = _valid(t, target, ignore_index)
     nll = t.apply("neg", t.take(x, place, chosen, ()).of(dims=rest))

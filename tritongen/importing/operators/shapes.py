@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..building import hint
 from ..expressions import Apply, Expr, Number, Over
 from ..refusals import Refusal
 from ..table import operator
@@ -111,16 +112,16 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     assert t.node is not None
     place = x.place(dim)
     found = [one.shape[place] for one in t.node.meta["val"]]
-    lengths = [int(one.node.hint if hasattr(one, "node") else one) for one in found]
+    lengths = list(map(hint, found))
     if len(lengths) == 1:
         return [x]
     if len(set(lengths)) == 1:
-        outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True)
+        is_part = "chunk" in t.packet or "tensor" in t.packet or not isinstance(sizes, int)
+        outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True, inner_fixed=not is_part)
         t.axes.wish(outer, "P Q", 2)
         divided = x.with_dim(place, outer, inner)
         return [t.take(divided, place, one, ()) for one in range(len(lengths))]
-    if isinstance(sizes, list) and t.packet != "tensor_split":
-        found = sizes
+    found = sizes if isinstance(sizes, list) and t.packet != "tensor_split" else [t.length(one) for one in found]
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
     return [_part(t, x, place, start, length, t.fresh(size)) for start, length, size in
             zip(starts, lengths, found, strict=True)]  # fmt: skip
@@ -168,50 +169,54 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
 @operator("slice", "narrow", "slice_copy")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
-    length = t.sizes[place]
-    full = t.axes.length(t.axes.atoms(x.dims[place]))
-    if length == full and step == 1:
+    part, whole = (_formula(node, place) for node in (t.node, t.node.args[0]))
+    step = 1 if t.packet == "narrow" else step
+    if part == whole and step == 1:
         return x
+    length, full = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
     first = 0 if start is None else start
-    offset = first.hint if isinstance(first, Symbolic) else first
-    if t.packet == "narrow" and isinstance(end, int | Symbolic):
-        step = 1
+    offset, formula = (first.hint, first.known) if isinstance(first, Symbolic) else (first, first)
     if offset < 0:
-        offset += full
-    if length == 1:
+        offset, formula = offset + full, formula + whole
+    if part == 1:
         return t.take(x, place, int(offset), ((),))
     if step > 1 and full % step == 0 and length * step == full:
         outer, inner = t.axes.divide(x.dims[place], full // step, inner_fixed=True)
         t.axes.wish(inner, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place + 1, int(offset), ())
-    if step == 1 and full % length == 0 and offset % length == 0 and (kind := _fraction(t, place)):
-        outer, inner = t.axes.divide(x.dims[place], full // length, outer_fixed=True, inner_fixed=kind == "number")
+    count = full // length
+    if step == 1 and _is_part(part, whole, 1, count) and _is_part(formula, whole, int(offset) // length, count):
+        outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(part, int))
         t.axes.wish(outer, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
-    assert t.node is not None
-    size = t.node.meta["val"].shape[place]
-    axis = t.fresh(Symbolic(length, size.node.expr) if hasattr(size, "node") else length)
     at = t.number(first) if isinstance(first, Symbolic) else Number(int(offset)) if offset else None
-    return _positions(t, x, place, axis, at, step)
+    return _positions(t, x, place, t.fresh(t.result_length(place)), at, step)
 
 
-def _fraction(t: Building, place: int) -> str:
-    """Whether a slice is one of equal parts of a dimension: "part" of its length, a "number" of elements, or ""."""
-    assert t.node is not None
-    sizes = [getattr(one.meta["val"].shape[place], "node", None) for one in (t.node, t.node.args[0])]
-    part, whole = (None if one is None else one.expr for one in sizes)
-    if part is None:
-        return "number"
-    return "part" if whole is not None and part.free_symbols <= whole.free_symbols else ""
+def _formula(node: Any, place: int) -> Any:
+    """The length of a dimension of a node: a number, or a formula of sympy."""
+    size = node.meta["val"].shape[place]
+    return size.node.expr if hasattr(size, "node") else int(size)
+
+
+def _is_part(part: Any, whole: Any, number: int, count: int) -> bool:
+    """Whether a length is as many of `count` equal parts of another, in any call where that has such parts."""
+    if isinstance(whole, int):
+        return bool(part * count == whole * number)
+    left = part * count - whole * number
+    return bool(left.subs({one: count * one for one in whole.free_symbols}).expand() == 0)
 
 
 @operator("cat", "concat", "concatenate")
 def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
-    lengths = {t.axes.length(t.axes.atoms(one.dims[place])) for one in tensors}
-    if len(lengths) != 1:
-        return _one_behind_the_other(t, tensors, place)
-    return _side_by_side(t, tensors, place, True)
+    atoms = {t.axes.atoms(one.dims[place]) for one in tensors}
+    formulas = {_formula(node, place) for node in t.node.args[0]}
+    free = all(getattr(one, "is_Symbol", False) for one in formulas)  # Lengths of arguments, which may be the same.
+    alike = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
+    if len(atoms) == 1 or alike:
+        return _side_by_side(t, tensors, place, True)
+    return _one_behind_the_other(t, tensors, place)
 
 
 @operator("stack")
@@ -225,7 +230,7 @@ def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -
 
     axis = t.fresh(len(tensors))
     t.axes.wish(axis, "P Q", 3)
-    dims = t.broadcast(*tensors)
+    tensors, dims = t.broadcast(*tensors)
     made = tensors[-1]
     position = Value(t.index(axis), (), torch.int64, torch.int64)
     if any(one.expr is not tensors[0].expr for one in tensors):
@@ -253,7 +258,7 @@ def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Valu
     for one, start in zip(tensors, starts, strict=False):
         at = position.expr if start is starts[0] else Apply("sub", (position.expr, start))
         parts.append(t.take(one, place, Value(at, (axis,), torch.int64, torch.int64), (axis,)))
-    dims = t.broadcast(*parts)
+    parts, dims = t.broadcast(*parts)
     made = parts[-1]
     for part, end in reversed([*zip(parts[:-1], starts[1:], strict=False)]):
         made = t.apply("where", t.compared("lt", position, Value(end, (), torch.int64, torch.int64)), part, made)

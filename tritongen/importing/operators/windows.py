@@ -221,6 +221,15 @@ def _convolution(
         pads = [_half(window, gap) for window, gap in zip(weight.dims[2:], gaps, strict=True)]
     else:
         pads = [0] * rank if padding == "valid" else [*_listed(padding, rank)]
+    if groups == 1:
+        places, window = x.dims[x.rank - rank :], weight.dims[2:]
+        labels = [*range(x.rank - rank - 1), "channel"]
+        operands = [
+            (x.of(dims=x.dims[: x.rank - rank]), labels),
+            (weight.of(dims=weight.dims[:2]), ["result", "channel"]),
+        ]
+        (x, weight), _ = t.aligned(operands)
+        x, weight = x.of(dims=(*x.dims, *places)), weight.of(dims=(*weight.dims, *window))
     batch = x.dims[: x.rank - rank - 1]
     channels, summed = _grouped(t, x, weight, groups)
     x = x.with_dim(x.rank - rank - 1, *channels)
