@@ -11,6 +11,8 @@ import symtable
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .imports import exports_of
+
 Name = tuple[str, str]  # a module, "runtime.launch", and what it defines or imports
 EVERYTHING = "*"
 _LENGTH = 88  # of lines, as black has them
@@ -355,6 +357,4 @@ def _exports(part: Part, names: set[str]) -> tuple[str, ...]:
     left = [name for name in ast.literal_eval(part.node.value) if name in names]
     if not left:
         return ()
-    quoted = [f'"{name}"' for name in left]
-    line = f"__all__ = [{', '.join(quoted)}]"
-    return (line,) if len(line) <= _LENGTH else ("__all__ = [", *(f"    {one}," for one in quoted), "]")
+    return exports_of(left)
