@@ -7,9 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from . import heuristics, launch, tensors
+from . import heuristics, launch, sums, tensors
 from .dtypes import torch_dtype
-from .sums_kernels import add_parts_kernel
 
 
 class Call(NamedTuple):
@@ -23,7 +22,7 @@ class Call(NamedTuple):
             their params.
         constants: their constexprs, but for INDEX.
         contiguous: whether columns are contiguous, in all tensors.
-        add_parts_kernel: the kernel that adds up partial sums, if torch has to see its launch.
+        add_kernel: the kernel that adds up partial sums, if torch has to see its launch.
     """
 
     key: launch.Key | None
@@ -32,9 +31,7 @@ class Call(NamedTuple):
     args: launch.Args
     constants: dict[str, Any]
     contiguous: bool = True
-    add_parts_kernel: Any = (
-        None  # torch.compile does not trace a default that is a kernel
-    )
+    add_kernel: Any = None
 
 
 def run_whole(
@@ -125,40 +122,12 @@ def _run(
     made: Callable[[], tuple[Any, ...]] = tuple,
     **options: Any,
 ) -> None:
-    """Launch a kernel whose programs write so many partial sums, and then what adds them up, two sums in a launch.
-
-    Before the tensors of the call, the kernel takes what is `made` for each launch.
-    """
-    given, sizes, params = call.args
-    n_cols = sizes[1]
-    dtype, device = torch_dtype(call.compute), launch.device_of(given)
+    """Launch a kernel whose programs write so many partial sums, and then what adds them up."""
     options |= {**config.kwargs, "num_warps": config.num_warps, **call.constants}
-    options["INDEX"] = tensors.index_dtype(*given, *call.sums)
-    first = launch.launcher(kernel, grid, options, device)
-    added = call.add_parts_kernel
-    added = add_parts_kernel if added is None else added
-    tile = {"COMPUTE": call.compute, "BLOCK_M": 128, "BLOCK_N": 32, "num_warps": 8}
-    grid = (tensors.cdiv(n_cols, 32),)
-    n_sums, n_asked = len(call.sums), sum(one is not None for one in call.sums)
-    others = [launch.launcher(added, grid, tile, device) for _ in range(0, n_asked, 2)]
-
-    def launches(given: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        given, sums = given[:-n_sums], given[-n_sums:]
-        parts = [
-            (
-                None
-                if one is None
-                else torch.empty((n_programs, n_cols), dtype=dtype, device=device)
-            )
-            for one in sums
-        ]
-        first(*made(), *given, *parts, *sizes, *params)
-        pairs = [pair for pair in zip(parts, sums, strict=True) if pair[1] is not None]
-        for place, add in enumerate(others):
-            two = [*pairs[2 * place : 2 * place + 2], (None, None)]
-            add(*two[0], *two[1], n_programs, n_cols)
-
-    launch.repeated(call.key, launches, (*given, *call.sums), params)
+    options["INDEX"] = tensors.index_dtype(*call.args[0], *call.sums)
+    dtypes = (torch_dtype(call.compute),) * len(call.sums)
+    of_sums = call.sums, dtypes, n_programs, call.add_kernel, made
+    sums.run(call.key, kernel, grid, call.args, *of_sums, **options)
 
 
 def zero(*sums: torch.Tensor | None) -> None:

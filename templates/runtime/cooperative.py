@@ -33,13 +33,13 @@ def wait(slots, mask):
 
 @triton.jit
 def columns_of(count: tl.constexpr):
-    """The numbers of `count` slots and of some behind them: of less than a warp, Triton lays out whole blocks badly."""
+    """Indices of `count` slots, padded to 32 or more: Triton lays out tiles narrower than a warp badly."""
     return tl.arange(0, max(32, triton.next_power_of_2(count)))[None, :]
 
 
 @triton.jit
 def receive(slots, count: tl.constexpr, mask, absent):
-    """What `publish` gave in the first `count` slots, along columns; behind these stands for nothing what is absent."""
+    """What was published in the first `count` slots, along columns; lanes behind these and masked ones are `absent`."""
     columns = columns_of(count)
     mask = mask & (columns < count)
     number = wait(slots + columns, mask).to(tl.uint32).to(tl.float32, bitcast=True)
@@ -55,24 +55,3 @@ def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
     one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
     other = words.to(tl.uint32).to(tl.float32, bitcast=True)
     return tl.where(mask, one, absent), tl.where(mask, other, other_absent)
-
-
-@triton.jit
-def collect(slots, COUNT: tl.constexpr, mask):
-    """The sum of what `publish` gave in the first `COUNT` slots."""
-    members = tl.arange(0, triton.next_power_of_2(COUNT))[None, :]
-    mask = mask & (members < COUNT)
-    number = wait(slots + members, mask).to(tl.uint32).to(tl.float32, bitcast=True)
-    return tl.sum(tl.where(mask, number, 0.0), axis=1, keep_dims=True)
-
-
-@triton.jit
-def collect_pair(slots, COUNT: tl.constexpr, mask):
-    """The two sums of what `publish_pair` gave in the first `COUNT` slots."""
-    members = tl.arange(0, triton.next_power_of_2(COUNT))[None, :]
-    mask = mask & (members < COUNT)
-    words = ~wait(slots + members, mask)
-    one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
-    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
-    one = tl.sum(tl.where(mask, one, 0.0), axis=1, keep_dims=True)
-    return one, tl.sum(tl.where(mask, other, 0.0), axis=1, keep_dims=True)

@@ -11,8 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from . import heuristics, launch, tensors
-from .sums_kernels import merge_sums_kernel
+from . import heuristics, launch, sums, tensors
 
 
 class Rows(NamedTuple):
@@ -212,44 +211,31 @@ def run_cooperative(
 def run_sums(
     rows: Rows,
     states: tuple[torch.dtype, ...],
-    are_means: tuple[bool, ...],
-    merge_kernel: Any = None,  # torch.compile does not trace a default that is a kernel
+    add_kernel: Any = None,
 ) -> None:
     """Launch the kernel that adds up rows, one or two sums or means of each, the last ones of its tensors.
 
-    Programs share rows if these are few and long: each adds up a part of a row, in the dtypes of `states`, and a kernel
-    of the runtime, wrapped for registered operators, the parts. The kernel takes their number and columns, None without
-    parts, before its sizes.
+    Programs share rows if these are few and long: each adds up a part of a row, in the dtypes of `states`, which are
+    added up as by `sums.run`. The kernel takes the columns of a part before its sizes.
     """
     given, sizes, params = rows.args
     n_rows, n_cols = _shape(rows)
-    config, device = _tile(rows), launch.device_of(given)
-    n_parts = heuristics.choose_splits(n_rows, n_cols, config, device)
+    config = _tile(rows)
+    n_parts = heuristics.choose_splits(n_rows, n_cols, config, launch.device_of(given))
+    # At least as wide that Triton sees that the first column of a part is aligned.
+    block_n = max(16, config.kwargs["BLOCK_N"])
+    n_parts, part_cols = even_parts(max(1, n_cols), n_parts, block_n)
+    args = given, (part_cols, *sizes), params
+    constants = rows.constants | _vector(rows)
     if n_parts == 1:
-        args = given, (None, None, *sizes), params
-        _run(rows, rows.kernel, config, args, rows.constants | _vector(rows))
+        _run(rows, rows.kernel, config, args, constants)
         return
-    n_parts, part_cols = even_parts(n_cols, n_parts, config.kwargs["BLOCK_N"])
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_parts)
-    options = {**config.kwargs, "num_warps": config.num_warps, **rows.constants}
-    options |= {**_vector(rows), "INDEX": tensors.index_dtype(*given)}
-    add = launch.launcher(rows.kernel, grid, options, device)
-    means = dict(zip(("IS_MEAN", "IS_OTHER_MEAN"), (*are_means, False), strict=False))
-    options = {"BLOCK_N": tensors.power_of_two(n_parts), "num_warps": 4, **means}
-    kernel = merge_sums_kernel if merge_kernel is None else merge_kernel
-    merge = launch.launcher(kernel, (n_rows,), options, device)
-
-    def launches(given: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        given, sums = given[: -len(states)], given[-len(states) :]
-        parts = [
-            torch.empty((n_rows, n_parts), dtype=dtype, device=device)
-            for dtype in states
-        ]
-        add(*given, *parts, n_parts, part_cols, *sizes, *params)
-        other = (parts[1], sums[1]) if len(sums) > 1 else (None, None)
-        merge(parts[0], sums[0], *other, n_parts, n_cols)
-
-    launch.repeated(rows.key, launches, given, params)
+    options = {**config.kwargs, "num_warps": config.num_warps, **_index(rows)}
+    given, results = given[: -len(states)], given[-len(states) :]
+    args = given, args[1], params
+    of_sums = results, states, n_parts, add_kernel
+    sums.run(rows.key, rows.kernel, grid, args, *of_sums, **options, **constants)
 
 
 def run_split_merge(

@@ -109,11 +109,12 @@ def test_sums_that_are_asked_for(asked: tuple[int, ...], monkeypatch: pytest.Mon
             torch.testing.assert_close(found.double(), times * x.double().sum(0), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("are_means", [(False,), (True,), (False, True), (True, False)])
-def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
-    """Of parts that are no power of two; a mean is by the columns, not by the parts."""
-    parts = [torch.randn(5, 6, device=DEVICE) for _ in are_means]
-    results = tuple(torch.full((5,), float("nan"), device=DEVICE) for _ in are_means)
+@pytest.mark.parametrize("n_rows", [1, 5, 70])
+@pytest.mark.parametrize("dtypes", [(torch.float32,), (torch.float64, torch.int64)])
+def test_sums_along_rows_are_added_up(n_rows: int, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Of parts that are no power of two, each sum in the dtype of its parts."""
+    parts = [torch.randn(150, n_rows, device=DEVICE).mul(100).to(dtype) for dtype in dtypes]
+    results = tuple(torch.full((n_rows,), -1, dtype=dtype, device=DEVICE) for dtype in dtypes)
 
     def write(kernel: Any, grid: Any, args: Any, *others: Any) -> Any:
         if kernel != "sums":
@@ -123,14 +124,13 @@ def test_sums_along_rows_are_merged(are_means: tuple[bool, ...]) -> None:
         return None
 
     run, table = LAUNCH.launched, HEURISTICS.Loop((1, 10), (1, 10))
-    rows = ROWWISE.Rows(None, True, table, "sums", (results, (5, 60), ()), {})
+    rows = ROWWISE.Rows(None, True, table, "sums", (results, (n_rows, 150 * 16), ()), {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LAUNCH, "launched", write)
-        patch.setattr(HEURISTICS, "choose_splits", lambda *_: 6)
-        ROWWISE.run_sums(rows, (torch.float32,) * len(parts), are_means)
-    for part, found, is_mean in zip(parts, results, are_means, strict=True):
-        wanted = part.double().sum(1) / (60 if is_mean else 1)
-        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6)
+        patch.setattr(HEURISTICS, "choose_splits", lambda *_: 150)
+        ROWWISE.run_sums(rows, dtypes)
+    for part, found in zip(parts, results, strict=True):
+        torch.testing.assert_close(found, part.double().sum(0).to(found), rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_cols", [1, 4, 9, 100, 128])

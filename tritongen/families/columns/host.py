@@ -54,7 +54,7 @@ class SumsModule(RowSizes):
             "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
             # What the runtime launches is not wrapped, unless it is told so.
-            "add_parts": self.around.wrapped("sums_kernels.add_parts_kernel"),
+            "add_kernel": self.around.wrapped("sums_kernels.add_parts_kernel"),
         }
         extra["lengths"] = self.lengths(*extra["sizes"], extra["args"], extra["tiles"]["args"])
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}

@@ -32,7 +32,7 @@ class RowKernels:
     partial: Kernel | None
     combine: Kernel | None
     mapping: Kernel | None
-    sums: tuple[bool, ...]  # where the loop is along parts of rows, too, which the runtime adds up: whether to means
+    are_sums: bool  # whether the loop is along parts of rows, too, which the runtime adds up
     states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
     uniform: tuple[str, ...]  # the inputs of which a block of columns may have one element
@@ -43,7 +43,7 @@ def plan_rows(program: Program, searched: bool) -> RowKernels:
     passes = builder.passes()
     alone = len(passes) == 1 and not program.maps_back
     splits = alone or (len(passes) == 1 and builder.may_be_few())
-    sums = builder.plain_sums(passes[0]) if alone and not searched else ()
+    sums = alone and not searched and builder.are_plain_sums(passes[0])
     return RowKernels(
         space=builder.space,
         compute=builder.compute,
@@ -52,7 +52,7 @@ def plan_rows(program: Program, searched: bool) -> RowKernels:
         partial=builder.partial(passes[0]) if splits and not sums else None,
         combine=builder.combine(passes[0]) if alone and not sums else None,
         mapping=builder.mapping(passes[0]) if splits and not alone else None,
-        sums=sums,
+        are_sums=sums,
         states=builder.states(passes[0]) if splits else (),
         passes=len(passes) + program.maps_back,
         uniform=builder.uniform(),
@@ -104,8 +104,8 @@ class RowBuilder(Splits):
         """Whether a loop along a row is as good as the row in registers: its states are one number."""
         return all(len(state.states) == 1 for _, state in self.running(reductions))
 
-    def plain_sums(self, reductions: list[Value]) -> tuple[bool, ...]:
-        """Whether the results are means, if they are one or two sums along rows that are stored as they are."""
+    def are_plain_sums(self, reductions: list[Value]) -> bool:
+        """Whether the results are one or two sums or means along rows that are stored as they are."""
         nodes = {value.name: value.node for value in reductions}
         names = {result.output.name for result in self.op.results}
         plain = all(isinstance(node, Reduce) and node.kind in ("sum", "mean") for node in nodes.values())
@@ -116,7 +116,4 @@ class RowBuilder(Splits):
             and not is_float8(self.op, result.dtype)
             for result in self.op.results
         )
-        if not plain or not stored or names != set(nodes) or len(nodes) > 2 or any(map(self.choices.of, nodes)):
-            return ()
-        kinds = {name: node.kind for name, node in nodes.items() if isinstance(node, Reduce)}
-        return tuple(kinds[result.output.name] == "mean" for result in self.op.results)
+        return plain and stored and names == set(nodes) and len(nodes) <= 2 and not any(map(self.choices.of, nodes))

@@ -16,7 +16,6 @@ from ...nest.ir import BLANK, Walk
 from .walks import Walks
 
 SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
-_SLOTS = "rows = rows * n_splits + tl.program_id(1)"  # where a part of a row is stored
 SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
 
 
@@ -79,15 +78,11 @@ class Splits(Walks):
         states = self.running(reductions, PART)
         walk = replace(walk, after=tuple(self.each(states, lambda run: (*run.lanes, *run.merge))))
         finish = self.each(self.running(reductions), lambda run: run.finish)
-        finish = [replace(line, text=f"    {line.text}") for line in finish]
-        of_rows = [Line("if n_splits is None:"), *finish, Line("else:")]
-        slots = [*(of_rows if finish else [Line("if n_splits is not None:")]), Line(f"    {_SLOTS}")]
-        stores = [*slots, *self.assembler.stores(self.op.results)]
+        stores = [*finish, Line("rows += split * n_rows"), *self.assembler.stores(self.op.results)]
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
-        loop = [Walk("all or a part"), BLANK, *self.assembler.walked(walk, "part")]
-        return self.assembler.kernel("loop_kernel", doc, lowering, setup, loop, stores, further=((), SPLITS))
+        return self.assembler.part("loop_kernel", doc, lowering, setup, walk, stores, ((), SPLITS[1:]))
 
     def combine(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split: merges the parts of each row and finishes."""

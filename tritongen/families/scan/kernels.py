@@ -69,7 +69,7 @@ def plan_scans(program: ScanProgram, searched: bool) -> RowKernels:
         partial=builder.partial(),
         combine=None,
         mapping=builder.mapping(),
-        sums=(),
+        are_sums=False,
         states=tuple(states),
         passes=1,
         uniform=(),

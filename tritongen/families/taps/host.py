@@ -41,7 +41,7 @@ class TapsModule(RowSizes):
             "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(self.kernel),
             # What the runtime launches is not wrapped, unless it is told so.
-            "merge_kernel": self.around.wrapped("sums_kernels.merge_sums_kernel"),
+            "add_kernel": self.around.wrapped("sums_kernels.add_parts_kernel"),
             **self.known_with(self.kernel, [result.output.name]),
         }
         return Module(self.view(extra), Traffic(frozenset({"taps"}), taps=self.count))

@@ -59,16 +59,13 @@ class TapsBuilder:
 
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count
-        lines, part, n_parts = [], "split", "tl.num_programs(1)"
-        if self.program.outer:
-            lines = [Line(f"part = {part} * tl.num_programs(2) + tl.program_id(2)")]
-            lines += [Line(f"n_parts = {n_parts} * tl.num_programs(2)")]
-            part, n_parts = "part", "n_parts"
+        lines = [Line("part = split * tl.num_programs(2) + tl.program_id(2)")] if self.program.outer else []
+        place = f"({'part' if lines else 'split'} * n_rows + rows) * {count} + tap"
         stored = f"tl.sum({name}[tap], axis=1, keep_dims=True), mask=row_mask"
         return [
             *lines,
             Line(f"for tap in tl.static_range({count}):"),
-            Line(f"    tl.store({name}_part_ptr + (rows * {count} + tap) * {n_parts} + {part}, {stored})"),
+            Line(f"    tl.store({name}_part_ptr + {place}, {stored})"),
         ]
 
     def through_outer(self, lowering: Lowering) -> list[Line]:
