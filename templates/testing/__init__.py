@@ -5,12 +5,13 @@ Triton's interpreter.
 """
 
 from .ahead import GradientInForwardTests, GradientInPlaceTests
-from .elementwise import ElementwiseTests, MapKernels, RoundedGradients
+from .elementwise import ElementwiseTests, RoundedGradients
 from .gradients import GradientTests
 from .harness import SUMS, TOLERANCES
 from .inputs import Input
 from .matmul import MatmulGradients, MatmulTests
 from .one_file import file_of, of, tables_in
+from .operator import MapKernels
 from .own_math import OwnMathTests
 from .registered import RegisteredTests
 from .rowwise import RowKernels, RowwiseTests

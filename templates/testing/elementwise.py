@@ -3,42 +3,17 @@
 from typing import ClassVar
 
 import torch
-from triton import Config
 
-from ..runtime import heuristics
-from .backward import BackwardTests
-from .harness import Dtypes, Harness, Patch, Shape, each, is_backward, results, wide
+from .gradients import BackwardTests
+from .harness import Dtypes, Harness, Shape, each, results, wide
 from .inputs import DEVICE, Layout, contiguous, scattered
-from .operator import OperatorTests
-
-SMALL_BLOCK = Config({"BLOCK": 16})
-SMALL_TILE = Config({"BLOCK_M": 2, "BLOCK_N": 32})
-TALL_TILE = Config({"BLOCK_M": 16, "BLOCK_N": 8})
-
+from .operator import MapKernels
 
 # A few roundings of each dtype, relative to 1 and the result: a GPU's own functions are less accurate.
 ROUNDING = {
     torch.float32: 8e-7 if DEVICE == "cpu" else 4e-6,
     torch.float64: 1e-14 if DEVICE == "cpu" else 1e-13,
 }
-
-
-class MapKernels(OperatorTests):
-    """Contiguous data in blocks, any other in tiles, in the forward and in the backward."""
-
-    @each("table, config", lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK))
-    def test_flat_configs(self, table: str, config: Config, patch: Patch) -> None:
-        self.force(patch, table, config)
-        self.check_pass(is_backward(table), self.make(self.wide))
-
-    @each(
-        "table, config",
-        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, TALL_TILE),
-    )
-    def test_tile_configs(self, table: str, config: Config, patch: Patch) -> None:
-        """Several tiles along rows and columns."""
-        self.force(patch, table, config)
-        self.check_pass(is_backward(table), self.make(self.wide), scattered)
 
 
 class Rounded(Harness):

@@ -1,17 +1,15 @@
-"""Tests of an operator's gradients."""
+"""Tests of an operator's gradients, and of torch.func.vmap."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.utils.checkpoint
 
-from .backward import BackwardTests
 from .compiling import once
-from .harness import Dtypes, Patch, Shape, each, gpu, only, results, wide
-from .inputs import Layout, backwards, scattered
-from .vmap import VmapTests
+from .harness import Dtypes, Harness, each, gpu, only, results, wide
+from .inputs import Layout, backwards, contiguous, scattered
 
 
 def one_for_all(tensor: torch.Tensor) -> torch.Tensor:
@@ -22,6 +20,159 @@ def one_for_all(tensor: torch.Tensor) -> torch.Tensor:
 def smooth(found: Any) -> list[torch.Tensor]:
     """The results of a call that have gradients."""
     return [one for one in results(found) if one.requires_grad]
+
+
+def batches(cls: type[Harness]) -> list[tuple[str, ...]]:
+    """The inputs with a mapped axis: all, then each alone."""
+    names = tuple(cls.names())
+    return list(dict.fromkeys([names, *((name,) for name in names)]))
+
+
+class VmapTests(Harness):
+    """torch.func.vmap compared with one call per element."""
+
+    @each("batched", batches)
+    def test_vmap(self, batched: tuple[str, ...]) -> None:
+        """Inputs are mapped over their last axis, and results get it as their first."""
+        pair = [list(self.make(self.ragged, seed=seed)) for seed in range(2)]
+        self.check_vmap(pair, [name in batched for name in self.names()], -1)
+
+    @each("narrow", lambda cls: cls.batched)
+    def test_vmap_of_broadcast(self, narrow: int) -> None:
+        """Inputs with leading axes are mapped too, and one has fewer leading axes."""
+        pair = [list(self.make(self.two_batches, seed=seed)) for seed in range(2)]
+        for tensors in pair:
+            tensors[narrow] = tensors[narrow][0]
+        every = range(len(self.inputs))
+        self.check_vmap(pair, [place in self.batched for place in every], 0)
+
+    @classmethod
+    def check_vmap(
+        cls, pair: list[list[torch.Tensor]], batched: list[bool], dim: int
+    ) -> None:
+        """Two calls as one, with inputs that differ where they are `batched`."""
+        first, second = pair
+        given: list[Any] = list(first)
+        for place, differs in enumerate(batched):
+            if differs:
+                given[place] = torch.stack([first[place], second[place]], dim)
+            else:
+                second[place] = first[place]
+        dims = tuple(dim if differs else None for differs in batched)
+        got = torch.func.vmap(cls.call, dims)(*given)
+        want = [results(cls.call(*tensors)) for tensors in pair]
+        stacked = tuple(torch.stack(column) for column in zip(*want, strict=True))
+        cls.compare(results(got), stacked)
+
+
+class BackwardTests(Harness):
+    """The gradients of an operator, and how they are compared."""
+
+    wrt: ClassVar[tuple[str, ...]]  # the inputs that have gradients
+    ahead: ClassVar[bool] = False  # whether the forward computes them
+    # Whether rows without keys, which make torch's gradients NaN, have no part in ours.
+    leaves_rows_out: ClassVar[bool] = False
+
+    # Gradients
+
+    @classmethod
+    def places(cls, wrt: Sequence[str] = ()) -> list[int]:
+        return [cls.names().index(name) for name in wrt or cls.wrt]
+
+    @classmethod
+    def leaves(cls, tensors: Iterable[Any], wrt: Sequence[str] = ()) -> list[Any]:
+        """The tensors, as leaves that require a gradient if they are in `wrt`."""
+        places = cls.places(wrt)
+        return [
+            None if one is None else one.detach().requires_grad_(place in places)
+            for place, one in enumerate(tensors)
+        ]
+
+    @classmethod
+    def handed(cls, given: Iterable[Any]) -> list[Any]:
+        """The arguments that are passed to the operator for a test's own tensors."""
+        return list(given)
+
+    @classmethod
+    def gradients(
+        cls,
+        function: Callable[..., Any],
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        as_they_are: bool = False,
+        arranged: Layout = contiguous,
+        **params: Any,
+    ) -> list[torch.Tensor]:
+        """The gradients of some inputs, for random incoming gradients with a given layout."""
+        given = cls.leaves(tensors, wrt)
+        found = results(
+            function(*(given if as_they_are else cls.handed(given)), **params)
+        )
+        random = torch.Generator().manual_seed(1)
+        # The same for every device and dtype.
+        outgoing = [
+            torch.randn(one.shape, generator=random).bfloat16().to(one) for one in found
+        ]
+        outgoing = cls.masked(outgoing, tensors, params)
+        pairs = zip(found, outgoing, strict=True)
+        smooth, arriving = zip(
+            *((one, other) for one, other in pairs if one.requires_grad), strict=True
+        )
+        by = [given[place] for place in cls.places(wrt)]
+        outgoing = [arranged(one) for one in arriving]
+        return list(torch.autograd.grad(smooth, by, outgoing))
+
+    @classmethod
+    def compare_gradients(
+        cls,
+        got: Sequence[torch.Tensor],
+        want: Sequence[torch.Tensor],
+        tensors: Iterable[Any] = (),
+        errors: Sequence[float] = (),
+    ) -> None:
+        """Equal within the tolerance of the dtypes, relative to the maximum of a gradient, or within torch's `errors`.
+
+        Results that are saved for a float32 gradient are rounded to half precision if some `tensors` are half
+        precision.
+        """
+        given = [one for one in tensors if one is not None]
+        floats = [one.dtype for one in given]
+        rounding = max((cls.tolerances.get(dtype, 0.0) for dtype in floats), default=0)
+        errors = errors or [0.0 for _ in want]
+        for one, other, error in zip(got, want, errors, strict=True):
+            if cls.leaves_rows_out:
+                other = other.where(~other.isnan() | ~one.isfinite(), one.to(other))
+            if any(0 in one.shape for one in given):  # NaN of 0 times a mean of nothing
+                other = other.where(~other.isnan() | (one != 0).to(other.device), 0)
+            tolerance = max(rounding, cls.tolerances[one.dtype])
+            scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
+            near = max(tolerance * scale, cls.error_factor * error)
+            torch.testing.assert_close(
+                one, other.to(one), rtol=tolerance, atol=near, equal_nan=True
+            )
+
+    @classmethod
+    def check_gradients(
+        cls,
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        arranged: Layout = contiguous,
+        **params: Any,
+    ) -> None:
+        """The gradients against those of the oracle."""
+        options: Any = {"wrt": wrt, "arranged": arranged, **params}
+        got = cls.gradients(cls.call, *tensors, **options)
+
+        def oracle(*tensors: Any) -> list[torch.Tensor]:
+            return cls.gradients(cls.oracle, *tensors, **options)
+
+        def in_torch(*tensors: Any) -> tuple[torch.Tensor, ...]:
+            return tuple(cls.gradients(cls.in_torch, *tensors, **options))
+
+        want = cls.expected(oracle, *wide(tensors))
+        if want is not None:
+            errors = cls.errors(in_torch, tensors, tuple(want), backward=True)
+            cls.compare_gradients(got, want, tensors, errors)
 
 
 class GradientTests(BackwardTests, VmapTests):
@@ -38,43 +189,6 @@ class GradientTests(BackwardTests, VmapTests):
         for place, gradient in zip(self.places(), found, strict=True):
             tensor = tensors[place]
             assert (gradient.shape, gradient.dtype) == (tensor.shape, tensor.dtype)
-
-    @each("shape", lambda cls: cls.shapes)
-    def test_gradients_of_shapes(self, shape: Shape) -> None:
-        self.check_gradients(*self.make(shape))
-
-    @each("shift", lambda cls: cls.shifts)
-    def test_gradients_of_shifted_values(self, shift: float) -> None:
-        self.check_gradients(*self.shifted(shift))
-
-    @gpu
-    @each("shape", lambda cls: cls.large)
-    def test_gradients_of_large_shapes(self, shape: Shape) -> None:
-        self.check_gradients(*self.make(shape))
-
-    @each("shape", lambda cls: cls.empty)
-    def test_gradients_of_empty(self, shape: Shape, patch: Patch) -> None:
-        """Where torch has NaN of 0 times a mean of nothing, a gradient may be 0."""
-        patch.setattr(type(self), "may_be_zero", True)
-        self.check_gradients(*self.make(shape))
-
-    @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
-    @each("narrow", lambda cls: cls.batched)
-    def test_gradients_of_broadcast(
-        self, narrow: int, place: Any, patch: Patch
-    ) -> None:
-        """One input has fewer leading axes, or some of length 1: results have all of them, of which sums are."""
-        tensors = list(self.make(self.two_batches))
-        shape, reference = tensors[narrow].shape, self.reference
-        tensors[narrow] = tensors[narrow][place]
-
-        def expanded(*given: torch.Tensor, **params: Any) -> Any:
-            whole = list(given)
-            whole[narrow] = whole[narrow].expand(shape)
-            return reference(*whole, **params)
-
-        patch.setattr(type(self), "reference", staticmethod(expanded))
-        self.check_gradients(*tensors)
 
     @each("layout", lambda cls: cls.layouts())
     def test_gradients_of_layouts(self, layout: Layout) -> None:
@@ -103,13 +217,6 @@ class GradientTests(BackwardTests, VmapTests):
         got = self.gradients(self.call, *given, wrt=wrt)
         want = self.gradients(self.oracle, *wide(filled), wrt=wrt)
         self.compare_gradients(got, want)
-
-    @each("params", lambda cls: cls.other_params)
-    def test_gradients_of_params(self, params: Mapping[str, Any]) -> None:
-        for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
-            self.check_gradients(*self.make(self.ragged, dtypes), **params)
-        tensors = map(scattered, self.make(self.unfolded()))
-        self.check_gradients(*tensors, arranged=scattered, **params)
 
     @only(lambda cls: cls.indices)
     def test_gradients_at_positions_outside(self) -> None:

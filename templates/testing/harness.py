@@ -414,22 +414,10 @@ class Harness:
                 _compare_float8(one, other, cls.tolerances[torch.float32])
                 continue
             tolerance = cls.tolerance(one.dtype, tensors)
-            cls.check_near(one, other, tolerance, cls.scale(other), error)
-
-    @classmethod
-    def check_near(
-        cls,
-        got: torch.Tensor,
-        want: torch.Tensor,
-        tolerance: float,
-        scale: float,
-        error: float,
-    ) -> None:
-        """Equal within a tolerance, absolute by some scale, or within a multiple of an error."""
-        atol = max(tolerance * scale, cls.error_factor * error)
-        torch.testing.assert_close(
-            got, want.to(got), rtol=tolerance, atol=atol, equal_nan=True
-        )
+            near = max(tolerance * cls.scale(other), cls.error_factor * error)
+            torch.testing.assert_close(
+                one, other.to(one), rtol=tolerance, atol=near, equal_nan=True
+            )
 
     @classmethod
     def check_accuracy(
@@ -483,18 +471,18 @@ class Harness:
     @classmethod
     def check_pass(
         cls,
-        backward: bool,
+        backward: bool | None,
         tensors: Iterable[Any],
         layout: Layout = contiguous,
         **params: Any,
     ) -> None:
-        """The results, or the gradients, of tensors with a layout."""
+        """The results or the gradients of tensors with a layout; for None, both where there are some."""
         own: Any = cls  # With gradients it is a BackwardTests, too.
-        given = map(layout, tensors)
-        if backward:
-            own.check_gradients(*given, arranged=layout, **params)
-        else:
+        given = list(map(layout, tensors))
+        if not backward:
             cls.check(*given, **params)
+        if backward or (backward is None and cls.has_gradient()):
+            own.check_gradients(*given, arranged=layout, **params)
 
     # Configurations
 

@@ -8,7 +8,7 @@ import torch
 from triton import Config
 
 from ..runtime import matmul_heuristics
-from .backward import BackwardTests
+from .gradients import BackwardTests
 from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, only, results
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .operator import OperatorTests

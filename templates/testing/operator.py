@@ -6,10 +6,26 @@ from typing import Any
 
 import pytest
 import torch
+from triton import Config
 
+from ..runtime import heuristics
 from .compiling import once
-from .harness import Dtypes, Harness, Shape, each, gpu, only, results
+from .harness import (
+    Dtypes,
+    Harness,
+    Patch,
+    Shape,
+    each,
+    gpu,
+    is_backward,
+    only,
+    results,
+)
 from .inputs import DEVICE, Layout, backwards, misaligned, scattered
+
+SMALL_BLOCK = Config({"BLOCK": 16})
+SMALL_TILE = Config({"BLOCK_M": 2, "BLOCK_N": 32})
+TALL_TILE = Config({"BLOCK_M": 16, "BLOCK_N": 8})
 
 
 class OperatorTests(Harness):
@@ -25,21 +41,21 @@ class OperatorTests(Harness):
 
     @each("shape", lambda cls: cls.shapes)
     def test_shapes(self, shape: Shape) -> None:
-        self.check(*self.make(shape))
+        self.check_pass(None, self.make(shape))
 
     @each("shift", lambda cls: cls.shifts)
     def test_shifted_values(self, shift: float) -> None:
         """Values so large that exp overflows unless the maximum is subtracted."""
-        self.check(*self.shifted(shift))
+        self.check_pass(None, self.shifted(shift))
 
     @gpu
     @each("shape", lambda cls: cls.large)
     def test_large_shapes(self, shape: Shape) -> None:
-        self.check(*self.make(shape))
+        self.check_pass(None, self.make(shape))
 
     @each("shape", lambda cls: cls.empty)
     def test_empty(self, shape: Shape) -> None:
-        self.check(*self.make(shape))
+        self.check_pass(None, self.make(shape))
 
     @each("shape", lambda cls: cls.valueless)
     def test_empty_axis_without_a_value(self, shape: Shape) -> None:
@@ -48,13 +64,19 @@ class OperatorTests(Harness):
 
     @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
     @each("narrow", lambda cls: cls.batched)
-    def test_broadcast(self, narrow: int, place: Any) -> None:
-        """One input has fewer leading axes, or some of length 1."""
-        tensors, expanded = [list(self.make(self.two_batches)) for _ in range(2)]
+    def test_broadcast(self, narrow: int, place: Any, patch: Patch) -> None:
+        """One input has fewer leading axes, or some of length 1: results have all of them, of which sums are."""
+        tensors = list(self.make(self.two_batches))
+        shape, reference = tensors[narrow].shape, self.reference
         tensors[narrow] = tensors[narrow][place]
-        expanded[narrow] = tensors[narrow].expand_as(expanded[narrow])
-        got = self.call(*tensors)
-        self.compare(got, self.oracle(*expanded), tensors)
+
+        def expanded(*given: torch.Tensor, **params: Any) -> Any:
+            whole = list(given)
+            whole[narrow] = whole[narrow].expand(shape)
+            return reference(*whole, **params)
+
+        patch.setattr(type(self), "reference", staticmethod(expanded))
+        self.check_pass(None, tensors)
 
     @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())
@@ -99,8 +121,8 @@ class OperatorTests(Harness):
     def test_params(self, params: Mapping[str, Any]) -> None:
         """In each kernel that is chosen by layout, and with params that need float64 precision."""
         for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
-            self.check(*self.make(self.ragged, dtypes), **params)
-        self.check(*map(scattered, self.make(self.unfolded())), **params)
+            self.check_pass(None, self.make(self.ragged, dtypes), **params)
+        self.check_pass(None, self.make(self.unfolded()), scattered, **params)
 
     def test_deterministic(self) -> None:
         tensors = self.make(self.wide)
@@ -191,21 +213,6 @@ class OperatorTests(Harness):
         graph.replay()
         self.compare(got, self.oracle(*others), tensors)
 
-    @gpu
-    def test_other_stream(self) -> None:
-        """The launch waits for what is already in its stream."""
-        tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
-        cuda: Any = torch.cuda  # Parts of it have no types.
-        stream = cuda.Stream()
-        stream.wait_stream(cuda.current_stream())
-        with cuda.stream(stream):
-            cuda._sleep(20_000_000)
-            for tensor, other in zip(tensors, others, strict=True):
-                tensor.copy_(other)
-            got = self.call(*tensors)
-        stream.synchronize()
-        self.compare(got, self.oracle(*others), tensors)
-
     @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
     def test_other_device(self) -> None:
         self.check(*(tensor.to("cuda:1") for tensor in self.make(self.ragged)))
@@ -219,3 +226,21 @@ class OperatorTests(Harness):
             tensors = self.make(shape)
             got = compiled(*tensors, **self.params)
             self.compare(got, self.oracle(*tensors), tensors)
+
+
+class MapKernels(OperatorTests):
+    """Contiguous data in blocks, any other in tiles, in the forward and in the backward."""
+
+    @each("table, config", lambda cls: cls.configs(heuristics.Flat, SMALL_BLOCK))
+    def test_flat_configs(self, table: str, config: Config, patch: Patch) -> None:
+        self.force(patch, table, config)
+        self.check_pass(is_backward(table), self.make(self.wide))
+
+    @each(
+        "table, config",
+        lambda cls: cls.configs(heuristics.Tile, SMALL_TILE, TALL_TILE),
+    )
+    def test_tile_configs(self, table: str, config: Config, patch: Patch) -> None:
+        """Several tiles along rows and columns."""
+        self.force(patch, table, config)
+        self.check_pass(is_backward(table), self.make(self.wide), scattered)

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .backward import BackwardTests
 from .compiling import once
+from .gradients import BackwardTests, VmapTests
 from .harness import Shape, each, results
 from .inputs import DEVICE, Layout
-from .vmap import VmapTests
 
 
 class RegisteredTests(VmapTests):

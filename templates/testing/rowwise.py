@@ -8,9 +8,9 @@ import triton
 from triton import Config
 
 from ..runtime import heuristics
-from .elementwise import SMALL_TILE, TALL_TILE, MapKernels
 from .harness import SUMS, Harness, Patch, Shape, each, gpu, is_backward, only
 from .inputs import DEVICE, scattered
+from .operator import SMALL_TILE, TALL_TILE, MapKernels
 
 Row = tuple[int, ...]
 ONE_ROW = True, (1, 4, 1)  # as `rows_of` has it

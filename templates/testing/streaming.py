@@ -11,7 +11,7 @@ import torch
 from triton import Config
 
 from ..runtime import launch, streaming_heuristics
-from .backward import BackwardTests
+from .gradients import BackwardTests
 from .harness import Dtypes, Harness, Patch, Shape, each, gpu, only, wide
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
