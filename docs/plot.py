@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tritongen.page.build import shares as shares_in
+from tritongen.page.measured import measured_in
 
 HERE = Path(__file__).parent
 SHOWN = (
@@ -19,7 +19,8 @@ LABELS, WIDTH, BAR, GAP = 150, 420, 9, 12  # pixels: of the names, of 100 %, of 
 
 def shares() -> dict[str, tuple[int, ...]]:
     """Of each operator, the shares of the copy ceiling: ours, torch's and torch.compile's, in %."""
-    return shares_in((HERE / "performance.md").read_text(encoding="utf-8"))
+    found = measured_in((HERE / "performance.md").read_text(encoding="utf-8")).shares
+    return {name: tuple(of.values()) for name, of in found.items()}
 
 
 def drawn() -> str:

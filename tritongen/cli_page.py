@@ -13,7 +13,7 @@ from .cli_output import CLEAN, count, reject
 @click.option(
     "--measured",
     type=click.Path(exists=True, dir_okay=False),
-    help="A table of shares of the copy ceiling, as docs/performance.md has, which becomes plots.",
+    help="JSON of `tritongen bench`, or a document with tables as docs/performance.md has, which becomes plots.",
 )
 @click.option(
     "--pyodide",
@@ -22,6 +22,7 @@ from .cli_output import CLEAN, count, reject
 )
 def page(out: str, paths: tuple[str, ...], measured: str | None, pyodide: str | None) -> int:
     """Write a web page to OUT that runs the generator in the browser, with the specs in PATHS to start from."""
+    from .benching.run import BadRun
     from .diagnostics.report import Rejected
     from .page.build import BadPage, build_page
 
@@ -29,6 +30,8 @@ def page(out: str, paths: tuple[str, ...], measured: str | None, pyodide: str | 
         built = build_page(out, paths, pyodide or "", measured or "")
     except Rejected as rejected:
         return reject(rejected.diagnostics, "text", "nothing was written")
+    except BadRun as error:
+        raise click.BadParameter(f"{measured}: {error}", param_hint="--measured") from None
     except BadPage as error:
         raise click.UsageError(str(error)) from None
     click.echo(f"wrote {out}/ ({count(built.files, 'file')}, {built.size / 1e6:.1f} MB)")

@@ -23,8 +23,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.harness.importing import module_at
+from tritongen.benching.run import Case, Figure, Run
 from tritongen.cli import cli
 from tritongen.page import browser, build
+from tritongen.page.measured import Measured, measured_in
 
 ROOT = Path(__file__).parents[2]
 RMS_NORM = (ROOT / "specs" / "rms_norm.toml").read_text(encoding="utf-8")
@@ -75,9 +77,10 @@ def answer(view: str, text: str, **options: str) -> Any:
 @pytest.mark.usefixtures("here")
 def test_answers_are_what_commands_print() -> None:
     path = spec_here()
-    files = answer("files", RMS_NORM)["files"]
-    assert {"kernels.py", "op.py", "configs.py", "test_rms_norm.py", "bench_rms_norm.py"} < set(files)
-    assert all(text == run("show", path, name).stdout for name, text in files.items())
+    names = answer("kernels.py", RMS_NORM)["names"]
+    assert {"kernels.py", "op.py", "configs.py", "test_rms_norm.py", "bench_rms_norm.py"} < set(names)
+    assert all(answer(name, RMS_NORM)["file"] == run("show", path, name).stdout for name in names)
+    assert answer("gluon_kernels.py", RMS_NORM) == {"diagnostics": [], "file": "", "names": names}
     plan = answer("plan", RMS_NORM, sizes="N=1000", device="a100")
     assert plan["text"] == run("plan", path, "--sizes", "N=1000", "--device", "a100").stdout
     assert (
@@ -91,7 +94,7 @@ def test_answers_are_what_commands_print() -> None:
 def test_mistakes_are_answers() -> None:
     path = spec_here(RMS_NORM.replace("x * rstd", "x * rstt"))
     told = json.loads(run("build", path, "--format", "json").stdout)["diagnostics"]
-    for view in browser.VIEWS:
+    for view in ("plan", "kernels.py", "gradient"):
         assert answer(view, Path(path).read_text()) == {"diagnostics": told}
     assert "Z" in answer("plan", RMS_NORM, sizes="Z=4")["error"]
     assert "h101" in answer("plan", RMS_NORM, device="h101")["error"]
@@ -130,7 +133,8 @@ def test_the_folder(here: Path, pyodide: str) -> None:
         ("other", "specs", False),
         ("rms_norm", "specs", True),
     ]
-    assert about["specs"][1]["shares"] == [*module_at(ROOT / "docs" / "plot.py").shares()["rms_norm"]]
+    assert list(about["specs"][1]["shares"]) == ["tritongen", "torch", "torch.compile"]
+    assert tuple(about["specs"][1]["shares"].values()) == module_at(ROOT / "docs" / "plot.py").shares()["rms_norm"]
     assert "H100" in about["measured"]
     names = set(zipfile.ZipFile(here / "site" / "python.zip").namelist())
     assert {"tritongen/cli.py", "tritongen/_templates/runtime/launch.py", "black/__init__.py", "click/core.py"} < names
@@ -145,6 +149,22 @@ def test_the_folder(here: Path, pyodide: str) -> None:
     assert before == {one: one.read_bytes() for one in (here / "site").rglob("*") if one.is_file()}
 
 
+def test_a_run_of_bench_is_measured() -> None:
+    figures = [
+        Figure(Case(op, direction, dtype, "N", size), provider, "GB/s", share=share)
+        for op, direction, dtype, size, provider, share in (
+            ("a", "forward", "bfloat16", 4096, "tritongen", 0.5),
+            ("a", "forward", "bfloat16", 65536, "tritongen", 0.904),
+            ("a", "forward", "bfloat16", 65536, "liger", 0.8),
+            ("a", "forward", "bfloat16", 65536, "torch", None),
+            ("a", "forward", "float32", 65536, "tritongen", 0.3),
+            ("a", "backward", "bfloat16", 131072, "tritongen", 0.2),
+        )
+    ]
+    found = measured_in(Run({"device": "H100", "torch": "2.11", "command": "bench"}, tuple(figures)).json())
+    assert found == Measured({"a": {"tritongen": 90, "liger": 80}}, "device H100, torch 2.11")
+
+
 @pytest.mark.usefixtures("here")
 def test_nothing_is_written_where_something_is_wrong(pyodide: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec_here()
@@ -154,6 +174,9 @@ def test_nothing_is_written_where_something_is_wrong(pyodide: str, monkeypatch: 
     assert "mine" in str(refused.exception)
     assert os.listdir("mine") == ["file"]
     assert "SHA-512" in str(run("page", "site", "--pyodide", "specs/rms_norm.toml").exception)
+    Path("run.json").write_text("{}")
+    assert "run.json" in str(run("page", "site", "--pyodide", pyodide, "--measured", "run.json").exception)
+    Path("run.json").unlink()
     spec_here(RMS_NORM.replace("[outputs]", "[output]"))
     assert run("page", "site", "--pyodide", pyodide).return_value == 2
     spec_here()

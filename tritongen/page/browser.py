@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import json
 import os
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from ..diagnostics.report import Diagnostic, Rejected, as_data
-from ..project.render import made_of
+from ..emit.format import check_black
+from ..project.render import file_of, generate_modules, made_of, modules_of
 from ..project.settings import Source, find_projects
+from ..resources import read_text, templates_digest
+from ..spec.types import Spec
 
 _NAME = re.compile(r"""^\s*name\s*=\s*["']([A-Za-z_]\w*)["']""", re.MULTILINE)
 SPECS = "specs"
@@ -22,8 +26,9 @@ SPECS = "specs"
 def start(folder: str) -> None:
     """Makes `folder` a project of its own, in which every answer is found, and imports what answers need."""
     from ..operator import compile, printed  # noqa: F401
-    from ..project import build, plan  # noqa: F401
+    from ..project import plan  # noqa: F401
 
+    check_black()
     os.makedirs(os.path.join(folder, SPECS), exist_ok=True)
     os.chdir(folder)
     with open("tritongen.toml", "w", encoding="utf-8"):
@@ -34,14 +39,15 @@ def start(folder: str) -> None:
 
 
 def answer(view: str, text: str, sizes: str = "", device: str = "h100") -> str:
-    """JSON of a view of the spec `text`, with its diagnostics; or `error`, where sizes or a device are none;
-    or `bug`, a traceback of ours.
-
-    Raises `KeyError` for a view that there is not.
+    """JSON of a view of the spec `text`, which is "plan", "gradient" or a file, with its diagnostics; of `error`, where
+    sizes or a device are none; or of `bug`, a traceback of ours.
     """
-    make = VIEWS[view]
     try:
-        found = make(_source(text), sizes, device)
+        source = _source(text)
+        if view == "plan":
+            found = _plan(source, sizes, device)
+        else:
+            found = _gradient(source) if view == "gradient" else _file(view, source)
     except Rejected as rejected:
         found = {"diagnostics": _data(rejected.diagnostics)}
     except Exception as error:
@@ -92,26 +98,24 @@ def _plan(source: Source, sizes: str, device: str) -> dict[str, Any]:
     return {"diagnostics": _data(warnings), "plan": as_plan(account), "text": as_text(account)}
 
 
-def _files(source: Source, sizes: str, device: str) -> dict[str, Any]:
-    from ..project.build import show
+def _file(name: str, source: Source) -> dict[str, Any]:
+    """A file, "" if there is none of that name, and the names of all: black takes most of the time, file by file."""
+    text, spec, modules, templates = _modules(source, read_text(source.path))
+    file = file_of(source, text, spec, modules, name, templates) if name in modules else ""
+    return {"diagnostics": [], "file": file, "names": sorted(modules)}
 
-    rendered = show(source.path)
-    return {"diagnostics": _data(rendered.warnings), "files": dict(rendered.files)}
+
+@functools.lru_cache(maxsize=1)
+def _modules(source: Source, text: str) -> tuple[str, Spec, Mapping[str, str], str]:
+    return *modules_of(source, generate_modules), templates_digest(source.settings.shape)
 
 
-def _gradient(source: Source, sizes: str, device: str) -> dict[str, Any]:
+def _gradient(source: Source) -> dict[str, Any]:
     from ..operator.printed import printed_gradient
 
     has_gradient = made_of(source, lambda spec: spec.grad is not None)[2]
     text = made_of(source, printed_gradient)[2] if has_gradient else ""
     return {"diagnostics": [], "gradient": text}
-
-
-VIEWS: dict[str, Callable[[Source, str, str], dict[str, Any]]] = {
-    "plan": _plan,
-    "files": _files,
-    "gradient": _gradient,
-}
 
 
 def _failed(error: Exception) -> dict[str, str]:

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import tarfile
@@ -30,6 +29,7 @@ from ..project.settings import Source, find_projects
 from ..resources import read_text, templates_dir
 from ..roofline.devices import DEVICES
 from ..spec.schema import schema
+from .measured import Measured, measured_in
 
 PYODIDE = "314.0.7"
 ARCHIVE = f"pyodide-{PYODIDE}.tgz"
@@ -39,8 +39,6 @@ RUN_TIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib
 _NEEDED = ("black", "click", "jinja2")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WEB = os.path.join(_PACKAGE, "page", "web")
-_SHARES = re.compile(r"^\| (\w+) \|[^|]*\|[^|]*\| (\d+)% \| (\d+)% \| (\d+)% \|", re.MULTILINE)
-_DEVICE = re.compile(r"^- \*\*Device and versions\*\*: (.*)\.$", re.MULTILINE)
 _MARK = "page.json"  # what a folder has that `page` may replace
 
 
@@ -60,12 +58,12 @@ class Page:
 def build_page(out: str, paths: tuple[str, ...], pyodide: str, measured: str) -> Page:
     """Writes the page, or nothing.
 
-    Raises `Rejected` for specs that are wrong, `BadPage`, and `Unavailable` where Pyodide or a package is.
+    Raises `Rejected` for specs that are wrong, `BadRun` for an incorrect `measured`, `BadPage`, and `Unavailable` where
+    Pyodide or a package is.
     """
     if os.path.exists(out) and not _is_ours(out):
         raise BadPage(f"{out} exists, and `tritongen page` did not write it")
-    table = read_text(measured) if measured else ""
-    about = data(tuple(_sources(paths)), table)
+    about = data(tuple(_sources(paths)), measured_in(read_text(measured) if measured else ""))
     files = {f"pyodide/{name}": text for name, text in _run_time(pyodide or _downloaded()).items()}
     files |= {name: _bytes(os.path.join(_WEB, name)) for name in sorted(os.listdir(_WEB))}
     files["python.zip"] = _zipped(dict(_library()))
@@ -73,34 +71,25 @@ def build_page(out: str, paths: tuple[str, ...], pyodide: str, measured: str) ->
     return _replace(out, files)
 
 
-def data(sources: tuple[Source, ...], table: str) -> dict[str, Any]:
+def data(sources: tuple[Source, ...], measured: Measured) -> dict[str, Any]:
     """What the page knows before Python runs: the specs to start from, and the language. Raises `Rejected`."""
-    measured = shares(table)
     specs = []
     for source in sources:
         text, spec, _ = made_of(source, lambda _: None)
         folder = os.path.dirname(source.shown)
         row = {"name": spec.name, "summary": " ".join(spec.summary.split()), "folder": folder, "text": text}
-        specs.append(row | ({"shares": measured[spec.name]} if spec.name in measured else {}))
-    device = _DEVICE.search(table)
+        specs.append(row | ({"shares": measured.shares[spec.name]} if spec.name in measured.shares else {}))
     functions = (("name", "topic", "form", "takes", "gives", "summary"), entries())
     return {
         "version": __version__,
         "pyodide": PYODIDE,
-        "measured": device[1] if device else "",
+        "measured": measured.device,
         "devices": list(DEVICES),
         "specs": specs,
         "functions": [{name: getattr(one, name) for name in functions[0]} for one in functions[1]],
         "codes": {one.code: {"title": one.title, "explanation": one.explanation} for one in CODES.values()},
         "schema": schema(),
     }
-
-
-def shares(table: str) -> dict[str, tuple[int, ...]]:
-    """Of each operator in a table of docs/performance.md, the shares of the copy ceiling: ours, torch's and
-    torch.compile's, in %.
-    """
-    return {found[1]: tuple(map(int, found.groups()[1:])) for found in _SHARES.finditer(table)}
 
 
 def _sources(paths: tuple[str, ...]) -> Iterator[Source]:

@@ -88,24 +88,34 @@ def made_of(source: Source, make: Callable[[Spec], T]) -> tuple[str, Spec, T]:
 
 
 def render(source: Source, templates: str, generate: Generate) -> Rendered:
-    runtime = "." if source.settings.runtime == "folder" else ".."
     with suppress(OSError):  # What cannot be read is told below.
         source = replace(source, stamp=stamp_of(os.stat(source.path)))
     try:
-        text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
+        text, spec, modules = modules_of(source, generate)
     except Rejected as rejected:
         return Rendered(source, diagnostics=rejected.diagnostics)
+    warnings = locate(source.shown, text, hidden_costs(spec)) if generate is generate_modules else ()
+    files = {name: file_of(source, text, spec, modules, name, templates) for name in sorted(modules)}
+    return Rendered(source, spec.name, files, needs_of(files.values()), warnings=warnings)
+
+
+def modules_of(source: Source, generate: Generate) -> tuple[str, Spec, Mapping[str, str]]:
+    """The text of a spec, the spec, and its files without format and header. Raises `Rejected`."""
+    runtime = "." if source.settings.runtime == "folder" else ".."
+    text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
     if source.settings.runtime == "file":
         modules = in_one_file(spec.name, spec.summary, modules, source.settings.tests)
     elif not source.settings.tests:
         modules = {name: modules[name] for name in modules if name not in _tests_of(spec)}
-    warnings = locate(source.shown, text, hidden_costs(spec)) if generate is generate_modules else ()
-    settings, facts = source.settings, (source.name, digest(text), templates, len(modules))
-    files = {}
-    for name, module in sorted(modules.items()):
-        place = written_by(settings.root, settings.out_dir, name if settings.is_single else f"{spec.name}/{name}")
-        files[name] = with_header(*facts, format_python(module, settings.line_length), place)
-    return Rendered(source, spec.name, files, needs_of(files.values()), warnings=warnings)
+    return text, spec, modules
+
+
+def file_of(source: Source, text: str, spec: Spec, modules: Mapping[str, str], name: str, templates: str) -> str:
+    """One of the files, as it is written."""
+    settings = source.settings
+    place = written_by(settings.root, settings.out_dir, name if settings.is_single else f"{spec.name}/{name}")
+    formatted = format_python(modules[name], settings.line_length)
+    return with_header(source.name, digest(text), templates, len(modules), formatted, place)
 
 
 def _tests_of(spec: Spec) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 // The specs to start from, with search, and plots of those that were measured.
 
 import { escaped } from "./highlight.mjs";
-import { SERIES } from "./plan.mjs";
+import { providersOf } from "./plan.mjs";
 
-function plot(shares) {
+function plot(shares, providers) {
   if (!shares) return "";
-  const most = Math.max(100, ...shares);
-  const bars = shares.map((share, place) => `<i class="s${place}" style="width:${(share / most) * 100}%"></i>`).join("");
-  return `<span class="plot" role="img" aria-label="${SERIES.map((name, place) => `${name} ${shares[place]} %`).join(", ")}"><span>${bars}</span><b>${shares[0]}%</b></span>`;
+  const all = Object.entries(shares), most = Math.max(100, ...Object.values(shares));
+  const bars = all.map(([name, share]) => `<i class="s${providers.indexOf(name)}" style="width:${(share / most) * 100}%"></i>`).join("");
+  return `<span class="plot" role="img" aria-label="${all.map(([name, share]) => `${escaped(name)} ${share} %`).join(", ")}"><span>${bars}</span><b>${all[0][1]}%</b></span>`;
 }
 
 const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -17,9 +17,10 @@ export class Gallery {
     Object.assign(this, { dialog, specs, chosen, place: 0 });
     this.input = dialog.querySelector("input");
     this.list = dialog.querySelector("#found");
-    const legend = SERIES.map((name, place) => `<i class="s${place}"></i>${name}`).join(" ");
-    dialog.querySelector("#measured").innerHTML = specs.some((one) => one.shares)
-      ? `<span class="legend">${legend}</span> Forward, in % of the bandwidth of a copy. ${escaped(measured)}. What has no bars is not in that table.`
+    this.providers = providersOf(specs);
+    const legend = this.providers.map((name, place) => `<i class="s${place}"></i>${escaped(name)}`).join(" ");
+    dialog.querySelector("#measured").innerHTML = this.providers.length
+      ? `<span class="legend">${legend}</span> Forward, in % of what a plain copy or matmul reaches. ${escaped(measured)}. What has no bars was not measured there.`
       : "";
     this.input.addEventListener("input", () => this.#search());
     dialog.addEventListener("keydown", (event) => this.#pressed(event));
@@ -49,7 +50,7 @@ export class Gallery {
     let folder;
     this.list.innerHTML = found.map((one, place) => {
       const title = !wanted.length && one.folder !== folder ? `<h3>${escaped((folder = one.folder) || "specs")} · ${found.filter((each) => each.folder === folder).length}</h3>` : "";
-      return `${title}<button data-name="${one.name}" data-place="${place}" tabindex="-1"><b>${one.name}</b><span>${escaped(one.summary).replace(/`([^`]+)`/g, "<code>$1</code>")}</span>${plot(one.shares)}</button>`;
+      return `${title}<button data-name="${one.name}" data-place="${place}" tabindex="-1"><b>${one.name}</b><span>${escaped(one.summary).replace(/`([^`]+)`/g, "<code>$1</code>")}</span>${plot(one.shares, this.providers)}</button>`;
     }).join("") || `<p class="none">Nothing has all of these words.</p>`;
     this.#move(0);
   }

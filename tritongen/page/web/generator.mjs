@@ -5,7 +5,7 @@ const PATIENCE = 10_000; // milliseconds that newer text waits
 export class Generator {
   #worker; #ready = false; #id = 0; #request; #zips = new Map(); #timer;
 
-  // `told` is called with {progress}, {ready}, {view, data, seconds} of the newest text, {done} and {failed}.
+  // `told` is called with {progress}, {ready}, {view, data} of the newest text, {done} and {failed}.
   constructor(told) {
     this.told = told;
     this.#start();

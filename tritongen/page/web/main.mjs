@@ -9,20 +9,21 @@ import { fragmentOf, textOf } from "./share.mjs";
 import * as views from "./views.mjs";
 
 const $ = (selector) => document.querySelector(selector);
+const generator = new Generator(heard); // Which starts while the rest is loaded.
 const about = await fetch(new URL("page.json", import.meta.url)).then((answer) => answer.json());
 
 const PAUSE = 150; // milliseconds without a key until the spec is looked at
 const FIRST = ["kernels.py", "op.py"], FIXED = { plan: "Plan", gradient: "Gradient", language: "Language" };
 const state = {
   tab: "kernels.py", sizes: "", device: about.devices[0], search: "",
-  results: {}, // of the newest text that had them, by view
+  results: {}, // of the newest text that had them, by view: "plan", "gradient" or a file
+  names: [], // of files
+  asked: 0, // counts texts
   diagnostics: {}, // of the newest text, by view
-  seconds: 0, // that Python has worked on it
 };
 
 // ---- what is asked, and what is answered
 
-const generator = new Generator(heard);
 let pause;
 
 function changed(text) {
@@ -39,13 +40,12 @@ function changed(text) {
 const nameOf = (text) => text.match(/^\s*name\s*=\s*["'](\w+)/m)?.[1] ?? "spec";
 
 function ask(text) {
-  Object.assign(state, { diagnostics: {}, seconds: 0 });
-  $("#result").classList.add("stale");
+  Object.assign(state, { diagnostics: {}, asked: state.asked + 1 });
+  markStale();
   say("working", "Working");
-  const wanted = FIXED[state.tab] ? state.tab : "files";
-  const order = ["plan", wanted, "files", "gradient"]; // The plan is fast, and finds all mistakes.
-  const known = [...new Set(order)].filter((view) => view !== "language");
-  generator.ask({ text, views: known, sizes: state.sizes, device: state.device });
+  const order = ["plan", state.tab, "kernels.py", "gradient"]; // The plan is fast, and finds all mistakes.
+  const views = [...new Set(order)].filter((view) => view !== "language");
+  generator.ask({ text, views, sizes: state.sizes, device: state.device });
 }
 
 function heard(data) {
@@ -53,27 +53,24 @@ function heard(data) {
   if (data.progress) return say("working", data.progress);
   if (data.ready) return $("#download").removeAttribute("disabled");
   if (data.done) return say(mistakes().length ? "wrong" : "ready", summary());
-  const { view, data: found, seconds } = data;
-  if (view !== "gradient") state.seconds += seconds;
+  const { view, data: found } = data;
   state.diagnostics[view] = found.diagnostics;
   tellDiagnostics();
-  if (found.bug || found.error || found[view]) {
-    state.results[view] = found;
-    if (view === "files" || found.bug) tabs();
-    if (view === shownView()) show(true);
-  } else if (view === "gradient" && !mistakes().length) {
-    state.results.gradient = found;
-    if (state.tab === "gradient") show(true);
+  if (!(found.bug || found.error) && mistakes().length) return;
+  state.results[view] = { ...found, asked: state.asked };
+  if (found.names) {
+    state.names = found.names;
+    tabs();
   }
+  if (view === state.tab) show(true);
 }
 
-const shownView = () => (FIXED[state.tab] ? state.tab : "files");
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 function summary() {
-  const found = mistakes().length;
-  if (found) return `${found} mistake${found > 1 ? "s" : ""}`;
-  const text = state.results.files?.files?.["kernels.py"];
-  return text ? `${text.match(/^@(?:triton|gluon)\.jit/gm)?.length ?? 0} kernels in ${state.seconds.toFixed(1)} s` : "Ready";
+  if (mistakes().length) return counted(mistakes().length, "mistake");
+  const kernels = counted(state.results["kernels.py"]?.file?.match(/^@triton\.jit/gm)?.length ?? 0, "kernel");
+  return all().length ? `${kernels}, ${counted(all().length, "warning")}` : kernels;
 }
 
 function say(kind, text) {
@@ -120,9 +117,12 @@ $("#diagnostics").addEventListener("click", ({ target }) => {
 const rank = (name) => ["gluon_kernels.py", "configs.py"].indexOf(name) + 3 * name.startsWith("test_") + 4 * name.startsWith("bench_");
 
 function tabs() {
-  const files = Object.keys(state.results.files?.files ?? {}).filter((name) => !FIRST.includes(name) && name !== "__init__.py");
+  const files = state.names.filter((name) => !FIRST.includes(name) && name !== "__init__.py");
   const names = [...FIRST, ...Object.keys(FIXED), ...files.sort((one, other) => rank(one) - rank(other))];
-  if (!names.includes(state.tab)) state.tab = "kernels.py";
+  if (!names.includes(state.tab)) {
+    state.tab = "kernels.py";
+    show(false);
+  }
   const tab = (name, label) => `<button role="tab" id="tab-${name}" data-tab="${name}" tabindex="${name === state.tab ? 0 : -1}" aria-selected="${name === state.tab}" aria-controls="view">${label}</button>`;
   $("#tabs").innerHTML = names.map((name) => tab(name, FIXED[name] ?? name)).join("");
   $("#view").setAttribute("aria-labelledby", `tab-${state.tab}`);
@@ -138,17 +138,19 @@ function choose(name) {
 
 // Puts the chosen view on the page; `again` is the same view of other text, which stays where it was scrolled to.
 function show(again) {
-  const view = $("#view"), found = state.results[shownView()], top = view.scrollTop;
-  if (again) $("#result").classList.remove("stale");
+  const view = $("#view"), found = state.results[state.tab], top = view.scrollTop;
+  markStale();
   if (state.tab === "language") view.innerHTML = views.language(about, state.search);
   else if (!found) view.innerHTML = views.waiting;
   else if (found.bug) view.innerHTML = views.bug(found.bug);
   else if (state.tab === "plan") view.innerHTML = views.plan(found, about, state);
   else if (state.tab === "gradient") view.innerHTML = views.gradient(found.gradient);
-  else view.innerHTML = views.file(found.files[state.tab] ?? "");
+  else view.innerHTML = views.file(found.file);
   view.scrollTop = again ? top : 0;
   link(editor.line);
 }
+
+const markStale = () => $("#result").classList.toggle("stale", state.results[state.tab]?.asked < state.asked);
 
 // Lines of kernels that a line of the spec has become: comments there quote it.
 function link(number) {
@@ -168,7 +170,7 @@ $("#tabs").addEventListener("keydown", (event) => {
   $(`[data-tab="${next.dataset.tab}"]`).focus();
 });
 
-const shownText = () => (state.tab === "gradient" ? state.results.gradient.gradient : state.results.files.files[state.tab]);
+const shownText = () => state.results[state.tab].gradient ?? state.results[state.tab].file;
 
 $("#view").addEventListener("click", async ({ target }) => {
   const act = target.closest("button")?.dataset.act;
@@ -244,7 +246,10 @@ addEventListener("keydown", (event) => {
 // ---- the splitter, and on phones the switch
 
 const splitter = $("#splitter");
-const split = (share) => $("main").style.setProperty("--share", `${Math.max(20, Math.min(75, share))}%`);
+function split(share) {
+  splitter.ariaValueNow = Math.round(Math.max(20, Math.min(75, share)));
+  $("main").style.setProperty("--share", `${splitter.ariaValueNow}%`);
+}
 splitter.addEventListener("pointerdown", (event) => {
   splitter.setPointerCapture(event.pointerId);
   splitter.onpointermove = ({ clientX }) => split((clientX / innerWidth) * 100);
@@ -252,7 +257,7 @@ splitter.addEventListener("pointerdown", (event) => {
 });
 splitter.addEventListener("keydown", ({ key }) => {
   const step = { ArrowLeft: -3, ArrowRight: 3 }[key];
-  if (step) split(((splitter.offsetLeft / innerWidth) * 100) + step);
+  if (step) split(Number(splitter.ariaValueNow) + step);
 });
 $("#switch").addEventListener("click", ({ target }) => target.dataset.to && (document.body.dataset.shown = target.dataset.to));
 

@@ -41,15 +41,16 @@ function step(one, total) {
   </div>`;
 }
 
-export const SERIES = ["tritongen", "torch", "torch.compile"];
+// Those whose shares were measured, in the order of their colours.
+export const providersOf = (specs) => [...new Set(specs.flatMap(({ shares }) => Object.keys(shares ?? {})))];
 
-function bars(shares, where) {
-  const most = Math.max(100, ...shares);
-  const rows = shares.map((share, place) => `<b>${SERIES[place]}</b><span><i class="s${place}" style="width:${(share / most) * 80}%"></i>${share}%</span>`);
-  return `<section><h3>measured</h3><p class="note">The forward, in % of the bandwidth of a copy. ${escaped(where)}.</p><div class="measured">${rows.join("")}</div></section>`;
+function bars(shares, { specs, measured }) {
+  const most = Math.max(100, ...Object.values(shares)), providers = providersOf(specs);
+  const rows = Object.entries(shares).map(([name, share]) => `<b>${escaped(name)}</b><span><i class="s${providers.indexOf(name)}" style="width:${(share / most) * 80}%"></i>${share}%</span>`);
+  return `<section><h3>measured</h3><p class="note">The forward, in % of what a plain copy or matmul reaches. ${escaped(measured)}.</p><div class="measured">${rows.join("")}</div></section>`;
 }
 
-export function picture({ plan, text }, shares, where) {
+export function picture({ plan, text }, shares, about) {
   const second = plan.in_forward ? "with gradients" : "backward";
   const sum = (steps) => steps.reduce((total, one) => total + one.seconds, 0);
   const all = plan.in_forward ? undefined : sum([...plan.forward, ...plan.backward]);
@@ -59,7 +60,7 @@ export function picture({ plan, text }, shares, where) {
   const sizes = Object.entries(plan.sizes).map(([axis, length]) => `<code>${escaped(axis)}=${length}</code>`).join(" ");
   return `<div class="picture">
     <p class="note">${sizes} at the roofline of ${/^[AHM]/.test(plan.device) ? "an" : "a"} ${escaped(plan.device)}</p>
-    ${part("forward", plan.forward)}${part(second, plan.backward) || ""}${without}${shares ? bars(shares, where) : ""}
+    ${part("forward", plan.forward)}${part(second, plan.backward) || ""}${without}${shares ? bars(shares, about) : ""}
     <details class="terminal"><summary>As <code>tritongen plan</code> prints it</summary><pre class="code">${escaped(text)}</pre></details></div>`;
 }
 

@@ -23,12 +23,12 @@ export function gradient(text) {
   return code(text, toml(text.replace(/\n$/, "")), `<button data-act="take">Open as the spec</button>${COPY}`);
 }
 
-export function plan(data, { devices, specs, measured }, { sizes, device }) {
-  const shares = data.plan && specs.find((one) => one.name === data.plan.name)?.shares;
-  const options = devices.map((name) => `<option ${name === device ? "selected" : ""}>${name}</option>`).join("");
+export function plan(data, about, { sizes, device }) {
+  const shares = data.plan && about.specs.find((one) => one.name === data.plan.name)?.shares;
+  const options = about.devices.map((name) => `<option ${name === device ? "selected" : ""}>${name}</option>`).join("");
   return `<form class="tools" data-act="sizes"><label>Device <select name="device">${options}</select></label>
     <label>Sizes <input name="sizes" value="${escaped(sizes)}" placeholder="N=4096" size="18" spellcheck="false" autocomplete="off"></label></form>
-    ${data.error ? `<p class="empty error">${escaped(data.error)}</p>` : picture(data, shares, measured)}`;
+    ${data.error ? `<p class="empty error">${escaped(data.error)}</p>` : picture(data, shares, about)}`;
 }
 
 // Paragraphs, and blocks that are indented as code.

@@ -1,7 +1,8 @@
 // Runs the generator: Python in a worker of its own, so that typing never waits for it.
 //
-// In:  {id, text, views, sizes, device}, of which only the newest is worked on, and {zip, text}.
-// Out: {progress}, {ready}, {id, view, data, seconds}, {id, done}, {zip, bytes}
+// In:  {id, text, views, sizes, device}, of which only the newest is worked on, and {zip, text}. A view is "plan",
+//      "gradient" or a file; the files that are not asked for come last.
+// Out: {progress}, {ready}, {id, view, data}, {id, done}, {zip, bytes}
 //      or {zip, error}, {failed}.
 
 import { loadPyodide } from "./pyodide/pyodide.mjs";
@@ -32,12 +33,13 @@ async function work() {
   while (newest) {
     const { id, text, views, sizes, device } = newest;
     const isNewest = () => newest?.id === id;
-    for (const view of views) {
+    const left = [...views];
+    for (const view of left) {
       await yielded(); // Newer text may have come.
       if (!isNewest()) break;
-      const begun = performance.now();
       const data = JSON.parse(python.answer(view, text, sizes, device));
-      postMessage({ id, view, data, seconds: (performance.now() - begun) / 1000 });
+      postMessage({ id, view, data });
+      left.push(...(data.names ?? []).filter((name) => !left.includes(name)));
     }
     if (isNewest()) {
       newest = undefined;
