@@ -13,6 +13,7 @@ import torch
 
 from tests.harness.importing import built
 from tests.harness.oracles import differentiated
+from tests.harness.written import Written
 from tests.random.evaluated import Evaluated
 from tritongen.spec.read import read_spec
 
@@ -136,6 +137,25 @@ def test_rows_that_are_not_chosen_are_0(p: str, tmp_path: Path, small: Callable[
     """Of two documents without keys, one is not chosen, as padded queries are not: it is 0 where the other is NaN."""
     text = "\n".join(line for line in QUOTIENT.splitlines() if not line.startswith(("z = ", "p = ")))
     check(text.replace("p / sum(p, N)", p), tmp_path, small)
+
+
+def test_rows_that_dropout_drops_are_0_if_the_spec_says_so(tmp_path: Path, small: Callable[..., None]) -> None:
+    text = "\n".join(line for line in QUOTIENT.splitlines() if not line.startswith("z = "))
+    p = "where((document + other + index(N)) % 3 != 0, softmax(s, N), 0.0)"
+    o = "where(logsumexp(s, N) == -inf, 0.0, sum(p * v, N))"
+    check(text.replace("exp(s)", p).replace("sum(p / sum(p, N) * v, N)", o), tmp_path, small)
+
+
+@pytest.mark.parametrize("lost", ["nan", "0.0"])
+def test_exponentials_of_rows_without_keys_are_what_the_spec_says(lost: str, tmp_path: Path) -> None:
+    """Where they are divided by more than their sum, a kernel that streams adds up 0 for NaN."""
+    text = QUOTIENT.partition("[grad]")[0].replace('z = "logsumexp(s, N)"\n', "").replace('z = "auto[B, M]"\n', "")
+    o = f"where(max(s, N) == -inf, {lost}, sum(p * v, N) / (sum(p, N) + 1))"
+    text = text.replace("exp(s)", "exp(s - max(s, N))").replace("sum(p / sum(p, N) * v, N)", o)
+    written = Written(text, tmp_path)
+    lengths = {"B": 2, "M": 33, "N": 20, "D": 8, "E": 16}
+    tensors = written.drawn(lengths) | {"document": torch.arange(33, dtype=torch.int32) % 5}
+    written.compare(lengths, tensors | {"other": torch.arange(20, dtype=torch.int32) % 3})
 
 
 def check(text: str, folder: Path, small: Callable[..., None], stores: bool = False) -> None:
