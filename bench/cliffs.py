@@ -3,7 +3,7 @@
     tritongen build bench/plans/specs; python bench/cliffs.py [--only NAME] [--steps]
 
 Two Markdown tables for docs/performance.md. The first is that of bench/steps.py: kernels alone, as CUDA graphs. The
-second has calls as a model makes them, host time included: a forward, and a forward and backward under autograd.
+second has short ones as a model calls them, host time included: a forward, and a forward and backward under autograd.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def main() -> None:
     options = runner.given(parser, "bench/plans/specs")
     print("| operator | forward: ours, torch, compile | ratio | with backward | ratio | error, torch's |")
     print("|---|--:|--:|--:|--:|--:|")
-    for title, (name, make, peer) in KERNELS.items():
+    for title, (name, make, peer) in (KERNELS | CALLS).items():
         if options.only in title:
             steps.measure(name, make(), peer, options.steps, title)
             torch.cuda.empty_cache()

@@ -195,7 +195,8 @@ def _by_tma(
     n_batch, n_summed = operands.batch(), operands.n_summed
     if config is None:
         n_terms = 0 if own.stream_k is None else own.n_turns * operands.n_terms()
-        config = own.table.choose(n_batch * n_rows, n_cols, n_terms, device)
+        reading = _reading(operands.left, 0), _reading(operands.right, n_rows)
+        config = own.table.choose(n_batch * n_rows, n_cols, n_terms, device, reading)
     block_m, block_n, block_k = blocks_of(config)
     if operands.group_size:  # Groups are made of whole blocks.
         block_k = math.gcd(block_k, operands.group_size)
@@ -281,7 +282,10 @@ def _by_pointers(
     itemsize = max([dtype.itemsize, *(one.itemsize for one in lefts + rights)])
     n_left, n_right = len(lefts) + own.n_beside[0], len(rights) + own.n_beside[1]
     stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
+    n_steps = _steps(operands, block_k)
     stages = matmul_heuristics.choose_stages(config, tiles * n_parts, stage, device)
+    # More stages than a program has blocks would keep others from the SM.
+    stages = min(stages, 1 + tensors.cdiv(n_steps, n_parts))
     options = options_of(config, block_k, stages, facts.accumulator)
     options["INDEX"] = facts.index
     if own.swaps:
@@ -295,7 +299,6 @@ def _by_pointers(
         none = (None,) * kernels.n_sums
         args = (*written, *none, *operands.terms(), None, *args)
         return [launch.Stage(own.kernel, (tiles,), args, options)]
-    n_steps = _steps(operands, block_k)
     steps = tensors.cdiv(n_steps, n_parts)
     n_parts = tensors.cdiv(n_steps, steps)
     partial = _partial_sums(kernels, facts, (tiles * n_parts, block_m, block_n))
@@ -341,6 +344,15 @@ def narrowest(
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
     """Whether TMA can read matrices in place, with rows so many bytes apart; under a trace, addresses are unknown."""
     return launch.is_traced() or all(tma.is_readable(one, apart) for one in matrices)
+
+
+def _reading(side: Matrices, n_others: int) -> int:
+    """What a row of a side's blocks costs to be read by TMA: that of the matrix which takes longest."""
+    costs = [
+        matmul_heuristics.reading(one.itemsize, tma.apart(one, n_others))
+        for one in _given(side)
+    ]
+    return max(costs, default=0)  # Matmuls that are not chosen read none.
 
 
 def _arranged(operands: Operands, axis: str) -> Operands:

@@ -20,6 +20,7 @@ STRIDED = matmul_heuristics.Strided(
         tile(128, 128, 64, num_warps=8, num_stages=3),
         tile(64, 128, 128, num_warps=4, num_stages=3),
         tile(64, 64, 128, num_warps=4, num_stages=4),
+        tile(128, 32, 64, num_warps=4, num_stages=4),
         tile(64, 32, 128, num_warps=4, num_stages=5),
         tile(32, 128, 64, num_warps=4, num_stages=5),
         tile(32, 64, 256, num_warps=4, num_stages=3),

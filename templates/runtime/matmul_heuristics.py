@@ -158,11 +158,27 @@ def shortest(configs: Configs) -> int:
     return least
 
 
+def rows_apart(n_others: int) -> int:
+    """What is to divide the distance in bytes of rows that TMA reads in place: a sector of the cache, if tiles of so
+    many rows of the other matrix read them so often that a copy pays, and else 16.
+    """
+    return 32 if n_others >= 2048 else 16
+
+
+def reading(itemsize: int, apart: int) -> int:
+    """What a row of a block costs to be read by TMA, in multiply-adds of a term, if so many bytes divide the distance
+    of rows. An SM of an H200 reads about 125 bytes a ns if rows begin at lines of the cache, 85 at sectors, 56 else.
+    """
+    if itemsize == 1:  # 50 bytes a ns, wherever rows begin.
+        return 400
+    return {128: 32, 32: 100}.get(apart, 400)
+
+
 def _least(
     configs: Configs,
     n_rows: int,
     n_cols: int,
-    reading: int,
+    reading: tuple[int, int],
     programs: int,
     n_terms: int = 0,
     n_batch: int = 1,
@@ -177,7 +193,8 @@ def _least(
         block_m, block_n, _ = blocks_of(config)
         tiles = count_tiles(config, n_rows, n_cols, n_batch)
         waves, _ = _tail_wave(tiles, steps, programs)
-        cost: float = waves * (block_m * block_n + reading * (block_m + block_n))
+        read = reading[0] * block_m + reading[1] * block_n
+        cost: float = waves * (block_m * block_n + read)
         return cost
 
     return _cheapest(configs, work)
@@ -185,7 +202,7 @@ def _least(
 
 class Tma(heuristics.Table):
     """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 98, 52 and 30 us for 8,192 terms, and
-    144, 81 and 58 where rows do not begin at 128 bytes.
+    144, 81 and 58 where rows begin at 16 bytes.
     """
 
     def candidates(self, dtype: torch.dtype) -> Configs:
@@ -194,12 +211,18 @@ class Tma(heuristics.Table):
 
     @memoized  # It takes longer than a small kernel.
     def choose(
-        self, n_rows: int, n_cols: int, n_terms: int, device: torch.device
+        self,
+        n_rows: int,
+        n_cols: int,
+        n_terms: int,
+        device: torch.device,
+        reading: tuple[int, int] = (400, 400),
     ) -> triton.Config:
-        """The tile for a result of rows by columns, whose tail wave may be split over the terms."""
-        return _least(
-            self.configs, n_rows, n_cols, 400, heuristics.sm_count(device), n_terms
-        )
+        """The tile for a result of rows by columns, whose tail wave may be split over the terms; `reading` a row and a
+        column of it costs so much.
+        """
+        n_sms = heuristics.sm_count(device)
+        return _least(self.configs, n_rows, n_cols, reading, n_sms, n_terms)
 
 
 def _suited(configs: Configs, n_rows: int, n_cols: int, cols_last: bool) -> Configs:
@@ -322,7 +345,8 @@ class Strided:
             configs = _suited(configs, n_rows, n_cols, cols_last)
         # float32 is so compute-bound that reads hardly show.
         reading = 4 if dtype.itemsize == 4 else 64
-        return _least(configs, n_rows, n_cols, reading, n_sms, n_batch=n_batch)
+        both = reading, reading
+        return _least(configs, n_rows, n_cols, both, n_sms, n_batch=n_batch)
 
 
 def choose_stages(

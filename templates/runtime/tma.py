@@ -5,7 +5,7 @@ import math
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from . import copies
+from . import copies, matmul_heuristics
 
 Matrices = tuple[torch.Tensor | None, ...]
 Descriptors = tuple[list[TensorDescriptor | None], list[bool]]
@@ -27,6 +27,16 @@ def is_readable(tensor: torch.Tensor, apart: int = 16) -> bool:
     return is_aligned(tensor, apart) or is_aligned(tensor.mT, apart)
 
 
+def apart(tensor: torch.Tensor, n_others: int) -> int:
+    """What divides the distance in bytes of the rows that TMA reads of a matrix: 128, 32 or 16; those of copies are 128
+    apart.
+    """
+    fits = (one for one in (copies.ROWS, 32, 16) if is_readable(tensor, one))
+    found = next(fits, 0)
+    least = matmul_heuristics.rows_apart(n_others)
+    return found if found >= least else copies.ROWS
+
+
 def descriptor(
     tensor: torch.Tensor, block: int, block_inner: int, n_others: int = 0
 ) -> tuple[TensorDescriptor, bool]:
@@ -34,11 +44,11 @@ def descriptor(
 
     If it is not, tiles are copied as stored, and transposed. A matrix is copied first if TMA does not support its
     strides; if it has 1-byte elements, which tensor cores read only along the inner axis, and that is not last; and if
-    its rows are not aligned to 128 bytes and the other matrix has so many rows that it is read often.
+    its rows do not begin at sectors of the cache and the other matrix has so many rows that it is read often.
     """
-    apart = 128 if n_others >= 4096 else 16
     tensor, shape, inner_last = in_memory_order(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
+    apart = matmul_heuristics.rows_apart(n_others)
     return describe(tensor, blocks, apart), inner_last
 
 

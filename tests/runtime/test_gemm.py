@@ -163,6 +163,40 @@ def test_blocks_are_not_longer_than_sums(n_inner: int, longest: int, monkeypatch
     assert n_inner >= 4096 or max(blocks) == longest
 
 
+@pytest.mark.parametrize(("n_inner", "n_stages"), [(0, 1), (64, 2), (65, 3), (4096, 5)])
+def test_no_more_stages_than_blocks(n_inner: int, n_stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one: three of a single block took 10 % longer, since fewer programs shared an SM."""
+    stages: list[int] = []
+    monkeypatch.setattr(GEMM.launch, "run_stages", lambda *given: stages.append(given[2][0].options["num_stages"]))
+    monkeypatch.setattr(GEMM.launch, "lookup", lambda *_: (None, None))
+    config = GEMM.matmul_heuristics.tile(64, 32, 64, num_warps=4, num_stages=5)
+    monkeypatch.setattr(GEMM.STRIDED, "choose", lambda *_: config)
+    GEMM.gemm(*make((), (512, 512, n_inner)))
+    assert stages == [n_stages]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "apart", "tile"),
+    [
+        ((1536, 1536, 1536), 128, (64, 128)),  # 15.8 us, and 18.1 in tiles of 128 x 256 (H200)
+        ((1504, 1504, 1504), 32, (128, 256)),  # 18.2, and 21.8 in tiles of 64 x 128
+        ((2048, 2048, 2048), 128, (128, 256)),
+        ((2040, 2040, 2040), 16, (128, 256)),  # 32, and 57
+        ((2176, 2176, 2176), 128, (64, 128)),  # 34.3, and 41.2
+        ((2304, 4608, 4096), 128, (128, 128)),  # 118, and 123
+        ((1000, 1000, 1000), 16, (64, 128)),
+    ],
+)
+def test_tiles_by_where_rows_begin(
+    lengths: tuple[int, int, int], apart: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = GEMM.matmul_heuristics
+    monkeypatch.setattr(rules.heuristics, "sm_count", lambda _: 132)
+    table = rules.Tma(*GEMM.TMA.configs)
+    config = table.choose(*lengths, torch.device("cpu"), (rules.reading(2, apart),) * 2)
+    assert rules.blocks_of(config)[:2] == tile
+
+
 def test_what_is_read_an_element_at_a_time_comes_in_short_blocks() -> None:
     """64 elements for each thread: of 192, most were spilled, and a matmul of 1023x1021x1025 took ten times as long."""
     for config in GEMM.STRIDED.half:

@@ -102,6 +102,21 @@ def test_copies_are_made_again(
         check(left, layout(right))
 
 
+@needs_tma
+@pytest.mark.parametrize(
+    ("width", "n_rows", "apart"), [(64, 2048, 128), (48, 2048, 32), (40, 2048, 128), (40, 2047, 16), (41, 5, 128)]
+)
+def test_matrices_that_are_read_often_begin_rows_at_sectors(width: int, n_rows: int, apart: int) -> None:
+    """Rows of 40 elements are copied if 2,048 rows of the other matrix are multiplied, and of 41 always."""
+    tma = GEMM.contraction.tma
+    right = make((), (1, 24, width))[1]
+    for one in (right, transposed(make((), (1, width, 24))[1])):
+        described, _ = tma.descriptor(one, 16, 16, n_rows)
+        assert (described.base.data_ptr() != one.data_ptr()) == (tma.apart(one, 0) != apart or width == 41)
+        assert described.base.stride(0) * 2 % apart == 0
+        assert tma.apart(one, n_rows) == apart
+
+
 @pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])
 def test_tiles_of_copies_are_as_wide_as_rows(
     width: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch

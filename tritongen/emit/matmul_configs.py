@@ -26,11 +26,12 @@ DESCRIPTORS = (
     Tiles(4, 64, 128, 128, 4),
     Tiles(4, 128, 64, 128, 4),
 )
-# The same by pointers, of few rows above all.
+# The same by pointers, of few rows above all, or few columns.
 POINTERS = (
     Tiles(8, 128, 128, 64, 3),
     Tiles(4, 64, 128, 128, 3),
     Tiles(4, 64, 64, 128, 4),
+    Tiles(4, 128, 32, 64, 4),
     Tiles(4, 64, 32, 128, 5),
     Tiles(4, 32, 128, 64, 5),
     Tiles(4, 32, 64, 256, 3),

@@ -29,7 +29,7 @@ OUTER = 20
 EXPOSED = 0.125
 SMS = 132
 NARROW = 128  # rows or columns of matrices that TMA does not read
-BY_TMA = 2**34  # multiply-adds of matmuls whose tiles TMA loads, where an element of the result counts as `NARROW`
+BY_TMA = 2**30  # multiply-adds of matmuls whose tiles TMA loads, where an element of the result counts as `NARROW`
 
 
 def count(axes: Iterable[str], lengths: Mapping[str, int]) -> int:
