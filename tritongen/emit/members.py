@@ -8,11 +8,12 @@ go that nothing mentions any more.
 from __future__ import annotations
 
 import ast
+import functools
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .shaking import EVERYTHING, Name, Part, parts_of
+from .shaking import EVERYTHING, Name, Part, parsed, parts_of
 
 BASE = "Harness"  # of all classes that are cut
 _KINDS = "heuristics"  # the modules of kinds of tables end so
@@ -48,7 +49,7 @@ class _Harness:
     absent: Collection[str] = field(init=False)  # declarations that are empty everywhere
 
     def __post_init__(self) -> None:
-        nodes = [node for text in self.texts.values() for node in ast.parse(text).body]
+        nodes = [node for text in self.texts.values() for node in parsed(text).body]
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         tests = {BASE}
         for _ in classes:
@@ -61,12 +62,12 @@ class _Harness:
     def cut(self) -> Mapping[str, str]:
         """Without the tests that have no cases, and what nothing mentions."""
         found = {name: self._without(text, self._runs) for name, text in self.texts.items()}
-        mentioned = {name for text in found.values() for name in _mentioned(ast.parse(text))}
+        mentioned = {name for text in found.values() for name in _mentioned(text)}
         return {name: self._without(text, lambda part: _is_used(part, mentioned)) for name, text in found.items()}
 
     def _without(self, text: str, stays: Callable[[Part], bool]) -> str:
         lines = text.splitlines()
-        for node in reversed(ast.parse(text).body):
+        for node in reversed(parsed(text).body):
             if isinstance(node, ast.ClassDef) and node.name in self.classes:
                 first, last = node.body[0].lineno - 1, node.end_lineno
                 body = textwrap.dedent("\n".join(lines[first:last]))
@@ -133,12 +134,15 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
                 yield name, value
 
 
-def _mentioned(tree: ast.AST) -> Iterator[str]:
+@functools.lru_cache(1024)
+def _mentioned(text: str) -> frozenset[str]:
     """What is read as an attribute, or is named by a string, as in `setattr`."""
-    for node in ast.walk(tree):
+    found = set()
+    for node in ast.walk(parsed(text)):
         match node:
             case ast.Attribute(attr=name) | ast.Name(name, ast.Load()) | ast.Constant(str(name)):
-                yield name
+                found.add(name)
+    return frozenset(found)
 
 
 def _is_used(part: Part, mentioned: Collection[str]) -> bool:

@@ -7,9 +7,10 @@ is decided by Python's own scopes. Where a module is read as a value, and not fo
 from __future__ import annotations
 
 import ast
+import functools
 import symtable
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from .imports import exports_of
 
@@ -39,7 +40,8 @@ class Part:
     uses: frozenset[str] = frozenset()
     attributes: frozenset[Name] = frozenset()  # as in `launch.run`
     passed: frozenset[str] = frozenset()  # names that are read for themselves, and not for an attribute
-    inner: tuple[tuple[str, Import], ...] = ()  # what functions import when they run
+    imports: tuple[ast.Import | ast.ImportFrom, ...] = ()  # of functions when they run
+    inner: tuple[tuple[str, Import], ...] = ()  # what those bind, in a library
 
     @property
     def is_import(self) -> bool:
@@ -56,6 +58,12 @@ class Part:
     @property
     def is_exports(self) -> bool:
         return self.names == ("__all__",)
+
+    @functools.cached_property
+    def chains(self) -> frozenset[str]:
+        """The attributes that it reads, as `torch.nn.functional`."""
+        nodes = ast.walk(self.node) if self.node else ()
+        return frozenset(ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute))
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class Library:
         return {name: _text(self.modules[name], kept[name]) for name in sorted(kept)}
 
     def _module(self, name: str, text: str) -> Module:
-        parts = tuple(_parts(text, name, self._targets))
+        parts = tuple(self._in_library(name, part) for part in parts_of(text))
         defined = {own: part for part in parts for own in part.names if not part.is_exports}
         imported = {
             own: target
@@ -114,6 +122,10 @@ class Library:
             for own, target in self._targets(name, part.node)
         }
         return Module(name, parts, defined, imported)
+
+    def _in_library(self, module: str, part: Part) -> Part:
+        inner = tuple(found for one in part.imports for found in self._targets(module, one))
+        return replace(part, inner=inner) if inner else part
 
     def _targets(self, module: str, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
         """What an import in a module binds, and to what."""
@@ -180,14 +192,21 @@ def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
 # Reading
 
 
-def parts_of(body: str) -> Iterator[Part]:
-    """The statements of a module that imports nothing, or of the body of a class."""
-    return _parts(body, "", lambda *_: iter(()))
+@functools.lru_cache(1024)
+def parsed(text: str) -> ast.Module:
+    """The tree of a module, which nobody changes: a build reads each of templates/ several times."""
+    return ast.parse(text)
 
 
-def _parts(text: str, module: str, targets: Callable[..., Iterator[tuple[str, Import]]]) -> Iterator[Part]:
+@functools.lru_cache(4096)
+def parts_of(text: str) -> tuple[Part, ...]:
+    """The statements of a module, or of the body of a class."""
+    return tuple(_parts(text))
+
+
+def _parts(text: str) -> Iterator[Part]:
     lines, end = text.splitlines(), 0
-    body = ast.parse(text).body
+    body = parsed(text).body
     for n, node in enumerate(body):
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
         own = first
@@ -198,7 +217,7 @@ def _parts(text: str, module: str, targets: Callable[..., Iterator[tuple[str, Im
         last = node.end_lineno or first + 1
         if n == len(body) - 1:
             last = len(lines)
-        yield _part(tuple(lines[own:last]), blank, node, module, targets)
+        yield _part(tuple(lines[own:last]), blank, node)
         end = last
 
 
@@ -223,13 +242,10 @@ def _content_before(lines: list[str], place: int, end: int) -> int:
     return place
 
 
-def _part(
-    lines: tuple[str, ...], gap: int, node: ast.stmt, module: str, targets: Callable[..., Iterator[tuple[str, Import]]]
-) -> Part:
+def _part(lines: tuple[str, ...], gap: int, node: ast.stmt) -> Part:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return Part(lines, gap, node)
     within = list(ast.walk(node))
-    inner = [one for one in within if isinstance(one, ast.ImportFrom | ast.Import)]
     read = dict(_attributes(within))
     return Part(
         lines,
@@ -239,7 +255,7 @@ def _part(
         frozenset([*_global_names(symtable.symtable("\n".join(lines), "part", "exec")), *_quoted(within)]),
         frozenset((base.id, name) for base, name in read.items()),
         frozenset(one.id for one in within if isinstance(one, ast.Name) and one not in read),
-        tuple(found for one in inner for found in targets(module, one)),
+        tuple(one for one in within if isinstance(one, ast.ImportFrom | ast.Import)),
     )
 
 
@@ -287,7 +303,7 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
 def _text(module: Module, names: set[str]) -> str:
     """A module with some of its names: comments and docstrings as they are, and blank lines as black has them."""
     staying = [part for part in module.parts if _stays(part, names)]
-    dotted = {name for part in staying for name in _chains(part)}
+    dotted = {name for part in staying for name in part.chains}
     is_unread = not any(_LANGUAGE in part.uses for part in staying)
     kept: list[tuple[Part, tuple[str, ...], int]] = []
     heading: list[tuple[Part, int]] = []
@@ -343,13 +359,6 @@ def _is_read(alias: ast.alias, node: ast.Import | ast.ImportFrom, names: set[str
     if isinstance(node, ast.Import) and not alias.asname and "." in alias.name:
         return alias.name in dotted
     return (alias.asname or alias.name) in names
-
-
-def _chains(part: Part) -> Iterator[str]:
-    """Attributes that a part reads, as `torch.nn.functional`."""
-    for node in ast.walk(part.node) if part.node else ():
-        if isinstance(node, ast.Attribute):
-            yield ast.unparse(node)
 
 
 def _exports(part: Part, names: set[str]) -> tuple[str, ...]:
