@@ -15,11 +15,12 @@ from ...passes.exponentials import VALUELESS, is_hidden
 from ...passes.softmaxes import with_plain_softmaxes
 from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
-from ...spec.types import Input, Spec
+from ...spec.types import BATCH, Input, Spec
 from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_together
 from ..contraction.family import CONTRACTION, narrowest
+from ..contraction.program import ContractionProgram
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE, SPLITS
@@ -54,8 +55,30 @@ class StepShapes(Shapes):
 class MatmulStepShapes(StepShapes):
     """Shapes of steps with matmuls among them."""
 
+    program: SeveralProgram
+
     def tiled(self) -> list[tuple[int, ...]]:
-        return [self.of((2,), 40, 96, others=72), self.of((2,), 45, 69, others=51)]
+        """Several small tiles of each matmul, with tails; each side is long by one axis, and what else there is short:
+        five long axes of a convolution would be thousands of tiles.
+        """
+        matmuls = [one.program.contraction for one in self.program.steps if isinstance(one.program, ContractionProgram)]
+        sides = [side for one in matmuls for side in (one.rows, one.cols, one.inner)]
+        long = {axis for side in sides for axis in self.drawn(side)[:1]}
+        return [self.shortened(shape, long) for shape in (self.of((2,), 40, 96, 72), self.of((2,), 45, 69, 51))]
+
+    def drawn(self, side: tuple[str, ...]) -> list[str]:
+        """The named axes of a side, or else those with which its computed ones grow."""
+        computed = (one for one in self.fit.slopes if one.axis in side)
+        growing = (axis for formula in computed for axis in self.fit.growing(formula))
+        found = dict.fromkeys((*(axis for axis in side if axis != BATCH), *growing))
+        return [axis for axis in found if axis in self.axes]
+
+    def shortened(self, shape: tuple[int, ...], long: set[str]) -> tuple[int, ...]:
+        """A shape of which only some of the named axes are long."""
+        first = len(shape) - self.named
+        named = zip(self.axes[len(self.axes) - self.named :], shape[first:], strict=True)
+        lengths = {axis: length if axis in long else min(length, 3) for axis, length in named}
+        return (*shape[:first], *self.fitting(lengths).values())
 
 
 @dataclass(frozen=True)
