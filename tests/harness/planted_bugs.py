@@ -1,10 +1,11 @@
 """Plants typical bugs in emitted operators, one at a time, and names those that the emitted tests let live.
 
-    python -m tests.harness.planted_bugs [--op softmax --op gelu] [--sample 200] [--seed 0] [--jobs 2]
+    python -m tests.harness.planted_bugs [--op softmax --op gelu] [--sample 200] [--seed 0] [--jobs 2] [--beside TREE]
 
 What is planted is in tests/harness/mutations.py. Every mutant is a copy of its operator's folder, whose own tests
 run in Triton's interpreter: those that execute the mutated statement in the unchanged folder, and no
-others, for what is not executed cannot fail. The exit code is 1 where fewer than 95 % are caught.
+others, for what is not executed cannot fail. The exit code is 1 where fewer than 95 % are caught. With `--beside`,
+the same bugs are planted in a tree of an earlier version too, and those that one of both misses are named.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -132,13 +133,12 @@ class Tree:
         """The tests of a copy of an operator in which some files have another text."""
         with tempfile.TemporaryDirectory() as home:
             copy = Path(home) / self.generated.name
-            for name in ("__init__.py", "_runtime", "_testing", op):
+            copy.mkdir()
+            (copy / "__init__.py").touch()  # That of the tree imports all of its operators.
+            for name in ("_runtime", "_testing", op):
                 source = self.generated / name
                 if source.is_dir():
                     shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-                elif source.exists():
-                    copy.mkdir(exist_ok=True)
-                    shutil.copy(source, copy / name)
             for path, text in changed.items():
                 (copy / path.relative_to(self.generated)).write_text(text, encoding="utf-8")
             traced = frozenset(str(copy / path.relative_to(self.generated)) for path in self.modules(op) if trace)
@@ -244,6 +244,18 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
     return by(mutants, [lambda one: one.mutation.kind, lambda one: one.op, lambda one: one.mutation.function])[:size]
 
 
+def as_in(tree: Tree, mutant: Mutant, home: Path, executed: dict[str, Lines]) -> Mutant | None:
+    """The same bug in another tree, with the tests that execute its statement there; None where its text is another."""
+    path = tree.generated / mutant.path.relative_to(home)
+    text = path.read_text(encoding="utf-8")
+    first, last = mutant.mutation.lines
+    places = {(str(path.relative_to(tree.generated)), line) for line in range(first, last + 1)}
+    tests = frozenset(test for test, lines in executed.items() if lines & places)
+    found = replace(mutant, path=path, text=text, tests=tests)
+    is_same = len(text) == len(mutant.text) and mutant.mutation.shown(text) == mutant.mutation.shown(mutant.text)
+    return found if is_same else None
+
+
 def table(outcomes: dict[Mutant, str]) -> str:
     """Planted, caught and survived by kind."""
     lines = [f"{'kind':14}{'planted':>9}{'caught':>9}{'survived':>9}"]
@@ -259,27 +271,44 @@ def table(outcomes: dict[Mutant, str]) -> str:
 @click.option("--sample", default=400, help="How many bugs to plant.")
 @click.option("--seed", default=0)
 @click.option("--jobs", default=2)
-def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: int) -> None:
+@click.option("--beside", type=click.Path(path_type=Path, exists=True), help="A tree with other tests of the code.")
+def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: int, beside: Path | None) -> None:
     """Plants bugs in emitted operators, and counts those that the emitted tests catch."""
     os.environ |= ENVIRONMENT
     tree = Tree(generated)
     workers = ThreadPoolExecutor(jobs)
     ops = ops or tuple(OPS)
     click.echo(f"The tests of {len(ops)} operators as they are.")
-    baselines = dict(zip(ops, workers.map(lambda op: tree.run(op, {}, timeout=1500, trace=True), ops), strict=True))
-    for op, outcome in baselines.items():
-        if outcome.failed:
-            raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
+
+    def run_all(tree: Tree) -> dict[str, Outcome]:
+        found = dict(zip(ops, workers.map(lambda op: tree.run(op, {}, timeout=1500, trace=True), ops), strict=True))
+        for op, outcome in found.items():
+            if outcome.failed:
+                raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
+        return found
+
+    baselines = run_all(tree)
     every = [one for op in ops for one in candidates(tree, op, baselines[op].executed)]
     mutants = sampled(every, sample, seed)
     unseen = [one for one in mutants if needs_gpu(one)]
     mutants = [one for one in mutants if not needs_gpu(one)]
 
-    def failure(mutant: Mutant) -> str:
+    def failure(mutant: Mutant, tree: Tree = tree) -> str:
         if not mutant.tests:
             return ""
         text = mutant.mutation.applied(mutant.text)
         return tree.run(mutant.op, {mutant.path: text}, mutant.tests, timeout=120).failed
+
+    def compare(earlier: Tree) -> None:
+        executed = run_all(earlier)
+        pairs = [(one, as_in(earlier, one, tree.generated, executed[one.op].executed)) for one in outcomes]
+        both = [(one, other) for one, other in pairs if other]
+        found = list(workers.map(lambda pair: failure(pair[1], earlier), both))
+        for (one, _), before in zip(both, found, strict=True):
+            if bool(before) != bool(outcomes[one]):
+                click.echo(f"\n{'caught' if before else 'missed'} before, by {before or 'none'}: {one}")
+        now = sum(bool(outcomes[one]) for one, _ in both)
+        click.echo(f"\nBefore: {sum(map(bool, found))} of {len(both)} caught, now {now} of the same.")
 
     outcomes: dict[Mutant, str] = {}
     for mutant, failed in zip(mutants, workers.map(failure, mutants), strict=True):
@@ -289,6 +318,8 @@ def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: in
     for mutant in unseen:
         click.echo(f"\nneeds a GPU, {needs_gpu(mutant)}: {mutant}")
     click.echo(f"\n{table(outcomes)}\n{len(unseen)} more need a GPU; {len(every)} can be planted.")
+    if beside:
+        compare(Tree(beside))
     share = sum(map(bool, outcomes.values())) / max(1, len(outcomes))
     click.echo(f"{share:.1%} caught, {SHARE:.0%} are wanted.")
     sys.exit(share < SHARE)
