@@ -89,6 +89,7 @@ def in_ci(all_targets: bool) -> None:
         pytest.skip("needs --all-targets")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", range(len(PASSES)))
 def test_specs(place: int, all_targets: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """One in five of the gallery, and of the others; without --all-targets for one GPU, and fewer of the others; and

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import shutil
 import subprocess
@@ -50,26 +51,26 @@ CASES: dict[str, tuple[Callable[[Op], Op], Op, Sequence[tuple[int, ...]]]] = {
 }
 
 
+@functools.cache
 def text_of(name: str) -> str:
     path = next(path for home in ("specs", "examples/specs") if (path := ROOT / home / f"{name}.toml").exists())
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
     return format_python(in_one_file(name, spec.summary, generate(spec))[f"{name}.py"])
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    home = tmp_path_factory.mktemp("alone")
-    for name in CASES:
-        (home / f"{name}.py").write_text(text_of(name), encoding="utf-8")
-    return {name: home / f"{name}.py" for name in CASES}
+@pytest.fixture
+def file(name: str, tmp_path: Path) -> Path:
+    path = tmp_path / f"{name}.py"
+    path.write_text(text_of(name), encoding="utf-8")
+    return path
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients(name: str, files: dict[str, Path]) -> None:
+def test_values_and_gradients(name: str, file: Path) -> None:
     """Alone, and on a GPU compiled by torch.compile, with torch in float64 for an oracle."""
     call, reference, shapes = CASES[name]
-    operator = call(on_device(getattr(module_at(files[name]), name)))
+    operator = call(on_device(getattr(module_at(file), name)))
     torch.manual_seed(0)
     inputs = [torch.randn(shape, device=DEVICE) for shape in shapes]
 
@@ -87,10 +88,11 @@ def test_values_and_gradients(name: str, files: dict[str, Path]) -> None:
             torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_source(name: str, files: dict[str, Path]) -> None:
+def test_it_is_source(name: str, file: Path) -> None:
     """It imports torch, triton and the standard library, defines what it reads once, and is as linters want it."""
-    text = files[name].read_text()
+    text = file.read_text()
     nodes = list(ast.walk(ast.parse(text)))
     froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     assert not [node for node in froms if node.level]
@@ -102,7 +104,7 @@ def test_it_is_source(name: str, files: dict[str, Path]) -> None:
     assert format_python(text) == text
     ignored = "--ignore=RET505,E741,I001"
     command = [sys.executable, "-m", "ruff", "check", "-q", "--config", str(ROOT / "pyproject.toml"), ignored]
-    linted = subprocess.run([*command, files[name]], capture_output=True, text=True, check=False)
+    linted = subprocess.run([*command, file], capture_output=True, text=True, check=False)
     assert linted.stdout == ""
 
 
