@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.utils.checkpoint
 
-from .compiling import once
 from .harness import Dtypes, Harness, each, gpu, only, results, wide
 from .inputs import Layout, backwards, contiguous, scattered
+from .launches import once
 
 
 def one_for_all(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,8 +10,6 @@ from triton import Config
 from triton.runtime.autotuner import Autotuner
 
 from ..runtime import heuristics, launch
-from .bounds import check_bounds
-from .compiling import compile_ahead
 from .inputs import (
     DEVICE,
     Input,
@@ -24,6 +22,7 @@ from .inputs import (
     same_rows,
     scattered,
 )
+from .launches import check_bounds, compile_ahead
 
 Patch = pytest.MonkeyPatch
 Shape = tuple[int, ...]

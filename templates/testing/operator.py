@@ -9,7 +9,6 @@ import torch
 from triton import Config
 
 from ..runtime import heuristics
-from .compiling import once
 from .harness import (
     Dtypes,
     Harness,
@@ -22,6 +21,7 @@ from .harness import (
     results,
 )
 from .inputs import DEVICE, Layout, backwards, misaligned, scattered
+from .launches import once
 
 SMALL_BLOCK = Config({"BLOCK": 16})
 SMALL_TILE = Config({"BLOCK_M": 2, "BLOCK_N": 32})

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from .compiling import once
 from .gradients import BackwardTests, VmapTests
 from .harness import Shape, each, results
 from .inputs import DEVICE, Layout
+from .launches import once
 
 
 class RegisteredTests(VmapTests):

@@ -25,7 +25,7 @@ import torch
 
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 
-from templates.testing.bounds import check_bounds
+from templates.testing.launches import check_bounds
 from tests.harness.written import Written
 from tests.random import processes
 from tests.random.blocks_of_texts import BLOCKS, STARTS

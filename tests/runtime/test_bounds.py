@@ -28,7 +28,7 @@ def _copy_kernel(x_ptr, y_ptr, n, stride, LOAD_MASKED: tl.constexpr, STORE_MASKE
 
 @pytest.fixture
 def check_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness: Any = runtime_module("testing.bounds")
+    harness: Any = runtime_module("testing.launches")
     harness.check_bounds(monkeypatch)
 
 

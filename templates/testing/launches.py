@@ -1,14 +1,18 @@
-"""Kernels compiled in threads before the tests of an operator, most of whose time on a GPU is compilation."""
+"""What tests do with launches: check in the interpreter that kernels access nothing outside of their tensors, and
+compile kernels in threads before tests on a GPU, most of whose time is compilation.
+"""
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 import triton
+from triton.runtime import interpreter
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .inputs import DEVICE
 
@@ -82,3 +86,56 @@ def load(kernel: Any) -> None:
     with contextlib.suppress(Exception):  # It did not compile, which its test shows.
         torch.cuda.set_device(torch.cuda.current_device())
         getattr(kernel, "result", lambda: kernel)()[1, 1, 1]
+
+
+def span(one: Any) -> tuple[int, int]:
+    """The range of addresses of a tensor, or of the tensor of a descriptor."""
+    described = isinstance(one, TensorDescriptor)
+    base = one.base if described else one
+    strides = one.strides if described else one.stride()
+    steps = zip(one.shape, strides, strict=True)
+    last = sum((size - 1) * step for size, step in steps) if 0 not in one.shape else -1
+    return base.data_ptr(), base.data_ptr() + (last + 1) * base.itemsize
+
+
+def spans(arguments: Iterable[Any]) -> list[tuple[int, int]]:
+    """The ranges of the tensors and descriptors among some arguments."""
+    return [
+        span(one)
+        for one in arguments
+        if isinstance(one, (torch.Tensor, TensorDescriptor))
+    ]
+
+
+def check_bounds(patch: pytest.MonkeyPatch) -> None:
+    """Make the interpreter refuse accesses out of bounds, even where they do not affect values."""
+    if not triton.knobs.runtime.interpret:
+        return
+    executor: Any = interpreter.GridExecutor
+    builder: Any = interpreter.InterpreterBuilder
+    begin = executor._init_args_hst
+    allowed: list[tuple[int, int]] = []
+
+    def begin_with(self: Any, args: Any, kwargs: Any) -> Any:
+        found = begin(self, args, kwargs)
+        allowed[:] = spans([*found[0], *found[1].values()])
+        return found
+
+    def checked(access: Callable[..., Any], place: int) -> Callable[..., Any]:
+        """A load or store, of which one argument behind the pointers is the mask."""
+
+        def call(self: Any, pointers: Any, *rest: Any, **named: Any) -> Any:
+            # Before Triton 3.9, loads by descriptors pass a bare array.
+            handled = isinstance(rest[place], interpreter.TensorHandle)
+            mask = rest[place].data if handled else rest[place]
+            outside = pointers.data[mask.astype(bool)]
+            for first, end in allowed:
+                outside = outside[(outside < first) | (outside >= end)]
+            assert not outside.size, "an access outside of the tensors"
+            return access(self, pointers, *rest, **named)
+
+        return call
+
+    patch.setattr(executor, "_init_args_hst", begin_with)
+    for name, place in (("create_masked_load", 0), ("create_masked_store", 1)):
+        patch.setattr(builder, name, checked(getattr(builder, name), place))
