@@ -2,18 +2,19 @@
 
 import pytest
 
+from tritongen.lang.ir import BOOL, Call, Constant, Dtype, Scalar
 from tritongen.lang.trees import parse
-from tritongen.lowering.lines import Line, after_and, names_of, without_unread
+from tritongen.nest.conditions import after_and
+from tritongen.nest.ir import Branch, Line, names_of, nested, without_unread
 
+WORD = Dtype("str")
 LINES = {
     "x_row = x_ptr + rows * stride_x": ("x_row", {"x_row", "x_ptr", "rows", "stride_x"}),
-    "    y = tl.load(x_row, mask=row_mask, other=0.0)": ("y", {"y", "tl", "x_row", "row_mask"}),
+    "y = tl.load(x_row, mask=row_mask, other=0.0)": ("y", {"y", "tl", "x_row", "row_mask"}),
     "m, n = merge(m, n)": ("", {"m", "n", "merge"}),
     "total += x": ("", {"total", "x"}),
     "tl.store(y_ptr, x.to(y_ptr.dtype.element_ty))": ("", {"tl", "y_ptr", "x"}),
-    "if mode == 'rows':": ("", {"mode"}),
-    "elif flag and not other:": ("", {"flag", "other"}),
-    "else:": ("", set()),
+    "mode == 'rows' and not other": ("", {"mode", "other"}),
 }
 
 
@@ -40,3 +41,20 @@ def test_a_condition_after_an_and() -> None:
     """An `or` binds less tightly."""
     told = {text: after_and(parse(text)) for text in ("a or b", "a and b", "y_ptr is not None", "not a")}
     assert told == {"a or b": "(a or b)"} | {text: text for text in told if text != "a or b"}
+
+
+def test_what_depends_on_conditions_stands_in_branches() -> None:
+    flag, mode = Scalar("flag", BOOL), Call("eq", (Scalar("mode", WORD), Constant("a", WORD)), (), BOOL)
+    lines = [
+        Line("x = 1"),
+        Line("y = 2", "y is", path=((flag, True),), above=1),
+        Line("z = 3", path=((flag, True), (mode, True))),
+        Line("z = 4", path=((flag, False), (mode, True))),
+        Line("w = 5"),
+    ]
+    first, branch, last = nested(lines)
+    inner = Branch("mode == 'a'", body=(Line("z = 3"),))
+    assert (first, last) == (lines[0], lines[-1])
+    other = Branch("mode == 'a'", body=(Line("z = 4"),))
+    assert branch == Branch("flag", "y is", body=(Line("y = 2"), inner), other=(other,))
+    assert names_of([branch]) == {"flag", "mode", "y", "z"}

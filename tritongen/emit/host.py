@@ -9,9 +9,9 @@ from ..lang.ir import Dtype, Result
 from ..lang.literals import literal, prose, word
 from ..lang.names import public
 from ..lowering.choices import condition
-from ..lowering.lines import condition_operand, condition_text
 from ..lowering.space import Dim
 from ..lowering.views import Field
+from ..nest.conditions import condition_operand, condition_text
 from ..passes.structure import without_strides
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input
 from .axes import regrouped

@@ -11,9 +11,9 @@ from ..lang.ir import Formula, Op, Reduce, Value, walk
 from ..lang.literals import literal, message, word
 from ..lang.names import shown
 from ..lowering.choices import Choices
-from ..lowering.lines import condition_operand
 from ..lowering.lower import Compute
 from ..lowering.space import Space
+from ..nest.conditions import condition_operand
 from ..passes.exponentials import VALUELESS, is_hidden
 from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
+from ..nest.ir import Line
 from ..passes.exponentials import maximum_of
-from .lines import Line
 
 # What a masked lane must hold for a reduction not to see it.
 IDENTITY = {

@@ -10,11 +10,11 @@ from typing import Any
 from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
-from ..nest.ir import BLANK, ROWS, Branch, Loop, Nest, Walk, lines_of
+from ..nest.conditions import condition_text, shared_path
+from ..nest.ir import BLANK, ROWS, Branch, Line, Loop, Nest, Walk, lines_of, names_of, nested, under, without_unread
 from ..passes.scalars import passed_numbers
 from ..spec.types import BATCH
 from .choices import Choices, condition
-from .lines import Line, condition_text, names_of, nested, shared_path, under, without_unread
 from .lower import Compute, Lowering
 from .tile import Tensor, Tile, loads
 from .views import Argument, Kernel, Pass
@@ -97,9 +97,8 @@ class Assembler:
         )
         loop = Loop(how + " backwards" * walk.backwards, (*self.tile.col_decode(), *body))
         own: Nest = (*start, loop, *after)
-        own = (Branch(Line(f"if {condition_text(path)}:"), own),) if path else own
-        comment = (Line(f"# {walk.comment}"),) if walk.comment else ()
-        return (*comment, *own, *nested(walk.after[inside:]))
+        own = (Branch(condition_text(path), body=own),) if path else own
+        return (replace(own[0], comment=walk.comment), *own[1:], *nested(walk.after[inside:]))
 
     def kernel(
         self,

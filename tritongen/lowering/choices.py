@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..lang.ir import ALWAYS, BOOL, Call, Choose, Load, Node, Op, Path, Ref, Value, children
-from .lines import implies, is_condition, shared_path, without_implied
+from ..nest.conditions import implies, is_condition, shared_path, without_implied
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,15 @@ from ..lang.ir import (
 )
 from ..lang.names import fresh, shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
+from ..nest.conditions import condition_tree, is_condition
+from ..nest.ir import Line, under
 from ..passes.exponentials import resolve
 from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .guards import Guard, guard_of
-from .lines import Line, condition_tree, if_given, is_condition, under
 from .number_types import NumberTypes, compares
+from .optional import if_given
 
 LONGEST = 100  # characters of a comment
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
 from ..lang.trees import parse
+from ..nest.ir import Branch, Line
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .guards import Guard
-from .lines import Line, if_given, indented, load_default
 from .lower import Compute, Lowering
+from .optional import if_given, load_default
 from .space import Dim, Space
 
 
@@ -144,9 +145,10 @@ class Tile:
     def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
         """With the `first` column of a block, one element is read where the whole block has only that."""
         if first and self.is_uniform(tensor):
-            one = Line(f"    {tensor.name} = {self.read_once(tensor, first)}")
-            every = Line(f"    {self.load_lines(tensor, policy)[0].text}")
-            return [Line("if UNIFORM:", "One for the whole block."), one, Line("else:"), every]
+            one = Line(f"{tensor.name} = {self.read_once(tensor, first)}")
+            return [
+                Branch("UNIFORM", "One for the whole block.", body=(one,), other=(*self.load_lines(tensor, policy),))
+            ]
         mine = self.tensor(tensor)
         text = self.raw(tensor, policy) + self.widen(tensor)
         if mine.optional and tensor.name not in self.op.chosen:
@@ -303,8 +305,8 @@ class Tile:
         policy = ', eviction_policy="evict_first"' if result.over else ""
         store = f"tl.store({address}, {value}{f', mask={mask}' if mask else ''}{policy})"
         conditions = [*filter(None, (f"{mine.pointer} is not None" if mine.optional else "", where))]
-        lines = [*first, Line(store)]
-        return [Line(f"if {' and '.join(conditions)}:"), *indented(lines)] if conditions else lines
+        lines = (*first, Line(store))
+        return [Branch(" and ".join(conditions), body=lines)] if conditions else [*lines]
 
     # What the lowering asks
 

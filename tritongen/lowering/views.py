@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..nest.ir import Nest
-from .lines import Line
+from ..nest.ir import Line, Nest
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,92 @@
-"""The statements of kernels that are nests: how a program goes along rows and columns, and what it does there.
+"""The statements of kernels: how a program goes along rows and columns, and what it does there.
 
-`templates/triton.jinja` has a macro for each kind. What computes, loads or stores is a `Line` of `lowering.lines`,
-which may stand anywhere in a nest.
+`templates/triton.jinja` has a macro for each kind. What computes, loads or stores is a `Line`; no text has an
+indentation, since loops and branches are statements that have others in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import ast
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, ClassVar
 
-Nest = tuple[Any, ...]  # statements in order, lines among them
+from ..lang.ir import Node, Path
+from .conditions import condition_text, shared_path
+
+Nest = tuple[Any, ...]  # statements in order
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a kernel, with the comment that goes above it.
+
+    It stands where its `path` is taken: see `nested`. The comment goes above that many of the last
+    conditions.
+    """
+
+    text: str
+    comment: str = ""
+    path: Path = ()
+    above: int = 0
+
+    @property
+    def assigned(self) -> str:
+        """The name that it gives a value, if it is an assignment to one."""
+        targets = self.targets
+        return targets[0] if len(targets) == 1 else ""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names that it gives values."""
+        return _targets_and_names(self.text)[0]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in it, that which it assigns among them."""
+        return _targets_and_names(self.text)[1]
+
+
+@functools.cache
+def tree_of(text: str) -> ast.stmt:
+    """A line that nobody changes."""
+    (tree,) = ast.parse(text).body
+    return tree
+
+
+@functools.cache
+def _targets_and_names(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    tree = tree_of(text)
+    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    match tree:
+        case ast.Assign(targets=[target]):
+            return tuple(node.id for node in ast.walk(target) if isinstance(node, ast.Name)), names
+    return (), names
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Line):
+    """What is done where the text holds, a test, and what is done where it does not."""
+
+    body: Nest = field(kw_only=True)
+    other: Nest = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class For(Line):
+    """A loop whose index goes along the text, a range."""
+
+    index: str = field(kw_only=True)
+    body: Nest = field(kw_only=True)
 
 
 class Statement:
     """Of a nest; it stands under no condition but that of the branch that it is in."""
 
     path: ClassVar[tuple[()]] = ()
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,20 +99,11 @@ class Walk(Statement):
 
 @dataclass(frozen=True)
 class Loop(Statement):
-    """A loop along rows, columns, or a window of so many elements, which has an index."""
+    """A loop along rows or columns."""
 
     how: str
     body: Nest
-    index: str = ""
-    count: int = 0
-
-
-@dataclass(frozen=True)
-class Branch(Statement):
-    """What is done where a condition holds, which a line asks for."""
-
-    head: Any
-    body: Nest
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,11 +130,67 @@ class Run(Statement):
 BLANK, ROWS = Walk("blank"), Walk("rows")
 
 
-def lines_of(nest: Iterable[Any]) -> Iterator[Any]:
-    """The lines of a nest, in order."""
+def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
+    """The lines of a nest in order, what has others in it before those."""
     for one in nest:
-        if isinstance(one, Loop | Branch):
-            yield from [one.head] if isinstance(one, Branch) else []
-            yield from lines_of(one.body)
-        elif not isinstance(one, Statement):
+        if isinstance(one, Line):
             yield one
+        for inside in ("body", "other"):
+            yield from lines_of(getattr(one, inside, ()))
+
+
+def with_text(lines: Iterable[Any], spelled: Callable[[str], str]) -> tuple[Any, ...]:
+    """Lines, with what their texts become."""
+    return tuple(
+        replace(
+            one,
+            text=spelled(one.text),
+            **{part: with_text(getattr(one, part), spelled) for part in ("body", "other") if hasattr(one, part)},
+        )
+        for one in lines
+    )
+
+
+def names_of(nest: Iterable[Any]) -> set[str]:
+    """The names in the lines of a nest."""
+    return set[str]().union(*(line.names for line in lines_of(nest)))
+
+
+def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
+    """Some lines without those that give names values which neither lines behind them read nor `names` has, to which
+    the names of what is left are added.
+    """
+    found: list[Line] = []
+    for line in reversed([*lines]):
+        if not line.targets or not names.isdisjoint(line.targets):
+            found.insert(0, line)
+            names |= names_of([line])
+    return found
+
+
+def under(path: Path, lines: Iterable[Line]) -> list[Line]:
+    """The lines where a path is taken."""
+    return [replace(line, path=(*path, *line.path)) for line in lines]
+
+
+def nested(lines: Iterable[Any]) -> Nest:
+    """Lines in the branches of their conditions; neighbours under the same one share it, and what holds otherwise
+    follows in its `else`.
+    """
+    groups = ((test, [*some]) for test, some in groupby(lines, lambda line: line.path[0][0] if line.path else None))
+    return tuple(one for test, some in groups for one in (some if test is None else [_branch(test, some)]))
+
+
+def _branch(test: Node, lines: list[Line]) -> Branch:
+    """Lines that all depend on a condition."""
+    tops = [bool(line.comment) and line.above == len(line.path) for line in lines]
+    said = "; ".join(dict.fromkeys(line.comment for line, top in zip(lines, tops, strict=True) if top))
+    lines = [replace(line, comment="", above=0) if top else line for line, top in zip(lines, tops, strict=True)]
+    if path := shared_path([line.path for line in lines]):
+        rest = nested(replace(line, path=line.path[len(path) :]) for line in lines)
+        return Branch(condition_text(path), said, body=rest)
+    then, other = (
+        nested(replace(line, path=line.path[1:]) for line in lines if line.path[0][1] == holds)
+        for holds in (True, False)
+    )
+    return Branch(condition_text(((test, True),)), said, body=then, other=other)

@@ -8,7 +8,7 @@ from typing import Any
 from ..emit.registration import leading, operator
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
-from ..lowering.lines import Line
+from ..nest.ir import Line
 from ..plan.backward import Backward
 from ..spec.types import BATCH, Input
 

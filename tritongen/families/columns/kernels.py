@@ -14,12 +14,11 @@ from typing import Any
 from ...lang.ir import Op, Reduce, Value
 from ...lang.names import shown
 from ...lowering.accumulate import lane
-from ...lowering.lines import Line, nested, under
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Branch
+from ...nest.ir import Branch, Line, nested, under
 from ...passes.structure import Program, references
 from ...spec.types import Input
 from ..rowwise.rows import Rows
@@ -172,7 +171,7 @@ class _Sums:
         for name in self.program.sums:
             total = Line(f"{name} = tl.sum({name}, axis=0, keep_dims=True)")
             store = Line(f"tl.store({name}_part_ptr + part_cols, {name}, mask=col_mask)")
-            lines.append(Branch(Line(f"if {name}_part_ptr is not None:"), (total, store)))
+            lines.append(Branch(f"{name}_part_ptr is not None", body=(total, store)))
         return lines
 
     def kernel(
@@ -279,5 +278,5 @@ def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Any]:
     if rows.other != "0.0" or lane(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
         text = f"tl.where(row_mask, {text}, 0.0)"
     lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
-    head = Line(f"if {value.name}_part_ptr is not None:", f"{value.name} = {value.source}" if value.source else "")
-    return [Branch(head, lines)]
+    said = f"{value.name} = {value.source}" if value.source else ""
+    return [Branch(f"{value.name}_part_ptr is not None", said, body=lines)]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from ...lang.ir import Node, Op, Result
 from ...lang.trees import parse
-from ...lowering.lines import Line, if_given, load_default
 from ...lowering.lower import Compute
+from ...lowering.optional import if_given, load_default
 from ...lowering.tile import Tensor, meets_tensors, widen_float8
+from ...nest.ir import Branch, Line
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
 from ...passes.structure import lasting_axes
@@ -129,8 +130,8 @@ class Places:
             if not whole:
                 return [plain]
             fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
-            one = Line(f"    {tensor.name} = {self.loaded(tensor, side, whole)}")
-            return [Line(f"if {fits}:", "One for the whole tile."), one, Line("else:"), Line(f"    {plain.text}")]
+            one = Line(f"{tensor.name} = {self.loaded(tensor, side, whole)}")
+            return [Branch(fits, "One for the whole tile.", body=(one,), other=(plain,))]
         number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         # A whole tile of it may be stored as it is.

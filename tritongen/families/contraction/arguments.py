@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lowering.lines import Line, names_of
 from ...lowering.views import Argument
+from ...nest.ir import Line, names_of
 from ...passes.contractions import Contraction
 from .addressing import stride
 from .copies import TURNS

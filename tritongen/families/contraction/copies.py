@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...lang.ir import Load, Op
 from ...lowering.choices import Choices
-from ...lowering.lines import Line
+from ...nest.ir import Branch, Line, Nest
 from ...passes.contractions import Contraction
 from .operands import Operands
 
@@ -32,12 +32,10 @@ def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:
 
 def turns(contraction: Contraction) -> list[Line]:
     """The lines that choose the matmul whose turn it is in an iteration, and where its block starts."""
-    lines = []
-    last = len(contraction.products) - 1
-    for n, product in enumerate(contraction.products):
-        end = f"{n + 1} * n_steps" if n else "n_steps"
-        lines.append(Line("else:" if n == last else f"{'elif' if n else 'if'} step < {end}:"))
-        for name, side in zip(TURNS, product.sides, strict=True):
-            assert isinstance(side, Load)
-            lines.append(Line(f"    {name}_desc = {side.name}_desc"))
-    return [*lines, Line("start = step % n_steps * BLOCK_K")]
+    chosen: Nest = ()
+    for n, product in reversed([*enumerate(contraction.products, 1)]):
+        loads = [(name, side) for name, side in zip(TURNS, product.sides, strict=True) if isinstance(side, Load)]
+        lines = tuple(Line(f"{name}_desc = {side.name}_desc") for name, side in loads)
+        end = f"{n} * n_steps" if n > 1 else "n_steps"
+        chosen = (Branch(f"step < {end}", body=lines, other=chosen),) if chosen else lines
+    return [*chosen, Line("start = step % n_steps * BLOCK_K")]

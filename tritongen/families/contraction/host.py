@@ -12,9 +12,9 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Module, kernel_view
-from ...lowering.lines import Line, names_of
 from ...lowering.space import Space
 from ...lowering.views import Kernel
+from ...nest.ir import Line, names_of
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_numbers
 from ...spec.types import SPLIT_PRECISIONS

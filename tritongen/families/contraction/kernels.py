@@ -16,10 +16,10 @@ from ...lang.ir import Dtype, Reduce, Ref, Result, Value
 from ...lang.promotion import is_float8
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import condition
-from ...lowering.lines import Line, names_of, nested, under, without_unread
 from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import Branch, Line, names_of, nested, under, without_unread
 from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import ALIGN, stride
@@ -130,7 +130,7 @@ class _Builder(Sums):
             at, mask = self.places.of_result(result), self.places.mask(result.axes)
             line = Line(f"tl.store({at}, {stored(self.op, result)}, mask={mask})")
         if result.when:
-            return [Line(f"if {name}_ptr is not None:"), Line(f"    {line.text}")]
+            return [Branch(f"{name}_ptr is not None", body=(line,))]
         return under(condition(result.paths), [line])
 
     def as_stored(self, name: str) -> list[Line]:

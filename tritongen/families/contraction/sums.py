@@ -10,9 +10,9 @@ from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import Numbers, Span, lane, whole
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import needed
+from ...nest.ir import Line, under
 from ...passes.contractions import Product
 from ...passes.structure import references
 from ...passes.triangles import kept_where

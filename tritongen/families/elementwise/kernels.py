@@ -9,12 +9,11 @@ from typing import Any
 
 from ...lang.ir import Op, Reduce
 from ...lowering.assemble import BLOCKS, Assembler
-from ...lowering.lines import names_of
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Advance, Nest, Run, Walk, lines_of
+from ...nest.ir import Advance, Nest, Run, Walk, lines_of, names_of
 from ...passes.scalars import passed_numbers
 from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines

@@ -13,11 +13,10 @@ from typing import Any
 from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
 from ...lowering.accumulate import Numbers, Span, running
 from ...lowering.assemble import Assembler
-from ...lowering.lines import Line, nested
 from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
 from ...lowering.tile import loads, needed
-from ...nest.ir import Loop, Nest
+from ...nest.ir import For, Line, Nest, nested
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
@@ -170,7 +169,7 @@ def _through(program: Program, assembler: Assembler, body: list[Line]) -> Nest:
     lengths = dict(program.op.sizes)
     inside: Nest = nested(body)
     for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]):
-        inside = (Loop("unrolled", inside, dim.index, lengths[dim.axes[0]]),)
+        inside = (For(f"tl.static_range({lengths[dim.axes[0]]})", index=dim.index, body=inside),)
     return inside
 
 

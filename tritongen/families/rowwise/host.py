@@ -9,8 +9,8 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.module import OF_BLOCKS, Around, Module, empty_text, kernel_view, nest_views
 from ...lang.ir import Reduce
-from ...lowering.lines import condition_text
 from ...lowering.views import Kernel
+from ...nest.conditions import condition_text
 from ...passes.structure import gathered
 from ..family import P
 from .kernels import RowKernels

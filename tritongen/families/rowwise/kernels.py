@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 from ...lang.ir import Path, Reduce, Value
 from ...lang.promotion import is_float8
-from ...lowering.lines import Line
 from ...lowering.lower import Compute
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
-from ...nest.ir import BLANK, Walk
+from ...nest.ir import BLANK, Line, Walk
 from ...passes.structure import Program
 from .splits import Splits
 

@@ -10,10 +10,10 @@ from ...lang.ir import Load, Node, Reduce, Value
 from ...lang.trees import parse, substitute
 from ...lowering.accumulate import ROW, Numbers, Span, lane, whole
 from ...lowering.assemble import Assembler
-from ...lowering.lines import Line
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
+from ...nest.ir import Line
 from ...passes.exponentials import exp_pairs, tells_of_nan, walks
 from ...passes.structure import Program
 from ...spec.types import Input

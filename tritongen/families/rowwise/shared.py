@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ...lang.ir import Call, Load, Reduce, Value, walk
 from ...lang.trees import parse
 from ...lowering.accumulate import Running, lane, whole
-from ...lowering.lines import Line
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import Line
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input

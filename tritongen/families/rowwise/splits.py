@@ -9,10 +9,10 @@ from dataclasses import replace
 from ...lang.ir import Path, Value
 from ...lang.trees import parse
 from ...lowering.accumulate import PART
-from ...lowering.lines import Line, after_and, nested
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import BLANK, Walk
+from ...nest.conditions import after_and
+from ...nest.ir import BLANK, Branch, Line, Nest, Walk, nested
 from .walks import Walks
 
 SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
@@ -155,10 +155,9 @@ def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
     return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
 
 
-def _once(lines: Sequence[Line]) -> list[Line]:
+def _once(nest: Nest) -> Nest:
     """What one program of those that share a row does; where that is under an `if` as a whole, the `if` is of both."""
-    first, *others = lines
-    if first.text.startswith("if ") and all(line.text.startswith("    ") for line in others):
-        condition = parse(first.text.removeprefix("if ").removesuffix(":"))
-        return [Line(f"if split == 0 and {after_and(condition)}:"), *others]
-    return [Line("if split == 0:"), *(replace(line, text=f"    {line.text}") for line in lines)]
+    match nest:
+        case [Branch(text=test, other=()) as branch]:
+            return (replace(branch, text=f"split == 0 and {after_and(parse(test))}"),)
+    return (Branch("split == 0", body=nest),)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Container, Iterable
 
 from ...lang.ir import Path, Reduce, Result, Value
 from ...lowering.accumulate import ROW, Running, Span, lane, running, running_exp, running_sum
-from ...lowering.lines import Line, under
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Pass
+from ...nest.ir import Line, under
 from ...passes.exponentials import takes_finite
 from ...passes.structure import references
 from .rows import Rows

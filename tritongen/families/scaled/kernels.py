@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from ...lang.ir import Node
 from ...lowering.assemble import Assembler
 from ...lowering.choices import Choices
-from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, row_space
 from ...lowering.tile import Tile
 from ...lowering.views import Argument, Kernel, Pass
+from ...nest.ir import Branch, Line
 from ...passes.structure import Program
 
 
@@ -38,8 +38,7 @@ def plan_scaled(program: Program) -> ScaledKernel:
         *assembler.bases(()),
         *tile.load_lines(factors),
         Line(f"row_mask = row_mask & ({factors.name} != 1)", "A sum's gradient is 1 everywhere: then all is done."),
-        Line("if tl.sum(row_mask.to(tl.int32)) == 0:"),
-        Line("    return"),
+        Branch("tl.sum(row_mask.to(tl.int32)) == 0", body=(Line("return"),)),
     ]
     address = tile.address(tile.tensor(rows))
     scaled = f"tl.where({rows.name} == 0, {rows.name}, {rows.name} * {factors.name})"

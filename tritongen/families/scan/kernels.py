@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from ...lang.ir import Node, Reduce, Result, Scan, Value
 from ...lang.names import fresh
 from ...lowering.accumulate import whole
-from ...lowering.lines import Line, under
 from ...lowering.lower import Lowering
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
-from ...nest.ir import BLANK
+from ...nest.ir import BLANK, Line, under
 from ...passes.structure import lasting_axes
 from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...lang.ir import ALWAYS, Load, Op, Path, Result, walk
 from ...lowering.choices import Choices, joined, simplified
-from ...lowering.lines import implies
+from ...nest.conditions import implies
 from ..family import Step
 
 Paths = dict[str, tuple[Path, ...]]

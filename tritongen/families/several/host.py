@@ -15,9 +15,10 @@ from ...emit.module import Around, Common, Module
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
 from ...lowering.choices import condition, simplified
-from ...lowering.lines import Line, condition_text
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
+from ...nest.conditions import condition_text
+from ...nest.ir import Line
 from ...passes.renamed import renamed
 from ...passes.structure import SAVES, taken_from
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Op
 from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lines import Line, names_of, nested, without_unread
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import Line, names_of, nested, without_unread
 from ...passes.paged import Pages
 from ..stream import Stream
 from .orders import in_kernels

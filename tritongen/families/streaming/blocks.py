@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
-from ...lowering.lines import Line, names_of
+from ...nest.ir import For, Line, names_of
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.cycles import Cycle
@@ -246,7 +246,6 @@ class Blocks:
         lines += [Line("first_met = tl.full([32], end, tl.int64)"), Line("last_met = tl.zeros([32], tl.int64)")]
         if self.finds_full:
             lines += [Line("first_full, last_full = first_met, last_met"), Line("in_full = tl.zeros([32], tl.int64)")]
-        lines.append(Line(f"for start in range({begin}, end, 32 * BLOCK_N):"))
         inner = [
             Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
             Line("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
@@ -262,7 +261,7 @@ class Blocks:
                 Line("last_full = tl.maximum(last_full, tl.where(full, starts + BLOCK_N, 0))"),
                 Line("in_full += tl.where(full, BLOCK_N, 0)"),
             ]
-        lines += [Line(f"    {line.text}") for line in inner]
+        lines.append(For(f"range({begin}, end, 32 * BLOCK_N)", index="start", body=tuple(inner)))
         if self.finds_full:
             says = "Blocks within one are whole where there are no others between them."
             lines.append(Line("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))

@@ -12,9 +12,9 @@ from ...lang.ir import Call, Load, Node, Ref, Result, Value
 from ...lang.names import in_string, shown
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lines import Line, names_of, nested
 from ...lowering.lower import Compute, compute_of
 from ...lowering.tile import Tile
+from ...nest.ir import Line, lines_of, names_of, nested
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
@@ -248,7 +248,7 @@ class _GluonBuilder(Builder):
         math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
         tile_reads = [line for line in reads if told(bounds, [line.assigned])]
         reads = [line for line in reads if told([*loop, *end], [line.assigned])]
-        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in math_of_rows)
+        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in lines_of(math_of_rows))
         dims = self.space.rows
         others = {*before, *single} - {*of_heads}
         in_loop, at_end = names_of(loop), names_of(end)

@@ -13,8 +13,8 @@ from ...lang.ir import Call, Load, Node, Op, Ref, Result, Value, walk
 from ...lang.names import in_string
 from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lines import Line, names_of, nested
 from ...lowering.lower import Compute, Lowering, compute_of
+from ...nest.ir import Line, lines_of, names_of, nested
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
@@ -307,11 +307,11 @@ class _GradientBuilder(Builder):
         reads = [line for line in setup if line.assigned in of_heads]
         bounds, found = bounds_of(self, reads)
         lines = [*bounds, *setup, *loop, *end]
-        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines)
+        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines_of(lines))
         tile_reads = [line for line in reads if told(bounds, [line.assigned])]
         others = {*(name for line in setup for name in line.targets), *(one.name for one in op.inputs)} - {*of_heads}
         memory = self.memory()
-        is_spread = any("[:, None]" in line.text for line in end)
+        is_spread = any("[:, None]" in line.text for line in lines_of(end))
         if not is_shared or told(bounds, others) or is_spread or len(memory) < len(self.wide):
             return None
         if found and not found.is_of_inputs(others):

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...emit.host_checks import tuple_text
 from ...lang.ir import Load, Node, Op, walk
-from ...lowering.lines import Line, names_of
 from ...lowering.lower import Lowering
+from ...nest.ir import Line, names_of, with_text
 from ...passes.structure import reached
 from ...spec.types import Input
 from ..stream import Stream
@@ -79,7 +79,7 @@ class FoundBounds:
         return {
             "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
             "head": self.builder.places.decode(),
-            "lines": [replace(line, text=line.text.replace("INDEX", self.builder.index)) for line in self.lines],
+            "lines": with_text(self.lines, lambda text: text.replace("INDEX", self.builder.index)),
             "n_bounds": len(self.builder.blocks.parts) + 1,
         }
 
@@ -122,7 +122,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def in_gluon(lines: Iterable[Line]) -> list[Line]:
-    return [replace(line, text=gluon_text(line.text)) for line in lines]
+    return [*with_text(lines, gluon_text)]
 
 
 def gluon_text(text: str) -> str:

@@ -11,8 +11,8 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import keywords, tuple_text
 from ...emit.module import Around, Common, Module, kernel_view, length_text
 from ...emit.stream_configs import Streaming
-from ...lowering.lines import names_of
 from ...lowering.views import Kernel
+from ...nest.ir import names_of
 from ...passes.masks.tiles import longest
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, multiplied_as, of_bytes, promoted

@@ -12,10 +12,10 @@ from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
 from ...lowering.assemble import stored
 from ...lowering.choices import Choices, condition
-from ...lowering.lines import Line, indented, nested, under
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
+from ...nest.ir import Branch, Line, nested, under
 from ...passes.exponentials import resolve
 from ...passes.structure import lasting_axes, references
 from ..stream import Scores, Stream, StreamSum
@@ -238,14 +238,14 @@ class Builder(Reads):
         return lines if len(found) == len(lines) else self.read_by_others(found)
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
-        return [Line(f"if {self.masked}:"), *indented(lines)]
+        return [Branch(self.masked, body=tuple(lines))]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
         """What stands past the end of the streamed axis, in blocks that have it, if no line has put it there before."""
         if name not in self.past_the_end:
             return []
         text = self.past_the_end.pop(name)
-        return [Line(f"if {self.at_the_end}:"), *indented([Line(f"{name} = tl.where(col_mask, {name}, {text})")])]
+        return [Branch(self.at_the_end, body=(Line(f"{name} = tl.where(col_mask, {name}, {text})"),))]
 
     def largest(self, value: Value) -> None:
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""
@@ -353,7 +353,7 @@ class Builder(Reads):
             Line(f"tl.store({address}, {stored(self.op, result)}{masked})"),
         ]
         if result.when:
-            return [Line(f"if {tensor.pointer} is not None:"), *(Line(f"    {line.text}") for line in lines)]
+            return [Branch(f"{tensor.pointer} is not None", body=tuple(lines))]
         return under(condition(result.paths), lines)
 
     # The whole

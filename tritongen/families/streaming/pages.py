@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...lowering.lines import Line
+from ...nest.ir import Line
 from ...passes.paged import Paged, Pages
 from ..stream import Stream
 from .places import Places

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...lowering.lines import Line
 from ...lowering.views import Argument
+from ...nest.ir import Line
 from ..stream import Stream
 
 ARGUMENT = Argument("partial_ptr", "partial")

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from ...lang.ir import Load, Op, walk
 from ...lang.trees import parse
-from ...lowering.lines import Line, if_given, indented, load_default
+from ...lowering.optional import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
+from ...nest.ir import Branch, Line
 from ...passes.paged import Pages
 from ...spec.types import BATCH, Input
 from ..stream import Stream, multiplied_as, of_bytes
@@ -111,7 +112,7 @@ class Places(Tile):
         turns = tuple(axis for axis in self.stream.turns if axis in load.axes)
         at = ", ".join([*(dim.index for dim in self.described_dims(turns)), "start"])
         by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
-        return [Line(f"if {load.name}_desc is None:"), *indented([read]), Line("else:"), *indented([Line(by_tma)])]
+        return [Branch(f"{load.name}_desc is None", body=(read,), other=(Line(by_tma),))]
 
     def described_dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
         """The dimensions that a descriptor has before the two of a matrix: those of the batch, and some axes.

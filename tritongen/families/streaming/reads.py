@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ...lang.ir import Load, Value
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, under
 from ...lowering.tile import loads
+from ...nest.ir import Line, under
 from ...passes.paged import Paged
 from . import pages
 from .assembly import Assembly

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...lowering.lines import Line, names_of
 from ...lowering.views import Kernel
+from ...nest.ir import Line, names_of
 from . import partial_sums
 from .kernels import Builder
 from .places import Places

@@ -14,8 +14,8 @@ from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
-from ...lowering.lines import Line, nested
 from ...lowering.tile import needed
+from ...nest.ir import Line, nested
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ..family import Step

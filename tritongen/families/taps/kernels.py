@@ -6,17 +6,17 @@ Where a column is, and which taps are within bounds there, is computed once for 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...lang.ir import Call, Reduce
 from ...lang.trees import parse
 from ...lowering.accumulate import lane
 from ...lowering.assemble import Assembler
-from ...lowering.lines import Line
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, index_of
 from ...lowering.tile import Tile, loads, needed
 from ...lowering.views import Kernel, Pass
+from ...nest.ir import For, Line
 from ..rowwise.splits import SPLITS, part_pointers
 from .program import TapsProgram
 
@@ -60,13 +60,9 @@ class TapsBuilder:
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count
         lines = [Line("part = split * tl.num_programs(2) + tl.program_id(2)")] if self.program.outer else []
-        place = f"({'part' if lines else 'split'} * n_rows + rows) * {count} + tap"
-        stored = f"tl.sum({name}[tap], axis=1, keep_dims=True), mask=row_mask"
-        return [
-            *lines,
-            Line(f"for tap in tl.static_range({count}):"),
-            Line(f"    tl.store({name}_part_ptr + {place}, {stored})"),
-        ]
+        at = f"{name}_part_ptr + ({'part' if lines else 'split'} * n_rows + rows) * {count} + tap"
+        store = Line(f"tl.store({at}, tl.sum({name}[tap], axis=1, keep_dims=True), mask=row_mask)")
+        return [*lines, For(f"tl.static_range({count})", index="tap", body=(store,))]
 
     def through_outer(self, lowering: Lowering) -> list[Line]:
         """The loop through the outer axis, which programs share as they do columns."""
@@ -75,7 +71,7 @@ class TapsBuilder:
             return lines
         size = ast.unparse(self.tile.size((self.program.outer,)))
         every = f"range(tl.program_id(2).to(INDEX), {size}, tl.num_programs(2))"
-        return _inside([f"for {index_of(self.program.outer)} in {every}:"], lines)
+        return [For(every, index=index_of(self.program.outer), body=tuple(lines))]
 
     def through_taps(self, lowering: Lowering) -> list[Line]:
         """The loop through the taps, unrolled."""
@@ -87,8 +83,10 @@ class TapsBuilder:
         lines = self.at(3, lowering)
         lowering.begin(name)
         lowering.put(Line(f"{name} = add_at({name}, {place}, {ast.unparse(self.term(lowering))})"))
-        loops = [f"for {index_of(axis)} in tl.static_range({lengths[axis]}):" for axis in self.program.taps]
-        return _inside(loops, [*lines, *lowering.pending])
+        inside = [*lines, *lowering.pending]
+        for axis in reversed(self.program.taps):
+            inside = [For(f"tl.static_range({lengths[axis]})", index=index_of(axis), body=tuple(inside))]
+        return inside
 
     def at(self, depth: int, lowering: Lowering) -> list[Line]:
         """What is read and computed in as many loops, and in none further inside."""
@@ -126,9 +124,3 @@ class TapsBuilder:
         own = self.tile.index, self.tile.size, self.tile.load
         choices = self.assembler.choices
         return Lowering(self.op, self.tile.compute, *own, reduce, choices, guarded=self.tile.guarded)
-
-
-def _inside(loops: list[str], body: list[Line]) -> list[Line]:
-    """Lines in loops, one inside the other."""
-    heads = [Line(f"{'    ' * depth}{text}") for depth, text in enumerate(loops)]
-    return heads + [replace(line, text=f"{'    ' * len(loops)}{line.text}") for line in body]

@@ -1,0 +1,95 @@
+"""The conditions on params under which lines of a kernel stand, as Python and Triton read them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from ..lang.ir import Call, Constant, Node, Path, Scalar
+from ..lang.trees import parenthesized
+
+
+def condition_tree(path: Path) -> ast.expr:
+    """A path, of one condition or more, as Python and Triton read it, in a kernel or on the host."""
+    trees = [_tree(test, holds) for test, holds in without_implied(path)]
+    return parenthesized(ast.BoolOp(ast.And(), trees) if len(trees) > 1 else trees[0])
+
+
+def without_implied(path: Path) -> Path:
+    """A path without that a param is not this word, where it is that one."""
+    words = {_word_of(test) for test, holds in path if holds} - {None}
+    return tuple((test, holds) for test, holds in path if holds or _word_of(test) not in words)
+
+
+def implies(path: Path, other: Path) -> bool:
+    """Whether what holds on a path is all that another asks for: a param that is one word is no other."""
+    words = {_word_of(test) for test, holds in path if holds} - {None}
+    return all(
+        (test, holds) in path or (not holds and (test, True) not in path and _word_of(test) in words)
+        for test, holds in other
+    )
+
+
+def _word_of(test: Node) -> str | None:
+    """The param that a condition compares with a word."""
+    match test:
+        case Call(function="eq", args=(Scalar(name=name), Constant(value=str()))):
+            return name
+        case Call(function="eq", args=(Constant(value=str()), Scalar(name=name))):
+            return name
+    return None
+
+
+def condition_text(path: Path) -> str:
+    return ast.unparse(condition_tree(path))
+
+
+def condition_operand(path: Path) -> str:
+    """A path of one condition or more, after an `and`."""
+    return after_and(condition_tree(path))
+
+
+def after_and(tree: ast.expr) -> str:
+    """A condition as it is spelled after an `and`."""
+    joined = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or)
+    return f"({ast.unparse(tree)})" if joined else ast.unparse(tree)
+
+
+def _tree(test: Node, holds: bool = True) -> ast.expr:
+    match test:
+        case Scalar(name=name):
+            return ast.Name(name) if holds else ast.UnaryOp(ast.Not(), ast.Name(name))
+        case Constant(value=value):
+            return ast.Constant(value if holds else not value) if isinstance(value, bool) else ast.Constant(value)
+        case Call(function="logical_not", args=(inner,)):
+            return _tree(inner, not holds)
+        case Call(function="eq" | "ne" as function, args=(left, right)):
+            same = (function == "eq") == holds
+            return ast.Compare(_tree(left), [ast.Eq() if same else ast.NotEq()], [_tree(right)])
+        case Call(function="logical_and" | "logical_or" as function, args=args):
+            # Of the opposite, each part is the opposite.
+            joins = ast.And() if (function == "logical_and") == holds else ast.Or()
+            trees = [_tree(arg, holds) for arg in args]
+            alike = [
+                tree.values if isinstance(tree, ast.BoolOp) and type(tree.op) is type(joins) else [tree]
+                for tree in trees
+            ]
+            return ast.BoolOp(joins, [one for several in alike for one in several])
+    raise AssertionError(f"no condition on params: {test}")
+
+
+def is_condition(node: Node) -> bool:
+    """Whether a node is made of words and flags as a condition of an `if` is."""
+    match node:
+        case Scalar() | Constant():
+            return True
+        case Call(function="logical_not" | "logical_and" | "logical_or" | "eq" | "ne", args=args):
+            return all(map(is_condition, args))
+    return False
+
+
+def shared_path(paths: Sequence[Path]) -> Path:
+    """What some paths begin with."""
+    first = paths[0]
+    count = next(n for n in range(len(first), -1, -1) if all(path[:n] == first[:n] for path in paths))
+    return first[:count]
