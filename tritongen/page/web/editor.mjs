@@ -9,6 +9,7 @@ export class Editor {
     this.paint = root.querySelector(".paint");
     this.gutter = root.querySelector(".gutter");
     this.list = root.querySelector(".offers");
+    this.scroller = root.querySelector(".scroll");
     Object.assign(this, { language, changed, moved, diagnostics: [], offers: [], chosen: 0, length: 0 });
     this.area.addEventListener("input", (event) => this.#typed(event));
     this.area.addEventListener("keydown", (event) => this.#pressed(event));
@@ -101,11 +102,22 @@ export class Editor {
       <li id="offer-${place}" role="option" data-place="${place}" aria-selected="${place === this.chosen}">
         <i class="kind ${kind}">${kind}</i><b>${escaped(name)}</b><span>${escaped(detail ?? "")}</span>
         ${more && place === this.chosen ? `<p>${escaped(more)}</p>` : ""}</li>`).join("");
-    const before = this.text.slice(0, this.area.selectionStart), line = before.split("\n");
-    this.list.style.setProperty("--line", line.length);
-    this.list.style.setProperty("--column", line.at(-1).length - this.length);
     this.area.setAttribute("aria-activedescendant", `offer-${this.chosen}`);
-    this.list.children[this.chosen].scrollIntoView({ block: "nearest" });
+    this.#place();
+    const item = this.list.children[this.chosen], end = item.offsetTop + item.offsetHeight;
+    this.list.scrollTop = Math.max(end - this.list.clientHeight, Math.min(this.list.scrollTop, item.offsetTop));
+  }
+
+  // Puts the list below the word, or above it where there is more room, inside of what is scrolled into view.
+  #place() {
+    const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.scroller;
+    const lines = this.text.slice(0, this.area.selectionStart).split("\n"), style = getComputedStyle(this.area);
+    const height = parseFloat(style.lineHeight), top = parseFloat(style.paddingTop) + (lines.length - 1) * height;
+    const below = scrollTop + clientHeight - top - height, fits = below > this.list.offsetHeight || below > top - scrollTop;
+    this.list.style.top = `${fits ? top + height + 2 : top - this.list.offsetHeight - 2}px`;
+    this.list.style.setProperty("--column", lines.at(-1).length - this.length);
+    this.list.style.setProperty("--from", `${scrollLeft}px`);
+    this.list.style.setProperty("--to", `${scrollLeft + clientWidth - this.gutter.offsetWidth - 4}px`);
   }
 
   #close() {
