@@ -39,6 +39,7 @@ class Building:
         self.lengths: dict[int, Expr] = {}  # how long those are, of lengths of inputs
         self.result_places: list[Place] = []
         self.is_detached = False
+        self._autocast: list[torch.dtype | None] = []  # of the regions that this is in, the innermost last
         self.packet = ""  # the operator that is translated
         self._names = variables(trace)
         self._places: tuple[Place, ...] = ()

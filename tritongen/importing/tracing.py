@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,15 @@ def trace(target: Target, example: Mapping[str, Example | object], is_model: boo
 
     Raises `Located` for what cannot be traced.
     """
+    made = _trace(target, example, is_model)
+    for node in made.graph.graph.nodes:
+        if getattr(node.target, "__name__", "") == "_enter_autocast" and node.args[0] != "cpu" and node.args[2]:
+            return _trace(target, example, is_model, node.args[0])  # It casts tensors of its device alone.
+    return made
+
+
+def _trace(target: Target, example: Mapping[str, Example | object], is_model: bool, device: str = "") -> Trace:
+    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -52,12 +62,15 @@ def trace(target: Target, example: Mapping[str, Example | object], is_model: boo
     mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
     given = bound(target, example)
     arguments = tuple(_arguments(target, given, mode, is_model))
+    if device:
+        with mode:
+            arguments = tuple(replace(one, tensor=torch.empty_like(one.tensor, device=device)) for one in arguments)
     scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
     recording, results, structures = Recording(), list[str](), list[Any]()
     made = Trace(None, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
 
     def traced(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        with recorded(recording):
+        with torch.device(device) if device else nullcontext(), recorded(recording):
             found = call(target, made, tensors, scalars)
         names, flat = _flat(found)
         results.extend(names)
@@ -65,13 +78,26 @@ def trace(target: Target, example: Mapping[str, Example | object], is_model: boo
         return flat
 
     try:
-        with mode:
+        with mode, _autocast_of_any_device():
             graph = make_fx(traced, pre_dispatch=True)(*(one.tensor for one in arguments))
     except Located:
         raise
     except Exception as error:
         raise _explained(error) from None
     return replace(made, graph=graph, results=tuple(results), structure=structures[-1])
+
+
+@contextmanager
+def _autocast_of_any_device() -> Iterator[None]:
+    """Autocast of a GPU is what it is where there is none, too."""
+    from torch.cuda.amp import common
+
+    kept = common.amp_definitely_not_available
+    common.amp_definitely_not_available = lambda: False
+    try:
+        yield
+    finally:
+        common.amp_definitely_not_available = kept
 
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:

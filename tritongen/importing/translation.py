@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator as python
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import operators as _operators  # noqa: F401 - fills the table
@@ -129,8 +130,13 @@ class Translation(Building):
             return None
         if not isinstance(node.target, torch._ops.OpOverload):
             name = getattr(node.target, "__name__", str(node.target))
-            if "autocast" in name:
-                raise Refusal("autocast inside of the function", "import it without, and cast where it must be")
+            if name == "_enter_autocast":
+                dtype: Any = node.args[1] if node.args[2] else None
+                self._autocast.append(dtype)
+                return None
+            if name == "_exit_autocast":
+                self._autocast.pop()
+                return None
             raise Refusal(f"the language has no `{name}`")
         _check_dtypes(node)
         value = self._called(node)
@@ -150,6 +156,8 @@ class Translation(Building):
                 raise Refusal(f"`{packet}` writes in place", "compute a new tensor")
             return self._decomposed(node, packet)
         kwargs = {name: value for name, value in kwargs.items() if name not in _IGNORED}
+        if self._autocast and self._autocast[-1] is not None and target._schema.returns:
+            args, kwargs = self._cast((args, kwargs), self._autocast[-1])
         self.packet = packet
         try:
             inspect.signature(build).bind(self, *args, **kwargs)
@@ -161,6 +169,15 @@ class Translation(Building):
         if self.is_detached and isinstance(value, Value):
             value = value.of(Apply("detach", (value.expr,)))
         return value
+
+    def _cast(self, given: Any, dtype: torch.dtype) -> Any:
+        """Operands in the dtype of autocast, where the operator has a result in that."""
+        if isinstance(given, dict):
+            return {name: self._cast(one, dtype) for name, one in given.items()}
+        if isinstance(given, list | tuple):
+            return [self._cast(one, dtype) for one in given]
+        is_cast = isinstance(given, Value) and given.dtype.is_floating_point and self.dtype == dtype
+        return replace(given, dtype=dtype) if is_cast else given
 
     def argument(self, given: Any) -> Any:
         """What an operator is given, with values in the place of nodes."""
