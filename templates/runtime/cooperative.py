@@ -55,3 +55,24 @@ def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
     one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
     other = words.to(tl.uint32).to(tl.float32, bitcast=True)
     return tl.where(mask, one, absent), tl.where(mask, other, other_absent)
+
+
+@triton.jit
+def collect(slots, COUNT: tl.constexpr, mask):
+    """The sum of what `publish` gave in the first `COUNT` slots."""
+    members = tl.arange(0, triton.next_power_of_2(COUNT))[None, :]
+    mask = mask & (members < COUNT)
+    number = wait(slots + members, mask).to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.sum(tl.where(mask, number, 0.0), axis=1, keep_dims=True)
+
+
+@triton.jit
+def collect_pair(slots, COUNT: tl.constexpr, mask):
+    """The two sums of what `publish_pair` gave in the first `COUNT` slots."""
+    members = tl.arange(0, triton.next_power_of_2(COUNT))[None, :]
+    mask = mask & (members < COUNT)
+    words = ~wait(slots + members, mask)
+    one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
+    one = tl.sum(tl.where(mask, one, 0.0), axis=1, keep_dims=True)
+    return one, tl.sum(tl.where(mask, other, 0.0), axis=1, keep_dims=True)

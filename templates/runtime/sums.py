@@ -31,30 +31,27 @@ def run(
     """
     given, sizes, params = args
     device = launch.device_of((*given, *sums))
-    n_sums, asked = len(sums), [one.numel() for one in sums if one is not None]
     first = launch.launcher(kernel, grid, options, device)
-    n = max(asked, default=1)
-    block_n = min(32, tensors.power_of_two(n))
-    tile = {"BLOCK_M": 4096 // block_n, "BLOCK_N": block_n, "num_warps": 8}
+    n_sums = len(sums)
+    asked = [place for place, one in enumerate(sums) if one is not None]
+    n = max((one.numel() for one in sums if one is not None), default=1)
+    block_n = 32 if n >= 32 else tensors.power_of_two(n)
+    elements, warps = (1024, 4) if n_parts * block_n <= 1024 else (4096, 8)
+    tile = {"BLOCK_M": elements // block_n, "BLOCK_N": block_n, "num_warps": warps}
     # torch.compile does not trace a default that is a kernel.
     add_kernel = add_parts_kernel if add_kernel is None else add_kernel
     blocks = (tensors.cdiv(n, block_n),)
-    adds = [launch.launcher(add_kernel, blocks, tile, device) for _ in asked[::2]]
+    pairs = [asked[place : place + 2] for place in range(0, len(asked), 2)]
+    adds = [launch.launcher(add_kernel, blocks, tile, device) for _ in pairs]
 
     def launches(given: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
         given, sums = given[:-n_sums], given[-n_sums:]
-        parts = [
-            (
-                None
-                if one is None
-                else torch.empty((n_parts, n), dtype=dtype, device=device)
-            )
-            for one, dtype in zip(sums, dtypes, strict=True)
-        ]
+        parts: list[torch.Tensor | None] = [None] * n_sums
+        for place in asked:
+            parts[place] = torch.empty((n_parts, n), dtype=dtypes[place], device=device)
         first(*made(), *given, *parts, *sizes, *params)
-        pairs = [pair for pair in zip(parts, sums, strict=True) if pair[1] is not None]
-        for place, add in enumerate(adds):
-            two = [*pairs[2 * place : 2 * place + 2], (None, None)]
-            add(*two[0], *two[1], n_parts, n)
+        for add, (one, *others) in zip(adds, pairs, strict=True):
+            two = (parts[others[0]], sums[others[0]]) if others else (None, None)
+            add(parts[one], sums[one], *two, n_parts, n)
 
     launch.repeated(key, launches, (*given, *sums), params)
