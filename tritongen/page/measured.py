@@ -31,7 +31,9 @@ def measured_in(text: str) -> Measured:
         run = read_run(text)
         device = ", ".join(f"{name} {value}" for name, value in run.about.items() if name != "command")
         return Measured(dict(_largest(run.cases())), device)
-    found = {row[1]: dict(zip(_SERIES, map(int, row.groups()[1:]), strict=True)) for row in _SHARES.finditer(text)}
+    found: dict[str, Shares] = {}
+    for name, *shares in _SHARES.findall(text):  # The first table is the gallery's.
+        found.setdefault(name, dict(zip(_SERIES, map(int, shares), strict=True)))
     about = _DEVICE.search(text)
     return Measured(found, about[1] if about else "")
 
