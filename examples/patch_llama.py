@@ -1,119 +1,241 @@
-"""Generated operators in the place of a transformers Llama's own: RMSNorm, SwiGLU, RoPE, attention and the loss.
+"""Operators in the place of math of LlamaForCausalLM.
 
-rms_norm and swiglu are the gallery's. The others have specs of their own in `examples/specs`:
+`patch()` puts the functions below in the place of the model's own, in every model of this process, and returns a
+function that puts those back. A call that is unlike its examples (another dtype, a mask, one token) is the model's own.
 
-- `rotary` takes heads as the projections leave them (positions before heads), so that no layout is copied on the way
-  back, and the angles of every sequence in the batch.
-- `attention_bshd` has that layout too, and heads of keys and values that groups of query heads share. It computes what
-  is causal and of whole sequences, as in training and prefill; whatever has a mask, a cache or dropout runs as before.
-- `token_loss` gives float32 losses of bfloat16 logits, where the gallery's cross_entropy gives the logits' dtype as
-  torch does. Transformers makes a float32 copy of all logits for that. Under autograd it writes their gradient over the
-  logits, times one over the number of tokens: so the losses are summed, and the backward has nothing left to do.
+Written by
+tritongen patch 'transformers.models.llama.modeling_llama:LlamaForCausalLM(LlamaConfig(hidden_size=64,
+    intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=96)).bfloat16()'
+    --example 'input_ids=i64[2,16] labels=i64[2,16]' --specs specs/rms_norm.toml --specs specs/swiglu.toml --specs
+    examples/specs/rotary.toml --specs examples/specs/attention_bshd.toml --specs examples/specs/token_loss.toml
+    --results loss
+
+In training, nothing may read these results of the model: token_loss writes the gradient over logits.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
-from transformers.models.llama import modeling_llama
+import transformers.integrations.sdpa_attention as sdpa_attention
+import transformers.loss.loss_utils as loss_utils
+import transformers.modeling_utils as modeling_utils
+import transformers.models.llama.modeling_llama as modeling_llama
 
-from examples.ops.attention_bshd import attention_bshd
-from examples.ops.rotary import rotary
-from examples.ops.token_loss import token_loss
-from generated.rms_norm import rms_norm
-from generated.swiglu import swiglu
+from examples.ops import attention_bshd, rotary, token_loss
+from generated import rms_norm, swiglu
 
 
-def patch_llama(model: modeling_llama.LlamaForCausalLM) -> None:
-    """Make `model` compute with generated operators; all Llamas of the process, as far as layers go.
-
-    Its attention must be transformers' "sdpa", which it still is where `attended` does not compute it.
-
-    Raises:
-        ValueError: for a model whose MLP is not gated by silu, or with another attention.
-    """
-    if model.config.hidden_act not in ("silu", "swish"):
-        raise ValueError(f"patch_llama: hidden_act must be silu, not {model.config.hidden_act}")
-    if model.config._attn_implementation != "sdpa":
-        raise ValueError(f"patch_llama: attention must be sdpa, not {model.config._attn_implementation}")
-    modeling_llama.LlamaRMSNorm.forward = normalised
-    modeling_llama.LlamaMLP.forward = gated
-    modeling_llama.apply_rotary_pos_emb = rotated
-    AttentionInterface.register("tritongen", attended)
-    AttentionMaskInterface.register("tritongen", sdpa_mask)  # None where a sequence is whole
-    model.set_attn_implementation("tritongen")
-    model.loss_function = next_token_loss
-
-
-def normalised(self: modeling_llama.LlamaRMSNorm, hidden_states: torch.Tensor) -> torch.Tensor:
+# transformers/models/llama/modeling_llama.py:61, 5 calls
+def llama_rms_norm(self, hidden_states):
     return rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
 
 
-def gated(self: modeling_llama.LlamaMLP, x: torch.Tensor) -> torch.Tensor:
+# transformers/models/llama/modeling_llama.py:126, 2 calls
+def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+    y = rotary(
+        q.permute([0, 2, 1, 3]),
+        cos[:, :, : cos.shape[2] // 2].expand([q.shape[0], -1, -1]),
+        sin[:, :, : sin.shape[2] // 2].expand([q.shape[0], -1, -1]),
+    )
+    y_2 = rotary(
+        k.permute([0, 2, 1, 3]),
+        cos[:, :, : cos.shape[2] // 2].expand([k.shape[0], -1, -1]),
+        sin[:, :, : sin.shape[2] // 2].expand([k.shape[0], -1, -1]),
+    )
+    return (y.permute([0, 2, 1, 3]), y_2.permute([0, 2, 1, 3]))
+
+
+# transformers/integrations/sdpa_attention.py:95, 2 calls
+def sdpa_attention_forward(
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    dropout=0.0,
+    scaling=None,
+    is_causal=None,
+    position_bias=None,
+    cache=None,
+    **kwargs,
+):
+    o = attention_bshd(
+        query.permute([0, 2, 1, 3]), key.permute([0, 2, 1, 3]), value.permute([0, 2, 1, 3]), scale=scaling
+    )
+    return (o.permute([0, 2, 1, 3]).transpose(1, 2), None)
+
+
+# transformers/models/llama/modeling_llama.py:163, 2 calls
+def llama_mlp(self, x):
     return self.down_proj(swiglu(self.up_proj(x), self.gate_proj(x)))
 
 
-def rotated(
-    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries and keys with their heads at dimension `unsqueeze_dim`, turned; cos and sin: [1 or batch, S, head]."""
-    # Both halves of a head turn by the same angles, which transformers therefore gives twice.
-    half = cos.shape[-1] // 2
-    cosine = cos[..., :half].expand(q.shape[0], -1, -1)
-    sine = sin[..., :half].expand(q.shape[0], -1, -1)
-
-    def turned(x: torch.Tensor) -> torch.Tensor:
-        return rotary(x.movedim(unsqueeze_dim, 2), cosine, sine).movedim(2, unsqueeze_dim)
-
-    return turned(q), turned(k)
+# transformers/loss/loss_utils.py:51, one call
+def for_causal_lm_loss(
+    logits, labels, vocab_size, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs
+):
+    slice_2 = torch.nn.functional.pad(labels, [0, 1], "constant", ignore_index)[..., 1:]
+    ne = slice_2.contiguous().view([-1]).to(dtype=torch.int64, device=logits.device).ne(ignore_index)
+    loss = token_loss(
+        logits.flatten(0, 1), slice_2.flatten(0, 1), ne.sum().to(torch.float32).reciprocal(), ignore_index=ignore_index
+    )
+    return loss.sum()
 
 
-def attended(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Attention of [batch, heads, S, head] to heads of keys and values: [batch, S, heads, head], and no weights."""
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    whole = attention_mask is None and query.shape[-2] == key.shape[-2]
-    others = any(kwargs.get(name) is not None for name in ("cache", "position_bias", "softcap"))
-    if not causal or not whole or dropout or others:
-        kwargs |= {"dropout": dropout, "scaling": scaling, "is_causal": is_causal}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    q, k, v = (heads.transpose(1, 2) for heads in (query, key, value))
-    return attention_bshd(q, k, v, scale=scale), None
+class Like:
+    """A tensor of a dtype, or an int. A letter is one length everywhere, more than 1; ANY is any length."""
+
+    def __init__(self, kind: Any, *lengths: Any) -> None:
+        self.kind, self.lengths = kind, lengths
+
+    def fits(self, value: Any, letters: dict[str, int]) -> bool:
+        if self.kind is int:
+            return type(value) is int and _is_length(value, self.lengths[0], letters)
+        if not isinstance(value, torch.Tensor) or value.dtype != self.kind or value.dim() != len(self.lengths):
+            return False
+        return all(_is_length(one, wanted, letters) for one, wanted in zip(value.shape, self.lengths, strict=True))
 
 
-def next_token_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    vocab_size: int,
-    num_items_in_batch: torch.Tensor | int | None = None,
-    ignore_index: int = -100,
-    shift_labels: torch.Tensor | None = None,
-    **kwargs: Any,
-) -> torch.Tensor:
-    """transformers' ForCausalLMLoss: the mean over counted tokens of each one's loss given those before it.
+class Has:
+    """A module with these attributes."""
 
-    In training nothing is left of the logits: their gradient takes their memory.
-    """
-    if shift_labels is None:
-        shift_labels = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    target = shift_labels.reshape(-1).to(logits.device)
-    if num_items_in_batch is None:
-        num_items_in_batch = (target != ignore_index).sum()
-    elif isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(logits.device)
-    scale = torch.ones((), device=logits.device) / num_items_in_batch
-    return token_loss(logits.view(-1, vocab_size), target, scale, ignore_index=ignore_index).sum()
+    def __init__(self, **attributes: Any) -> None:
+        self.attributes = attributes
+
+    def fits(self, value: Any, letters: dict[str, int]) -> bool:
+        return all(getattr(value, name, None) == one for name, one in self.attributes.items())
+
+
+ANY = object()
+
+# Each function, where it goes, and arguments of the calls that it takes.
+REPLACED: Any = [
+    (
+        llama_rms_norm,
+        [(modeling_llama.LlamaRMSNorm, "forward")],
+        [{"hidden_states": Like(torch.bfloat16, "A", "B", ANY)}],
+    ),
+    (
+        apply_rotary_pos_emb,
+        [(modeling_llama, "apply_rotary_pos_emb")],
+        [
+            {
+                "q": Like(torch.bfloat16, "A", ANY, "B", ANY),
+                "k": Like(torch.bfloat16, "A", ANY, "B", ANY),
+                "cos": Like(torch.bfloat16, 1, "B", ANY),
+                "sin": Like(torch.bfloat16, 1, "B", ANY),
+                "unsqueeze_dim": 1,
+            }
+        ],
+    ),
+    (
+        sdpa_attention_forward,
+        [
+            (sdpa_attention, "sdpa_attention_forward"),
+            (modeling_utils, "sdpa_attention_forward"),
+            (modeling_utils.AttentionInterface._global_mapping, "sdpa"),
+        ],
+        [
+            {
+                "query": Like(torch.bfloat16, "A", ANY, "B", ANY),
+                "key": Like(torch.bfloat16, "A", ANY, "B", ANY),
+                "value": Like(torch.bfloat16, "A", ANY, "B", ANY),
+                "position_ids": ANY,
+                "attention_mask": None,
+                "dropout": 0.0,
+                "is_causal": None,
+                "position_bias": None,
+                "cache": None,
+                "scaling": ANY,
+            }
+        ],
+    ),
+    (llama_mlp, [(modeling_llama.LlamaMLP, "forward")], [{"x": Like(torch.bfloat16, "A", "B", ANY)}]),
+    (
+        for_causal_lm_loss,
+        [
+            (loss_utils, "ForCausalLMLoss"),
+            (loss_utils.LOSS_MAPPING, "ForCausalLM"),
+            (loss_utils.LOSS_MAPPING, "ForConditionalGeneration"),
+            (loss_utils.LOSS_MAPPING, "CsmForConditionalGeneration"),
+        ],
+        [
+            {
+                "logits": Like(torch.bfloat16, "A", "B", "C"),
+                "labels": Like(torch.int64, "D", "E"),
+                "vocab_size": Like(int, "C"),
+                "num_items_in_batch": None,
+                "shift_labels": None,
+                "ignore_index": ANY,
+            }
+        ],
+    ),
+]
+
+
+def patch() -> Callable[[], None]:
+    """Put the functions in place. What it returns undoes that."""
+    before = []
+    for function, places, examples in REPLACED:
+        for owner, name in places:
+            own = owner[name] if isinstance(owner, dict) else vars(owner)[name]
+            before.append((owner, name, own))
+            _put(owner, name, _instead_of(own, function, examples))
+
+    def undo() -> None:
+        for place in reversed(before):
+            _put(*place)
+
+    return undo
+
+
+def _put(owner: Any, name: str, function: Any) -> None:
+    if isinstance(owner, dict):
+        owner[name] = function
+    else:
+        setattr(owner, name, function)
+
+
+def _instead_of(own: Any, function: Any, examples: Any) -> Any:
+    parameters = inspect.signature(function).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+
+    @functools.wraps(own)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) <= len(names) and any(_is_like(given, example) for example in examples):
+            return function(**given)
+        return own(*args, **kwargs)
+
+    return call
+
+
+def _is_like(given: dict[str, Any], example: dict[str, Any]) -> bool:
+    letters: dict[str, int] = {}
+    if not all(_fits(given.get(name), wanted, letters) for name, wanted in example.items()):
+        return False
+    plain = (bool, type(None), torch.nn.Module)
+    return all(name in example or isinstance(one, plain) for name, one in given.items())
+
+
+def _fits(value: Any, wanted: Any, letters: dict[str, int]) -> bool:
+    if wanted is ANY:
+        return True
+    if isinstance(wanted, Like | Has):
+        return wanted.fits(value, letters)
+    if isinstance(wanted, tuple):
+        is_as_long = isinstance(value, tuple | list) and len(value) == len(wanted)
+        return is_as_long and all(_fits(one, other, letters) for one, other in zip(value, wanted, strict=True))
+    return type(value) is type(wanted) and bool(value == wanted)
+
+
+def _is_length(length: Any, wanted: Any, letters: dict[str, int]) -> bool:
+    if isinstance(wanted, str):
+        return length > 1 and letters.setdefault(wanted, length) == length
+    return wanted is ANY or length == wanted

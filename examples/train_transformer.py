@@ -76,7 +76,6 @@ TINY = Settings(
     steps=40,
     warm_up=5,
     learning_rate=1e-2,
-    dtype="float32",
 )
 
 
@@ -131,9 +130,9 @@ def make_variant(variant: str, model: Any) -> Any:
         of_logits = variant == "liger-logits"
         apply_liger_kernel_to_llama(model=model, cross_entropy=of_logits, fused_linear_cross_entropy=not of_logits)
     if variant.endswith("tritongen"):
-        from examples.patch_llama import patch_llama
+        from examples.patch_llama import patch
 
-        patch_llama(model)
+        patch()
     return torch.compile(model) if variant.startswith("compile") else model
 
 
@@ -265,20 +264,18 @@ def main() -> None:
     runs.add_argument("--rounds", nargs="+", type=int, default=[1, 2], metavar="NUMBER")
     runs.add_argument("--tiny", action="store_true", help="a model for Triton's interpreter")
     runs.add_argument("--steps", type=int)
-    runs.add_argument("--dtype", choices=["bfloat16", "float32"])
     runs.add_argument("--learning-rate", type=float)
     alone = commands.add_parser("one", help="what `run` starts for a variant of a round")
     for name in ("variant", "path", "settings"):
         alone.add_argument(name)
     reports = commands.add_parser("report", help="write training.md and training.svg")
     reports.add_argument("--runs", type=Path, default=Path("runs"), metavar="FOLDER")
-    reports.add_argument("--float32", type=Path, metavar="FOLDER", help="runs with --dtype float32, to tell of too")
     reports.add_argument("--report", type=Path, default=Path("docs"), metavar="FOLDER")
     options = parser.parse_args()
     if options.command == "report":
         from examples.training_report import report
 
-        report(options.runs, options.report, options.float32)
+        report(options.runs, options.report)
         return
     import torch
 
@@ -289,7 +286,7 @@ def main() -> None:
         return
     if not torch.cuda.is_available() and not options.tiny:
         parser.exit(4, f"{parser.prog} run needs a GPU, or --tiny\n")
-    given = {name: getattr(options, name) for name in ("steps", "dtype", "learning_rate")}
+    given = {name: getattr(options, name) for name in ("steps", "learning_rate")}
     given = {name: value for name, value in given.items() if value is not None}
     run(options, dataclasses.replace(TINY if options.tiny else Settings(), **given))
 

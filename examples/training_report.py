@@ -132,24 +132,7 @@ def wrapped(text: str, mark: str = "") -> str:
     return textwrap.fill(text, 115, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)
 
 
-def exact(variants: list[Variant], beside: dict[str, Any]) -> str:
-    """What runs in float32 say, beside runs of other settings.
-
-    Raises:
-        SystemExit: where more than the dtype and the number of steps is different.
-    """
-    losses = {variant.name: variant.losses[0] for variant in variants}
-    found = Apart.of(losses[OURS], losses[BASE])
-    settings = variants[0].rounds[0]["settings"]
-    if settings != {**beside, "dtype": "float32", "steps": settings["steps"]}:
-        raise SystemExit("the float32 runs differ from the others in more than dtype and steps")
-    return (
-        f"In {settings['dtype']} ({settings['steps']} steps, otherwise alike) the loss of {OURS} differs from"
-        f" {BASE}'s by {found.most:.1e} at most and by {found.end:+.1e} at the end."
-    )
-
-
-def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
+def page(variants: list[Variant]) -> str:
     first = variants[0].rounds[0]
     settings = first["settings"]
     versions = {name: version for variant in variants for name, version in variant.rounds[0]["versions"].items()}
@@ -166,7 +149,7 @@ def page(variants: list[Variant], others: list[Variant] | None = None) -> str:
     columns = (
         "The last three columns are the difference of a variant's loss from the unpatched model's in the first round:"
         f" the median and the largest of all steps, and that of the means of the last {LAST} steps."
-        f" {repeated(variants)}{' ' + exact(others, settings) if others else ''}"
+        f" {repeated(variants)}"
     )
     memory = "Peak memory is what torch's allocator held at most in those steps."
     if first["held_bytes"] is not None:
@@ -274,10 +257,10 @@ def draw(variants: list[Variant], path: Path) -> None:
     pyplot.close(figure)
 
 
-def report(runs: Path, folder: Path, float32: Path | None = None) -> None:
+def report(runs: Path, folder: Path) -> None:
     """Write training.md and training.svg into a folder."""
     variants = load(runs)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "training.md").write_text(page(variants, load(float32) if float32 else None), encoding="utf-8")
+    (folder / "training.md").write_text(page(variants), encoding="utf-8")
     draw(variants, folder / "training.svg")
     print(f"wrote {folder / 'training.md'} and {folder / 'training.svg'}")

@@ -17,6 +17,7 @@ from tests.importing.corpus import require
 from tests.patching import models
 from tritongen.cli import run
 from tritongen.diagnostics.report import Rejected
+from tritongen.importing.targets import module_at
 from tritongen.patching.run import patch, search_model
 from tritongen.spec.read import read_spec
 
@@ -25,6 +26,7 @@ HERE = Path(__file__).parent
 SPECS = [ROOT / "specs" / f"{name}.toml" for name in ("rms_norm", "swiglu", "cross_entropy")] + [
     ROOT / "examples" / "specs" / f"{name}.toml" for name in ("rotary", "attention_bshd", "token_loss")
 ]
+GEMMA = [ROOT / "examples" / "specs" / f"{name}.toml" for name in ("rms_norm_offset", "geglu_tanh")]
 DECODER = "ids=i64[2,12] labels=i64[2,12]"
 OPERATORS = {"rms_norm": 2, "swiglu": 1, "rotary": 2, "attention_bshd": 1}
 
@@ -34,9 +36,12 @@ def operator(path: Path) -> Callable[..., Any]:
     spec = read_spec(path.stem, path.read_text(encoding="utf-8"))
     made = printed(spec)
     absent = {one.name: torch.tensor(float(one.default)) for one in spec.inputs if one.default is not None}
+    dtype = getattr(torch, spec.outputs[0].dtype, None)
+    names = [one.name for one in spec.inputs]
 
-    def call(**given: Any) -> Any:
-        return made(**(absent | given))
+    def call(*args: Any, **given: Any) -> Any:
+        found = made(**(absent | dict(zip(names, args, strict=False)) | given))
+        return found.to(dtype) if isinstance(dtype, torch.dtype) else found
 
     call.__name__ = call.__qualname__ = path.stem
     call.__module__ = "printed_operators"
@@ -100,6 +105,71 @@ def test_casts_to_wider_floats_are_left_out() -> None:
     assert norm.kwargs["x"].meta["val"].dtype == torch.bfloat16
     assert norm.kwargs["eps"] == 1e-5
     assert not any(node.target is torch.ops.aten.pow.Tensor_Scalar for node in made.graph.graph.nodes)
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The module that the command writes for a model of models.py, whose operators are those of CALLS, counted."""
+
+    def write(model: str, example: str, *options: str) -> Any:
+        monkeypatch.chdir(HERE)
+        path = tmp_path / "patches.py"
+        specs = [word for one in SPECS for word in ("--specs", str(one))]
+        assert run(["patch", f"models.py:{model}", "--example", example, *specs, *options, "-o", str(path)]) == 0
+        for name in ("generated", "examples.ops"):
+            package = ModuleType(name)
+            package.__dict__.update(CALLS)
+            monkeypatch.setitem(sys.modules, name, package)
+        return module_at("patches", str(path))
+
+    return write
+
+
+def test_a_file_puts_operators_into_a_model(written: Callable[..., Any]) -> None:
+    """At other lengths, forward and backward, until it is undone; a call of other dtypes is the model's own."""
+    patches = written("Decoder().double()", DECODER, "--results", "loss")
+    own = sys.modules["models"]
+    torch.manual_seed(0)
+    model = own.Decoder().double()
+    ids, labels = torch.randint(0, 20, (2, 3, 7))
+
+    def results() -> list[torch.Tensor]:
+        model.zero_grad()
+        loss = model(ids=ids, labels=labels)["loss"]
+        loss.backward()
+        return [loss.detach(), *(x.grad.clone() for x in model.parameters())]
+
+    expected, forward = results(), own.Norm.forward
+    calls: Counter[str] = Counter()
+    for name in CALLS:
+        if hasattr(patches, name):
+            setattr(patches, name, counted(name, calls))
+    undo = patches.patch()
+    torch.testing.assert_close(results(), expected)
+    assert calls == {"rms_norm": 2, "rotary": 2, "attention_bshd": 1, "swiglu": 1, "token_loss": 1}
+    model.float()(ids=ids, labels=labels)
+    assert calls["rms_norm"] == 2
+    undo()
+    assert own.Norm.forward is forward
+
+
+def counted(name: str, calls: Counter[str]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls[name] += 1
+        return CALLS[name](*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.sampled(2)
+def test_a_function_reads_as_a_person_would_write_it(written: Callable[..., Any]) -> None:
+    """Numbers by the names of attributes, modules as they are called, and what may have other lengths is open."""
+    patches = written("Decoder().bfloat16()", DECODER, "--results", "loss")
+    text = Path(patches.__file__).read_text(encoding="utf-8")
+    assert "def norm(self, x):\n    return rms_norm(x, self.weight, eps=self.eps)\n" in text
+    assert '(norm, [(models.Norm, "forward")], [{"x": Like(torch.bfloat16, "A", "B", ANY)}])' in text
+    assert "swiglu(self.up(" in text
+    assert torch.compile(patches.norm, backend="eager", fullgraph=True) is not None
 
 
 def test_only_the_example_s_tensors_are_taken(decoder: torch.nn.Module) -> None:
@@ -201,18 +271,23 @@ FOUND = {
     "llama:LlamaForCausalLM(LlamaConfig(": {"rms_norm": 5, "rotary": 4, "attention_bshd": 2, "swiglu": 2},
     "qwen3:Qwen3ForCausalLM(Qwen3Config(head_dim=8, ": {"rms_norm": 9, "rotary": 4, "attention_bshd": 2, "swiglu": 2},
     "gemma3:Gemma3ForCausalLM(Gemma3TextConfig(head_dim=8, sliding_window=4, "
-    "layer_types=['sliding_attention', 'full_attention'], ": {"rms_norm": 13, "rotary": 4, "attention_bshd": 1},
+    "layer_types=['sliding_attention', 'full_attention'], ": {
+        "rms_norm_offset": 13,
+        "rotary": 4,
+        "attention_bshd": 1,
+        "geglu_tanh": 2,
+    },
 }
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", FOUND)
 def test_models_of_transformers(model: str) -> None:
-    """Without a line that was written for them. Gemma's norm has one plus its weight, and its MLP is gated by gelu."""
+    """Without a line that was written for them. Gemma's norm has one plus its weight."""
     require("transformers")
     name = model.partition(":")[0]
     config = "hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, "
     spelled = f"transformers.models.{name}.modeling_{model}{config}vocab_size=50))"
     example = "input_ids=i64[2,12] labels=i64[2,12] use_cache=False"
-    found = search_model(spelled, example, [str(path) for path in SPECS])
+    found = search_model(spelled, example, [str(path) for path in (*SPECS, *GEMMA)])
     assert Counter(one.operator.spec.name for one in found.report.found) == {**FOUND[model], "cross_entropy": 1}

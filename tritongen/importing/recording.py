@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from .calls import Call, Calls
 from .refusals import NOWHERE, Place
 from .targets import is_library
 
@@ -24,6 +25,7 @@ class Recording:
     names: dict[str, tuple[int, str]] = field(default_factory=dict)  # with the depth of the frame that has it
     lengths: dict[str, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
     used: set[str] = field(default_factory=set)  # symbols of which the program made Python's numbers
+    calls: dict[str, Call] = field(default_factory=dict)  # the innermost that each node was made in, if followed
 
     def place(self, node: str) -> Place:
         """Where the user wrote what became a node; in torch.nn only if they wrote none of it."""
@@ -32,16 +34,17 @@ class Recording:
 
 
 @contextmanager
-def recorded(recording: Recording) -> Iterator[None]:
+def recorded(recording: Recording, follow_calls: bool = False) -> Iterator[None]:
     """Records what the traced function does, which runs inside."""
     recorder = _Recorder(recording, sys._getframe(2))
-    with recorder.mode(), _numbers(recorder):
+    with recorder.mode(), _numbers(recorder), recorder.calls.followed() if follow_calls else nullcontext():
         yield
 
 
 class _Recorder:
     def __init__(self, recording: Recording, root: FrameType) -> None:
         self.recording, self.root = recording, root
+        self.calls = Calls(self._node_of)
         self._arguments: dict[int, tuple[FrameType, frozenset[int]]] = {}
         self._libraries: dict[CodeType, bool] = {}
 
@@ -71,9 +74,12 @@ class _Recorder:
             return function(*args, **kwargs)
         finally:
             places = tuple(map(_place, frames))
+            call = self.calls.current()
             node = nodes.prev
             while node is not last and node is not nodes:
                 self.recording.places.setdefault(node.name, places)
+                if call is not None:
+                    self.recording.calls.setdefault(node.name, call)
                 node = node.prev
 
     def _frames(self, frame: FrameType | None) -> Iterator[FrameType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,9 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     made = Trace(None, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
 
     def traced(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        with torch.device(device) if device else nullcontext(), recorded(recording):
+        with torch.device(device) if device else nullcontext(), recorded(recording, follow_calls=is_model):
             found = call(target, made, tensors, scalars)
+        found = _tensors_alone(found) if is_model else found
         names, flat = _flat(found)
         results.extend(names)
         structures.append(_structure(found))
@@ -203,6 +204,17 @@ def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]
         for place, length in enumerate(one.tensor.shape)
         if isinstance(length, torch.SymInt)
     ]
+
+
+def _tensors_alone(found: Any) -> Any:
+    """A model's dict of results without those that are no tensors, such as a cache."""
+    import torch
+
+    if isinstance(found, MutableMapping):
+        for name, value in list(found.items()):
+            if not isinstance(value, torch.Tensor):
+                found[name] = None
+    return found
 
 
 def _flat(found: Any) -> tuple[list[str], list[torch.Tensor]]:

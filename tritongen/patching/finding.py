@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..importing.partial import kind_of
 from ..importing.refusals import Place
 from ..importing.tracing import Trace
 from .forms import Form
-from .layouts import Argument, Dim, DoesNotFit, argument, axes_of, result
+from .layouts import Argument, Dim, DoesNotFit, arguments, axes_of, result
 from .masks import is_mask
 from .matching import Bound, Matcher, solved
 from .reading import Operator
@@ -32,11 +32,21 @@ class Found:
 
     operator: Operator
     root: Any
-    nodes: tuple[Any, ...]
-    inputs: Mapping[str, Argument]
+    inside: frozenset[Any]  # the nodes that were looked at
+    choices: Mapping[str, tuple[Argument, ...]]  # for each input, the tensors that it may be given
+    masks: tuple[Any, ...]  # conditions of positions that the operator has itself
     params: Mapping[str, object]
     result: tuple[int, ...]
     place: Place
+
+    @property
+    def inputs(self) -> dict[str, Argument]:
+        return {name: choices[0] for name, choices in self.choices.items()}
+
+    @property
+    def nodes(self) -> tuple[Any, ...]:
+        """What the root is made of besides its inputs."""
+        return _between(self.root, {one.node for one in self.inputs.values()}, self.inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +276,12 @@ def _called(operator: Operator, window: Window, bound: Bound, axes: Mapping[str,
     for form, leaf in bound.masks:
         if not is_mask(form, leaf, window, by_number):
             raise DoesNotFit("another condition of positions")
-    inputs = {name: argument(operator, window, bound, axes, name) for name in operator.inputs}
-    used = _between(window.root, {one.node for one in inputs.values()}, set(window.nodes))
-    _check_overwritten(operator, inputs, used)
-    return Found(operator, window.root, used, inputs, params, result(operator, window, axes), Place(""))
+    masks = tuple(window.given[str(leaf.data)] for _, leaf in bound.masks)
+    choices = {name: arguments(operator, window, bound, axes, name) for name in operator.inputs}
+    inside = frozenset(window.nodes)
+    found = Found(operator, window.root, inside, choices, masks, params, result(operator, window, axes), Place(""))
+    _check_overwritten(operator, found.inputs, found.nodes)
+    return found
 
 
 def _check_overwritten(operator: Operator, inputs: Mapping[str, Argument], used: Sequence[Any]) -> None:
@@ -296,7 +308,7 @@ def _shares(one: Any, other: Any) -> bool:
     return hasattr(after.target, "_schema") and after.target._schema.name.split("::")[1] in views
 
 
-def _between(root: Any, inputs: set[Any], inside: set[Any]) -> tuple[Any, ...]:
+def _between(root: Any, inputs: set[Any], inside: Container[Any]) -> tuple[Any, ...]:
     """The nodes of a window that the root needs besides what is made before it."""
     found, left = [root], [root]
     while left:

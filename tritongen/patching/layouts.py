@@ -38,7 +38,8 @@ class Argument:
     selected: tuple[int, ...]
     parts: tuple[tuple[int, int], ...]
     order: tuple[tuple[int, ...], ...]
-    lengths: tuple[tuple[Any, int], ...] = ()
+    lengths: tuple[tuple[tuple[Any, int], ...], ...] = ()  # each that of any of these tensors; none for 1
+    new: tuple[int, ...] = ()  # dimensions of length 1 that are new ones, too
 
 
 def axes_of(operator: Operator, window: Window, bound: Bound) -> Iterator[dict[str, Dim]]:
@@ -126,17 +127,25 @@ def _flat(shape: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(name for term in shape for name in term)
 
 
-def argument(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim], name: str) -> Argument:
-    """How an input is made of the trace's tensors. Raises `DoesNotFit`."""
+def arguments(
+    operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim], name: str
+) -> tuple[Argument, ...]:
+    """How an input is made of each of the trace's tensors that is it, the first made first. Raises `DoesNotFit`."""
     form = bound.inputs[name]
-    nodes = [node for node, one in window.forms.items() if one is form]
-    why = DoesNotFit(f"no tensor is {name} alone")
-    for node in nodes:
+    known = next(one.type.dtypes for one in operator.spec.inputs if one.name == name)
+    found, why = [], DoesNotFit(f"no tensor is {name} alone")
+    for node in (node for node, one in window.forms.items() if one is form):
+        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+        if dtype not in known:
+            why = DoesNotFit(f"{name} is {dtype}")
+            continue
         try:
-            return _argument(operator, window, bound.inputs[name], axes, name, node)
+            found.append(_argument(operator, window, form, axes, name, node))
         except DoesNotFit as error:
             why = error
-    raise why
+    if not found:
+        raise why
+    return tuple(found)
 
 
 def _argument(
@@ -147,7 +156,7 @@ def _argument(
     left = [dim for place, dim in enumerate(dims) if place not in selected]
     parts: list[tuple[int, int]] = []
     order: list[tuple[int, ...]] = []
-    lengths: list[tuple[Any, int]] = []
+    lengths: list[tuple[tuple[Any, int], ...]] = []
     for term in operator.inputs[name]:
         wanted = tuple(atom for one in term for atom in axes[one])
         if term == (BATCH,):
@@ -173,15 +182,17 @@ def _parts(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> int:
     return math.prod(map(window.length, before))
 
 
-def _length(window: Window, wanted: Dim) -> tuple[Any, int]:
-    """A tensor and its dimension that is as long as what a new dimension stands for; none for length 1."""
-    if not wanted:
-        return None, 1
-    for node in window.values:
-        for place, dim in enumerate(window.dims(node)):
-            if dim == wanted and node is not window.root and set(dim) <= window.forms[node].axes:
-                return node, place
-    raise DoesNotFit("how long a new dimension is")
+def _length(window: Window, wanted: Dim) -> tuple[tuple[Any, int], ...]:
+    """Tensors and their dimensions that are as long as what a new dimension stands for; none for length 1."""
+    found = [
+        (node, place)
+        for node in window.values
+        for place, dim in enumerate(window.dims(node))
+        if dim == wanted and node is not window.root and set(dim) <= window.forms[node].axes
+    ]
+    if wanted and not found:
+        raise DoesNotFit("how long a new dimension is")
+    return tuple(found) if wanted else ()
 
 
 def result(operator: Operator, window: Window, axes: Mapping[str, Dim]) -> tuple[int, ...]:

@@ -32,12 +32,14 @@ def _take_apart(trace: Trace, node: Any, given: dict[str, Any]) -> None:
     aten = torch.ops.aten
     is_mean = given.get("reduction", 1) == 1
     name = node.target._schema.name.split("::")[1]
-    places = trace.recording.places.get(node.name, ())
+    places, calls = trace.recording.places.get(node.name, ()), trace.recording.calls
 
     def made(target: Any, args: tuple[Any, ...]) -> Any:
         new = trace.graph.graph.call_function(target, args)
         new.meta["val"] = target(*torch.fx.map_arg(args, lambda one: one.meta["val"]))
         trace.recording.places[new.name] = places
+        if node.name in calls:
+            calls[new.name] = calls[node.name]
         return new
 
     mode = node.meta["val"].fake_mode
@@ -50,11 +52,14 @@ def _take_apart(trace: Trace, node: Any, given: dict[str, Any]) -> None:
             if target.meta["val"].is_floating_point():
                 return
             valid = made(aten.ne.Scalar, (target, given.get("ignore_index", -100)))
-            total, count = made(aten.sum.default, (loss,)), made(aten.sum.default, (valid,))
-            result = made(aten.div.Tensor, (total, count))
+            count = made(aten.to.dtype, (made(aten.sum.default, (valid,)), node.meta["val"].dtype))
+            one_over = made(aten.reciprocal.default, (count,))
+            result = made(aten.sum.default, (made(aten.mul.Tensor, (loss, one_over)),))
         else:
             result = made(aten.mean.default if is_mean else aten.sum.default, (loss,))
     node.replace_all_uses_with(result)
+    trace.graph.graph.erase_node(node)
+    result.name = node.name  # Which calls of functions have as their result.
 
 
 __all__ = ["take_reductions_apart"]

@@ -35,8 +35,8 @@ class Operator:
 
 
 def operators(spec: Spec) -> Iterator[Operator]:
-    """The forms of a spec, the most general first. Raises `Mistakes`; none for those of several results."""
-    if len(spec.outputs) != 1:
+    """The forms of a spec, the most general first. Raises `Mistakes`; none for several results or `[axes]`."""
+    if len(spec.outputs) != 1 or spec.computed:
         return
     op = typecheck(spec)
     (result,) = op.results

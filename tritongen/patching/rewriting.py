@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator as python
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,15 +46,26 @@ def patched(
 ) -> Patched:
     """The model with operators, by the names of their specs, in the place of what was found of it in its trace."""
     graph = trace.graph.graph
-    for one in found:
-        _put(graph, one, operators[one.operator.spec.name])
+    for one in reversed(tuple(found)):  # What reads another region's result then reads the operator's.
+        put(graph, narrowed(one), operators[one.operator.spec.name])
     graph.eliminate_dead_code()
     graph.lint()
     trace.graph.recompile()
     return Patched(model, trace, trace.graph)
 
 
-def _put(graph: Any, found: Found, call: Callable[..., Any]) -> None:
+def narrowed(found: Found, is_there: Callable[[Any], bool] = lambda _: True) -> Found:
+    """A region whose inputs are what they were before they were made wider."""
+    choices = {
+        name: tuple(replace(one, node=narrow(one.node, is_there)) for one in choices)
+        for name, choices in found.choices.items()
+    }
+    return replace(found, choices=choices)
+
+
+def put(graph: Any, found: Found, call: Callable[..., Any]) -> list[Any]:
+    """The nodes that are in the place of a region, of which the last is in that of its root."""
+    before = found.root.prev
     with graph.inserting_before(found.root):
         given = {name: _given(graph, one) for name, one in found.inputs.items()}
         made = graph.call_function(call, (), given | dict(found.params))
@@ -61,17 +73,23 @@ def _put(graph: Any, found: Found, call: Callable[..., Any]) -> None:
         if found.root.meta["val"].dtype != _dtype(found):
             made = graph.call_function(aten.to.dtype, (made, found.root.meta["val"].dtype))
     found.root.replace_all_uses_with(made)
+    nodes = []
+    while before.next is not found.root:
+        before = before.next
+        nodes.append(before)
+    return nodes
 
 
 def _given(graph: Any, argument: Argument) -> Any:
     """The tensor that an operator is given, step by step."""
-    made = _narrow(argument.node)
+    argument = _without_new_ones(argument)
+    made = argument.node
     for place in sorted(argument.selected, reverse=True):
         made = graph.call_function(aten.select.int, (made, place, 0))
     for place, count in argument.parts:
         length = graph.call_function(aten.sym_size.int, (made, place))
         length = graph.call_function(python.floordiv, (length, count))
-        made = graph.call_function(aten.slice.Tensor, (made, place, 0, length))
+        made = graph.call_function(aten.narrow.default, (made, place, 0, length))
     order = [place for places in argument.order for place in places]
     if order != sorted(order):
         made = graph.call_function(aten.permute.default, (made, order))
@@ -83,24 +101,40 @@ def _given(graph: Any, argument: Argument) -> Any:
     return _expanded(graph, made, argument)
 
 
+def _without_new_ones(argument: Argument) -> Argument:
+    """Where a dimension of length 1 would go and a new one come in its place, it stays."""
+    shape, rest = argument.node.meta["val"].shape, [places for places in argument.order if places]
+    new = tuple(place for place, places in enumerate(argument.order) if not places)
+    is_same = new == argument.selected and all(isinstance(shape[one], int) and shape[one] == 1 for one in new)
+    if not new or not is_same or rest != [(place,) for place in range(len(rest))]:
+        return argument
+    left = [place for place in range(len(shape)) if place not in new]
+    parts = tuple((left[place], count) for place, count in argument.parts)
+    return replace(argument, selected=(), parts=parts, order=tuple((place,) for place in range(len(shape))), new=new)
+
+
 def _expanded(graph: Any, made: Any, argument: Argument) -> Any:
     lengths = iter(argument.lengths)
-    sizes = [-1 if places else _size(graph, *next(lengths)) for places in argument.order]
+    sizes = [
+        -1 if places and place not in argument.new else _size(graph, next(lengths))
+        for place, places in enumerate(argument.order)
+    ]
     if all(isinstance(one, int) and one in (-1, 1) for one in sizes):
         return made
     return graph.call_function(aten.expand.default, (made, sizes))
 
 
-def _size(graph: Any, node: Any, place: int) -> Any:
-    return 1 if node is None else graph.call_function(aten.sym_size.int, (node, place))
+def _size(graph: Any, dims: Sequence[tuple[Any, int]]) -> Any:
+    return graph.call_function(aten.sym_size.int, dims[0]) if dims else 1
 
 
-def _narrow(node: Any) -> Any:
+def narrow(node: Any, is_there: Callable[[Any], bool] = lambda _: True) -> Any:
     """What a tensor was before it was only made wider: kernels compute in float32 in any case."""
     while node.op == "call_function" and node.target in _WIDENING and isinstance(node.args[0], torch.fx.Node):
         before, after = node.args[0].meta["val"], node.meta["val"]
         is_wider = torch.promote_types(before.dtype, after.dtype) == after.dtype and before.is_floating_point()
-        if not (is_wider and after.is_floating_point() and before.device == after.device):
+        is_cast = is_wider and after.is_floating_point() and before.device == after.device
+        if not is_cast or not is_there(node.args[0]):
             break
         node = node.args[0]
     return node
@@ -123,7 +157,7 @@ def _laid_out(graph: Any, made: Any, result: Sequence[int]) -> Any:
 def _dtype(found: Found) -> torch.dtype:
     """What the operator's result has."""
     output = found.operator.spec.outputs[0]
-    dtypes = {name: _narrow(one.node).meta["val"].dtype for name, one in found.inputs.items()}
+    dtypes = {name: one.node.meta["val"].dtype for name, one in found.inputs.items()}
     if output.dtype in dtypes:
         own: torch.dtype = dtypes[output.dtype]
         return own

@@ -31,6 +31,7 @@ class Search:
     model: torch.nn.Module
     trace: Trace
     report: Report
+    packages: Mapping[str, str]  # that have the operators, by their names
 
 
 def patch(
@@ -72,7 +73,7 @@ def search_model(expression: str, example: str, specs: Sequence[str], results: S
 
 def search(target: Target, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
     """Raises `Rejected`."""
-    known = read(specs)
+    known, packages = read(specs)
     try:
         traced = trace(target, parse_example(example), is_model=True)
         traced = _with_results(traced, results)
@@ -80,20 +81,25 @@ def search(target: Target, example: str, specs: Sequence[str], results: Sequence
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     take_reductions_apart(traced)
     assert target.module is not None
-    return Search(target.module, traced, find(traced, known))
+    return Search(target.module, traced, find(traced, known), packages)
 
 
-def read(paths: Sequence[str]) -> list[Operator]:
-    """The forms of all specs. Raises `Rejected`."""
-    found, wrong = list[Operator](), list[Diagnostic]()
-    for source in (source for project in find_projects(tuple(paths)) for source in project.sources):
-        try:
-            found += made_of(source, lambda spec: list(operators(spec)))[2]
-        except Rejected as rejected:
-            wrong += rejected.diagnostics
+def read(paths: Sequence[str]) -> tuple[list[Operator], dict[str, str]]:
+    """The forms of all specs, and the packages that their operators are in. Raises `Rejected`."""
+    found, packages, wrong = list[Operator](), dict[str, str](), list[Diagnostic]()
+    for project in find_projects(tuple(paths)):
+        folder = os.path.relpath(os.path.join(project.settings.root, project.settings.out))
+        package = ".".join(one for one in folder.split(os.sep) if one not in (".", ".."))
+        for source in project.sources:
+            try:
+                _, spec, forms = made_of(source, lambda spec: list(operators(spec)))
+                found += forms
+                packages[spec.name] = package
+            except Rejected as rejected:
+                wrong += rejected.diagnostics
     if wrong:
         raise Rejected(wrong)
-    return found
+    return found, packages
 
 
 def _with_results(traced: Trace, wanted: Sequence[str]) -> Trace:

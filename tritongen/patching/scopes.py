@@ -1,0 +1,147 @@
+"""The functions of a model that regions are in: the innermost whose arguments have all that an operator reads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import CodeType, FunctionType
+from typing import Any
+
+from ..importing.calls import At, Call
+from ..importing.refusals import Place
+from ..importing.regions import is_number
+from .finding import Found
+from .layouts import Argument
+from .rewriting import narrowed
+from .run import Search
+
+
+class Stays(Exception):
+    """Why a function is not replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What has a function under a name: a module, a class, or a dict of one of these."""
+
+    module: str
+    path: str  # in it; "" for itself
+    name: str
+    is_key: bool
+
+
+def owners(code: CodeType) -> tuple[Owner, ...]:
+    """Where a function is looked up when it is called. None for what is made by another function."""
+    found: dict[tuple[int, str], Owner] = {}
+    for module_name, module in sorted(sys.modules.items()):
+        for path, holder in _holders(module_name, module):
+            for name, value in list(holder.items()):
+                if isinstance(value, FunctionType) and value.__code__ is code and isinstance(name, str):
+                    owner = Owner(module_name, path, name, type(holder) is dict and holder is not vars(module))
+                    found.setdefault((id(holder) if owner.is_key else hash((module_name, path)), name), owner)
+    return tuple(found.values())
+
+
+def _holders(module_name: str, module: Any) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """A module's names, those of its classes, and the dicts of both."""
+    names = getattr(module, "__dict__", None)
+    if not isinstance(names, dict) or module_name.partition(".")[0] in ("torch", "tritongen"):
+        return
+    yield "", names
+    for name, value in list(names.items()):
+        if type(value) is dict and not name.startswith("__"):
+            yield name, value
+        elif isinstance(value, type) and vars(value).get("__module__") == module_name and value.__name__ == name:
+            yield name, vars(value)
+            yield from ((f"{name}.{key}", one) for key, one in vars(value).items() if type(one) is dict)
+
+
+class Scope:
+    """A call of a function: `given` is how it reads the nodes that are made before it, by its arguments."""
+
+    def __init__(self, search: Search, call: Call) -> None:
+        self.call = call
+        self._calls = search.trace.recording.calls
+        self.given: dict[Any, str] = {}
+        self.modules: dict[str, str] = {}  # arguments that are modules of the model, by their paths in it
+        nodes = {node.name: node for node in search.trace.graph.graph.nodes}
+        paths = {id(module): path for path, module in search.model.named_modules()}
+        for name, value in call.arguments.items():
+            if name in call.rest:
+                continue
+            if id(value) in paths:
+                self.modules.setdefault(paths[id(value)], name)
+            for text, one in _leaves(name, value):
+                if isinstance(one, At) and one.node in nodes:
+                    self.given.setdefault(nodes[one.node], text)
+        placeholders = (node for node in search.trace.graph.graph.nodes if node.op == "placeholder")
+        for node, argument in zip(placeholders, search.trace.arguments, strict=False):
+            text = self.path_of(argument.path) if argument.path else ""
+            if text:
+                self.given.setdefault(node, text)
+
+    def path_of(self, path: str) -> str:
+        """What is at a path of the model, as an attribute of an argument; "" for what is elsewhere."""
+        for prefix, name in self.modules.items():
+            if path.startswith(f"{prefix}." if prefix else ""):
+                parts = path[len(prefix) :].strip(".").split(".")
+                return name + "".join(f"[{one}]" if one.isdigit() else f".{one}" for one in parts)
+        return ""
+
+    def makes(self, node: Any) -> bool:
+        call = self._calls.get(node.name)
+        return call is not None and self.call in call.enclosing()
+
+    def has(self, node: Any) -> bool:
+        return node in self.given or self.makes(node)
+
+    def holds(self, found: Found) -> Found | None:
+        """The region with inputs that the function has. None where it has not all of what the operator reads."""
+        best, mine = narrowed(found), narrowed(found, self.has)
+        chosen = {}
+        for name, choices in mine.choices.items():
+            most = best.inputs[name].node.meta["val"].itemsize  # A copy in a wider dtype is what operators do without.
+            fits = [one for one in map(self._of_here, choices) if one and one.node.meta["val"].itemsize <= most]
+            if not fits:
+                return None
+            chosen[name] = (fits[0],)
+        made = replace(found, choices=chosen)
+        nodes = (one for one in (*made.nodes, *found.masks) if not is_number(one))
+        return made if all(map(self.makes, nodes)) else None
+
+    def _of_here(self, argument: Argument) -> Argument | None:
+        """An argument whose lengths are those of tensors that the function has."""
+        lengths = tuple(tuple(one for one in dims if self.has(one[0])) for dims in argument.lengths)
+        has_all = all(bool(one) == bool(other) for one, other in zip(lengths, argument.lengths, strict=True))
+        return replace(argument, lengths=lengths) if has_all and self.has(argument.node) else None
+
+
+def _leaves(text: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, tuple | list):
+        for place, one in enumerate(value):
+            yield from _leaves(f"{text}[{place}]", one)
+    else:
+        yield text, value
+
+
+def scope_of(search: Search, found: Found) -> tuple[Scope, Found]:
+    """Raises `Stays`."""
+    call = search.trace.recording.calls.get(found.root.name)
+    why = "no function was followed that it is in"
+    for one in call.enclosing() if call is not None else ():
+        if one.rest[0] and one.arguments[one.rest[0]]:
+            continue
+        scope = Scope(search, one)
+        held = scope.holds(found)
+        if held is not None and owners(one.code):
+            return scope, held
+        if held is None and found.masks and not all(map(scope.makes, found.masks)):
+            why = f"its mask is made outside of {one.code.co_qualname}"
+        elif why.startswith("no function"):
+            why = f"{one.code.co_qualname} has not all of what it reads"
+    raise Stays(why)
+
+
+def place_of(code: CodeType) -> Place:
+    return Place(code.co_filename, code.co_firstlineno)
