@@ -104,6 +104,20 @@ class BackwardTests(Harness):
         **params: Any,
     ) -> list[torch.Tensor]:
         """The gradients of some inputs, for random incoming gradients with a given layout."""
+        options: Any = {"as_they_are": as_they_are, "arranged": arranged, **params}
+        return cls.both(function, *tensors, wrt=wrt, **options)[1]
+
+    @classmethod
+    def both(
+        cls,
+        function: Callable[..., Any],
+        *tensors: Any,
+        wrt: Sequence[str] = (),
+        as_they_are: bool = False,
+        arranged: Layout = contiguous,
+        **params: Any,
+    ) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
+        """The results, and the gradients of some inputs."""
         given = cls.leaves(tensors, wrt)
         found = results(
             function(*(given if as_they_are else cls.handed(given)), **params)
@@ -120,7 +134,8 @@ class BackwardTests(Harness):
         )
         by = [given[place] for place in cls.places(wrt)]
         outgoing = [arranged(one) for one in arriving]
-        return list(torch.autograd.grad(smooth, by, outgoing))
+        gradients = torch.autograd.grad(smooth, by, outgoing)
+        return tuple(one.detach() for one in found), list(gradients)
 
     @classmethod
     def compare_gradients(
@@ -162,6 +177,23 @@ class BackwardTests(Harness):
         """The gradients against those of the oracle."""
         options: Any = {"wrt": wrt, "arranged": arranged, **params}
         got = cls.gradients(cls.call, *tensors, **options)
+        cls.check_found(got, *tensors, **options)
+
+    @classmethod
+    def check_both(
+        cls, *tensors: Any, arranged: Layout = contiguous, **params: Any
+    ) -> None:
+        """The results and the gradients, by one forward."""
+        options: Any = {"arranged": arranged, **params}
+        found, got = cls.both(cls.call, *tensors, **options)
+        cls.check_results(found, *tensors, **params)
+        cls.check_found(got, *tensors, **options)
+
+    @classmethod
+    def check_found(
+        cls, got: Sequence[torch.Tensor], *tensors: Any, **options: Any
+    ) -> None:
+        """Gradients that the operator computed against those of the oracle."""
 
         def oracle(*tensors: Any) -> list[torch.Tensor]:
             return cls.gradients(cls.oracle, *tensors, **options)
@@ -192,7 +224,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @each("layout", lambda cls: cls.layouts())
     def test_gradients_of_layouts(self, layout: Layout) -> None:
-        self.check_gradients(*map(layout, self.make(self.ragged)))
+        self.check_both(*map(layout, self.make(self.ragged)))
 
     @each(
         "outgoing",
@@ -296,12 +328,15 @@ class GradientTests(BackwardTests, VmapTests):
     @gpu
     @each("dtypes", lambda cls: cls.floats())
     def test_accuracy_of_gradients(self, dtypes: Dtypes) -> None:
+        """And of results."""
         tensors = self.make(self.large[0], dtypes)
-        found = self.gradients(self.call, *tensors)
-        torchs = self.gradients(self.in_torch, *tensors)
-        wanted = self.gradients(self.oracle, *wide(tensors))
-        for got, other, want in zip(found, torchs, wanted, strict=True):
-            self.check_accuracy(got, other, want)
+        found = self.both(self.call, *tensors)
+        torchs = self.both(self.in_torch, *tensors)
+        wanted = self.both(self.oracle, *wide(tensors))
+        first = 0 if self.gives_one_float() else 1
+        for one, other, exact in [*zip(found, torchs, wanted, strict=True)][first:]:
+            for got, own, want in zip(one, other, exact, strict=True):
+                self.check_accuracy(got, own, want)
 
     @gpu
     @once

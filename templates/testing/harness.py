@@ -67,6 +67,18 @@ def is_backward(table: str) -> bool:
     return "_" in table
 
 
+def in_turn(
+    cases: Sequence[tuple[Any, ...]], values: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """Each case behind one of some values in turn, and the last case, a small tile of a table, behind all of them."""
+    last = len(cases) - 1
+    return [
+        (value, *case)
+        for n, case in enumerate(cases)
+        for value in (values if n == last else values[n % len(values) :][:1])
+    ]
+
+
 def label(value: object) -> str:
     """The name of a value in a test's id: tiles and warps of a configuration, the name of a function."""
     if isinstance(value, Config):
@@ -305,6 +317,22 @@ class Harness:
         return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
 
     @classmethod
+    def forward_shapes(cls) -> list[Shape]:
+        """Those that are tried without gradients."""
+        is_left = cls.has_gradient()  # The gradients of that are tried in each layout.
+        return [one for one in cls.layout_shapes() if one != cls.ragged or not is_left]
+
+    @classmethod
+    def narrowed_places(cls) -> list[tuple[int, Any]]:
+        """Inputs that are broadcast, each with every other way to leave out leading axes or elements of them."""
+        places = [0, (0, 0), slice(1), (slice(None), slice(1))]
+        return [
+            (narrow, place)
+            for n, narrow in enumerate(cls.batched)
+            for place in places[n % 2 :: 2]
+        ]
+
+    @classmethod
     def unfolded(cls) -> Shape:
         """With as many dimensions as kernels have."""
         return cls.deep[1:] if "..." in cls.axes else cls.deep
@@ -455,13 +483,18 @@ class Harness:
     def check(cls, *tensors: Any, **params: Any) -> Any:
         """The operator against the oracle; returns what it computed."""
         got = cls.call(*tensors, **params)
+        cls.check_results(got, *tensors, **params)
+        return got
+
+    @classmethod
+    def check_results(cls, got: Any, *tensors: Any, **params: Any) -> None:
+        """What the operator computed of some tensors against the oracle."""
         want = cls.expected(cls.oracle, *tensors, **params)
         if want is not None:
             errors = cls.errors(
                 lambda *own: cls.in_torch(*own, **params), tensors, want
             )
             cls.compare(got, want, tensors, errors)
-        return got
 
     @classmethod
     def has_gradient(cls) -> bool:
@@ -478,10 +511,12 @@ class Harness:
         """The results or the gradients of tensors with a layout; for None, both where there are some."""
         own: Any = cls  # With gradients it is a BackwardTests, too.
         given = list(map(layout, tensors))
-        if not backward:
-            cls.check(*given, **params)
-        if backward or (backward is None and cls.has_gradient()):
+        if backward is None and cls.has_gradient():
+            own.check_both(*given, arranged=layout, **params)
+        elif backward:
             own.check_gradients(*given, arranged=layout, **params)
+        else:
+            cls.check(*given, **params)
 
     # Configurations
 

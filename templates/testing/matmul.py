@@ -9,7 +9,18 @@ from triton import Config
 
 from ..runtime import matmul_heuristics
 from .gradients import BackwardTests
-from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, only, results
+from .harness import (
+    SUMS,
+    Dtypes,
+    Harness,
+    Patch,
+    Shape,
+    each,
+    gpu,
+    in_turn,
+    only,
+    results,
+)
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .operator import OperatorTests
 
@@ -187,8 +198,10 @@ class MatmulTests(Products, OperatorTests):
     stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
     joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
 
-    @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
-    @each("shape", lambda cls: cls.tiled)
+    @each(
+        "shape, dtype, table, config",
+        lambda cls: in_turn(cls.strided(torch.float16), cls.tiled),
+    )
     def test_strided_configs(
         self, shape: Shape, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:
@@ -221,10 +234,12 @@ class MatmulTests(Products, OperatorTests):
 
     @described
     @each(
-        "table, config",
-        lambda cls: cls.configs(matmul_heuristics.Tma, *cls.extremes(), backward=False),
+        "shape, table, config",
+        lambda cls: in_turn(
+            cls.configs(matmul_heuristics.Tma, *cls.extremes(), backward=False),
+            cls.tiled,
+        ),
     )
-    @each("shape", lambda cls: cls.tiled)
     @each("layout", lambda _: (contiguous, backward_matrices))
     def test_tma_configs(
         self, layout: Layout, shape: Shape, table: str, config: Config, patch: Patch

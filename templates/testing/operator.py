@@ -62,8 +62,7 @@ class OperatorTests(Harness):
         with pytest.raises(ValueError, match="empty"):
             self.call(*self.make(shape))
 
-    @each("place", lambda _: [0, (0, 0), slice(1), (slice(None), slice(1))])
-    @each("narrow", lambda cls: cls.batched)
+    @each("narrow, place", lambda cls: cls.batched and cls.narrowed_places())
     def test_broadcast(self, narrow: int, place: Any, patch: Patch) -> None:
         """One input has fewer leading axes, or some of length 1: results have all of them, of which sums are."""
         tensors = list(self.make(self.two_batches))
@@ -78,7 +77,7 @@ class OperatorTests(Harness):
         patch.setattr(type(self), "reference", staticmethod(expanded))
         self.check_pass(None, tensors)
 
-    @each("shape", lambda cls: cls.layout_shapes())
+    @each("shape", lambda cls: cls.forward_shapes())
     @each("layout", lambda cls: cls.layouts())
     def test_layouts(self, layout: Layout, shape: Shape) -> None:
         self.check(*map(layout, self.make(shape)))
@@ -101,7 +100,7 @@ class OperatorTests(Harness):
         for one, tensor in zip(cls.inputs, tensors, strict=True):
             for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
                 if one.is_float:
-                    chosen = torch.rand(tensor.shape).to(DEVICE) < 0.02
+                    chosen = torch.rand(tensor.shape).to(DEVICE) < 0.015
                     tensor.masked_fill_(chosen, value)
         oracle = cls.in_torch if cls.own_range else cls.oracle
         cls.compare(cls.call(*tensors), oracle(*tensors), tensors)
@@ -120,8 +119,8 @@ class OperatorTests(Harness):
     @each("params", lambda cls: cls.other_params)
     def test_params(self, params: Mapping[str, Any]) -> None:
         """In each kernel that is chosen by layout, and with params that need float64 precision."""
-        for dtypes in dict.fromkeys([(), self.all_of(torch.float64)]):
-            self.check_pass(None, self.make(self.ragged, dtypes), **params)
+        double = self.all_of(torch.float64)
+        self.check_pass(None, self.make(self.ragged, double), **params)
         self.check_pass(None, self.make(self.unfolded()), scattered, **params)
 
     def test_deterministic(self) -> None:
@@ -170,6 +169,7 @@ class OperatorTests(Harness):
         self.check(*self.make(self.ragged, seed=2))
 
     @gpu
+    @only(lambda cls: not cls.has_gradient())
     @each("dtypes", lambda cls: cls.floats() if cls.gives_one_float() else ())
     def test_no_less_accurate_than_torch(self, dtypes: Dtypes) -> None:
         tensors = self.make(self.large[0], dtypes)

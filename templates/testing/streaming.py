@@ -12,7 +12,7 @@ from triton import Config
 
 from ..runtime import launch, streaming_heuristics
 from .gradients import BackwardTests
-from .harness import Dtypes, Harness, Patch, Shape, each, gpu, only, wide
+from .harness import Dtypes, Harness, Patch, Shape, each, gpu, in_turn, only, wide
 from .inputs import DEVICE, Layout, same_columns, same_rows
 from .matmul import Products, Tiles
 from .operator import OperatorTests
@@ -177,8 +177,7 @@ class StreamingTests(Products, OperatorTests):
         self.check(*self.make(self.tiled[1]))
         self.check(*self.make(self.tiled[1], seed=1))
 
-    @each("dtype, table, config", streamed)
-    @each("shape", lambda cls: cls.tiled)
+    @each("shape, dtype, table, config", lambda cls: in_turn(streamed(cls), cls.tiled))
     def test_streamed_configs(
         self, shape: Shape, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:

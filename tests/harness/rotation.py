@@ -1,8 +1,8 @@
 """What runs where time is short: a part of each long table of cases, another one at each turn.
 
-An emitted test runs on a third of the operators that have it. Operators of one family inherit the same tests, and share
-the kernels' templates, so that a test that fails for one fails for most. Which third it is differs from test to test:
-every operator runs a third of its tests, every test runs on a third of the operators, and on one at least.
+An emitted test runs on a quarter of the operators that have it. Operators of one family inherit the same tests, and
+share the kernels' templates, so that a test that fails for one fails for most. Which ones differs from test to test:
+every operator runs a quarter of its tests, every test runs on a quarter of the operators, and on one at least.
 
 A test of tests/values runs on a third of its cases, and any test that is marked `sampled(n)` on every nth. Of those
 that are marked so and have no cases, every nth runs. `--long` runs all, and so does a file by itself; `--turn N` runs
@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-SHARE = 3
+SHARE = 4
 
 
 class Emitted(NamedTuple):

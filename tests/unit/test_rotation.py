@@ -4,7 +4,7 @@ OPS = [f"op_{number}" for number in range(10)]
 TESTS = [Emitted("RowwiseTests", "test_shapes", case, op) for case in range(30) for op in OPS]
 
 
-def test_every_test_runs_on_a_third_of_the_operators() -> None:
+def test_every_test_runs_on_its_share_of_the_operators() -> None:
     found = chosen(TESTS)
     for case in range(30):
         assert len(OPS) // SHARE <= sum(test.case == case for test in found) <= len(OPS) // SHARE + 1

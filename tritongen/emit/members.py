@@ -102,7 +102,8 @@ class _Harness:
                 return self._is_empty(orelse) and (self._is_empty(test) or self._is_empty(body))
             case ast.Call(_, arguments):
                 kinds = [name for one in arguments for name in _kinds_in(one)]
-                return bool(self.declared.kinds) and any(name not in self.declared.kinds for name in kinds)
+                is_known = bool(self.declared.kinds) and any(name not in self.declared.kinds for name in kinds)
+                return is_known or any(isinstance(one, ast.Call) and self._is_empty(one) for one in arguments)
         return _is_empty_literal(value)
 
 

@@ -27,7 +27,16 @@ from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
 from .masked import masks_by_number, without_masked_rows
 from .oracle import own_lines, signature, torch_lines
-from .samples import Shapes, dtype_columns, other_values, range_of, refused_shapes, refused_values, required_values
+from .samples import (
+    RAGGED,
+    Shapes,
+    dtype_columns,
+    other_values,
+    range_of,
+    refused_shapes,
+    refused_values,
+    required_values,
+)
 
 TEMPLATES = (
     "test.py.jinja",
@@ -212,7 +221,7 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "empty": tuple(shapes.empty()),
         "valueless": tuple(shapes.valueless()),
         "deep": shapes.deep(),
-        "two_batches": shapes.of((3, 4), 2, 5) if batched else (),
+        "two_batches": shapes.of((3, 4), 2, RAGGED) if batched else (),
         "wide": shapes.wide(),
         "dense": shapes.dense(),
         "special": shapes.special(),
@@ -234,7 +243,7 @@ def far(op: Op, shapes: Shapes) -> tuple[str, tuple[int, ...]] | None:
     if not outer.names:
         return None
     fixed = math.prod(size or 1 for size in outer.sizes)
-    lengths = {axis: 37 if axis == shapes.long else 3 for axis in shapes.axes}
+    lengths = {axis: RAGGED if axis == shapes.long else 3 for axis in shapes.axes}
     free = [axis for axis in outer.names if axis in lengths]
     lengths |= dict.fromkeys(free, 1) | dict.fromkeys(free[:1], -(-3 // fixed))
     named = {axis: size for axis, size in lengths.items() if axis != BATCH}
