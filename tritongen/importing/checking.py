@@ -57,7 +57,8 @@ def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = 
         return [f"error: {one.message}; {one.hint}" for one in mistakes.mistakes], False
     rows = [f"{'':34}{'results':>10}{'original':>10}{'gradients':>11}{'original':>10}"]
     is_right = True
-    casts = set(re.findall(r", (bfloat16|float16|float32)\)", result.imported.text))  # Where the spec itself rounds.
+    # Where the spec itself rounds: by casts, and to dtypes of results.
+    casts = set(re.findall(r'(?:, |= ")(bfloat16|float16|float32)[)["]', result.imported.text))
     exact = max([_EXACT, *(8 * _rounding(dtype) for dtype in casts)])
     for case in _cases(result):
         try:
