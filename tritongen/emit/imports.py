@@ -17,7 +17,6 @@ from .scoping import undefined_names
 
 RUNTIME_FOLDER = "_runtime"
 TESTING_FOLDER = "_testing"  # beside it: what emitted tests and benchmarks share
-_LENGTH = 88  # of lines, as black has them, whatever the settings say: what is shared is the same everywhere
 
 STANDARD = {
     "contextlib": "import contextlib",
@@ -129,10 +128,3 @@ def _dots(source: str) -> int:
 def _case(name: str) -> tuple[bool, str]:
     """isort's order: constants, classes, then the rest."""
     return (not shown(name).isupper(), shown(name))
-
-
-def exports_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The lines of `__all__`, as black has them."""
-    quoted = [f'"{name}"' for name in names]
-    line = f"__all__ = [{', '.join(quoted)}]"
-    return (line,) if len(line) <= _LENGTH else ("__all__ = [", *(f"    {one}," for one in quoted), "]")

@@ -12,8 +12,6 @@ import symtable
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from .imports import exports_of
-
 Name = tuple[str, str]  # a module, "runtime.launch", and what it defines or imports
 EVERYTHING = "*"
 _LENGTH = 88  # of lines, as black has them
@@ -366,4 +364,6 @@ def _exports(part: Part, names: set[str]) -> tuple[str, ...]:
     left = [name for name in ast.literal_eval(part.node.value) if name in names]
     if not left:
         return ()
-    return exports_of(left)
+    quoted = [f'"{name}"' for name in left]
+    line = f"__all__ = [{', '.join(quoted)}]"
+    return (line,) if len(line) <= _LENGTH else ("__all__ = [", *(f"    {one}," for one in quoted), "]")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import Template
 from typing import TYPE_CHECKING
 
-from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER, exports_of
+from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..resources import digest, read_text, templates_dir
 from .readme import page, template
 from .settings import shown_path
@@ -218,13 +218,16 @@ def _defined(text: str) -> list[str]:
     return [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
 
 
-def package_files(ops: Iterable[str]) -> Mapping[str, str]:
-    """The `__init__.py` beside the operators, folders or files, made without Jinja, which a build of nothing avoids."""
-    package = read_text(os.path.join(templates_dir(), "package.py.template"))
+def package_files(ops: Iterable[str], of_files: bool = False) -> Mapping[str, str]:
+    """The `__init__.py` beside the folders of some operators, or beside such as are one file, made without Jinja, which
+    a build of nothing avoids.
+    """
+    template = "package_of_files" if of_files else "package"
+    package = read_text(os.path.join(templates_dir(), f"{template}.py.template"))
     names = tuple(ops)
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
-    exports = exports_of(sorted(names, key=lambda name: (_kind(name), _natural(name))))
-    text = Template(package).substitute(imports="\n".join(imports), exports="\n".join(exports))
+    exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))
+    text = Template(package).substitute(imports="\n".join(imports), names="\n".join(exports))
     return {"__init__.py": with_shared_header(PACKAGE, digest(package), text, "__init__.py")}
 
 
@@ -271,5 +274,5 @@ def _kind(name: str) -> int:
 
 def _import(op: str) -> str:
     """An import as black has it."""
-    line = f"from .{op} import {op}"
-    return line if len(line) <= _LENGTH else f"from .{op} import (\n    {op},\n)"
+    line = f"    from .{op} import {op} as {op}"
+    return line if len(line) <= _LENGTH else f"    from .{op} import (\n        {op} as {op},\n    )"
