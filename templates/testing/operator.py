@@ -243,4 +243,7 @@ class MapKernels(OperatorTests):
     def test_tile_configs(self, table: str, config: Config, patch: Patch) -> None:
         """Several tiles along rows and columns."""
         self.force(patch, table, config)
-        self.check_pass(is_backward(table), self.make(self.wide), scattered)
+        few = config.kwargs["BLOCK_N"]  # columns, fewer than rows in tall tiles
+        is_tall = few < config.kwargs["BLOCK_M"]
+        tensors = self.make(self.unfolded() if is_tall else self.wide)
+        self.check_pass(is_backward(table), tensors, scattered)
