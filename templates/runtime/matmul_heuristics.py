@@ -358,11 +358,14 @@ def choose_stages(
     leaves some of it free. Blocks that are computed rather than copied take no shared memory.
     """
     stages: int = config.num_stages
-    sms = heuristics.sm_count(device)
-    if programs > sms or not stage_bytes:
+    if not stage_bytes:
+        return stages
+    sms, shared = heuristics.sm_count(device), heuristics.shared_memory(device)
+    stages = min(stages, max(1, shared // stage_bytes))  # Those of the table fit on a GPU with 227 KiB.
+    if programs > sms:
         return stages
     most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
-    room: int = min(heuristics.shared_memory(device) - 16384, most) // stage_bytes
+    room = min(shared - 16384, most) // stage_bytes
     return max(stages, min(8, room))
 
 
