@@ -365,7 +365,7 @@ def choose_stages(
     if programs > sms:
         return stages
     most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
-    room = min(shared - 16384, most) // stage_bytes
+    room: int = min(shared - 16384, most) // stage_bytes
     return max(stages, min(8, room))
 
 

@@ -34,10 +34,11 @@ def run(
     first = launch.launcher(kernel, grid, options, device)
     n_sums = len(sums)
     asked = [place for place, one in enumerate(sums) if one is not None]
-    n = max((one.numel() for one in sums if one is not None), default=1)
+    elements = [one.numel() for one in sums if one is not None]
+    n = max(elements) if elements else 1
     block_n = 32 if n >= 32 else tensors.power_of_two(n)
-    elements, warps = (1024, 4) if n_parts * block_n <= 1024 else (4096, 8)
-    tile = {"BLOCK_M": elements // block_n, "BLOCK_N": block_n, "num_warps": warps}
+    in_tile, warps = (1024, 4) if n_parts * block_n <= 1024 else (4096, 8)
+    tile = {"BLOCK_M": in_tile // block_n, "BLOCK_N": block_n, "num_warps": warps}
     # torch.compile does not trace a default that is a kernel.
     add_kernel = add_parts_kernel if add_kernel is None else add_kernel
     blocks = (tensors.cdiv(n, block_n),)
