@@ -354,7 +354,7 @@ def _reading(side: Matrices, n_others: int) -> int:
         matmul_heuristics.reading(one.itemsize, tma.apart(one, n_others))
         for one in _given(side)
     ]
-    return max(costs, default=0)  # Matmuls that are not chosen read none.
+    return max([0, *costs])  # Matmuls that are not chosen read none.
 
 
 def _arranged(operands: Operands, axis: str) -> Operands:

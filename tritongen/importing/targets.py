@@ -266,13 +266,13 @@ def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file is torch's, Python's or this program's, which users did not write."""
+    """Whether a file is torch's, Python's or this program's, or of what these compute lengths with: not the user's."""
     return path.startswith((*_library(), "<")) or not path
 
 
 def _library() -> tuple[str, ...]:
-    torch = sys.modules.get("torch")
-    files = [os.path.dirname(os.path.abspath(__file__)), os.__file__, getattr(torch, "__file__", None)]
+    packages = (getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "sympy", "mpmath", "numpy"))
+    files = [os.path.dirname(os.path.abspath(__file__)), os.__file__, *packages]
     found = [os.path.dirname(one) + os.sep for one in files if one]
     return tuple(found)
 
