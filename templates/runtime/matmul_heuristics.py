@@ -355,13 +355,14 @@ def choose_stages(
     """The number of pipeline stages.
 
     As many as fit in shared memory with one program per SM; if more than half of the SMs are busy, the measured optimum
-    leaves some of it free. Blocks that are computed rather than copied take no shared memory.
+    leaves some of it free, and if all are, it is that of the table, fewer where those do not fit. Blocks that are
+    computed rather than copied take no shared memory.
     """
     stages: int = config.num_stages
     if not stage_bytes:
         return stages
     sms, shared = heuristics.sm_count(device), heuristics.shared_memory(device)
-    stages = min(stages, max(1, shared // stage_bytes))  # Those of the table fit on a GPU with 227 KiB.
+    stages = min(stages, max(1, shared // stage_bytes))
     if programs > sms:
         return stages
     most = 208 * 1024 if programs <= sms // 2 else 176 * 1024
