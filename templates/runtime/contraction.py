@@ -284,8 +284,7 @@ def _by_pointers(
     stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
     n_steps = _steps(operands, block_k)
     stages = matmul_heuristics.choose_stages(config, tiles * n_parts, stage, device)
-    # More stages than a program has blocks would keep others from the SM. Where torch traces lengths as symbols, stages
-    # have to be a number all the same.
+    # More stages than a program has blocks keep others from the SM. Symbolic lengths need a number, too.
     while stages > 1 + tensors.cdiv(n_steps, n_parts):
         stages -= 1
     options = options_of(config, block_k, stages, facts.accumulator)
