@@ -15,7 +15,6 @@ import json
 import math
 import shlex
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 
 ROOT = Path(__file__).resolve().parent.parent
 DTYPE = torch.bfloat16
@@ -69,12 +67,15 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.exit(4, "bench/gallery.py needs a GPU\n")
     sys.path.insert(0, str(ROOT))
+    from tritongen.benching.measure import about
+
     names = options.ops.split(",") if options.ops else bound_by_memory()
     rows = []
     for name in names:
         rows.append(measure(name, options.numel))
         print(told(rows[-1]), file=sys.stderr, flush=True)
-    run = environment() | {"elements": options.numel, "dtype": str(DTYPE).removeprefix("torch.")}
+    run: dict[str, Any] = about(shlex.join(["python", *sys.argv]))
+    run |= {"elements": options.numel, "dtype": str(DTYPE).removeprefix("torch.")}
     ceiling = statistics.median([row.rates["copy"] for row in rows if row.rates["copy"] > 0] or [math.nan])
     text = markdown(rows, run, ceiling)
     print(text)
@@ -105,21 +106,6 @@ def noted(row: Any, what: str) -> Iterator[None]:
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
         row.errors.append(f"{what}: {type(error).__name__}: {first[:200]}")
-
-
-def environment() -> dict[str, Any]:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        driver = "unknown"
-    return {
-        "device": torch.cuda.get_device_name(),
-        "driver": driver,
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "command": shlex.join(["python", *sys.argv]),
-    }
 
 
 def markdown(rows: list[Row], run: dict[str, Any], ceiling: float) -> str:

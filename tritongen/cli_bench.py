@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, count, reject, watch
+from .cli_output import CLEAN, FINDINGS, count, reject, watch, write_file
 
 if TYPE_CHECKING:
     from .benching.run import Run
@@ -54,7 +54,6 @@ def bench(
     from .benching.run import table
     from .diagnostics.report import Rejected
     from .project.benchmarks import run_benchmarks
-    from .project.tree import naming
 
     before = _read(baseline) if baseline else None
     directions = ("forward", "backward") if call == "both" else (call,)
@@ -69,9 +68,7 @@ def bench(
     texts = [(json_, run.json), (csv_, run.csv), (html, lambda: report(run))]
     for path, text in texts:
         if path:
-            with naming(path), open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text())
-            click.echo(f"wrote {path}", err=True)
+            write_file(path, text(), err=True)
     failed = [one for figures in run.cases().values() for one in figures if one.error]
     for one in failed:
         click.echo(f"{one.case}: {one.provider} failed: {one.error}", err=True)

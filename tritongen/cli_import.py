@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, count, print_diagnostics
+from .cli_output import CLEAN, FINDINGS, count, print_diagnostics, refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
     from .diagnostics.report import Rejected
@@ -38,7 +38,7 @@ def import_(
     from .diagnostics.report import Rejected
     from .importing.run import imported
 
-    _refuse_to_overwrite([out] if out else [], force)
+    refuse_to_overwrite([out] if out else [], force)
     if checked:
         _prepare()
     try:
@@ -55,7 +55,7 @@ def import_(
     if not out:
         click.echo(result.imported.text, nl=False)
         return CLEAN
-    _write(out, result.imported.text)
+    write_file(out, result.imported.text)
     return CLEAN
 
 
@@ -75,26 +75,13 @@ def _write_parts(
     stem = os.path.splitext(out)[0] if out else ""
     files = {f"{stem}_{place}.toml": one.imported.text for place, one in enumerate(found.regions, 1)}
     files[f"{stem}.py"] = found.source
-    _refuse_to_overwrite(files if out else [], force)
+    refuse_to_overwrite(files if out else [], force)
     for path, text in files.items():
         if out:
-            _write(path, text)
+            write_file(path, text)
         else:
             click.echo(text)
     return CLEAN
-
-
-def _refuse_to_overwrite(paths: Iterable[str], force: bool) -> None:
-    for path in paths:
-        if os.path.exists(path) and not force:
-            raise click.UsageError(f"{path} exists already; --force overwrites it")
-
-
-def _write(path: str, text: str) -> None:
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    click.echo(f"wrote {path}")
 
 
 def _reject(rejected: Rejected) -> int:

@@ -62,6 +62,23 @@ def echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
     click.echo(json.dumps(data, indent=2))
 
 
+def refuse_to_overwrite(paths: Iterable[str], force: bool) -> None:
+    """Raises `click.UsageError` for a file that is there, unless that is wanted."""
+    for path in paths:
+        if os.path.exists(path) and not force:
+            raise click.UsageError(f"{path} exists already; --force overwrites it")
+
+
+def write_file(path: str, text: str, err: bool = False) -> None:
+    """Write a file that an option names, and its folder, and say so."""
+    from .project.tree import naming
+
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with naming(path), open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    click.echo(f"wrote {path}", err=err)
+
+
 def watch(label: str) -> Callable[[Iterator[T], int], Iterator[T]]:
     """A progress bar on a terminal, nothing elsewhere."""
 

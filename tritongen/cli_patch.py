@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, print_diagnostics
+from .cli_output import CLEAN, FINDINGS, print_diagnostics, refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
     from .patching import run
@@ -27,8 +26,7 @@ def patch(model: str, example: str, specs: tuple[str, ...], results: str, out: s
     from .importing.targets import torch_or_unavailable
     from .patching.run import as_text, search_model
 
-    if out and os.path.exists(out) and not force:
-        raise click.UsageError(f"{out} exists already; --force overwrites it")
+    refuse_to_overwrite([out] if out else [], force)
     torch_or_unavailable()
     try:
         found = search_model(model, example, specs, results.replace(",", " ").split())
@@ -51,7 +49,4 @@ def _write(found: run.Search, command: str, out: str) -> None:
     text, left = written(found, command)
     for note in dict.fromkeys(notes(left)):
         click.echo(f"left out: {note}", err=True)
-    os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
-    with open(out, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    click.echo(f"wrote {out}")
+    write_file(out, text)

@@ -149,15 +149,15 @@ def _figure(case: Case, one: _Provider, unit: str, work: float, ceiling: float) 
 
 def about(command: str) -> dict[str, str]:
     """The device, its driver, versions of what was measured, and the command."""
-    import importlib.metadata
     import subprocess
 
     import torch
+    import triton
 
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         driver = "unknown"
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "triton")}
+    versions = {"torch": str(torch.__version__), "triton": triton.__version__}
     return {"device": torch.cuda.get_device_name(), "driver": driver, **versions, "command": command}

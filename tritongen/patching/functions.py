@@ -21,7 +21,7 @@ from ..spec.types import Spec
 from .finding import Found
 from .rewriting import put
 from .run import Search
-from .scopes import Scope, Stays, owners, scope_of
+from .scopes import Scope, Stays, scope_of
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//"}
 _DTYPES = "bfloat16 float16 float32 float64 int64 int32 int16 int8 uint8 bool".split()
@@ -532,6 +532,3 @@ def _inner(text: str) -> str:
 
 def _is_equal(one: Any, value: Any) -> bool:
     return type(one) in (int, float) and math.isclose(one, value, rel_tol=1e-9)
-
-
-__all__ = ["Function", "Left", "functions", "owners"]

@@ -9,7 +9,6 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..importing.calls import At, Call
-from ..importing.refusals import Place
 from ..importing.regions import is_number
 from .finding import Found
 from .layouts import Argument
@@ -141,7 +140,3 @@ def scope_of(search: Search, found: Found) -> tuple[Scope, Found]:
         elif why.startswith("no function"):
             why = f"{one.code.co_qualname} has not all of what it reads"
     raise Stays(why)
-
-
-def place_of(code: CodeType) -> Place:
-    return Place(code.co_filename, code.co_firstlineno)

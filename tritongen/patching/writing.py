@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..diagnostics.report import Rejected
 from ..emit.format import black_mode, wrapped
@@ -75,6 +75,3 @@ def _owner(owner: Owner, imports: dict[str, str]) -> str:
         imports[owner.module] = last if last not in imports.values() else owner.module.replace(".", "_")
     path = f"{imports[owner.module]}.{owner.path}" if owner.path else imports[owner.module]
     return f'({path}, "{owner.name}")'
-
-
-__all__: Sequence[str] = ["notes", "written"]
