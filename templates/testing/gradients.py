@@ -161,10 +161,7 @@ class BackwardTests(Harness):
                 other = other.where(~other.isnan() | (one != 0).to(other.device), 0)
             tolerance = max(rounding, cls.tolerances[one.dtype])
             scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
-            near = max(tolerance * scale, cls.error_factor * error)
-            torch.testing.assert_close(
-                one, other.to(one), rtol=tolerance, atol=near, equal_nan=True
-            )
+            cls.check_near(one, other, tolerance, scale, error)
 
     @classmethod
     def check_gradients(

@@ -441,10 +441,22 @@ class Harness:
                 _compare_float8(one, other, cls.tolerances[torch.float32])
                 continue
             tolerance = cls.tolerance(one.dtype, tensors)
-            near = max(tolerance * cls.scale(other), cls.error_factor * error)
-            torch.testing.assert_close(
-                one, other.to(one), rtol=tolerance, atol=near, equal_nan=True
-            )
+            cls.check_near(one, other, tolerance, cls.scale(other), error)
+
+    @classmethod
+    def check_near(
+        cls,
+        got: torch.Tensor,
+        want: torch.Tensor,
+        tolerance: float,
+        scale: float,
+        error: float,
+    ) -> None:
+        """Equal within a tolerance, absolute by some scale, or within a multiple of an error."""
+        atol = max(tolerance * scale, cls.error_factor * error)
+        torch.testing.assert_close(
+            got, want.to(got), rtol=tolerance, atol=atol, equal_nan=True
+        )
 
     @classmethod
     def check_accuracy(

@@ -24,7 +24,6 @@ from .run import Search
 from .scopes import Scope, Stays, scope_of
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//"}
-_DTYPES = "bfloat16 float16 float32 float64 int64 int32 int16 int8 uint8 bool".split()
 _LONG = 88  # characters of an expression that is written where its only reader is
 
 
