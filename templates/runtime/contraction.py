@@ -217,7 +217,8 @@ def _by_tma(
     if own.stream_k is not None:
         steps = own.n_turns * _steps(operands, block_k) * block_k
         steps //= matmul_heuristics.shortest(own.table.configs)
-        split = matmul_heuristics.choose_stream_k(tiles, steps, programs)
+        size = block_m * block_n
+        split = matmul_heuristics.choose_stream_k(tiles, steps, programs, size)
     n_long, long_parts, n_short, short_parts = split
     first_tile = tiles - n_long - n_short
     options = options_of(config, block_k, config.num_stages, facts.accumulator)

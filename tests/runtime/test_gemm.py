@@ -249,7 +249,7 @@ def test_parts_of_sums_do_not_depend_on_the_length_of_blocks(choose: Callable[..
     """Each part has so many terms, which longer blocks have in fewer steps."""
     steps: list[int] = []
 
-    def split(tiles: int, n_steps: int, programs: int) -> tuple[int, int, int, int]:
+    def split(tiles: int, n_steps: int, *_: int) -> tuple[int, int, int, int]:
         steps.append(n_steps)
         return 0, 0, 0, 0
 
