@@ -79,3 +79,52 @@ def test_matmuls_of_a_gradient_keep_half_precision(tmp_path: Path) -> None:
     found = torch.autograd.grad(y, (q, k, t), dy)
     torch.testing.assert_close(found, wanted, rtol=5e-3, atol=5e-3)
     assert "dy.to(dtypes.promote(ctx.q_dtype, ctx.k_dtype))" in (tmp_path / "scores" / "op.py").read_text()
+
+
+ABSENT = """
+[op]
+name = "shifted"
+summary = "Values without axes beside inputs that may be absent."
+
+[inputs]
+x = "{x}[]"
+m = "int8[M, N]"
+b = "{b}[M] = 0"
+c = "{b}[M] = 1"
+
+[compute]
+z = "x + b"
+o = "(x * b) * c"
+rows = "sum(m, N) + z"
+
+[outputs]
+z = "auto"
+o = "auto"
+rows = "auto"
+"""
+
+
+@pytest.mark.parametrize(
+    ("x", "b"), [("float64", "float32"), ("float32", "bfloat16"), ("int64", "int8"), ("float64", "float16")]
+)
+def test_absent_inputs_have_no_dtype(x: str, b: str, tmp_path: Path) -> None:
+    """What is absent is a number, which gives way to tensors without axes as these do to what is there."""
+    kind = "int" if x == "int64" else "float"
+    shifted = built(read_spec("shifted.toml", ABSENT.format(x=kind, b=kind)), tmp_path).shifted
+    own, m = torch.tensor(3).to(getattr(torch, x)), torch.ones(2, 3, dtype=torch.int8)
+    given = torch.tensor([1, 2]).to(getattr(torch, b))
+    for one, other in ((None, None), (given, None), (None, given), (given, given)):
+        first, second = 0 if one is None else one, 1 if other is None else other
+        z = own + first
+        wanted = z, (own * first) * second, z + torch.tensor([3])
+        for found, tensor in zip(shifted(own, m, one, other), wanted, strict=True):
+            torch.testing.assert_close(found, tensor.expand(2))
+
+
+def test_the_gradient_of_what_meets_absent_inputs(tmp_path: Path) -> None:
+    text = ABSENT.format(x="float", b="float") + '[grad]\nwrt = ["x", "b", "c"]\n'
+    shifted = built(read_spec("shifted.toml", text), tmp_path).shifted
+    x, m = torch.tensor(0.1, dtype=torch.float64, requires_grad=True), torch.ones(2, 3, dtype=torch.int8)
+    _, _, rows = shifted(x, m)
+    (dx,) = torch.autograd.grad((rows / 3).sum(), x)
+    torch.testing.assert_close(dx, torch.tensor(2 / 3, dtype=torch.float64), rtol=1e-15, atol=0)

@@ -97,7 +97,7 @@ class Kept:
         computed = "float64" if any("float64" in tensor.type.dtypes for tensor in self.op.inputs) else "float32"
         if result.dtype == self.values[result.output.name].node.dtype or result.dtype.of == (computed,):
             return True
-        return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.of)
+        return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.leaves)
 
     def summarises(self, name: str) -> bool:
         """Whether a value is a number for each row, which comes of a reduction and lacks what that was over, or what a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..lang.ir import Dtype, Result
 from ..lang.literals import literal, prose, word
@@ -16,6 +16,22 @@ from ..passes.structure import without_strides
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
+
+
+def promoted(parts: Mapping[str, str], absent: Mapping[str, str]) -> str:
+    """The promotion of some dtypes by their texts, of which some have none at times."""
+    texts = [f"*(() if {absent[leaf]} else ({text},))" if leaf in absent else text for leaf, text in parts.items()]
+    first, *others = dict.fromkeys(texts)
+    return f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+
+
+def by_presence(dtype: Dtype, parts: Mapping[str, str], absent: Mapping[str, str]) -> str:
+    """What a dtype is the promotion of, by the texts of each, some of which are `absent` where a condition holds."""
+    if not dtype.otherwise or not absent.keys() >= {*dtype.of}:
+        return promoted({leaf: parts[leaf] for leaf in dtype.of}, absent)
+    given = promoted({leaf: parts[leaf] for leaf in dtype.of}, absent if len(dtype.of) > 1 else {})
+    otherwise = promoted({leaf: parts[leaf] for leaf in dtype.otherwise}, absent)
+    return f"{otherwise} if {' and '.join(absent[leaf] for leaf in dtype.of)} else {given}"
 
 
 @dataclass(frozen=True)
@@ -33,30 +49,28 @@ class Host(Checks):
         if dtype.rule == "compute":
             return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
-        parts = {}
-        for leaf in dtype.of:
-            tensor = inputs.get(leaf)
-            if tensor is None:
-                parts[leaf] = f"torch.{leaf}"
-            elif tensor.default is None:
-                parts[leaf] = f"{leaf}.dtype"
-            else:
-                parts[leaf] = f"*(() if {leaf} is None else ({leaf}.dtype,))"
-        return self.by_rule(dtype, parts, inputs)
+        parts = {leaf: f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.leaves}
+        absent = {name: f"{name} is None" for name, tensor in inputs.items() if tensor.default is not None}
+        return self.by_rule(dtype, parts, absent, inputs)
 
     def dtype_of(self, result: Result) -> str:
         return self.dtype(result.dtype)
 
-    def by_rule(self, dtype: Dtype, parts: Mapping[str, str], inputs: Mapping[str, Input]) -> str:
-        """A dtype, by the texts of what it is the promotion of, some of which are `inputs`."""
+    def by_rule(
+        self, dtype: Dtype, parts: Mapping[str, str], absent: Mapping[str, str], inputs: Mapping[str, Input]
+    ) -> str:
+        """A dtype, by the texts of what it is the promotion of, some of which are `inputs`.
+
+        `absent` tells when some of them have none.
+        """
         if not parts:
             return "torch.get_default_dtype()"
         known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in parts}
         ints = [leaf for leaf, own in known.items() if own <= INTS]
-        floats = [leaf for leaf, own in known.items() if own <= {*FLOATS}]
+        floats = [leaf for leaf in dtype.of if known[leaf] <= {*FLOATS}]
         is_float = any(leaf not in inputs or inputs[leaf].default is None for leaf in floats)
-        first, *others = dict.fromkeys(text for leaf, text in parts.items() if not is_float or leaf not in ints)
-        text = f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+        own = tuple(leaf for leaf in dtype.of if not is_float or leaf not in ints)
+        text = by_presence(replace(dtype, of=own), parts, absent)
         if is_float:
             return text
         if dtype.rule == "float":
@@ -325,5 +339,8 @@ class Host(Checks):
         text = f"the promotion of {word_list(of, 'and')}"
         if len(of) == 1:
             text = f"{of[0]}'s dtype" if of[0] in inputs else of[0]
+        if result.dtype.otherwise:
+            without = word_list(result.dtype.otherwise, "and")
+            text += f", or that of {without} without {'it' if len(of) == 1 else 'them'}"
         otherwise = {"sum": "int64", "float": "torch's default dtype"}.get(result.dtype.rule)
         return f"{text}, or {otherwise} where that is no float" if otherwise else text

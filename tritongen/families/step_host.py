@@ -199,15 +199,12 @@ class StepHost(Host):
             else f"{leaf}_dtype"
             if f"{leaf}_dtype" in self.extra
             else f"torch.{leaf}"
-            for leaf in dtype.of
+            for leaf in dtype.leaves
         }
-        optional = {tensor.name for tensor in self.forward.inputs if tensor.default is not None}
-        for leaf, text in parts.items():
-            if leaf in optional and leaf not in alike and not is_there:
-                absent = f"{leaf} is None" if leaf in own else f"{leaf}_dtype is None"
-                parts[leaf] = f"*(() if {absent} else ({text},))"
+        optional = [t.name for t in self.forward.inputs if t.default is not None and t.name not in alike]
+        absent = {leaf: f"{leaf if leaf in own else f'{leaf}_dtype'} is None" for leaf in optional}
         inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}
-        return self.by_rule(dtype, parts, inputs)
+        return self.by_rule(dtype, parts, {} if is_there else absent, inputs)
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""

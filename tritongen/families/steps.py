@@ -117,7 +117,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
             found = others
     shapes = dict.fromkeys(tensor.name for tensor in found)
     known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
-    every = [*(leaf for result in op.results for leaf in result.dtype.of), *more]
+    every = [*(leaf for result in op.results for leaf in result.dtype.leaves), *more]
     known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
     leaves = [leaf for leaf in every if leaf not in known]
     return tuple(shapes), tuple(dict.fromkeys(leaves))
@@ -270,6 +270,6 @@ def _promoted(dtype: Dtype, known: Mapping[str, frozenset[str]]) -> Dtype:
 
 
 def _own(dtype: Dtype, alike: Mapping[str, str]) -> Dtype:
-    if alike.keys().isdisjoint(dtype.of):
+    if alike.keys().isdisjoint(dtype.leaves):
         return dtype
-    return replace(dtype, of=tuple(dict.fromkeys(alike.get(leaf, leaf) for leaf in dtype.of)))
+    return dtype.renamed(lambda leaf: alike.get(leaf, leaf))

@@ -195,7 +195,9 @@ class Expressions:
         """An input's. That of a float8 gives way to other floats, as a number's does."""
         if self.is_float8(name):
             return Dtype("float")
-        return Dtype(kind_of(self.inputs[name].type.dtypes), (self.always_given(name),))
+        leaf = self.always_given(name)
+        optional = self.inputs[leaf].default is not None
+        return Dtype(kind_of(self.inputs[name].type.dtypes), (leaf,), optional=optional)
 
     def always_given(self, name: str) -> str:
         """An input, or for an optional one another of the same type that is not optional, if there is one."""
@@ -338,13 +340,13 @@ class Expressions:
 
     def may_be_float(self, dtype: Dtype) -> bool:
         """Whether any leaf of a dtype may be of floats."""
-        leaves = (self.inputs[n].type.may_be_float if n in self.inputs else n in FLOATS for n in dtype.of)
+        leaves = (self.inputs[n].type.may_be_float if n in self.inputs else n in FLOATS for n in dtype.leaves)
         return dtype.kind == "float" or (dtype.kind == "any" and any(leaves))
 
     def may_be_bool(self, dtype: Dtype, args: list[Node]) -> bool:
         if dtype.weak or dtype.rule or any(arg.dtype == Dtype("int") for arg in args):
             return False
-        return all("bool" in (self.inputs[n].type.dtypes if n in self.inputs else (n,)) for n in dtype.of)
+        return all("bool" in (self.inputs[n].type.dtypes if n in self.inputs else (n,)) for n in dtype.leaves)
 
     def axis(self, tree: ast.AST, instead: str = "") -> str:
         """The axis that a part of an expression names. `instead` is the hint where it does not."""

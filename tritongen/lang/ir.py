@@ -6,7 +6,7 @@ An `Op` is what every family plans; a derived gradient is an `Op` like any other
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
 from typing import Any, Literal, cast
@@ -24,17 +24,30 @@ class Dtype:
     `of` names the inputs (or dtypes) whose promotion it is, "" among them for none. `rule` tells
     what is done to that promotion: "float" turns integers into the default float, "sum" turns
     them into int64, as torch's `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does;
-    "compute" is the dtype in which the kernel computes.
+    "compute" is the dtype in which the kernel computes. An input that is absent has no dtype: `otherwise` names those
+    whose promotion it is where all of `of` are absent, which they may be if it is `optional`.
     """
 
     kind: Kind
     of: tuple[str, ...] = ()
     rule: Literal["", "float", "sum", "int", "compute"] = ""
+    otherwise: tuple[str, ...] = ()
+    optional: bool = field(default=False, compare=False)  # as `of` says
 
     @property
     def weak(self) -> bool:
         """Whether it is a Python number's, which gives way to a tensor's dtype of the same kind."""
         return not self.of
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """All inputs and dtypes that it may be the promotion of."""
+        return (*self.of, *(leaf for leaf in self.otherwise if leaf not in self.of))
+
+    def renamed(self, name: Callable[[str], str]) -> Dtype:
+        """The dtype by other names."""
+        of, otherwise = (tuple(dict.fromkeys(map(name, leaves))) for leaves in (self.of, self.otherwise))
+        return replace(self, of=of, otherwise=otherwise)
 
     @property
     def kept(self) -> Dtype:
@@ -78,7 +91,7 @@ class Tree(Hashed):
     @cached_property
     def leaves(self) -> frozenset[str]:
         """The inputs and dtypes to whose promotions something is computed."""
-        return frozenset(leaf for node in self.nodes for leaf in node.dtype.of)
+        return frozenset(leaf for node in self.nodes for leaf in node.dtype.leaves)
 
     @cached_property
     def gathers(self) -> bool:

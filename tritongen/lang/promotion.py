@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ..spec.types import BOOLS, FLOAT8S, FLOATS, INTS
 from .ir import INT64, Constant, Dtype, Kind, Node, Op
@@ -26,29 +27,41 @@ def promote(*nodes: Node) -> Dtype:
     higher kind.
     """
     dtypes = [node.dtype for node in nodes]
-    strong = _with_axes(nodes) or [dtype for dtype in dtypes if not dtype.weak] or dtypes
+    tensors = [dtype for dtype in dtypes if not dtype.weak]
+    strong = _with_axes(nodes) or tensors or dtypes
     kind = max((dtype.kind for dtype in strong), key=_RANK.__getitem__)
-    of = tuple(dict.fromkeys(name for dtype in strong for name in dtype.of))
+    # Only floats decide which float it is; where all of them may be absent, others without axes do.
+    floats = [dtype for dtype in strong if kind != "float" or dtype.kind in ("float", "any")]
+    optional = all(dtype.optional for dtype in floats)
+    of = tuple(dict.fromkeys(name for dtype in (floats if optional else strong) for name in dtype.of))
     rule = next((rule for rule in ("sum", "int") if any(dtype.rule == rule for dtype in strong)), "")
-    if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in strong):
+    others = [dtype for dtype in tensors if optional and dtype not in strong]
+    otherwise = tuple(dict.fromkeys(leaf for dtype in [*others, *floats] if optional for leaf in dtype.leaves))
+    otherwise = tuple(leaf for leaf in otherwise if leaf not in of)
+    if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in [*strong, *others]):
         rule = "float"
     number: Kind = max((d.kind for d in dtypes if d.weak), key=_RANK.__getitem__, default="bool")
     if of and number == "float" and kind != "float":
-        return Dtype("float", of, "float")
+        return Dtype("float", of, "float", otherwise, optional)
     if of and number == "int" and kind == "bool":
         return INT64
     if of and number == "int" and kind == "any" and not rule:
         rule = "int"  # It may be a boolean.
-    return Dtype(kind, of, rule)  # type: ignore[arg-type]
+    return Dtype(kind, of, rule, otherwise, optional)  # type: ignore[arg-type]
 
 
 def _with_axes(nodes: Iterable[Node]) -> list[Dtype]:
-    """The dtypes of the tensors with axes, where those without surely are of no higher kind; else none."""
+    """The dtypes of the tensors with axes, where those without surely are of no higher kind; else none.
+
+    Those whose integers a sum or a number widens count where all others may be absent.
+    """
     tensors = [node for node in nodes if not node.dtype.weak]
     wide = [node.dtype for node in tensors if node.axes]
     lowest = max((0 if dtype.kind == "any" else _RANK[dtype.kind] for dtype in wide), default=-1)
     highest = max((_RANK["float" if node.dtype.kind == "any" else node.dtype.kind] for node in tensors), default=0)
-    return wide if highest <= lowest else []
+    optional = all(dtype.optional for dtype in wide)
+    widened = any(node.dtype.rule in ("sum", "int") for node in tensors if not node.axes)
+    return wide if highest <= lowest and not (optional and widened) else []
 
 
 def is_float8(op: Op, dtype: Dtype) -> bool:
@@ -59,7 +72,7 @@ def is_float8(op: Op, dtype: Dtype) -> bool:
 
 def as_float(dtype: Dtype) -> Dtype:
     """What torch's float functions make of an argument: integers become the default float."""
-    return dtype if dtype.kind == "float" else Dtype("float", dtype.of, "float")
+    return dtype if dtype.kind == "float" else replace(dtype, kind="float", rule="float")
 
 
 def constant(value: float | int | bool) -> Constant:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..diagnostics.report import did_you_mean
@@ -176,7 +176,7 @@ def _summed(dtype: Dtype) -> Dtype:
     """The dtype of a sum: int64 of integers and booleans."""
     if dtype.kind in ("int", "bool"):
         return INT64
-    return Dtype("any", dtype.of, "sum") if dtype.kind == "any" else dtype
+    return replace(dtype, rule="sum") if dtype.kind == "any" else dtype
 
 
 def _var(call: _Call) -> Node:

@@ -52,7 +52,7 @@ def _dtypes(typer: Expressions, dtype: Dtype) -> tuple[str, ...]:
     """The dtypes that integers of tensors may have; none where they may be something else, or promote to another."""
     if dtype.kind != "int" or dtype.rule:
         return ()
-    of = {typer.inputs[name].type.dtypes if name in typer.inputs else (name,) for name in dtype.of}
+    of = {typer.inputs[name].type.dtypes if name in typer.inputs else (name,) for name in dtype.leaves}
     return of.pop() if len(of) == 1 else ()
 
 

@@ -327,9 +327,9 @@ class Lowering:
 
     def element_types(self, dtype: Dtype) -> list[ast.expr]:
         """The dtype in which the tensors that a value is made of came, if it is the same for all."""
-        inputs = [tensor for tensor in self.op.inputs if tensor.name in dtype.of]
+        inputs = [tensor for tensor in self.op.inputs if tensor.name in dtype.leaves]
         kinds = {tensor.type.variable or tensor.name for tensor in inputs}
-        if len(kinds) != 1 or len(inputs) != len(dtype.of):
+        if len(kinds) != 1 or len(inputs) != len(dtype.leaves):
             return []
         return [parse(self.dtype_of(inputs[0].name))]
 
@@ -357,7 +357,9 @@ class Lowering:
     def may_be_float(self, node: Node) -> bool:
         """Whether a value of a dtype that a call tells may be a float."""
         known = {tensor.name: tensor.type for tensor in self.op.inputs}
-        return node.dtype.kind == "any" and any(leaf not in known or known[leaf].may_be_float for leaf in node.dtype.of)
+        if node.dtype.kind != "any":
+            return False
+        return any(leaf not in known or known[leaf].may_be_float for leaf in node.dtype.leaves)
 
     def argument(self, row: Function, node: Node, to: Dtype, kind: str, first: bool) -> ast.expr:
         value = self.expression(node)

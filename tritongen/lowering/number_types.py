@@ -41,7 +41,7 @@ class NumberTypes:
         if accepts == "float" or any(arg.dtype.kind == "float" for arg in values):
             return ()
         inputs = {tensor.name: tensor.type.dtypes for tensor in self.op.inputs}
-        leaves = dict.fromkeys(leaf for arg in values if arg.dtype.kind in ("int", "any") for leaf in arg.dtype.of)
+        leaves = dict.fromkeys(leaf for arg in values if arg.dtype.kind in ("int", "any") for leaf in arg.dtype.leaves)
         dtypes = {dtype for leaf in leaves for dtype in inputs.get(leaf, (leaf,))} & {*INTS}
         fits = all(inside((number, number), bounds_of_dtypes((dtype,)) or INT64) for dtype in dtypes)
         return () if fits else tuple(leaves)

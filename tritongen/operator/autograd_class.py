@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ..emit.host import by_presence
 from ..emit.registration import leading, operator
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
@@ -87,7 +88,7 @@ def _attributes(backward: Backward) -> list[tuple[str, str]]:
     shapes |= dict.fromkeys(name for name, text in backward.plan.spelled.items() if f"ctx.{name}_shape" in text)
     dtypes = dict.fromkeys(name for step in backward.plan.steps for name in step.dtypes)
     inputs = {tensor.name for tensor in backward.forward.op.inputs}
-    leaves = (leaf for _, dtype in backward.plan.converted.values() for leaf in dtype.of)
+    leaves = (leaf for _, dtype in backward.plan.converted.values() for leaf in dtype.leaves)
     dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
     optional = {tensor.name for tensor in backward.forward.op.inputs if tensor.default is not None}
     guards = {name: f" if {name} is not None else None" for name in optional}
@@ -204,10 +205,9 @@ def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:
 def _dtype_text(dtype: Dtype, inputs: Sequence[Input]) -> str:
     """The dtype, by what the context keeps: None as the dtype of an input that was left out."""
     optional = {tensor.name: tensor.default is not None for tensor in inputs}
-    kept = {leaf: f"ctx.{leaf}_dtype" for leaf in dtype.of if leaf in optional}
-    absent = {leaf: f"*(() if {text} is None else ({text},))" for leaf, text in kept.items() if optional[leaf]}
-    leaves = [{**kept, **absent}.get(leaf, f"torch.{leaf}") for leaf in dtype.of]
-    return leaves[0] if len(leaves) == 1 and not absent else f"dtypes.promote({', '.join(leaves)})"
+    parts = {leaf: f"ctx.{leaf}_dtype" if leaf in optional else f"torch.{leaf}" for leaf in dtype.leaves}
+    absent = {leaf: f"{text} is None" for leaf, text in parts.items() if optional.get(leaf)}
+    return by_presence(dtype, parts, absent)
 
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:

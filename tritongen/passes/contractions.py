@@ -390,7 +390,7 @@ def _check_dtypes(op: Op, line: str, sides: tuple[Node, Node]) -> None:
     known = {tensor.name: set(tensor.type.dtypes) for tensor in op.inputs}
     if promote(*sides).kind == "float":
         return
-    for leaf in sorted(leaf for side in sides for leaf in side.dtype.of):
+    for leaf in sorted(leaf for side in sides for leaf in side.dtype.leaves):
         others = ", ".join(sorted(known.get(leaf, {leaf}) - {"int8"}))
         if others:
             hint = f"declare {leaf} as int8, or cast it to a float" if leaf in known else "cast to int8 or a float"

@@ -117,7 +117,7 @@ def scales_by_group(
 
 def multiplied(op: Op, dtype: Dtype) -> Dtype:
     """What is multiplied where products have this dtype: float32 where no float decides."""
-    known = [dtypes_of(op, name) for name in dtype.of]
+    known = [dtypes_of(op, name) for name in dtype.leaves]
     if dtype.kind == "float" and not any(set(dtypes) & set(FLOATS) for dtypes in known):
         return Dtype("float", ("float32",))
     return dtype

@@ -49,7 +49,7 @@ class Multiplied:
         """The dtype with one input for all that share a type."""
         variables = {tensor.name: tensor.type.variable for tensor in self.op.inputs}
         first = {variable: name for name, variable in reversed(variables.items()) if variable}
-        return replace(dtype, of=tuple(dict.fromkeys(first.get(variables.get(leaf, ""), leaf) for leaf in dtype.of)))
+        return dtype.renamed(lambda leaf: first.get(variables.get(leaf, ""), leaf))
 
     def sum_of(self, product: str) -> Input:
         """A sum of products as an input: under its own name, unless that is a result's."""

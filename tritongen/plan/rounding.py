@@ -40,7 +40,9 @@ def _summed_as_stored(steps: Sequence[Step]) -> dict[str, Dtype]:
             summed |= made_for(step.op, strips)
     told = {name: _of_inputs(dtype, stored) for name, dtype in stored.items() if name in summed}
     return {
-        name: dtype for name, dtype in told.items() if dtype.kind == "float" and len(dtype.of) == 1 and not dtype.rule
+        name: dtype
+        for name, dtype in told.items()
+        if dtype.kind == "float" and len(dtype.leaves) == 1 and not dtype.rule
     }
 
 

@@ -128,7 +128,7 @@ def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:
     same: dict[str, tuple[str, ...]] = {}
     for result in (result for step in steps for result in step.op.results):
         of = tuple(leaf for name in result.dtype.of for leaf in same.get(name, (name,)))
-        if not result.dtype.rule:
+        if not result.dtype.rule and not result.dtype.otherwise:
             same[result.output.name] = of
         yield replace(result, dtype=replace(result.dtype, of=of))
 

@@ -61,7 +61,7 @@ class SeveralModule(Common):
         self.fake = (IS_FAKE,) if IS_FAKE in around.extra else ()
         shapes = self.host.told_inputs()
         mine = {tensor.name for tensor in (*program.op.inputs, *shapes)}
-        every = {*(leaf for result in program.op.results for leaf in result.dtype.of)}
+        every = {*(leaf for result in program.op.results for leaf in result.dtype.leaves)}
         every |= {leaf for step in program.steps for leaf in step.family.leaves(step.program)}
         others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
         of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
@@ -179,7 +179,7 @@ class SeveralModule(Common):
         variables = {tensor.name: tensor.type.variable for tensor in (*self.whole.forward.inputs, *self.op.inputs)}
         first = {name: leaf for leaf, name in self.whole.alike}
         found: set[str] = set()
-        for leaf in dtype.of:
+        for leaf in dtype.leaves:
             own = first.get(leaf, leaf)
             found |= self.types(self.made[leaf].dtype) if leaf in self.made else {variables.get(own) or own}
         return found

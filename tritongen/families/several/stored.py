@@ -59,9 +59,9 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     if dtype.kind == "float":
         told = _told(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
-        return told if told.of and set(told.of) <= floats else None
+        return told if told.of and set(told.leaves) <= floats else None
     own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_whole_number(op, name)]
-    return dtype if len(dtype.of) == 1 and own and not dtype.rule else None
+    return dtype if len(dtype.leaves) == 1 and own and not dtype.rule else None
 
 
 def _untold_dtype(op: Op, value: Value) -> Dtype:
@@ -100,8 +100,8 @@ def _told(op: Op, dtype: Dtype) -> Dtype:
     first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
     leaves = [leaf for leaf in dtype.of if leaf not in whole] or dtype.of
     leaves = [leaf for leaf in leaves if leaf not in rows] or leaves
-    leaves = [first.get(types[leaf].variable, leaf) if leaf in types else leaf for leaf in leaves]
-    return Dtype("float", tuple(dict.fromkeys(leaves)))
+    told = replace(dtype, kind="float", of=tuple(leaves), rule="")
+    return told.renamed(lambda leaf: first.get(types[leaf].variable, leaf) if leaf in types else leaf)
 
 
 def _is_multiplied(op: Op, name: str) -> bool:
@@ -202,12 +202,12 @@ def as_input(op: Op, stored: Result) -> Input:
     if dtype.rule == "compute":
         dtypes = COMPUTED if dtype.kind == "float" else DTYPE_CLASSES["number"]
         return Input(stored.output.name, TensorType(dtypes, stored.output.shape or ()))
-    if dtype.rule or (dtype.kind != "float" and len(dtype.of) > 1):
+    if dtype.rule or (dtype.kind != "float" and len(dtype.leaves) > 1):
         return Input(stored.output.name, TensorType(DTYPE_CLASSES[dtype.kind], stored.output.shape or ()))
     own = next((tensor.type.dtypes for tensor in op.inputs if dtype.of == (tensor.name,)), dtype.of)
     dtypes = FLOATS if dtype.kind == "float" else own
     variables = {tensor.type.variable for tensor in op.inputs if tensor.name in dtype.of}
-    variable = next(iter(variables)) if len(variables) == 1 and len(dtype.of) == 1 else ""
+    variable = next(iter(variables)) if len(variables) == 1 and len(dtype.leaves) == 1 else ""
     if variable:
         dtypes = next(tensor.type.dtypes for tensor in op.inputs if tensor.type.variable == variable)
     return Input(stored.output.name, TensorType(dtypes, stored.output.shape or (), variable))

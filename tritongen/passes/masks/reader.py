@@ -88,7 +88,7 @@ class Reader:
     def is_narrow(self, node: Node) -> bool:
         """Whether an integer is of 32 bits at most, whatever is computed."""
         inputs = {tensor.name: tensor.type.dtypes for tensor in self.op.inputs}
-        dtypes = {dtype for name in node.dtype.of for dtype in inputs.get(name, (name,))}
+        dtypes = {dtype for name in node.dtype.leaves for dtype in inputs.get(name, (name,))}
         return bool(dtypes) and not node.dtype.rule and dtypes <= set(INTS) - {"int64"}
 
     def is_unbounded(self, node: Node) -> bool:
