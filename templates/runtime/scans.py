@@ -43,7 +43,7 @@ def compose_tile(decay, x, reverse: tl.constexpr):
 
 
 @triton.jit
-def linear_recurrence(decay, x, carry, reverse: tl.constexpr):
+def recurrence(decay, x, carry, reverse: tl.constexpr):
     """Each column is the one before it times its decay, plus x."""
     decay, x = compose_tile(decay, x, reverse)
     x += decay * carry

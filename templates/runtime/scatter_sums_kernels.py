@@ -105,7 +105,7 @@ def segments_kernel(
             stride_row,
             stride_col,
         )
-        total = tl.where(key == last, total, 0.0) + term
+        total = tl.where(key == last, total, 0) + term
         is_whole = (key != next_key) & (key != before)
         address = sum_ptr + key * n_cols + cols
         tl.store(address, total, mask=mask & is_whole & col_mask)

@@ -144,6 +144,7 @@ class Harness:
     two_batches: ClassVar[Shape] = ()
     wide: ClassVar[Shape] = ()  # of several steps of a loop, and several programs
     special: ClassVar[Shape] = ()  # for infinities and NaN
+    finite: ClassVar[Sequence[str]] = ()  # inputs that have none of them there
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
     far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes

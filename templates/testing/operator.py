@@ -99,7 +99,7 @@ class OperatorTests(Harness):
         tensors = cls.make(cls.special, dtypes, ends=False)
         for one, tensor in zip(cls.inputs, tensors, strict=True):
             for value in (0.0, -0.0, math.inf, -math.inf, math.nan):
-                if one.is_float:
+                if one.is_float and one.name not in cls.finite:
                     chosen = torch.rand(tensor.shape).to(DEVICE) < 0.015
                     tensor.masked_fill_(chosen, value)
         oracle = cls.in_torch if cls.own_range else cls.oracle

@@ -28,6 +28,18 @@ def _place(x: torch.Tensor, e: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
     return x[before.gather(1, at[:, None])[:, 0]] * e[at]
 
 
+def _back(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(1)
+
+
+def _steps(x: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
+    """A recurrence, column after column."""
+    found = [x[:, 0]]
+    for n, factor in enumerate(decay.expand_as(x).unbind(1)[1:], 1):
+        found.append(factor * found[-1] + x[:, n])
+    return torch.stack(found, 1)
+
+
 def _discounted(x: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     decay = d.sigmoid().cumprod(1)
     return (x / decay).cumsum(1) * decay
@@ -83,6 +95,28 @@ CASES = {
         "x:M, N",
         "r = size(N) - 1 - index(N)\nc = cumsum(take(x, r, N), N)\ny = take(c, r, N)",
         lambda x: x.flip(1).cumsum(1).flip(1),
+    ),
+    "in_reverse": Case(
+        "x:M, N",
+        "y = cumsum(x, N, reverse=True)\nz = cumprod(x, N, reverse=True)\nm = mean(cumsum(x, N, reverse=True), N)",
+        lambda x: (_back(x.flip(1).cumsum(1)), _back(x.flip(1).cumprod(1)), x.flip(1).cumsum(1).mean(1)),
+        "y z m",
+    ),
+    "recurrence": Case(
+        "x:M, N; d:M, N", "h = recurrence(x * 2, sigmoid(d), N) - x", lambda x, d: _steps(x * 2, d.sigmoid()) - x, "h"
+    ),
+    "recurrence_in_reverse": Case(
+        "x:M, N; d:M",
+        "h = recurrence(x, sigmoid(d), N, reverse=True)",
+        lambda x, d: _back(_steps(x.flip(1), d.sigmoid()[:, None])),
+        "h",
+    ),
+    "recurrence_of_a_number": Case("x:M, N", "h = recurrence(x, 0.9, N)", lambda x: _steps(x, x.new_tensor(0.9)), "h"),
+    "mean_of_a_recurrence": Case(
+        "x:M, N; d:N",
+        "h = mean(recurrence(x, sigmoid(d), N), N)",
+        lambda x, d: _steps(x, d.sigmoid()).mean(1),
+        "h",
     ),
     "an_integral_image": Case("x:B, M, N", "y = cumsum(cumsum(x, N), M)", lambda x: x.cumsum(2).cumsum(1)),
     "a_scan_of_a_scan": Case("x:M, N", "y = cumsum(cumsum(x, N) * 0.1, N)", lambda x: (x.cumsum(1) * 0.1).cumsum(1)),

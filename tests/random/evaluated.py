@@ -269,14 +269,46 @@ class Names(dict[str, Any]):
     def of_count_nonzero(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
         return (x != 0).sum(self.dims(over), keepdim=True)
 
-    def of_cumsum(self, x: torch.Tensor, axis: str) -> torch.Tensor:
-        return self.along(x, axis).cumsum(self.axes.index(axis))
+    def of_cumsum(self, x: torch.Tensor, axis: str, reverse: bool = False) -> torch.Tensor:
+        return self.scanned(torch.cumsum, x, axis, reverse)
 
-    def of_cumprod(self, x: torch.Tensor, axis: str) -> torch.Tensor:
-        return self.along(x, axis).cumprod(self.axes.index(axis))
+    def of_cumprod(self, x: torch.Tensor, axis: str, reverse: bool = False) -> torch.Tensor:
+        return self.scanned(torch.cumprod, x, axis, reverse)
+
+    def scanned(self, of: Callable[..., torch.Tensor], x: torch.Tensor, axis: str, reverse: bool) -> torch.Tensor:
+        place = self.axes.index(axis)
+        x = self.along(x, axis)
+        return of(x.flip(place), place).flip(place) if reverse else of(x, place)
+
+    def of_recurrence(self, x: Any, decay: Any, axis: str, reverse: bool = False) -> torch.Tensor:
+        """Element after element."""
+        place = self.axes.index(axis)
+        x, decay = (one if isinstance(one, torch.Tensor) else _number(float(one)) for one in (x, decay))
+        pairs = [one.unbind(place) for one in torch.broadcast_tensors(self.along(x, axis), decay)]
+        found: list[torch.Tensor] = []
+        for term, factor in reversed([*zip(*pairs, strict=True)]) if reverse else zip(*pairs, strict=True):
+            found.append(factor * found[-1] + term if found else term)
+        return torch.stack(found[::-1] if reverse else found, place)
+
+    def of_scatter_sum(self, x: Any, at: torch.Tensor, *axes: str, over: Any = ()) -> torch.Tensor:
+        """What is at each position, compared with all positions of the result."""
+        named = [over] if isinstance(over, str) else [*over]
+        summed = [axis for axis, n in zip(self.axes, at.shape, strict=True) if n > 1 and (not named or axis in named)]
+        x = x if isinstance(x, torch.Tensor) else _number(x)
+        wide, at = (self.apart(one, summed) for one in (x.expand(torch.broadcast_shapes(x.shape, at.shape)), at))
+        found = torch.where(at == self.of_index(*axes).unsqueeze(-1), wide, 0)
+        return found.sum(-1)
+
+    def apart(self, x: torch.Tensor, axes: Sequence[str]) -> torch.Tensor:
+        """With some axes as a last dimension."""
+        places = [self.axes.index(axis) for axis in axes]
+        moved = x.movedim(places, [*range(-len(places), 0)]) if places else x.unsqueeze(-1)
+        flat = moved.flatten(-len(places), -1) if places else moved
+        return flat.reshape([1 if n in places else length for n, length in enumerate(x.shape)] + [flat.shape[-1]])
 
     def along(self, x: torch.Tensor, axis: str) -> torch.Tensor:
         """With an axis, which what is left out has not."""
+        x = x if x.ndim else x.reshape([1] * len(self.axes))
         return x.expand([self.sizes[one] if one == axis else n for one, n in zip(self.axes, x.shape, strict=True)])
 
     def of_var(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Gradients of `take` where elements repeat, which are scattered and added up, beside a float64 oracle.
+"""What is scattered and added up, `scatter_sum` and gradients of `take` where elements repeat, beside a float64 oracle.
 
 The oracle is torch's own of a formula that stands beside each spec, its gradient by autograd.
 """
@@ -89,7 +89,54 @@ def _windows(x: torch.Tensor, w: torch.Tensor, like: torch.Tensor) -> torch.Tens
     return (padded.unfold(1, 3, 1) * w).sum(-1) * like
 
 
+def _summed(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    """Rows of x by their numbers, those outside left out."""
+    inside = (i >= 0) & (i < V)
+    return torch.zeros(V, *x.shape[1:], dtype=x.dtype).index_add(0, i[inside], x[inside])
+
+
 CASES = {
+    "sums": Case(
+        {"x": "T[P, D]", "v": "T[V]", "i": "int64[P]"},
+        ((40, 5), (V,), (40,)),
+        "y = scatter_sum(x * x, i - 2, V) * v",
+        lambda x, v, i: _summed(x * x, i - 2) * v[:, None],
+        "x[V, D]",
+        -1,
+        V + 4,
+    ),
+    "sums_of_lines": Case(
+        {"x": "T[B, P]", "v": "T[V]", "i": "int32[B, P]"},
+        ((3, 40), (V,), (3, 40)),
+        "y = softmax(scatter_sum(x, i, V, over=P) + v, V)",
+        lambda x, v, i: (torch.zeros(3, V, dtype=x.dtype).scatter_add(1, i.long(), x) + v).softmax(1),
+    ),
+    "sums_over_two_axes": Case(
+        {"x": "T[..., D]", "v": "T[V, D]", "i": "int64[...]"},
+        ((3, 20, 5), (V, 5), (3, 20)),
+        "y = exp(scatter_sum(x, i, V)) * v",
+        lambda x, v, i: _summed(x.flatten(0, 1), i.flatten()).exp() * v,
+        "v",
+    ),
+    "sums_of_columns": Case(
+        {"x": "T[D]", "v": "T[V, W]", "i": "int64[P]"},
+        ((5,), (V, V), (40,)),
+        "y = scatter_sum(x, i * 5, V, W) * v",
+        lambda x, v, i: torch.bincount(i * 5, minlength=V * V).view(V, V, 1) * x * v[:, :, None],
+        "x[V, W, D]",
+    ),
+    "counts": Case(
+        {"v": "T[V]", "i": "uint8[P]"},
+        ((V,), (40,)),
+        "y = v * scatter_sum(1, i, V) + scatter_sum(1.0, i, V)",
+        lambda v, i: (v + 1) * torch.bincount(i, minlength=V),
+    ),
+    "within_one_axis": Case(
+        {"x": "T[V, D]", "i": "int64[V]"},
+        ((V, 5), (V,)),
+        "y = scatter_sum(softmax(x, D), i, V)",
+        lambda x, i: _summed(x.softmax(1), i),
+    ),
     "rows": Case({"t": "T[V, N]", "i": "int[...]"}, ((V, 5), (4, 9)), "y = take(t, i, V)", lambda t, i: t[i]),
     "bytes": Case(
         {"t": "T[V, N]", "i": "uint8[S]"}, ((V, 5), (40,)), "y = take(t, i, V)", lambda t, i: t[i.long()], "t[S, N]"

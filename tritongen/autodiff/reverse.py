@@ -24,6 +24,7 @@ from ..lang.ir import (
     Ref,
     Result,
     Scan,
+    ScatterSum,
     Size,
     Take,
     Value,
@@ -104,7 +105,9 @@ class Reverse:
                 return self.is_active(then) or self.is_active(other)
             case Reduce(kind=kind, arg=arg):
                 return kind in DIFFERENTIABLE and self.is_active(arg)
-            case Scan(arg=arg):
+            case Scan():
+                return any(map(self.is_active, children(node)))
+            case ScatterSum(arg=arg):
                 return self.is_active(arg)
         return False
 
@@ -229,7 +232,11 @@ class Reverse:
                 self.through_call(node, g, value)
             case Scan():
                 assert value is not None
-                self.push(node.arg, Scanned(node, value.name, self.algebra, self.takes).gradient(g))
+                found = Scanned(node, value.name, self.algebra, self.takes).gradients(g)
+                for part, by in zip(children(node), found, strict=True):
+                    self.summed(part, by)
+            case ScatterSum():
+                self.summed(node.arg, self.takes.taken_back(node, g))
 
     @contextmanager
     def under(self, condition: Node, holds: bool) -> Iterator[bool]:
@@ -239,6 +246,11 @@ class Reverse:
             self.path = (*path, (condition, holds))
         yield (condition, not holds) not in path
         self.path = path
+
+    def summed(self, arg: Node, g: Node) -> None:
+        """The gradient by an argument, summed along the axes that it lacks."""
+        over = tuple(axis for axis in g.axes if axis not in arg.axes)
+        self.push(arg, self.algebra.reduce_sum(g, over) if over else g)
 
     def to(self, arg: Node, node: Node, g: Node) -> None:
         """The gradient by an argument, summed along the axes that only the node has."""

@@ -18,34 +18,39 @@ class Scanned:
     algebra: Algebra
     taken: Taken
 
-    def gradient(self, g: Node) -> Node:
-        """The gradient, where that by the result is g."""
+    def gradients(self, g: Node) -> tuple[Node, ...]:
+        """The gradients by the argument and, of a recurrence, by the decay, where that by the result is g."""
         if self.scan.kind == "cumsum":
-            return self.sum_of_later(g)
+            return (self.sum_of_later(g),)
         # An element multiplies what comes before it, and what follows multiplies it in turn: no division, so that zeros
         # are elements like others.
-        return self.algebra.call("mul", self.product_before(), self.products_after(g))
+        if self.scan.decay is None:
+            return (self.algebra.call("mul", self.result_before("1.0"), self.sum_of_decayed(g, self.scan.arg)),)
+        later = self.sum_of_decayed(g, self.scan.decay)
+        return later, self.algebra.call("mul", self.result_before("0.0"), later)
 
     def sum_of_later(self, g: Node) -> Node:
         """Of each element, the sum of g over those that it is added to."""
         over = self.scan.over
         if over in g.axes:
-            return Scan("cumsum", g, over, g.axes, g.dtype, reverse=True)
-        return self.algebra.parsed("g * (n - i)", {"g": g, "i": position(over), "n": Size((over,))})
+            return Scan("cumsum", g, over, g.axes, g.dtype, reverse=not self.scan.reverse)
+        count = "i + 1" if self.scan.reverse else "n - i"
+        return self.algebra.parsed(f"g * ({count})", {"g": g, "i": position(over), "n": Size((over,))})
 
-    def products_after(self, g: Node) -> Node:
-        """Of each element, the sum of g over those that it multiplies, each times the elements between."""
-        scan, following = self.scan, self.beside(self.scan.arg, "i + 1", "where(i + 1 < n, x, 0.0)")
-        axes = self.algebra.order((*g.axes, *scan.axes))
-        return Scan("linear_recurrence", g, scan.over, axes, g.dtype, following, reverse=True)
-
-    def product_before(self) -> Node:
-        """The result of the scan at the element before each, 1 at the first."""
+    def sum_of_decayed(self, g: Node, decay: Node) -> Node:
+        """Of each element, the sum of g over those that it is a part of, each times the decays between."""
         scan = self.scan
-        return self.beside(Ref(self.name, scan.axes, scan.dtype), "i - 1", "where(i > 0, x, 1.0)")
+        axes = self.algebra.order((*g.axes, *scan.axes))
+        return Scan("recurrence", g, scan.over, axes, g.dtype, self.beside(decay, 1, "0.0"), reverse=not scan.reverse)
 
-    def beside(self, node: Node, at: str, text: str) -> Node:
-        """An expression of a node's element `at` another position."""
+    def result_before(self, first: str) -> Node:
+        """The result of the scan at the element before each, a number at the first."""
+        return self.beside(Ref(self.name, self.scan.axes, self.scan.dtype), -1, first)
+
+    def beside(self, node: Node, step: int, other: str) -> Node:
+        """A node's element after or before each in the direction of the scan, another number where there is none."""
+        step = -step if self.scan.reverse else step
+        at, test = ("i + 1", "i + 1 < n") if step > 0 else ("i - 1", "i > 0")
         names: dict[str, Node] = {"i": position(self.scan.over), "n": Size((self.scan.over,))}
         moved = self.taken.at(node, self.scan.over, self.algebra.parsed(at, names))
-        return self.algebra.parsed(text, names | {"x": moved})
+        return self.algebra.parsed(f"where({test}, x, {other})", names | {"x": moved})

@@ -115,6 +115,14 @@ class Taken:
     def counted_back(self, g: Node, axis: str, digits: Sequence[str], offset: Node) -> Node:
         """What was taken to the position that several axes count together: each element was taken there once."""
         place: Node = position(axis) if offset == ZERO else self.algebra.call("sub", position(axis), offset)
+        return self.at_place(g, digits, place)
+
+    def taken_back(self, node: ScatterSum, g: Node) -> Node:
+        """The gradient by what was scattered: that of the element that each position is, 0 where it is none."""
+        return self.at_place(g, node.into, node.at)
+
+    def at_place(self, g: Node, digits: Sequence[str], place: Node) -> Node:
+        """The node at a position that several axes count together, 0 where that is outside of them."""
         sizes = dict(self.op.sizes)
         for digit in reversed(digits[1:]):
             size: Node = Size((digit,))

@@ -103,13 +103,9 @@ FAMILIES = (
         "TG610",
         "a gradient that is no spec",
         """
-        `tritongen grad` prints the derived gradient as a spec. Scatter-adds, of which gradients of `take` are
-        made, become sums over all positions, and scans from the last element back scans of turned tensors. There
-        is no word for a scatter-add along axes that the result has as well, nor for one inside of another
-        expression. `tritongen build` of the spec itself computes such gradients, too.
-
-            y = "take(x, i, T)"     # x is [T, E], i is [T]: dx adds up over T, and has an axis T
-            y = "take(x, i, V)"     # x is [V, E]
+        `tritongen grad` prints the derived gradient as a spec, and checks it as any other. A line of it that a spec
+        cannot have, or that no kernel computes without what the forward saves, is refused. `tritongen build` of the
+        spec itself computes such gradients, too.
         """,
     ),
 )

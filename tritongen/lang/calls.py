@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import did_you_mean
+from .along import ALONG
 from .functions import FUNCTIONS
 from .habits import KEYWORDS
 from .hints import ONE_SIDED, for_function, record_parts
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 def build_call(typer: Expressions, name: str, tree: ast.Call) -> Node:
     """The nodes of `name(…)`, be it a function, a reduction or one of axes and dtypes."""
-    if name in SPECIAL:
-        return SPECIAL[name](typer, tree)
+    if built := SPECIAL.get(name) or ALONG.get(name):
+        return built(typer, tree)
     if name in REDUCTIONS:
         return build_reduction(typer, name, tree)
     if name not in FUNCTIONS:

@@ -29,6 +29,20 @@ _OF_AXES = (
         "as x",
         "x at i along axes; v, or NaN or 0, outside.",
     ),
+    (
+        "recurrence",
+        "recurrence(x, decay, T, reverse=False)",
+        "floats, an axis",
+        "as x * decay",
+        "Along T, each element is the one before it times its decay, plus x.",
+    ),
+    (
+        "scatter_sum",
+        "scatter_sum(x, i, N, ..., over=P)",
+        "any, an integer, axes",
+        "as sum(x)",
+        "Along N, the sum of x over the positions i of that element; over all axes of i, or one. Others are ignored.",
+    ),
     ("cast", "cast(x, float32)", "any, a dtype or an input", "as named", "x in a dtype, or in that of an input."),
 )
 
@@ -105,4 +119,9 @@ def _of_reduction(one: Reduction) -> Entry:
 
 
 def _by_name(name: str) -> tuple[tuple[str, str], ...]:
-    return {"take": (("x", "derived"),), "cast": (("x", "cast(g, x)"),)}.get(name, ())
+    return {
+        "take": (("x", "derived"),),
+        "cast": (("x", "cast(g, x)"),),
+        "recurrence": (("x", "derived"), ("decay", "derived")),
+        "scatter_sum": (("x", "take(g, i, N, fill=0.0)"),),
+    }.get(name, ())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..diagnostics.report import did_you_mean
 from ..spec.grammar import ALL_DTYPES
 from ..spec.types import BATCH
+from .along import ALONG
 from .counted_axes import axes_of, named_axes
 from .functions import FUNCTIONS
 from .habits import ANSWERS, AXIS_AT, CASTS, MODULES
@@ -39,7 +40,7 @@ def for_function(found: Expressions, name: str, tree: ast.Call) -> str:
     """The hint for a call of a function that there is not."""
     if name in (*found.values, *found.inputs, *found.params):
         return f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
-    known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL]
+    known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL, *ALONG]
     return answer(found, name, tree) or did_you_mean(name, known, "`tritongen functions` lists all functions")
 
 

@@ -256,7 +256,7 @@ class ScatterSum(Tree):
 @dataclass(frozen=True)
 class Scan(Tree):
     """A running reduction along an axis, from its last element back if it is in `reverse`: cumsum, cumprod, or
-    linear_recurrence, in which each element is the one before it times its `decay`, plus the argument.
+    recurrence, in which each element is the one before it times its `decay`, plus the argument.
     """
 
     kind: str

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..spec.types import BATCH, AxisTerm, Output, default_shape
-from .ir import Load, Node, Ref, Take, walk
+from .ir import Load, Node, Ref, ScatterSum, Take, walk
 
 if TYPE_CHECKING:
     from .expressions import Expressions
@@ -16,8 +16,8 @@ def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm
     """The dimensions in order: `...`, the axes of the input that [outputs] names (otherwise of the input with the
     most axes), then those of the other inputs in their order, then those of [axes].
 
-    The axes that a `take` brings stand where the axis stood that they replace. The groups of a named input are
-    dimensions of the result too.
+    The axes that a `take` or a `scatter_sum` brings stand where the axis stood that they replace. The
+    groups of a named input are dimensions of the result too.
     """
     named = typer.inputs.get(output.dtype)
     first = named or max(typer.spec.inputs, key=lambda tensor: len(tensor.type.axes))
@@ -46,7 +46,7 @@ def written(shape: Iterable[AxisTerm]) -> str:
 
 
 def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
-    """For each axis along which something is taken: the axes of the indices."""
+    """For each axis along which something is taken: the axes of the indices; for those summed over, the sums' own."""
     brought: dict[str, list[str]] = {}
     pending, seen = [node], set[str]()
     while pending:
@@ -54,9 +54,10 @@ def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
             if isinstance(part, Ref) and part.name not in seen:
                 seen.add(part.name)
                 pending.append(typer.values[part.name].node)
-            for axis, index in part.at if isinstance(part, Load | Take) else ():
+            moved = ((axis, index.axes) for axis, index in part.at) if isinstance(part, Load | Take) else ()
+            for axis, axes in ((axis, part.into) for axis in part.over) if isinstance(part, ScatterSum) else moved:
                 own = brought.setdefault(axis, [])
-                own += [one for one in index.axes if one not in own]
+                own += [one for one in axes if one not in own]
     return brought
 
 

@@ -30,8 +30,8 @@ PUBLIC = re.compile(f"{KEPT}([A-Za-z][A-Za-z0-9_]*){KEPT}")
 
 # The fields of specs and operators that hold names; what is no name of the spec, such as a dtype, stays as it is.
 _FIELDS = frozenset(
-    "name names of otherwise axes axis over at by_row sizes typical wrt save ranges smallest lengths drawn low high"
-    " dtype".split()
+    "name names of otherwise axes axis over into at by_row sizes typical wrt save ranges smallest lengths drawn low"
+    " high dtype".split()
 )
 
 T = TypeVar("T")

@@ -50,6 +50,13 @@ def promote(*nodes: Node) -> Dtype:
     return Dtype(kind, of, rule, otherwise, optional)  # type: ignore[arg-type]
 
 
+def summed(dtype: Dtype) -> Dtype:
+    """The dtype of a sum: int64 of integers and booleans."""
+    if dtype.kind in ("int", "bool"):
+        return INT64
+    return replace(dtype, rule="sum") if dtype.kind == "any" else dtype
+
+
 def _with_axes(nodes: Iterable[Node]) -> list[Dtype]:
     """The dtypes of the tensors with axes, where those without surely are of no higher kind; else none.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..diagnostics.report import did_you_mean
@@ -17,7 +17,8 @@ from ..spec.types import BATCH, Param
 from .counted_axes import axes_of, named_axes, number_of
 from .habits import KEYWORDS
 from .ir import BOOL, INT64, Constant, Dtype, Load, Node, Reduce, Scalar, Scan, Size
-from .special import index_along
+from .promotion import summed
+from .special import flag, index_along
 
 if TYPE_CHECKING:
     from .expressions import Expressions
@@ -33,6 +34,7 @@ class Reduction:
     keywords: tuple[tuple[str, float], ...] = ()
 
 
+_BACK = (("reverse", False),)  # from the last element on
 _ROWS = (
     Reduction("sum", "any", "the sum; integers and booleans are added as int64"),
     Reduction("prod", "any", "the product; integers and booleans are multiplied as int64"),
@@ -52,8 +54,10 @@ _ROWS = (
     Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
     Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow; keeps its axes"),
     Reduction("log_softmax", "float", "x - logsumexp(x); keeps its axes"),
-    Reduction("cumsum", "any", "the cumulative sum along one axis; integers and booleans are added as int64"),
-    Reduction("cumprod", "any", "the cumulative product along one axis; integers and booleans are multiplied as int64"),
+    Reduction("cumsum", "any", "the cumulative sum along one axis; integers and booleans are added as int64", _BACK),
+    Reduction(
+        "cumprod", "any", "the cumulative product along one axis; integers and booleans are multiplied as int64", _BACK
+    ),
 )
 REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
 
@@ -138,6 +142,9 @@ def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float | Scal
             hint = did_you_mean(keyword.arg or "", allowed, known.format(**words))
             message = f"{row.name} has no argument {keyword.arg or '**'}"
             raise typer.fail("TG206", message, keyword, hint)
+        if isinstance(allowed[keyword.arg], bool):
+            option = flag(typer, keyword.value)
+            continue
         value = typer.visit(keyword.value)
         if isinstance(value, Scalar) and value.dtype.kind != "bool":
             if keyword.arg == "p":
@@ -169,14 +176,7 @@ def _primitive(kind: str) -> Callable[[_Call], Node]:
 
 
 def _sum(kind: str) -> Callable[[_Call], Node]:
-    return lambda call: call.primitive(kind, call.arg, _summed(call.arg.dtype))
-
-
-def _summed(dtype: Dtype) -> Dtype:
-    """The dtype of a sum: int64 of integers and booleans."""
-    if dtype.kind in ("int", "bool"):
-        return INT64
-    return replace(dtype, rule="sum") if dtype.kind == "any" else dtype
+    return lambda call: call.primitive(kind, call.arg, summed(call.arg.dtype))
 
 
 def _var(call: _Call) -> Node:
@@ -254,7 +254,7 @@ def _scan(call: _Call) -> Node:
     if len(call.over) != 1 or call.over[0] == "...":
         raise call.typer.fail("TG302", "a running sum is along one named axis", call.tree, "cumsum(x, N)")
     kind = ast.unparse(call.tree.func)
-    return Scan(kind, call.arg, call.over[0], call.arg.axes, _summed(call.arg.dtype))
+    return Scan(kind, call.arg, call.over[0], call.arg.axes, summed(call.arg.dtype), reverse=bool(call.option))
 
 
 def _position(kind: str) -> Callable[[_Call], Node]:

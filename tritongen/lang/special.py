@@ -79,10 +79,7 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
             raise typer.fail("TG302", message, named, axes_are(source))
         if axis in axes[:place]:
             raise typer.fail("TG205", f"take names axis {axis} once", named, "take(x, i, J, S)")
-    if index.dtype.kind != "int":
-        message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
-        hint = "declare it as int[...], or cast it: cast(i, int64)"
-        raise typer.fail("TG403", message, tree.args[1], hint)
+    check_index(typer, index, tree.args[1])
     if len(axes) == 1:
         _check_position(typer, axes[0], index, tree)
     at = _positions(typer, axes, index, tree)
@@ -96,6 +93,23 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
     brought = tuple(axis for one in at.values() for axis in one.axes)
     taken = Take(stored, tuple(at.items()), typer.natural_order((*kept, *brought)), source.dtype)
     return _filled(typer, taken, *first, fills[0], tree) if fills else taken
+
+
+def check_index(typer: Expressions, index: Node, tree: ast.expr) -> None:
+    """Refuse what is no integer."""
+    if index.dtype.kind != "int":
+        message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
+        hint = "declare it as int[...], or cast it: cast(i, int64)"
+        raise typer.fail("TG403", message, tree, hint)
+
+
+def flag(typer: Expressions, tree: ast.expr | None) -> bool:
+    """An option that is True or False in the spec, False where it is not given."""
+    if tree is None:
+        return False
+    if not isinstance(tree, ast.Constant) or not isinstance(tree.value, bool):
+        raise typer.fail("TG205", "this option is True or False, as the spec spells it", tree, "write True or False")
+    return tree.value
 
 
 def _filled(typer: Expressions, node: Node, axis: str, index: Node, fill: Node, tree: ast.Call) -> Node:

@@ -67,9 +67,13 @@ def _tree(node: Node) -> ast.expr:
                 call.keywords = [ast.keyword("correction", ast.Constant(node.correction))]
             return call
         case ScatterSum():
-            return _applied(node.kind, _tree(node.arg), _tree(node.at), *map(_axis, node.into))
+            call = _applied(node.kind, _tree(node.arg), _tree(node.at), *map(_axis, node.into))
+            named = [*map(_axis, node.over)]
+            several = named[0] if len(named) == 1 else ast.Tuple(named)
+            call.keywords = [ast.keyword("over", several)] if node.lines else []
+            return call
         case Scan():
-            call = _applied(node.kind, *map(_tree, reversed(children(node))), ast.Name(node.over))
+            call = _applied(node.kind, *map(_tree, children(node)), ast.Name(node.over))
             call.keywords = [ast.keyword("reverse", ast.Constant(True))] if node.reverse else []
             return call
         case Call(function=function, args=args):

@@ -11,21 +11,12 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..lang.formulas import alone, wanted_of
 from ..lang.ir import (
     BOOL,
-    INT64,
     Call,
-    Constant,
-    Dtype,
     Formula,
-    Index,
     Load,
-    Node,
     Op,
-    Reduce,
     Ref,
-    Scan,
-    ScatterSum,
     Size,
-    Take,
     Value,
 )
 from ..lang.names import fresh
@@ -35,8 +26,6 @@ from ..passes.structure import name_reductions
 from ..spec.read import read_spec
 from ..spec.types import DTYPE_CLASSES, AxisTerm, Input, Param, Spec, TensorType
 from .compile import check
-
-ZERO = Constant(0.0, Dtype("float"))
 
 
 def printed_gradient(spec: Spec) -> str:
@@ -162,61 +151,8 @@ def _spread(values: Iterable[Value], value: Value, whole: Input, part: str) -> I
 
 
 def _said(op: Op) -> Iterator[Value]:
-    """The values in words of the language: scatter-adds as sums of what matches, scans back as scans of what is turned.
-
-    Raises `Mistakes` for what has none.
-    """
-    names = {*op.names}
+    """The values in words of the language. Raises `Mistakes` for what has none."""
     for value in name_reductions(op).values:
-        node = value.node
-        if isinstance(node, ScatterSum):
-            yield value.of(_matching(value, node))
-        elif isinstance(node, Scan) and node.reverse:
-            yield from _turned(value, node, names)
-        elif any(isinstance(part, ScatterSum) or getattr(part, "strips", "") for part in node.nodes):
-            raise _unsaid(f"{value.name} = {spelled(node)}")
-        else:
-            yield value
-
-
-def _matching(value: Value, node: ScatterSum) -> Node:
-    """A scatter-add as a sum over all positions, of those that are the result's."""
-    if set(node.over) & set(node.axes):
-        both = ", ".join(sorted(set(node.over) & set(node.axes)))
-        raise _unsaid(f"{value.name} = {spelled(node)} adds up along {both}, which the result has, too")
-    axes = tuple(dict.fromkeys((*node.at.axes, *node.into)))
-    test = Call("eq", (node.at, _position(node.into)), axes, BOOL)
-    every = tuple(dict.fromkeys((*node.arg.axes, *axes)))
-    chosen = Call("where", (test, node.arg, ZERO), every, node.dtype)
-    return Reduce("sum", chosen, node.over, node.axes, node.dtype)
-
-
-def _position(axes: tuple[str, ...]) -> Node:
-    """The position along some axes that count together."""
-    found: Node = Index(axes[0], axes[:1])
-    for n, axis in enumerate(axes[1:], 2):
-        counted = Call("mul", (found, Size((axis,))), found.axes, INT64)
-        found = Call("add", (counted, Index(axis, (axis,))), axes[:n], INT64)
-    return found
-
-
-def _turned(value: Value, node: Scan, names: set[str]) -> Iterator[Value]:
-    """A scan from the last element back, as one of what is read from the last element on."""
-    axis = node.over
-    last = Call("sub", (Size((axis,)), Constant(1, INT64)), (), INT64)
-    at = ((axis, Call("sub", (last, Index(axis, (axis,))), (axis,), INT64)),)
-
-    def read(name: str, axes: tuple[str, ...]) -> Node:
-        return Take(Ref(name, axes, node.dtype), at, axes, node.dtype)
-
-    turned = {}
-    for what, part in (("arg", node.arg), ("decay", node.decay)):
-        if part is not None:
-            own = fresh(f"{value.name}_{what}", names)
-            names.add(own)
-            yield Value(own, part, "")
-            turned[what] = read(own, part.axes) if axis in part.axes else Ref(own, part.axes, node.dtype)
-    back = fresh(f"{value.name}_back", names)
-    names.add(back)
-    yield Value(back, replace(node, arg=turned["arg"], decay=turned.get("decay"), reverse=False), "")
-    yield value.of(read(back, node.axes))
+        if any(getattr(part, "strips", "") for part in value.node.nodes):
+            raise _unsaid(f"{value.name} = {spelled(value.node)}")
+        yield value

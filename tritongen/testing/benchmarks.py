@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host_checks import tuple_text
-from ..emit.scoping import undefined_names
+from ..emit.imports import STANDARD, imports_of
 from ..lang.formulas import python
 from ..lang.ir import Op
 from ..lang.names import in_string, shown
@@ -54,7 +54,7 @@ def bench_view(spec: Spec, op: Op, lengths: Sizes, harness: str) -> dict[str, An
         **lengths.view(),
         **dtypes_view(op),
         "imports": f"from {harness} import benchmarking\n{imports(op)}",
-        "imports_math": "math" in undefined_names("\n".join(view["lines"])),
+        "standard": [line for line in imports_of("\n".join(view["lines"]), STANDARD) if line],
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths) for tensor in op.inputs]),
         "wrt": backward_places(spec, op),

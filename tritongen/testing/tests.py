@@ -16,12 +16,13 @@ from ..emit.host_checks import CLASS_NAMES, tuple_text
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..emit.registration import LOWER
 from ..lang.formulas import python, wanted_of
-from ..lang.ir import Cast, Op, Result, walk
+from ..lang.ir import Cast, Op, Result, Scan, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..lang.trees import parse, substitute
 from ..lowering.lower import compute_of
+from ..lowering.tile import needed
 from ..passes.structure import Program
 from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
@@ -143,6 +144,7 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
     batched = [place for place, tensor in enumerate(op.inputs) if BATCH in tensor.type.axes]
     return {
         "inputs": tuple_text([declared_input(tensor, spec, shapes.summed(tensor)) for tensor in op.inputs]),
+        "finite": tuple_of(decays(op)),
         "axes": tuple_of(shapes.axes),
         "sizes: ClassVar": text_of(dict(op.sizes)),
         "derived: ClassVar": derived_text(op, shapes),
@@ -196,6 +198,16 @@ def params_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "strange_params": text_of(tuple({param.name: "1"} for param in op.params if param.kind != "enum")),
         "bad_params": text_of(tuple({name: bad} for name, bad in refused_values(op))),
     }
+
+
+def decays(op: Op) -> list[str]:
+    """The inputs that the decays of recurrences are made of: kernels multiply these first, so that one of them that is
+    infinite may meet a 0 that it does not meet element after element.
+    """
+    found = [node.decay for value in op.values for node in walk(value.node) if isinstance(node, Scan) and node.decay]
+    names = {name for node in found for name in node.references}
+    reads = [value.node.reads for value in needed(op.values, names)] + [node.reads for node in found]
+    return sorted(frozenset[str]().union(*reads), key=shown)
 
 
 def registered_view(spec: Spec, op: Op, autocast: str) -> dict[str, str]:

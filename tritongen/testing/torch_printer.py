@@ -43,6 +43,12 @@ from .torch_calls import (
 )
 from .torch_lengths import length_lines
 
+# The first of two tensors as a recurrence, whose decay the second is, along the last dimension of a length.
+PAIRED = (
+    "functools.reduce(lambda h, n: (h[0] + h[1] * torch.nn.functional.pad(h[0], (n, -n)),"
+    " h[1] * torch.nn.functional.pad(h[1], (n, -n))), [2**n for n in range(max({1} - 1, 0).bit_length())], {0})[0]"
+)
+
 
 @dataclass
 class Printer:
@@ -193,6 +199,8 @@ class Printer:
             "size": self.size,
             "take": self.take,
             "cast": self.cast,
+            "recurrence": self.recurrence,
+            "scatter_sum": self.scatter_sum,
         }
         if name in special:
             return special[name](tree)
@@ -341,6 +349,50 @@ class Printer:
             tree = method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))
         return tree
 
+    def recurrence(self, tree: ast.Call) -> Term:
+        """Steps of a recurrence composed in pairs, those of pairs again, and so on: few calls for any length."""
+        terms = [self.visit(one) for one in tree.args[:2]]
+        axis, axes = axis_of(tree.args[2]), self.ordered(axis for term in terms for axis in term.axes)
+        last = (*(other for other in axes if other != axis), axis)
+        back = ".flip(-1)" if _is_set(tree, "reverse") else ""
+        spread = [self.align(term, axes) if term.tensor else as_tensor(term) for term in terms]
+        both = ast.unparse(call("torch.broadcast_tensors", *spread))
+        both = f"[one{moved(axes, last)}{back} for one in {both}]" if moved(axes, last) + back else both
+        text = PAIRED.format(both, self.length(axis)) + back + moved(last, axes)
+        return Term(parsed(text), axes, True, "", chosen(*terms))
+
+    def scatter_sum(self, tree: ast.Call) -> Term:
+        """Rows of zeros for the elements of each line, and one for positions outside, to which those of x are added."""
+        term, index = map(self.visit, tree.args[:2])
+        term = term if term.tensor else Term(as_tensor(term), (), True, term.kind)
+        index = Term(method(index.tree, "long"), index.axes, True)
+        into = [axis_of(one) for one in tree.args[2:]]
+        named = [axis_of(one) for keyword in tree.keywords for one in getattr(keyword.value, "elts", [keyword.value])]
+        over = named or [*index.axes]
+        lines = [axis for axis in index.axes if axis not in over]
+        cols = [axis for axis in self.ordered(term.axes) if axis not in index.axes]
+        rows = (*lines, *over)
+        of_line, of_all = self.length_of(*into), self.length_of(*lines, *into)
+        inside = [self.compare(index, ast.GtE(), zero()), self.compare(index, ast.Lt(), of_line)]
+        if lines:
+            line = self.index(ast.Call(ast.Name("index"), [ast.Name(axis) for axis in lines], []))
+            index = self.binary(ast.Add(), self.binary(ast.Mult(), line, of_line), index)
+        key = self.call("where", [self.logic(ast.And(), inside), index, of_all])
+        keys = f"({ast.unparse(key.tree)}){moved(key.axes, rows)}.flatten()"
+        wide = self.ordered((*rows, *cols))
+        expanded = f"({ast.unparse(self.spread(term, wide))}).expand({self.shape(wide)})"
+        terms = f"{expanded}{moved(wide, (*rows, *cols))}.reshape({self.shape(rows, ' * ')}, {self.shape(cols)})"
+        terms += ".long()" if term.kind in ("bool", "int") else ""
+        text = f"({terms}).new_zeros({ast.unparse(of_all.tree)} + 1, {self.shape(cols)}).index_add(0, {keys}, {terms})"
+        made = (*lines, *into, *cols)
+        text += f"[:-1].reshape({self.shape(made)}){moved(made, self.ordered(made))}"
+        return Term(parsed(text), self.ordered(made), True, term.kind, term.is_chosen)
+
+    def shape(self, axes: Iterable[str], between: str = "") -> str:
+        """The lengths of some axes, as arguments, or their product."""
+        self.sized |= {axis for axis in axes if axis == BATCH}
+        return (between or ", ").join("*batch" if axis == BATCH and not between else self.length(axis) for axis in axes)
+
     # Reductions
 
     def reduction(self, name: str, tree: ast.Call) -> Term:
@@ -351,16 +403,20 @@ class Printer:
         rest = tuple(axis for axis in term.axes if axis not in over)
         name = {"max": "amax", "min": "amin"}.get(name, name)
         options = {str(keyword.arg): self.visit(keyword.value).tree for keyword in tree.keywords}
+        options.pop("reverse", None)
         x, dims = self.reduced_dims(name, term, over)
         if name in ("softmax", "log_softmax"):
             mapped = normalised(name, x, dims)
             if x is not term.tree:
                 mapped = method(mapped, "view_as", term.tree)
             return Term(mapped, term.axes, True, "float", term.is_chosen)
-        axes = term.axes if name in ("cumsum", "cumprod") else rest
+        if name in ("cumsum", "cumprod"):
+            back = _is_set(tree, "reverse")
+            scanned = reduced(name, method(x, "flip", dims[0]) if back else x, dims, options)
+            return Term(method(scanned, "flip", dims[0]) if back else scanned, term.axes, True, "", term.is_chosen)
         kind = "bool" if name in ("any", "all") else ""
         is_chosen = term.is_chosen and name not in ("any", "all", "argmax", "argmin")
-        return Term(reduced(name, x, dims, options), axes, True, kind, is_chosen)
+        return Term(reduced(name, x, dims, options), rest, True, kind, is_chosen)
 
     def matmul(self, tree: ast.Call) -> Term | None:
         """A sum of products in which two factors each have an axis that the other lacks; None for any other sum."""
@@ -395,3 +451,8 @@ class Printer:
             first = ast.Subscript(x, ast.Constant(None))
             x = method(first, "flatten", 0, parsed("len(batch)"))
         return merged(x, dims) if name in ONE_DIM and len(dims) > 1 else (x, dims)
+
+
+def _is_set(tree: ast.Call, name: str) -> bool:
+    """Whether an option is True."""
+    return any(one.arg == name and getattr(one.value, "value", False) is True for one in tree.keywords)

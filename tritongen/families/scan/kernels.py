@@ -24,7 +24,7 @@ from ..rowwise.splits import SPLITS, part_pointers
 from .program import ScanProgram
 
 # The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.
-_ENDS = {"cumsum": "sum", "cumprod": "prod", "linear_recurrence": "sum"}
+_ENDS = {"cumsum": "sum", "cumprod": "prod", "recurrence": "sum"}
 
 _LONGEST = 40  # characters of an argument that has no name of its own
 
@@ -184,7 +184,7 @@ class ScanBuilder(Rows):
         where = f"_part_ptr + {at}, mask={mask}, other="
         lines = [Line(f"{name} = tl.load({name}{where}{start})") for name, start in carry.starts]
         if carry.decay:
-            call = f"linear_recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
+            call = f"recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
             return [*lines, Line(f"_, {carry.name} = {call}")]
         summed = _summed(scan)
         return [*lines, Line(f"{carry.name} = {whole(summed, self.numbers(summed), 'cols', False, carry.name)}")]

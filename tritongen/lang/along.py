@@ -1,0 +1,95 @@
+"""The functions of two values along an axis: `recurrence` and `scatter_sum`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .ir import INT64, Cast, Node, Scan, ScatterSum
+from .promotion import promote, summed
+from .special import axes_are, check_index, flag, may_be
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+
+def _recurrence(typer: Expressions, tree: ast.Call) -> Node:
+    """`recurrence(x, decay, T, reverse=False)`: h[t] = decay[t] * h[t - 1] + x[t]."""
+    form = "recurrence(x, decay, T)"
+    reverse = flag(typer, _keyword(typer, tree, "reverse", form))
+    if len(tree.args) != 3:
+        raise typer.fail("TG205", "recurrence needs a value, its decay and an axis", tree, form)
+    x, decay = typer.visit_all(tree.args[:2])
+    axis = typer.one_axis(tree.args[2], "recurrence")
+    axes = typer.natural_order((*x.axes, *decay.axes))
+    if axis not in axes:
+        raise typer.fail("TG302", f"neither value has the axis {axis} to go along", tree.args[2], axes_are(x))
+    dtype = promote(x, decay)
+    if dtype.kind != "float":
+        message = f"recurrence is for floats, and this {may_be(dtype.kind)}"
+        cast = f"recurrence(cast({ast.unparse(tree.args[0])}, float32), {ast.unparse(tree.args[1])}, {axis})"
+        raise typer.fail("TG401", message, tree.args[0], f"write {cast}")
+    return Scan("recurrence", x, axis, axes, dtype, decay, reverse)
+
+
+def _scatter_sum(typer: Expressions, tree: ast.Call) -> Node:
+    """`scatter_sum(x, i, N, ..., over=P)`: along N, the sum of x over the positions P of which i is that element."""
+    form = "scatter_sum(x, i, N)"
+    option = _keyword(typer, tree, "over", form)
+    if len(tree.args) < 3:
+        message = "scatter_sum needs a value, a position and an axis, or several axes that are counted as one"
+        raise typer.fail("TG205", message, tree, form)
+    x, at = typer.visit_all(tree.args[:2])
+    check_index(typer, at, tree.args[1])
+    if not at.axes:
+        raise typer.fail("TG302", "this is one position, along no axis", tree.args[1], axes_are(at))
+    into = _into(typer, tree, x, at)
+    over = _over(typer, option, at, into)
+    if x.dtype.weak and x.dtype.kind != "float":
+        x = Cast(x, INT64, x.axes)  # Steps store it, and a number has no dtype.
+    axes = typer.natural_order((*(axis for axis in (*x.axes, *at.axes) if axis not in over), *into))
+    return ScatterSum(x, at, into, axes, summed(x.dtype))
+
+
+def _into(typer: Expressions, tree: ast.Call, x: Node, at: Node) -> tuple[str, ...]:
+    """The axes that positions count, which are the result's."""
+    into = tuple(typer.one_axis(one, "scatter_sum") for one in tree.args[2:])
+    for place, (axis, named) in enumerate(zip(into, tree.args[2:], strict=True)):
+        if axis in into[:place]:
+            raise typer.fail("TG205", f"scatter_sum names axis {axis} once", named, "scatter_sum(x, i, J, S)")
+        if axis in x.axes and axis not in at.axes:
+            message = f"`{ast.unparse(tree.args[0])}` has the axis {axis} itself, and positions do not"
+            hint = f'give the result an axis of its own, as by [axes] {axis}2 = "{axis}"'
+            raise typer.fail("TG302", message, named, hint)
+    return into
+
+
+def _over(typer: Expressions, option: ast.expr | None, at: Node, into: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes of positions that are summed over: those that `over` names, or all."""
+    if option is None:
+        return at.axes
+    named = option.elts if isinstance(option, ast.Tuple) else [option]
+    over = tuple(typer.axis(one) for one in named)
+    for axis, tree in zip(over, named, strict=True):
+        if axis not in at.axes:
+            raise typer.fail("TG302", f"positions do not vary along {axis}", tree, axes_are(at))
+    if left := [axis for axis in at.axes if axis in into and axis not in over]:
+        message = f"positions vary along {left[0]}, which they count, so that it is summed over"
+        raise typer.fail("TG302", message, option, f"over=({', '.join((*over, *left))})")
+    return over
+
+
+def _keyword(typer: Expressions, tree: ast.Call, name: str, form: str) -> ast.expr | None:
+    """The value of the only keyword that a function has, None where it is not given."""
+    for keyword in tree.keywords:
+        if keyword.arg != name:
+            message = f"{ast.unparse(tree.func)} has no argument {keyword.arg or '**'}"
+            raise typer.fail("TG206", message, keyword, f"{form}, with {name} by name")
+    return tree.keywords[0].value if tree.keywords else None
+
+
+ALONG: dict[str, Callable[[Expressions, ast.Call], Node]] = {
+    "recurrence": _recurrence,
+    "scatter_sum": _scatter_sum,
+}
