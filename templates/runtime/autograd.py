@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch._C._functorch import unwrap_if_dead
+from torch.utils._pytree import tree_map
 
 from .tensors import overlaps
 
@@ -14,22 +15,20 @@ def one_by_one(
     call: Callable[..., Any], info: Any, in_dims: Sequence[int | None], *args: Any
 ) -> tuple[Any, Any]:
     """The rule of torch.func.vmap that makes one call per element of the batch. Shapes have tuples of dimensions."""
-    each = [
-        call(
-            *(
-                arg.select(dim, place) if isinstance(dim, int) else arg
-                for arg, dim in zip(args, in_dims, strict=True)
-            )
-        )
-        for place in range(info.batch_size)
+    every = [
+        arg.unbind(dim) if isinstance(dim, int) else [arg] * info.batch_size
+        for arg, dim in zip(args, in_dims, strict=True)
     ]
-    if not isinstance(each[0], tuple):
-        return torch.stack(each), 0
-    columns = [
-        None if column[0] is None else torch.stack(column)
-        for column in zip(*each, strict=True)
-    ]
-    return tuple(columns), tuple(None if column is None else 0 for column in columns)
+    return _with_dims(tree_map(_stacked, *map(call, *every)))
+
+
+def _stacked(*results: torch.Tensor | None) -> torch.Tensor | None:
+    return None if results[0] is None else torch.stack(results)
+
+
+def _with_dims(results: Any) -> tuple[Any, Any]:
+    """Results whose first axis is the batch, and what vmap wants to know of each."""
+    return results, tree_map(lambda one: None if one is None else 0, results)
 
 
 def over_batch(
@@ -57,17 +56,39 @@ def over_batch(
             missing = leading + 1 + count - arg.ndim
             arg = arg.movedim(dim, 0)[(slice(None), *[None] * missing)]
         moved.append(arg)
-    results = call(*moved)
-    if isinstance(results, tuple):
-        return results, tuple(None if one is None else 0 for one in results)
-    return results, 0
+    return _with_dims(call(*moved))
+
+
+def is_transformed() -> bool:
+    """Whether torch.func or torch.compile records a call, each in its own way."""
+    return torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+
+
+def call(operator: type[torch.autograd.Function], *args: Any) -> Any:
+    """Call an operator under autograd or torch.func."""
+    if is_transformed():
+        return operator.apply(*args)
+    given = [  # Tensors of transforms that have ended stand for those inside, as in torch's own call.
+        unwrap_if_dead(arg) if isinstance(arg, torch.Tensor) else arg for arg in args
+    ]
+    # What `apply` calls in the end, after microseconds of reading the signature of `forward`.
+    return super(torch.autograd.Function, operator).apply(*given)
+
+
+def call_and_save(
+    operator: type[torch.autograd.Function], *args: Any, n_results: int = 1
+) -> Any:
+    """Call an operator whose `forward` returns the `n_results` that the caller gets, and then what is saved for the
+    backward.
+    """
+    if is_transformed():
+        return _picked(operator.apply(*args), n_results)
+    return call(_Recorded, *args, operator, n_results)
 
 
 class _Recorded(torch.autograd.Function):
-    """Any operator, outside of torch.func and torch.compile; its class and `n_results` are the last arguments.
-
-    Functions with a `setup_context` take microseconds more in each call, and to autograd all that `forward` returns are
-    results.
+    """An operator whose saved values are no results, for which autograd would make gradients of zeros; the last
+    arguments are its class and its number of results.
     """
 
     @staticmethod
@@ -84,29 +105,8 @@ class _Recorded(torch.autograd.Function):
         return *(found if isinstance(found, tuple) else (found,)), None, None
 
 
-# What _Recorded.apply calls in the end, after looking for a `setup_context` in each call.
-_record = super(torch.autograd.Function, _Recorded).apply
-
-
-def _picked(results: Any, n_results: int) -> Any:
-    if not isinstance(results, tuple):
-        return results
+def _picked(results: tuple[Any, ...], n_results: int) -> Any:
     return results[0] if n_results == 1 else results[:n_results]
-
-
-def call(
-    operator: type[torch.autograd.Function], *args: Any, n_results: int = 1
-) -> Any:
-    """Call an operator under autograd or torch.func.
-
-    Its `forward` returns the `n_results` that the caller gets, and then what is saved for the backward.
-    """
-    if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
-        return _picked(operator.apply(*args), n_results)
-    given = [  # Tensors of transforms that have ended stand for those inside, as in torch's own call.
-        unwrap_if_dead(arg) if isinstance(arg, torch.Tensor) else arg for arg in args
-    ]
-    return _record(*given, operator, n_results)
 
 
 def constant(ctx: Any, *results: torch.Tensor) -> None:
@@ -168,11 +168,10 @@ def once(function: Callable[..., Any], *args: Any) -> Any:
 
 def needs_gradient(*tensors: torch.Tensor | None) -> bool:
     """Whether autograd or torch.func must record a call. Arguments that are no tensors are refused later."""
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            if torch.is_grad_enabled():
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 return True
-            break
     return torch._C._are_functorch_transforms_active()
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton import KernelInterface
 from triton.compiler import CompiledKernel
 
 from .dtypes import INTERPRETED
@@ -20,10 +21,9 @@ Key = tuple[object, ...]
 # Programs that CUDA launches along the first and the second axis of a grid.
 MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
 FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
+Values = tuple[Any, ...]
 # The arguments of a kernel other than constexprs: tensors, sizes and params.
-Args = tuple[
-    tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]
-]  # tensors, sizes and params
+Args = tuple[Values, Values, Values]
 
 
 def is_traced() -> bool:
@@ -43,12 +43,10 @@ def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return function(*args)
-        try:
-            return remembered(*args)
-        except TypeError:  # Symbolic sizes of fake tensors are not hashable.
-            return function(*args)
+        if not torch.compiler.is_compiling():
+            with contextlib.suppress(TypeError):  # Symbolic sizes are not hashable.
+                return remembered(*args)
+        return function(*args)
 
     return call
 
@@ -60,17 +58,15 @@ def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]
     return contextlib.nullcontext()
 
 
-def check_gpu(kernel: Any) -> None:
-    """Refuse to launch without a GPU, of which Triton says "0 active drivers". Interpreted kernels need none."""
-    compiled = (kernel, getattr(kernel, "fn", None))  # The second one is autotuned.
-    if any(isinstance(one, triton.JITFunction) for one in compiled):
-        try:
-            triton.runtime.driver.active.get_current_device()
-        except RuntimeError:
-            raise RuntimeError(
-                "there is no GPU: to run kernels in Triton's interpreter, which is slow, set the environment variable "
-                "TRITON_INTERPRET=1 before triton is imported"
-            ) from None
+def check_gpu() -> None:
+    """Refuse to launch without a GPU, of which Triton says "0 active drivers"."""
+    try:
+        triton.runtime.driver.active.get_current_device()
+    except RuntimeError:
+        raise RuntimeError(
+            "there is no GPU: to run kernels in Triton's interpreter, which is slow, set the environment variable "
+            "TRITON_INTERPRET=1 before triton is imported"
+        ) from None
 
 
 class Launches:
@@ -144,41 +140,6 @@ def legal(grid: tuple[int, int]) -> tuple[int, ...]:
     return first, -(-second // planes), planes
 
 
-def launched(
-    kernel: Any,
-    grid: Any,
-    args: tuple[Any, ...],
-    options: dict[str, Any],
-    device: torch.device,
-    around: Callable[..., Any] | None = None,
-) -> Callable[..., None] | None:
-    """Launch a kernel, and return what launches it again on other arguments before its constexprs, if there is such, or
-    what `around` makes of that.
-    """
-    if INTERPRETED:
-        from .interpreter import mend_bfloat16
-
-        mend_bfloat16()
-    elif not torch.compiler.is_compiling():
-        if device.type == "cpu":
-            check_gpu(kernel)
-        if isinstance(kernel, triton.KernelInterface):  # torch's wrappers refuse it.
-            # From Triton 3.10 on, products are not fused with sums by default.
-            options = options | {"enable_fp_fusion": True}
-    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
-        # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a
-        # register together, of which one is left over from another layout.
-        options = options | {"num_warps": 2}
-    with on_device(device):
-        compiled = kernel[grid](*args, **options)
-        if compiled is None or callable(grid) or not is_replayed(device):
-            return None
-        grid = (*grid, 1, 1)[:3]
-        constants = [options[name] for name in kernel.arg_names if name in options]
-        run = again(compiled, grid, args, constants)
-        return run if around is None else around(run, compiled, grid, args, constants)
-
-
 def again(
     compiled: Any,
     grid: tuple[int, int, int],
@@ -240,6 +201,37 @@ def _in_c(
         case [_, _, _, "stream", *options, ("values",)]:
             return lambda stream, values: call(*grid, stream, *options, values)
     return lambda stream, values: launcher(*grid, stream, *described, *values)
+
+
+def launched(
+    kernel: Any,
+    grid: Any,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    device: torch.device,
+    repeat: Callable[..., Callable[..., None]] = again,
+) -> Callable[..., None] | None:
+    """Launch a kernel, and return what launches it again on other arguments before its constexprs, if there is such."""
+    if INTERPRETED:
+        from .interpreter import mend_bfloat16
+
+        mend_bfloat16()
+    elif not torch.compiler.is_compiling() and isinstance(kernel, KernelInterface):
+        if device.type == "cpu":
+            check_gpu()
+        # From Triton 3.10 on it is off by default. torch's wrappers of kernels refuse options.
+        options = options | {"enable_fp_fusion": True}
+    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
+        # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a
+        # register together, of which one is left over from another layout.
+        options = options | {"num_warps": 2}
+    with on_device(device):
+        compiled = kernel[grid](*args, **options)
+        if compiled is None or callable(grid) or not is_replayed(device):
+            return None
+        grid = (*grid, 1, 1)[:3]
+        constants = [options[name] for name in kernel.arg_names if name in options]
+        return repeat(compiled, grid, args, constants)
 
 
 def run(
@@ -357,8 +349,8 @@ def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) 
     """`run_in_turn`, where arguments may be descriptors and copies of tensors."""
     stages = [one for one in stages if any(map(is_tensor, one.args))]
     device = device_of(tuple(map(tensor_of, stages[0].args)))
-    around = functools.partial(with_maps, again)
-    _run_from(key, DescribedSources(given), stages, device, around)
+    repeat = functools.partial(with_maps, again)
+    _run_from(key, DescribedSources(given), stages, device, repeat)
 
 
 def _run_from(
@@ -366,9 +358,9 @@ def _run_from(
     sources: Sources,
     stages: Sequence[Stage],
     device: torch.device,
-    around: Callable[..., Any] | None = None,
+    repeat: Callable[..., Callable[..., None]] = again,
 ) -> None:
-    runs = [launched(*stage, device, around) for stage in stages]
+    runs = [launched(*stage, device, repeat) for stage in stages]
     if key is None or None in runs:
         return
     picks: list[tuple[Any, Callable[[list[Any]], Any]]] = []

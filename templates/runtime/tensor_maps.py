@@ -17,18 +17,18 @@ MOST = 256  # addresses, of which one descriptor has its tensor maps kept
 
 def with_maps(
     again: Callable[..., Callable[..., None]],
-    run: Callable[..., None],
     compiled: Any,
     grid: tuple[int, int, int],
     args: tuple[Any, ...],
     constants: Sequence[Any],
 ) -> Callable[..., None]:
-    """What runs a compiled kernel again that was launched with some arguments and constexprs: as `run`, but that it
-    takes tensors in place of descriptors.
+    """What launches a compiled kernel again that was launched with some arguments and constexprs: as `again` does, but
+    on tensors in place of descriptors.
 
     Triton's launcher encodes a tensor map for each descriptor in every launch, and copies all arguments in Python. One
     of the same class, for the arguments that these become, takes tensor maps that are there already: `again` calls it.
     """
+    run = again(compiled, grid, args, constants)
     described = {
         place: moved(arg, None) for place, arg in enumerate(args) if is_descriptor(arg)
     }

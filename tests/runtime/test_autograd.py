@@ -35,7 +35,7 @@ def _squared() -> tuple[Any, list[tuple[Any, ...]]]:
             (slope,) = ctx.saved_tensors
             return slope * dy, None
 
-    return (lambda x, factor=3.0: autograd.call(Squared, x, factor, n_results=2)), passed
+    return (lambda x, factor=3.0: autograd.call_and_save(Squared, x, factor, n_results=2)), passed
 
 
 def test_no_zeros_are_made_for_results_without_gradients() -> None:

@@ -87,8 +87,7 @@ def again(compiled: Any, x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, maps
     """What launches a kernel again on tensors."""
     maps = maps or runtime_module("tensor_maps")
     launch, args = runtime_module("launch"), arguments(x, y, w)
-    run = launch.again(compiled, GRID, args, [64])
-    return maps.with_maps(launch.again, run, compiled, GRID, args, [64])
+    return maps.with_maps(launch.again, compiled, GRID, args, [64])
 
 
 def shown(values: Any) -> Any:

@@ -56,6 +56,7 @@ def class_view(
         "arguments": call,
         "call_apart": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
         "call_plain": f"_{op.name}_forward({call}{', saves=False' if saves else ''}){picked}",
+        "call": "call_and_save" if picked else "call",
         "picked": picked,
         "saved": ", ".join(saved),
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
