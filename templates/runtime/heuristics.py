@@ -4,7 +4,7 @@ The rules were measured on an H100, and scale with the number of SMs of the devi
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -94,23 +94,15 @@ class Tile(Tiles):
         return _narrowed(found, n_rows, n_cols)
 
 
-class Strided(NamedTuple):
-    """For whole rows in registers with strided columns: the maximal row length; the maximal rows and elements of a
-    program and elements of a warp; and the minimal number of warps.
-    """
-
-    length: int
-    rows: int
-    elements: int
-    of_warp: int
-    warps: int = 4
-
-
-STRIDED = Strided(1024, 64, 16_384, 1024)
-STRIDED_FOLDED = Strided(1024, 32, 16_384, 512)  # Columns of two dimensions.
+# Of whole rows in registers with strided columns: the maximal row length; the maximal rows and elements of a program,
+# and elements of a warp; and the minimal number of warps.
+Strided = tuple[int, int, int, int, int]
+STRIDED: Strided = (1024, 64, 16_384, 1024, 4)
+# Where columns are of two dimensions.
+STRIDED_FOLDED: Strided = (1024, 32, 16_384, 512, 4)
 # Where a row gives a number alone, few warps wait less for one another, and a loop is
 # faster from fewer columns on.
-STRIDED_REDUCED = Strided(256, 64, 8192, 2048, 1)
+STRIDED_REDUCED: Strided = (256, 64, 8192, 2048, 1)
 
 
 class Registers:
@@ -119,10 +111,7 @@ class Registers:
     """
 
     def __init__(
-        self,
-        *rows: tuple[int, int, int],
-        strided: Strided = STRIDED,
-        block_m: int = 0,
+        self, *rows: tuple[int, int, int], strided: Strided = STRIDED, block_m: int = 0
     ) -> None:
         self.rows, self.strided, self.block_m = rows, strided, block_m
 
@@ -130,8 +119,7 @@ class Registers:
         """Whether a row is held in registers rather than looped over, for which there may be too few strided rows."""
         if contiguous:
             return n_cols <= self.rows[-1][0]
-        few = n_rows < 32_768
-        return n_cols <= (STRIDED.length if few else self.strided.length)
+        return n_cols <= (STRIDED if n_rows < 32_768 else self.strided)[0]
 
     @memoized
     def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
@@ -156,34 +144,41 @@ class Loop(Tiles):
     """For a loop over the row: rows by columns per iteration, the last tile for columns that are not contiguous."""
 
     @memoized
-    def choose(
-        self,
-        n_rows: int,
-        n_cols: int,
-        contiguous: bool,
-        most_warps: int = 32,
-        simple: bool = True,
-    ) -> triton.Config:
-        """Wide blocks if columns are contiguous, otherwise many rows at once; as many elements for short rows.
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """Wide blocks if columns are contiguous, otherwise many rows at once, but fewer elements of short ones: the
+        states of lanes are costly to merge.
+        """
+        *wide, found = self.configs
+        if contiguous:
+            fitting = (c for c in wide if n_cols <= c.kwargs["BLOCK_N"] * 4)
+            found = next(fitting, [found, *wide][-1])
+        elif n_cols <= 1024:
+            block_m, block_n = found.kwargs["BLOCK_M"], found.kwargs["BLOCK_N"]
+            tile = {"BLOCK_M": 2 * block_m, "BLOCK_N": max(1, block_n // 4)}
+            return triton.Config(tile, num_warps=max(1, found.num_warps // 2))
+        return _narrowed(found, n_rows, n_cols)
 
-        The state of a lane is one value if it is `simple`. Other states are costly to merge, so that short, strided
-        rows use fewer.
+
+class Simple(Loop):
+    """A table for lanes whose state is one value."""
+
+    def __init__(self, table: Loop) -> None:
+        self.table = table
+
+    def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
+        """If strided columns are few, the same number of elements in four columns, or in more if there are few rows.
+        Threads then hold all columns of their rows, and merge nothing with others.
         """
         if contiguous:
-            wide = [c for c in self.configs[:-1] if c.num_warps <= most_warps]
-            found = next(
-                (c for c in wide if n_cols <= c.kwargs["BLOCK_N"] * 4),
-                wide[-1] if wide else self.configs[-2:][0],
-            )
-            return _narrowed(found, n_rows, n_cols)
-        found = self.configs[-1]
-        if simple:
-            return _widened(found, n_rows, n_cols)
-        if n_cols > 1024:
-            return _narrowed(found, n_rows, n_cols)
-        block_m, block_n = found.kwargs["BLOCK_M"], found.kwargs["BLOCK_N"]
-        tile = {"BLOCK_M": 2 * block_m, "BLOCK_N": max(1, block_n // 4)}
-        return triton.Config(tile, num_warps=max(1, found.num_warps // 2))
+            return self.table.choose(n_rows, n_cols, contiguous)
+        strided = self.table.configs[-1]
+        block_m, block_n = strided.kwargs["BLOCK_M"], strided.kwargs["BLOCK_N"]
+        found = _narrowed(strided, n_rows, n_cols)
+        rows = _filling(n_rows, block_m * block_n // 4, 512)
+        if n_cols > 2 * block_n or rows <= found.kwargs["BLOCK_M"]:
+            return found
+        tile = {"BLOCK_M": rows, "BLOCK_N": block_m * block_n // rows}
+        return triton.Config(tile, num_warps=strided.num_warps)
 
 
 def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
@@ -194,19 +189,6 @@ def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
     short = power_of_two(n_cols)
     rows = _filling(n_rows, block_m * block_n // short)
     tile = {"BLOCK_M": rows, "BLOCK_N": short}
-    return triton.Config(tile, num_warps=config.num_warps)
-
-
-def _widened(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
-    """The tile for strided columns: if these are few, the same number of elements in four columns, or in more if there
-    are few rows. Threads then hold all columns of their rows, and merge nothing with others.
-    """
-    block_m, block_n = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    found = _narrowed(config, n_rows, n_cols)
-    rows = _filling(n_rows, block_m * block_n // 4, 512)
-    if n_cols > 2 * block_n or rows <= found.kwargs["BLOCK_M"]:
-        return found
-    tile = {"BLOCK_M": rows, "BLOCK_N": block_m * block_n // rows}
     return triton.Config(tile, num_warps=config.num_warps)
 
 
@@ -243,11 +225,6 @@ class Uniform(Loop):
             num_warps, block_n = max(4, num_warps * divides // block_n), divides
         tile = {**config.kwargs, "BLOCK_N": block_n, "UNIFORM": is_uniform}
         return triton.Config(tile, num_warps=num_warps)
-
-
-def choose_vector(n_cols: int, contiguous: bool, element_size: int) -> int:
-    """How many columns share a running maximum: those that a thread loads at once, 16 bytes if the row allows it."""
-    return 16 // element_size if contiguous and n_cols % 16 == 0 else 1
 
 
 def choose_splits(
@@ -391,11 +368,10 @@ def use_cooperative_rows(
     """
     return (
         is_nvidia(device)
+        and not triton.knobs.runtime.interpret
         and n_cols % 16 == 0  # Other rows are read one element at a time.
         and element_size == 2
         and 65_536 <= n_cols <= SHORTEST_PART // n_held * sm_count(device)
-        and not is_traced()  # It has no cooperative launches.
-        and not triton.knobs.runtime.interpret
     )
 
 
@@ -409,14 +385,11 @@ def choose_cooperative_rows(
     held = SHORTEST_PART
     if merges_pairs:
         held = min(held, max(4096, power_of_two(cdiv(n_cols, 32)) * n_held))
-    halves = merges_moments and held > 4096
-    tile = {"CTAS_PER_ROW": cdiv(n_cols, held // n_held), "BLOCK_M": 1}
-    tile["BLOCK_N"] = held // n_held
-    return triton.Config(
-        tile,
-        num_warps=held // (2048 if halves else 1024),
-        maxnreg=255 if halves else 128,
-    )
+    block_n = held // n_held
+    tile = {"CTAS_PER_ROW": cdiv(n_cols, block_n), "BLOCK_M": 1, "BLOCK_N": block_n}
+    if merges_moments and held > 4096:
+        return triton.Config(tile, num_warps=held // 2048, maxnreg=255)
+    return triton.Config(tile, num_warps=held // 1024, maxnreg=128)
 
 
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:

@@ -24,7 +24,6 @@ class Rows(NamedTuple):
         args: the tensors of kernels; their sizes, first the numbers of rows and columns; and their params.
         constants: their constexprs, but for INDEX.
         vector: the tensor whose columns a thread reduces several at a time, if the loop does so.
-        is_simple: whether the state of a row is one value, for which a loop is as good as rows in registers.
         shape: the numbers of rows and columns, where kernels do not take both.
     """
 
@@ -35,7 +34,6 @@ class Rows(NamedTuple):
     args: launch.Args
     constants: dict[str, Any]
     vector: torch.Tensor | None = None
-    is_simple: bool = False
     shape: tuple[int, int] | None = None
 
 
@@ -75,15 +73,9 @@ def sizes(
     These are n_rows, n_cols, the lengths of all dimensions but the first, and strides: of `tiles` [*rows, n_cols] along
     the rows and columns, then of tensors [n_cols], then of tensors [*rows]. Those of an absent tensor are 0.
     """
-    absent = (0,) * len(rows)
-    folded = tensors.fold(
-        n_dims,
-        tuple(rows),
-        (
-            *(absent if tile is None else tile.stride()[:-1] for tile in tiles),
-            *(absent if row is None else row.stride() for row in by_row),
-        ),
-    )
+    n, absent = len(rows), (0,) * len(rows)
+    every = (absent if one is None else one.stride()[:n] for one in (*tiles, *by_row))
+    folded = tensors.fold(n_dims, tuple(rows), tuple(every))
     if folded is None:
         return None
     row_sizes, steps = folded
@@ -101,14 +93,13 @@ def run_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
     n_rows, n_cols = _shape(rows)
     if not table.fits(n_rows, n_cols, rows.contiguous):
         return False
-    config = table.choose(n_rows, n_cols, rows.contiguous)
-    _run(rows, kernel, config, rows.args, rows.constants)
+    _run(rows, kernel, table.choose(n_rows, n_cols, rows.contiguous))
     return True
 
 
 def run_loop(rows: Rows) -> None:
     """Launch the kernel that loops along each row."""
-    _run(rows, rows.kernel, _tile(rows), rows.args, rows.constants | _vector(rows))
+    _run(rows, rows.kernel, _tile(rows), **_vector(rows))
 
 
 def _shape(rows: Rows) -> tuple[Any, ...]:
@@ -117,29 +108,24 @@ def _shape(rows: Rows) -> tuple[Any, ...]:
 
 
 def _tile(rows: Rows) -> triton.Config:
-    n_rows, n_cols = _shape(rows)
-    return rows.table.choose(n_rows, n_cols, rows.contiguous, 32, rows.is_simple)
+    return rows.table.choose(*_shape(rows), rows.contiguous)
 
 
 def _vector(rows: Rows) -> dict[str, int]:
-    """How many columns a thread reduces at a time, as a constexpr of kernels that loop along rows."""
+    """How many columns a thread reduces at a time, as a constexpr of kernels that loop along rows: those that it loads
+    at once, 16 bytes if the row allows it.
+    """
     if rows.vector is None:
         return {}
-    n_cols, size = _shape(rows)[1], rows.vector.element_size()
-    return {"VECTOR": heuristics.choose_vector(n_cols, rows.contiguous, size)}
+    is_wide = rows.contiguous and _shape(rows)[1] % 16 == 0
+    return {"VECTOR": 16 // rows.vector.element_size() if is_wide else 1}
 
 
-def _run(
-    rows: Rows,
-    kernel: Any,
-    config: triton.Config,
-    args: launch.Args,
-    constants: dict[str, Any],
-) -> None:
+def _run(rows: Rows, kernel: Any, config: triton.Config, **vector: int) -> None:
     """Launch a kernel whose programs have whole rows."""
     grid = (tensors.cdiv(_shape(rows)[0], config.kwargs["BLOCK_M"]),)
-    index = tensors.index_dtype(*args[0])
-    launch.run(rows.key, kernel, grid, config, *args, INDEX=index, **constants)
+    options = rows.constants | vector | _index(rows)
+    launch.run(rows.key, kernel, grid, config, *rows.args, **options)
 
 
 def search_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
@@ -184,22 +170,20 @@ def run_cooperative(
     call, and then what the loop takes.
     """
     n_rows, n_cols = _shape(rows)
-    device = launch.device_of(held)
-    itemsize = max(one.element_size() for one in held)
-    if (
-        rows.key is None
-        or not rows.contiguous
-        or rows.constants.get("COMPUTE", tl.float32) != tl.float32
-        or not heuristics.use_cooperative_rows(n_cols, itemsize, len(held), device)
-    ):
+    n_held, device = len(held), held[0].device
+    is_single = rows.constants.get("COMPUTE", tl.float32) == tl.float32
+    # There are no keys under torch.compile, which has no cooperative launches.
+    if rows.key is None or not (rows.contiguous and is_single):
         return False
-    config = heuristics.choose_cooperative_rows(
-        n_cols, len(held), n_values > n_words, merges_moments
-    )
+    size = max(one.element_size() for one in held)
+    if not heuristics.use_cooperative_rows(n_cols, size, n_held, device):
+        return False
+    pairs = n_values > n_words
+    config = heuristics.choose_cooperative_rows(n_cols, n_held, pairs, merges_moments)
     ctas: int = config.kwargs["CTAS_PER_ROW"]
     grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
-    options = rows.constants | _index(rows)
-    options |= {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
+    options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
+    options |= rows.constants | _index(rows)
 
     def mailbox() -> torch.Tensor:
         return torch.zeros((n_rows, n_words, ctas), dtype=torch.int64, device=device)
@@ -226,16 +210,17 @@ def run_sums(
     block_n = max(16, config.kwargs["BLOCK_N"])
     n_parts, part_cols = even_parts(max(1, n_cols), n_parts, block_n)
     args = given, (part_cols, *sizes), params
-    constants = rows.constants | _vector(rows)
     if n_parts == 1:
-        _run(rows, rows.kernel, config, args, constants)
+        whole = rows._replace(args=args, shape=(n_rows, n_cols))
+        _run(whole, rows.kernel, config, **_vector(rows))
         return
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_parts)
     options = {**config.kwargs, "num_warps": config.num_warps, **_index(rows)}
+    options |= rows.constants | _vector(rows)
     given, results = given[: -len(states)], given[-len(states) :]
     args = given, args[1], params
     of_sums = results, states, n_parts, add_kernel
-    sums.run(rows.key, rows.kernel, grid, args, *of_sums, **options, **constants)
+    sums.run(rows.key, rows.kernel, grid, args, *of_sums, **options)
 
 
 def run_split_merge(
@@ -280,7 +265,10 @@ def run_split_map(
     each. Of the constexprs that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
     """
     n_rows, n_cols = _shape(rows)
-    config = rows.table.choose(n_rows, n_cols, rows.contiguous, 16)
+    config = _tile(rows)
+    if config.num_warps > 16:
+        tile = config.kwargs | {"BLOCK_N": config.kwargs["BLOCK_N"] // 2}
+        config = triton.Config(tile, num_warps=16)
     device = launch.device_of(rows.args[0])
     count = heuristics.choose_mapped_splits(n_rows, n_cols, config, device)
     # The second stage reads the states of all parts like a block of columns.

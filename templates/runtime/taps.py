@@ -28,7 +28,7 @@ def run(
     given, sizes, params = args
     n_rows, n_cols, n_outer = shape
     device = launch.device_of(given)
-    config = tiles[0].choose(n_rows, n_cols, contiguous)
+    config = heuristics.Simple(tiles[0]).choose(n_rows, n_cols, contiguous)
     splits, outer = heuristics.choose_parts(n_rows, n_cols, n_outer, config, device)
     splits, part_cols = even_parts(max(1, n_cols), splits, config.kwargs["BLOCK_N"])
     options = {**config.kwargs, "num_warps": config.num_warps, **constants}

@@ -137,8 +137,8 @@ def test_sums_along_rows_are_added_up(n_rows: int, dtypes: tuple[torch.dtype, ..
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> None:
     """As many elements as ever, and columns that a row has, or four strided ones; fewer where programs would be few."""
-    loop = HEURISTICS.Loop((32, 256), (32, 256), (64, 64))
-    own = loop.configs[0 if contiguous else -1].kwargs
+    table = HEURISTICS.Loop((32, 256), (32, 256), (64, 64))
+    own, loop = table.configs[0 if contiguous else -1].kwargs, HEURISTICS.Simple(table)
     found = loop.choose(1 << 22, n_cols, contiguous).kwargs
     assert found["BLOCK_M"] * found["BLOCK_N"] == own["BLOCK_M"] * own["BLOCK_N"]
     assert found["BLOCK_N"] == min(triton.next_power_of_2(n_cols), own["BLOCK_N"] if contiguous else 4)
@@ -151,7 +151,9 @@ def test_short_rows_fill_the_tile_of_a_loop(n_cols: int, contiguous: bool) -> No
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_a_single_tile_of_a_loop_is_for_all_columns(contiguous: bool) -> None:
     """As a schedule may have it."""
-    assert HEURISTICS.Loop((1, 128)).choose(1000, 1000, contiguous).kwargs == {"BLOCK_M": 1, "BLOCK_N": 128}
+    table = HEURISTICS.Loop((1, 128))
+    for one in (table, HEURISTICS.Simple(table)):
+        assert one.choose(1000, 10000, contiguous).kwargs == {"BLOCK_M": 1, "BLOCK_N": 128}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_a_single_tile_of_a_loop_is_for_all_columns(contiguous: bool) -> None:
 def test_tiles_of_strided_columns_in_a_loop(n_rows: int, n_cols: int, simple: bool, tile: tuple[int, int, int]) -> None:
     """Wide and short ones where columns are few and rows are many, and fewer states of several numbers."""
     table = HEURISTICS.Loop((32, 256), (1, 2048, 8), (64, 64, 8))
-    found = table.choose(n_rows, n_cols, False, 32, simple)
+    found = (HEURISTICS.Simple(table) if simple else table).choose(n_rows, n_cols, False)
     assert (*found.kwargs.values(), found.num_warps) == tile
 
 

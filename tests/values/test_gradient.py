@@ -331,7 +331,8 @@ def test_sums_over_everything_keep_their_digits(
         monkeypatch.setattr(configs.REGISTERS_BACKWARD, "fits", lambda *_: False)
     monkeypatch.setattr(configs.LOOP_BACKWARD, "choose", lambda *_: tile)
     monkeypatch.setattr(heuristics, "choose_splits", lambda *_: splits)
-    monkeypatch.setattr(heuristics, "choose_vector", lambda *_: 2)
+    two = {"VECTOR": 2}
+    monkeypatch.setattr(runtime_of(module, "rowwise"), "_vector", lambda rows: {} if rows.vector is None else two)
     for rows, special in ((8, 0.1), (1, math.inf), (1, math.nan)):
         x = torch.full((rows, 1000), 0.1, device=DEVICE)
         x[0, 7] = special

@@ -40,7 +40,7 @@ def test_tables(case: tuple[str, str], table: str, by_rows: bool, tmp_path: Path
     configs = importlib.import_module(f"{module.__name__}.configs")
     assert isinstance(getattr(configs, table), configs.heuristics.Loop)
     text = Path(str(module.__file__)).with_name("op.py").read_text(encoding="utf-8")
-    assert f"table=configs.{table}," in text
+    assert re.search(rf"table=(heuristics.Simple\()?configs.{table}\b", text)
     contiguous = re.search(r"rowwise\.Rows\(\s*key,\s*contiguous=(.*?),\s*table=", text, re.DOTALL)
     assert contiguous is not None
     assert (contiguous[1] == "False") == by_rows
