@@ -22,7 +22,8 @@ def one_by_one(
     return _with_dims(tree_map(_stacked, *map(call, *every)))
 
 
-def _stacked(*results: torch.Tensor | None) -> torch.Tensor | None:
+def _stacked(*results: Any) -> Any:
+    """One of the results of calls, or None where these had none."""
     return None if results[0] is None else torch.stack(results)
 
 
@@ -72,7 +73,7 @@ def call(operator: type[torch.autograd.Function], *args: Any) -> Any:
         unwrap_if_dead(arg) if isinstance(arg, torch.Tensor) else arg for arg in args
     ]
     # What `apply` calls in the end, after microseconds of reading the signature of `forward`.
-    return super(torch.autograd.Function, operator).apply(*given)
+    return super(torch.autograd.Function, operator).apply(*given)  # type: ignore[misc]
 
 
 def call_and_save(

@@ -39,7 +39,7 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name | ast.arg]:
     """The assignments and arguments of a function that are left out, and the names that get an underscore."""
     reads = _reads(function)
-    left = [node for block in _blocks(function) for node in _plain(block)]
+    left = [node for block in blocks(function) for node in _plain(block)]
     own = {node: _reads(node) for node in left}
     dead: list[ast.Assign] = []
     while found := [node for node in left if all(reads[name.id] <= own[node][name.id] for name in _targets(node))]:
@@ -60,16 +60,16 @@ def _targets(node: ast.Assign) -> list[ast.Name]:
     return [name for target in node.targets for name in walk(target) if isinstance(name, ast.Name)]
 
 
-def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
     """The blocks of a statement, with those inside them."""
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node, field, None)
         if isinstance(block, list):
             yield block
             for statement in block:
-                yield from _blocks(statement)
+                yield from blocks(statement)
     for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-        yield from _blocks(part)
+        yield from blocks(part)
 
 
 def _may_refuse(node: ast.AST) -> bool:

@@ -56,14 +56,14 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     signature = [*typed(op), *([f"{name}: bool" for name in extra])]
     saved = len(op.results) - len(view["results"])
     returns = returned_types(*[False] * len(view["results"]), *[saves] * saved)
-    says = f"The forward{', and what the backward needs' if saved else ''}{' if that is saved' if saves else ''}"
+    says = f"The results, and what the backward needs{' if that is saved' if saves else ''}." if saved else ""
     if is_registered:
         view["registration"] = registration_view(spec, op, autocast, [_registered(step, optional) for step in steps])
     view["gradient"] = {
         "parts": functions,
         "forward_signature": ", ".join(signature),
         "forward_returns": returns,
-        "forward_says": f"{says}.",
+        "forward_says": says,
         **own,
     }
     return replace(forward, view=view), computed

@@ -26,6 +26,7 @@ from ..emit.imports import (
     imports_of,
 )
 from ..emit.module import Around, Module
+from ..emit.read_once import with_single_reads_in_place
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
@@ -236,8 +237,9 @@ def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str) ->
 
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:
     """A module with the imports that its code asks for, once what it would never read is left out."""
-    body = without_dead_code(render(template, view))
-    return render("module.py.jinja", view, body=body, imports=imports_of(body, provided))
+    body = with_single_reads_in_place(without_dead_code(render(template, view)))
+    lax = "no-warn-return-any" if template == "op.py.jinja" else "allow-incomplete-defs"  # of autograd and of kernels
+    return render("module.py.jinja", view, body=body, lax=lax, imports=imports_of(body, provided))
 
 
 def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], harness: str) -> str:

@@ -98,7 +98,8 @@ class MapModule(Common):
         for axes, optional, name in ((*moving[name], name) for name in operands if name in moving):
             place = axes.index(axis) - len(axes)
             strides.append(f"tensors.stride({name}, {place})" if optional else f"{name}.stride({place})")
-        return [axis, *strides]
+        whole = [result.output.name for result in self.op.results if result.axes == (axis,) and not result.when]
+        return [f"{whole[0]}.numel()" if whole else axis, *strides]
 
     def constants(self) -> dict[str, str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
