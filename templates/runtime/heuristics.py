@@ -94,8 +94,8 @@ class Tile(Tiles):
         return _narrowed(found, n_rows, n_cols)
 
 
-# Of whole rows in registers with strided columns: the maximal row length; the maximal rows and elements of a program,
-# and elements of a warp; and the minimal number of warps.
+# Whole rows in registers with strided columns: at most so many columns, rows and elements of a program, and
+# elements of a warp; at least so many warps.
 Strided = tuple[int, int, int, int, int]
 STRIDED: Strided = (1024, 64, 16_384, 1024, 4)
 # Where columns are of two dimensions.
