@@ -27,6 +27,7 @@ from tritongen.lang.unparse import spelled
 from tritongen.passes.contractions import contraction_of
 from tritongen.passes.divided_powers import with_divided_powers
 from tritongen.passes.exponentials import exp_pairs
+from tritongen.passes.lost_rows import with_lost_rows
 from tritongen.passes.masked_powers import with_masked_powers
 from tritongen.passes.means import means_as_sums
 from tritongen.passes.merged_axes import axes_together
@@ -113,6 +114,7 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "factors_named": (named, naming.factors_named),
     "gradients": (named, derived),
     "integers_named": (named, integers_named),
+    "lost_rows": (named, with_lost_rows),
     "masked_powers": (named, with_masked_powers),
     "means_as_sums": (lambda spec: name_reductions(lines(spec)), means_as_sums),
     "merged_sums": (named, shared),

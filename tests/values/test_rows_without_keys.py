@@ -146,16 +146,31 @@ def test_rows_that_dropout_drops_are_0_if_the_spec_says_so(tmp_path: Path, small
     check(text.replace("exp(s)", p).replace("sum(p / sum(p, N) * v, N)", o), tmp_path, small)
 
 
-@pytest.mark.parametrize("lost", ["nan", "0.0"])
-def test_exponentials_of_rows_without_keys_are_what_the_spec_says(lost: str, tmp_path: Path) -> None:
-    """Where they are divided by more than their sum, a kernel that streams adds up 0 for NaN."""
-    text = QUOTIENT.partition("[grad]")[0].replace('z = "logsumexp(s, N)"\n', "").replace('z = "auto[B, M]"\n', "")
-    o = f"where(max(s, N) == -inf, {lost}, sum(p * v, N) / (sum(p, N) + 1))"
-    text = text.replace("exp(s)", "exp(s - max(s, N))").replace("sum(p / sum(p, N) * v, N)", o)
-    written = Written(text, tmp_path)
-    lengths = {"B": 2, "M": 33, "N": 20, "D": 8, "E": 16}
-    tensors = written.drawn(lengths) | {"document": torch.arange(33, dtype=torch.int32) % 5}
+ALONE = "sum(p * v, N)"
+LARGER = "sum(p / (sum(p, N) + 1) * v, N)"
+CLAMPED = "sum(p * v, N) / clamp_min(sum(p, N), 1e-6)"
+CHOSEN = "where(max(s, N) == -inf, 0.0, sum(p * v, N) / (sum(p, N) + 1))"
+
+
+def below_largest(o: str) -> str:
+    text = QUOTIENT.replace('z = "logsumexp(s, N)"\n', "").replace('z = "auto[B, M]"\n', "")
+    return text.replace("exp(s)", "exp(s - max(s, N))").replace("sum(p / sum(p, N) * v, N)", o)
+
+
+@pytest.mark.parametrize("o", [ALONE, LARGER, CLAMPED, CHOSEN])
+def test_exponentials_of_rows_without_keys_are_nan(o: str, tmp_path: Path) -> None:
+    """As their math says, whether or not it divides by their sum."""
+    written = Written(below_largest(o).partition("[grad]")[0], tmp_path)
+    lengths = {"B": 1, "M": 9, "N": 20, "D": 8, "E": 16}
+    tensors = written.drawn(lengths) | {"document": torch.arange(9, dtype=torch.int32) % 5}
     written.compare(lengths, tensors | {"other": torch.arange(20, dtype=torch.int32) % 3})
+
+
+@pytest.mark.parametrize(("o", "stores"), [(ALONE, False), (LARGER, True), (CHOSEN, False)])
+def test_gradients_of_exponentials_without_keys(
+    o: str, stores: bool, tmp_path: Path, small: Callable[..., None]
+) -> None:
+    check(below_largest(o), tmp_path, small, stores)
 
 
 def check(text: str, folder: Path, small: Callable[..., None], stores: bool = False) -> None:

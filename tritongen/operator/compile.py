@@ -38,6 +38,7 @@ from ..lang.ir import Op
 from ..lang.names import marked, shown, told
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
+from ..passes.lost_rows import with_lost_rows
 from ..passes.structure import read_lines, without_aliases
 from ..plan.backward import Backward, plan_whole
 from ..plan.contraction_gradient import plan_contraction_backward
@@ -154,7 +155,7 @@ def _step(spec: Spec, op: Op) -> Step:
     """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
     is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
     kept = (spec.grad.save if spec.grad else None) or ()
-    op = read_lines(without_aliases(op, kept), kept)
+    op = with_lost_rows(read_lines(without_aliases(op, kept), kept))
     return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 
 

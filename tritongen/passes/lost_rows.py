@@ -1,0 +1,161 @@
+"""Sums of exponentials below their maximum, which are NaN in rows that a mask leaves nothing of.
+
+Kernels that stream scores subtract 0 in place of a maximum that is infinite, as a logsumexp does, and add up 0 for
+such a row. A quotient of two such sums is NaN by itself, as that of a softmax is. Other sums are made NaN where the
+maximum is infinite, as the math of exp(s - max(s)) has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..lang.ir import BOOL, Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
+from ..lang.names import fresh
+from ..lang.rewrite import replaced
+from .contractions import is_product
+from .exponentials import maximum_of, resolve
+from .masks.scores import mask_of
+from .structure import name_reductions, references
+
+
+def with_lost_rows(op: Op) -> Op:
+    """The operator, whose sums of exponentials of masked scores are NaN where their math says so."""
+    if not any(isinstance(node, Call) and node.function == "exp" for value in op.values for node in value.node.nodes):
+        return op
+    named = found = name_reductions(op)
+    for value in named.values:
+        if isinstance(value.node, Reduce) and value.node.kind == "max" and _is_masked(found, value.node):
+            found = _Lost.of(found, found.value(value.name)).written()
+    return op if found is named else found
+
+
+def _is_masked(op: Op, largest: Reduce) -> bool:
+    """Whether a maximum is of matmuls that a mask makes minus infinity."""
+    if mask_of(op, largest.arg, -math.inf) is None:
+        return False
+    names, found = [*references(largest)], set[str]()
+    while names:
+        if (name := names.pop()) not in found:
+            found.add(name)
+            names += references(op.value(name).node)
+    return any(is_product(op, op.value(name).node) for name in found)
+
+
+class _Seen(Exception):
+    """An exponential is read otherwise than as a factor of sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """What is NaN in rows that are lost: sums, and the lines that these are of."""
+
+    op: Op
+    largest: Value
+    sums: set[str]
+    lines: set[str]
+
+    @classmethod
+    def of(cls, op: Op, largest: Value) -> _Lost:
+        assert isinstance(largest.node, Reduce)
+        found = cls(op, largest, set(), set())
+        for value in op.values:
+            node, over = value.node, largest.node.over
+            if isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.over == over:
+                found.sums.update([value.name] if found.is_lost(node.arg) else [])
+            elif found.is_lost(node):
+                found.lines.add(value.name)
+        return found
+
+    def is_lost(self, node: Node) -> bool:
+        """Whether a node has an exponential as a factor, and is no quotient by a sum of them."""
+        leaves = list(_product(node))
+        above = any(self.is_power(leaf) for leaf, is_divisor in leaves if not is_divisor)
+        return above and not any(self.is_sum(leaf) for leaf, is_divisor in leaves if is_divisor)
+
+    def is_power(self, node: Node) -> bool:
+        match node:
+            case Ref(name=name):
+                return name in self.lines
+            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
+                return maximum_of(self.op, x, y) == self.largest and isinstance(resolve(self.op, y), Reduce)
+        return False
+
+    def is_sum(self, node: Node) -> bool:
+        return isinstance(node, Ref) and node.name in self.sums
+
+    def read(self, node: Node, is_line: bool) -> Iterator[str]:
+        """The sums that a node reads where it is not NaN by itself. Raises `_Seen`."""
+        leaves = list(_product(node))
+        lost = {is_divisor for leaf, is_divisor in leaves if self.is_sum(leaf) or self.is_power(leaf)}
+        for leaf, _ in leaves:
+            if self.is_power(leaf):
+                if not is_line and len(lost) < 2:
+                    raise _Seen
+            elif isinstance(leaf, Ref):
+                yield from (leaf.name,) if self.is_sum(leaf) and len(lost) < 2 else ()
+            else:
+                for child in children(leaf):
+                    yield from self.read(child, False)
+
+    def read_of(self, value: Value) -> set[str]:
+        if isinstance(value.node, Reduce) and value.name in self.sums:
+            return {*self.read(value.node.arg, True)}
+        return {*self.read(value.node, value.name in self.lines)}
+
+    def written(self) -> Op:
+        """The operator itself where nothing but quotients reads sums, or something else reads exponentials."""
+        results = {result.node.name for result in self.op.results if isinstance(result.node, Ref)}
+        try:
+            read = {value.name: self.read_of(value) for value in self.op.values}
+        except _Seen:
+            return self.op
+        lost = (self.sums & results).union(*read.values())
+        lost -= {name for name in lost if self.has_lost_divisor(name, read)}
+        return self.op if not lost or self.lines & results else self.rewritten(lost)
+
+    def has_lost_divisor(self, name: str, read: dict[str, set[str]]) -> bool:
+        """Whether the terms of a sum are NaN since they read another one that is."""
+        below = references(self.op.value(name).node) & self.lines
+        return bool(read[name] or any(self.has_lost_divisor(line, read) for line in below))
+
+    def rewritten(self, lost: set[str]) -> Op:
+        largest, taken = self.largest, self.op.names
+        ref = Ref(largest.name, largest.node.axes, largest.node.dtype)
+        isinf = Call("isinf", (ref,), ref.axes, BOOL)
+        node: Node = Call("where", (isinf, Constant(0.0, ref.dtype), ref), ref.axes, ref.dtype)
+        shift = Value(fresh(f"{largest.name}_shift", taken), node, "")
+        finite = Ref(shift.name, ref.axes, ref.dtype)
+
+        def below(part: Node) -> Node:
+            match part:
+                case Call(function="exp", args=(Call(args=(x, _)) as power,)) if self.is_power(part):
+                    return replace(part, args=(replace(power, args=(x, finite)),))
+            return part
+
+        values: list[Value] = []
+        for value in self.op.values:
+            node = replaced(value.node, below)
+            if value.name in lost:
+                own = Value(fresh(f"{value.name}_of_keys", taken), node, "")
+                values.append(own)
+                sum = Ref(own.name, node.axes, node.dtype)
+                node = Call("where", (isinf, Constant(math.nan, node.dtype), sum), node.axes, node.dtype)
+            values += [value.of(node), shift] if value == largest else [value.of(node)]
+        return replace(self.op, values=tuple(values))
+
+
+def _product(node: Node, is_divisor: bool = False) -> Iterator[tuple[Node, bool]]:
+    """What a node multiplies and divides by."""
+    match node:
+        case Call(function="mul", args=args):
+            for arg in args:
+                yield from _product(arg, is_divisor)
+        case Call(function="div", args=(above, below)):
+            yield from _product(above, is_divisor)
+            yield from _product(below, not is_divisor)
+        case Cast(arg=arg):
+            yield from _product(arg, is_divisor)
+        case _:
+            yield node, is_divisor
