@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
 # Triton reads it when a kernel is defined.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 if os.environ["TRITON_INTERPRET"] == "1":
-    from tests.harness import fast_interpreter  # noqa: F401
+    from tritongen.residues import fast_interpreter  # noqa: F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

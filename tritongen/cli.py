@@ -12,6 +12,7 @@ import click
 from . import __version__
 from .cli_bench import bench as bench_
 from .cli_compile import compile_
+from .cli_formula import formula
 from .cli_import import import_
 from .cli_language import LANGUAGE
 from .cli_output import CLEAN, FINDINGS, FORMAT, WRONG, count, echo_json, print_diagnostics, reject, watch
@@ -270,7 +271,7 @@ def doctor() -> int:
     return CLEAN if enough else MISSING
 
 
-for _command in (compile_, bench_, import_, patch_, *LANGUAGE, page):
+for _command in (compile_, formula, bench_, import_, patch_, *LANGUAGE, page):
     cli.add_command(_command)
 
 

@@ -27,7 +27,7 @@ from tritongen.resources import templates_dir
 from tritongen.spec.types import Spec
 
 # What pytest is told in a process of its own, as conftest.py does where tests run.
-INTERPRETING = ("-p", "tests.harness.fast_interpreter") if os.environ.get("TRITON_INTERPRET") == "1" else ()
+INTERPRETING = ("-p", "tritongen.residues.fast_interpreter") if os.environ.get("TRITON_INTERPRET") == "1" else ()
 
 _count = itertools.count()
 

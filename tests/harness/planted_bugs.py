@@ -113,7 +113,7 @@ class Tree:
     def __init__(self, generated: Path) -> None:
         self.generated = generated.resolve()
         self.processes = multiprocessing.get_context("forkserver")
-        modules = ["torch", "torch.utils.checkpoint", "triton", "pytest", "tests.harness.fast_interpreter"]
+        modules = ["torch", "torch.utils.checkpoint", "triton", "pytest", "tritongen.residues.fast_interpreter"]
         self.processes.set_forkserver_preload(modules)
 
     def modules(self, op: str) -> list[Path]:

@@ -19,7 +19,7 @@ from typing import Any
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 if os.environ["TRITON_INTERPRET"] == "1":
-    from tests.harness import fast_interpreter  # noqa: F401
+    from tritongen.residues import fast_interpreter  # noqa: F401
 import pytest
 import torch
 

@@ -108,6 +108,6 @@ def main(first: int, count: int, tests: int = 0) -> int:
 
 
 if __name__ == "__main__":
-    from tests.harness import fast_interpreter  # noqa: F401
+    from tritongen.residues import fast_interpreter  # noqa: F401
 
     sys.exit(main(*map(int, sys.argv[1:])) > 0)

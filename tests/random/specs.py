@@ -157,6 +157,6 @@ def main(first: int, count: int) -> int:
 
 
 if __name__ == "__main__":
-    from tests.harness import fast_interpreter  # noqa: F401
+    from tritongen.residues import fast_interpreter  # noqa: F401
 
     sys.exit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)

@@ -81,7 +81,7 @@ def outcomes(seed: int) -> Iterator[Outcome]:
 def prepare() -> None:
     """Has a process warn of nothing, use one core, and interpret kernels where there is no GPU."""
     if os.environ["TRITON_INTERPRET"] == "1":
-        from tests.harness import fast_interpreter  # noqa: F401
+        from tritongen.residues import fast_interpreter  # noqa: F401
 
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-untyped-decorators
-"""What tests/harness/fast_interpreter.py puts in place of the interpreter's own computes the same."""
+"""What tritongen/residues/fast_interpreter.py puts in place of the interpreter's own computes the same."""
 
 from __future__ import annotations
 

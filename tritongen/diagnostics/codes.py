@@ -219,6 +219,16 @@ _TREE = (
         Triton; each of the others is a kernel. Restore it from version control, or write it anew.
         """,
     ),
+    row(
+        "TG715",
+        "a kernel that does not compute the spec's math",
+        """
+        `tritongen formula` runs kernels in Triton's interpreter over residues of integers in place of floats, where
+        sums and products round nothing, and compares with the math of the spec to the last bit. A case of a test
+        of the operator found another number: the kernels, of this configuration at least, compute something else.
+        A finding in kernels that nobody edited is a bug of tritongen.
+        """,
+    ),
 )
 
 _SETTINGS = (

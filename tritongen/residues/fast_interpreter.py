@@ -1,6 +1,6 @@
-"""Triton's interpreter without what it does again and again: tests alone use it, and compute the same.
+"""Triton's interpreter without what it does again and again: and computes the same.
 
-A pytest plugin, which conftest.py loads where there is no GPU. The interpreter patches the language anew for every call
+Formula checks use it, and tests where there is no GPU. The interpreter patches the language anew for every call
 of a device function, though the launch around it has done so, describes every dtype and shape anew, and how two are
 promoted and broadcast, finds out whether integers overflow and tells nobody, and reduces one element after another:
 most of the time of interpreted kernels. It takes keywords that a kernel does not have, too, which here fails.
@@ -131,7 +131,7 @@ def describe_once() -> None:
     A shape that is kept stays one object, by whose identity others here know it.
     """
     np_dtype = interpreter._get_np_dtype
-    by_name = functools.cache(lambda name, kind: [])
+    by_name: Any = functools.cache(lambda name, kind: [])
 
     def known_np_dtype(dtype: Any) -> Any:
         element = dtype.element_ty if isinstance(dtype, tl.block_type) else dtype
@@ -142,7 +142,9 @@ def describe_once() -> None:
 
     interpreter._get_np_dtype = known_np_dtype
 
-    block, shapes, known_shapes = tl.block_type.__init__, {}, {}
+    block = tl.block_type.__init__
+    shapes: dict[Any, Any] = {}
+    known_shapes: dict[int, Any] = {}
 
     def init_block(self: Any, element_ty: Any, shape: Any) -> None:
         self.scalar = element_ty
@@ -169,7 +171,8 @@ def describe_once() -> None:
     itself.__set_name__(tl.dtype, "scalar")
     del tl.pointer_type.scalar, tl.block_type.scalar
 
-    tensor, described = tl.tensor.__init__, {}
+    tensor = tl.tensor.__init__
+    described: dict[int, Any] = {}
 
     def init_tensor(self: Any, handle: Any, type: Any) -> None:
         shape = type.shape if type.is_block() else None
@@ -268,7 +271,8 @@ def broadcast_once() -> None:
 
     Of the two operands of an operation numpy does as much, so that only their types have to be those of the result.
     """
-    broadcast, found = TritonSemantic.broadcast_impl_value, {}
+    broadcast = TritonSemantic.broadcast_impl_value
+    found: dict[Any, Any] = {}
 
     def broadcasting(spread: Any, broadcast_to: Any) -> Any:
         def broadcast_impl_value(self: Any, lhs: Any, rhs: Any) -> Any:
@@ -307,7 +311,8 @@ def broadcast_once() -> None:
 
 def promote_once() -> None:
     """Keep which dtypes two tensors are cast to before an operation, and what a number beside a tensor becomes."""
-    check, found = TritonSemantic.binary_op_type_checking_impl, {}
+    check = TritonSemantic.binary_op_type_checking_impl
+    found: dict[Any, Any] = {}
     tensors: dict[Any, Any] = {}
 
     def binary_op_type_checking_impl(self: Any, lhs: Any, rhs: Any, *options: bool, **named: bool) -> Any:
@@ -327,8 +332,10 @@ def promote_once() -> None:
         )
 
     def beside(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
-        # A shape as it is kept stays one object. 0.0 and -0.0 are equal, and are not the same.
-        key = tensor.dtype.name, id(getattr(tensor.type, "shape", None)), type(number), repr(number), options
+        # A shape as it is kept stays one object. 0.0 and -0.0 are equal, and are not the same. Tests of formulas have
+        # other constants.
+        shape, constants = id(getattr(tensor.type, "shape", None)), interpreter.InterpreterBuilder.get_fp32
+        key = tensor.dtype.name, shape, type(number), repr(number), options, constants
         known = tensors.get(key)
         if known is None:
             pair = check(self, tensor, number, *options)

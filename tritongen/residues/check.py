@@ -1,0 +1,225 @@
+"""The emitted tests of an operator, over the field: each configuration that they force, compared to the last bit.
+
+Tests say which kernels and configurations there are, and make the inputs; what they would compare within a tolerance is
+compared with the Op here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from . import field
+from .formula import Formula
+from .interpreter import Unjudged, interpreted
+from .memory import HostMath, Memory
+from .oracle import Math, Unknown, math_of
+
+# Tests of what is no formula: special values, what is refused, dtypes, and calls of torch around an operator.
+OTHERS = (
+    "special wrong empty deterministic gradcheck vmap torch_func checkpointing second_derivative outside shifted "
+    "param_of_another param_out_of half_precision dense deprecated optional without_optional registered own_math "
+    "masked rows_without_keys"
+).split()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one case of a test: "" where all bits are alike, else what is not."""
+
+    op: str
+    test: str
+    difference: str = ""
+    unjudged: str = ""
+
+
+class Different(Exception):
+    """Bits that differ."""
+
+
+def tests_of(module: ModuleType) -> list[Any]:
+    """The classes of tests in a module: those that say which operator they are of."""
+    return [one for one in vars(module).values() if isinstance(one, type) and {"op", "inputs"} <= vars(one).keys()]
+
+
+def cases_of(cls: Any) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """Each test of a class with the arguments of each of its cases."""
+    for name in sorted(dir(cls)):
+        test = getattr(cls, name)
+        if not name.startswith("test_") or test is None or any(word in name for word in OTHERS):
+            continue
+        if any(mark.name == "skipif" and mark.args[0] for mark in getattr(test, "pytestmark", ())):
+            continue
+        tables = [(names.split(", "), values(cls)) for names, values in getattr(test, "cases", ())]
+        for chosen in itertools.product(*(values for _, values in tables)):
+            given: dict[str, Any] = {}
+            for (names, _), value in zip(tables, chosen, strict=True):
+                given |= zip(names, value if len(names) > 1 else (value,), strict=True)
+            yield name, test, given
+
+
+def verdicts(
+    name: str, package: str, formula: Formula, wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[Verdict]:
+    """Of each case of the tests of an operator of a package."""
+    module = importlib.import_module(f"{package}.{name}.test_{name}")
+    for cls in tests_of(module):
+        for test, function, given in cases_of(cls):
+            shown = f"{test}[{', '.join(f'{key}={_shown(value)}' for key, value in given.items())}]"
+            if wanted(shown):
+                difference, unjudged = _outcome(cls, function, given, formula)
+                yield Verdict(name, shown, difference, unjudged)
+
+
+def _shown(value: Any) -> str:
+    return str(getattr(value, "__name__", value))
+
+
+def _outcome(cls: Any, test: Callable[..., Any], given: Mapping[str, Any], formula: Formula) -> tuple[str, str]:
+    code, arguments = test.__code__, dict(given)
+    runtime = cls.op.__module__.rsplit(".", 2)[0] + "._runtime"
+    importlib.import_module(f"{runtime}.launch").Launches.known.clear()
+    memory = Memory()
+    with pytest.MonkeyPatch.context() as patch, interpreted(memory):
+        if "patch" in code.co_varnames[: code.co_argcount]:
+            arguments["patch"] = patch
+        if copies := sys.modules.get(f"{runtime}.copies"):
+            patch.setattr(copies, "_widest", _one_element)
+        _compare_bits(patch, cls, formula, memory)
+        try:
+            test(cls(), **arguments)
+        except pytest.skip.Exception:
+            return "", ""
+        except (Unjudged, HostMath, Unknown) as reason:
+            return "", str(reason)
+        except Exception as error:
+            cause = _root(error)
+            if isinstance(cause, (Unjudged, HostMath, Unknown)):
+                return "", str(cause)
+            return f"{type(cause).__name__}: {cause}", ""
+    return "", ""
+
+
+def _one_element(tensor: torch.Tensor) -> torch.dtype:
+    """As what copies take elements: one after another, not several in a word."""
+    return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _compare_bits(patch: pytest.MonkeyPatch, cls: Any, formula: Formula, memory: Memory) -> None:
+    """Have a class compare by bits, whatever it would compare."""
+
+    def check(*tensors: Any, **params: Any) -> Any:
+        return Run(cls, formula, tensors, params, memory).forward()
+
+    def check_gradients(*tensors: Any, wrt: Any = (), arranged: Any = lambda one: one, **params: Any) -> None:
+        Run(cls, formula, tensors, params, memory).backward(wrt, arranged)
+
+    def check_both(*tensors: Any, arranged: Any = lambda one: one, **params: Any) -> None:
+        Run(cls, formula, tensors, params, memory).backward((), arranged, both=True)
+
+    own = {
+        "check": check,
+        "check_gradients": check_gradients,
+        "check_both": check_both,
+        "check_special_values": lambda *_: None,
+    }
+    for name in own.keys() & {*dir(cls)}:  # Without gradients a class has no checks of them.
+        patch.setattr(cls, name, staticmethod(own[name]))
+
+
+class Run:
+    """A call of an operator on some tensors, and what it must give."""
+
+    def __init__(
+        self, cls: Any, formula: Formula, tensors: Sequence[Any], params: Mapping[str, Any], memory: Memory
+    ) -> None:
+        self.cls, self.formula, self.tensors, self.own = cls, formula, tensors, params
+        defaults = {param.name: param.default for param in formula.op.params}
+        self.params = {**defaults, **cls.params, **params}
+        self.arrays = {one.name: _array(tensor) for one, tensor in zip(formula.op.inputs, tensors, strict=True)}
+        self.memory = memory
+
+    def forward(self) -> Any:
+        with self.memory:
+            got = self.cls.call(*self.tensors, **self.own)
+        self._check_results(got if isinstance(got, tuple) else (got,))
+        return got
+
+    def _check_results(self, got: Sequence[Any]) -> None:
+        math = math_of(self.formula.op, self.arrays, self.params)
+        shown = [one for one in self.formula.op.results if not one.saved]
+        for result, tensor in zip(shown, got, strict=True):
+            if tensor is not None:
+                self._compare(result.output.name, tensor, math)
+
+    def _compare(self, name: str, tensor: torch.Tensor, math: Math) -> None:
+        got = self.memory.of(tensor) if tensor.is_floating_point() else tensor.numpy()
+        want = np.asarray(math.result(name).data)
+        if (got.dtype == np.uint64) != (want.dtype == np.uint64):
+            want = field.embed(want) if got.dtype == np.uint64 else field.integers(want)
+        if want.size != got.size:
+            want = _summed_to(want, got.shape, math)
+        want = want.reshape(got.shape)
+        is_same = field.is_equal(got, want) if got.dtype == np.uint64 else np.asarray(got == want)
+        if not is_same.all():
+            raise Different(f"{name}: {np.count_nonzero(~is_same):,} of {is_same.size:,} elements differ")
+
+    def backward(self, wrt: Sequence[str], arranged: Any, both: bool = False) -> None:
+        cls, formula = self.cls, self.formula
+        assert formula.gradient is not None
+        given = cls.leaves(self.tensors, wrt)
+        with self.memory:
+            found = cls.call(*cls.handed(given), **self.own)
+        results = found if isinstance(found, tuple) else (found,)
+        random = torch.Generator().manual_seed(1)
+        outgoing = [torch.randn(one.shape, generator=random).bfloat16().to(one) for one in results]
+        pairs = zip(results, outgoing, strict=True)
+        arrived = [arranged(other) if one.requires_grad else other for one, other in pairs]
+        arrays = dict(self.arrays)
+        for result, seed in formula.seeds:
+            place = [one.output.name for one in formula.op.results].index(result)
+            arrays[seed] = _array(arrived[place])
+        smooth = [(one, other) for one, other in zip(results, arrived, strict=True) if one.requires_grad]
+        by = [given[place] for place in cls.places(wrt)]
+        with self.memory:
+            gradients = torch.autograd.grad([one for one, _ in smooth], by, [one for _, one in smooth])
+        if both:
+            self._check_results([one.detach() for one in results])
+        needed = {one.name: arrays[one.name] for one in formula.gradient.inputs}
+        math = math_of(formula.gradient, needed, self.params, math_of(formula.op, self.arrays, self.params).lengths)
+        names = {of: one.output.name for of, one in zip(formula.wrt, formula.gradient.results, strict=True)}
+        for name, gradient in zip(wrt or cls.wrt, gradients, strict=True):
+            self._compare(names[name], gradient, math)
+
+
+def _summed_to(want: Any, shape: Sequence[int], math: Math) -> Any:
+    """The gradient of an input with fewer leading axes, or some of length 1: a sum along the others."""
+    whole = want.reshape(*math.leading, *want.shape[1:])
+    added = len(whole.shape) - len(shape)
+    whole = field.total(whole, tuple(range(added)))
+    return field.total(whole, tuple(n for n, size in enumerate(shape) if size < whole.shape[n]))
+
+
+def _array(tensor: torch.Tensor | None) -> Any:
+    """The elements, integers or flags of a tensor before a call."""
+    if tensor is None:
+        return None
+    plain = tensor.detach()
+    if not plain.is_floating_point():
+        return np.array(plain.numpy())
+    return field.embed(plain.float().numpy())

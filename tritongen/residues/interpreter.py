@@ -1,0 +1,407 @@
+"""Triton's interpreter with elements of the field for floats of every dtype.
+
+Kernels are left as they are: a handle of a float dtype holds elements, eight bytes each, and a pointer to floats steps
+over those. What reads the bits of a float is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+
+from . import field
+from .functions import SAME, TESTS
+from .memory import Memory
+
+Handle = interpreter.TensorHandle
+BYTES = 8
+
+
+class Unjudged(Exception):
+    """What the field says nothing about."""
+
+
+class OutOfBounds(Exception):
+    """An access outside of the tensors of a launch."""
+
+
+def is_float(dtype: Any) -> bool:
+    return bool(dtype.scalar.is_floating())
+
+
+def _element(handle: Any) -> Any:
+    return handle.get_element_ty()
+
+
+class Patches:
+    """Attributes of classes and modules, set for a time."""
+
+    def __init__(self) -> None:
+        self.before: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        self.before.append((owner, name, vars(owner).get(name, self)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        while self.before:
+            owner, name, value = self.before.pop()
+            if value is self:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+@contextmanager
+def interpreted(memory: Memory) -> Iterator[None]:
+    """Kernels that are launched compute in the field, with the elements of tensors in a memory."""
+    patches = Patches()
+    try:
+        for patch in (_patch_numbers, _patch_arithmetic, _patch_reductions, _patch_functions):
+            patch(patches)
+        _patch_memory(patches, memory)
+        yield
+    finally:
+        patches.undo()
+
+
+def _patch_numbers(patches: Patches) -> None:
+    """Constants and conversions."""
+    builder, np_dtype = interpreter.InterpreterBuilder, interpreter._get_np_dtype
+
+    def get_np_dtype(dtype: Any) -> Any:
+        own = dtype.element_ty if isinstance(dtype, tl.block_type) else dtype
+        is_pointer = isinstance(own, tl.pointer_type)
+        return np.dtype(np.uint64) if not is_pointer and own.is_floating() else np_dtype(dtype)
+
+    patches.set(interpreter, "_get_np_dtype", get_np_dtype)
+    patches.set(interpreter, "_validate_np_data_size", lambda *_: True)
+    for name, dtype in (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64)):
+        patches.set(
+            builder, f"get_{name}", lambda _, value, dtype=dtype: Handle(field.embed(np.array([float(value)])), dtype)
+        )
+
+    cast = builder.cast_impl
+
+    def cast_impl(self: Any, given: Any, dtype: Any) -> Any:
+        to, data = dtype.scalar, given.data
+        if is_float(given.dtype):
+            if is_float(to):
+                return Handle(data, to)
+            return Handle(field.integers(data).astype(np_dtype(to)), to)
+        return Handle(field.embed(data), to) if is_float(to) else cast(self, given, dtype)
+
+    patches.set(builder, "cast_impl", cast_impl)
+    patches.set(builder, "create_fp_to_fp", lambda self, given, dtype, _: cast_impl(self, given, dtype))
+
+    bitcast, bits = builder.create_bitcast, Bits()
+
+    def create_bitcast(self: Any, given: Any, dtype: Any) -> Any:
+        to = dtype.scalar
+        before, after = is_float(_element(given)), is_float(getattr(to, "element_ty", to))
+        if before == after:
+            return Handle(given.data, to) if before else bitcast(self, given, dtype)
+        if to.primitive_bitwidth != 32 or isinstance(to, tl.pointer_type):
+            raise Unjudged("the bits of a float")
+        if before:
+            return Handle(bits.of(given.data).astype(np_dtype(to)), to)
+        return Handle(bits.elements(given.data), to)
+
+    patches.set(builder, "create_bitcast", create_bitcast)
+
+
+FILLS = (0, 1, 2**32 - 2, 2**32 - 1)  # words in lanes that are masked off, which become no numbers
+
+
+class Bits:
+    """Words of 32 bits for elements, which programs may hand on and compare with 0, and take for floats again."""
+
+    def __init__(self) -> None:
+        self.given: list[field.Elements] = []
+        self.known: dict[int, int] = {}
+
+    def of(self, data: field.Elements) -> Any:
+        self.given.append(np.unique(data))
+        words = field.mixed(data, np.uint64(32)) & np.uint64(0x7FFFFFFF)
+        return (words | (field.key(data) < 0).astype(np.uint64) << np.uint64(31)).astype(np.uint32)
+
+    def elements(self, words: Any) -> field.Elements:
+        """Raises `Unjudged` for words that were computed."""
+        for data in [*self.given]:
+            self.known |= zip(self.of(data).tolist(), data.tolist(), strict=True)
+        self.given.clear()
+        self.known |= dict.fromkeys(FILLS, int(field.NAN))
+        wanted = words.astype(np.uint32).reshape(-1).tolist()
+        if not self.known.keys() >= {*wanted}:
+            raise Unjudged("the bits of a float")
+        return np.array([self.known[word] for word in wanted], np.uint64).reshape(words.shape)
+
+
+def _patch_arithmetic(patches: Patches) -> None:
+    builder = interpreter.InterpreterBuilder
+
+    def over(name: str, function: Any, result: Any = None) -> None:
+        old = getattr(builder, name, None)
+        if old is None:
+            return
+
+        def create(self: Any, *handles: Any) -> Any:
+            if not is_float(handles[0].dtype):
+                return old(self, *handles)
+            data = function(*(one.data for one in handles))
+            return Handle(data, result or handles[-1].dtype.scalar)
+
+        patches.set(builder, name, create)
+
+    binary = {
+        "create_fadd": field.add,
+        "create_fsub": field.sub,
+        "create_fmul": field.mul,
+        "create_fdiv": field.div,
+        "create_precise_divf": field.div,
+        "create_approx_divf": field.div,
+        "create_frem": field.hashed("fmod"),
+        "create_minimumf": field.minimum,
+        "create_minnumf": field.minimum,
+        "create_maximumf": field.maximum,
+        "create_maxnumf": field.maximum,
+        "create_fma": field.fma,
+    }
+    unary = {
+        "create_fneg": field.neg,
+        "create_fabs": field.absolute,
+        "create_exp": field.exp,
+        "create_exp2": field.exp2,
+        "create_log": field.log,
+        "create_log2": field.log2,
+        "create_sqrt": field.sqrt,
+        "create_precise_sqrt": field.sqrt,
+        "create_rsqrt": field.rsqrt,
+        **{f"create_{name}": field.hashed(name) for name in ("sin", "cos", "erf", "floor", "ceil")},
+    }
+    for name, function in {**binary, **unary}.items():
+        over(name, function)
+    for order in "OU":
+        for name in ("LT", "LE", "GT", "GE", "EQ", "NE"):
+            over(f"create_fcmp{order}{name}", TESTS[name.lower()], tl.int1)
+
+    def create_clampf(_: Any, arg: Any, low: Any, high: Any, __: Any) -> Any:
+        return Handle(field.minimum(field.maximum(arg.data, low.data), high.data), arg.dtype.scalar)
+
+    patches.set(builder, "create_clampf", create_clampf)
+    dot = builder.create_dot
+
+    def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        if not is_float(a.dtype):
+            return dot(self, a, b, d, *rest)
+        return Handle(field.add(field.matmul(a.data, b.data), d.data), d.dtype.scalar)
+
+    patches.set(builder, "create_dot", create_dot)
+
+    def create_dot_scaled(*_: Any) -> Any:
+        raise Unjudged("tl.dot_scaled")
+
+    patches.set(builder, "create_dot_scaled", create_dot_scaled)
+
+
+def _patch_reductions(patches: Patches) -> None:
+    reductions, scans = interpreter.ReduceOps, interpreter.ScanOps
+    old_sum, old_extreme = reductions.sum, reductions.min_max
+
+    def sum_(self: Any, given: Any) -> Any:
+        if not is_float(given.dtype):
+            return old_sum(self, given)
+        return self.to_tensor(field.total(given.handle.data, self.axis, self.keep_dims), given.dtype)
+
+    def min_max(self: Any, given: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        one = given[0] if isinstance(given, tuple) else given
+        if not is_float(one.dtype):
+            return old_extreme(self, given, val_reduce_op, idx_reduce_op)
+        data, largest = one.handle.data, "max" in val_reduce_op.__name__
+        value = self.to_tensor(field.extreme(data, self.axis, largest, self.keep_dims), one.dtype)
+        if idx_reduce_op is None:
+            return value
+        place = idx_reduce_op(field.key(data), axis=self.axis, keepdims=self.keep_dims)
+        return value, self.to_tensor(place, tl.int32)
+
+    def generic_reduce(self: Any, given: Any) -> list[Any]:
+        """By halves."""
+        whole, axis = self.unravel(given, self.axis)
+        parts = [one.handle.data for one in whole]
+
+        def tensors(parts: Any) -> list[Any]:
+            return [self.to_tensor(part, one.dtype) for part, one in zip(parts, whole, strict=True)]
+
+        def half(start: int) -> list[Any]:
+            return tensors(part[(slice(None),) * axis + (slice(start, None, 2),)] for part in parts)
+
+        while parts[0].shape[axis] > 1:
+            found = self.combine_fn.fn(*half(0), *half(1))
+            parts = [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
+        if not self.keep_dims:
+            return tensors(part.squeeze(axis) for part in parts)
+        return tensors(part.reshape((1,) * given[0].handle.data.ndim) if self.axis is None else part for part in parts)
+
+    old_cumsum = scans.cumsum
+
+    def cumsum(self: Any, given: Any) -> Any:
+        if not is_float(given.dtype):
+            return old_cumsum(self, given)
+        return [self.to_tensor(field.running(given.handle.data, self.axis), given.dtype)]
+
+    def generic_scan(self: Any, given: Any) -> list[Any]:
+        """One place along the axis after another."""
+        parts = [one.handle.data for one in given]
+        length = parts[0].shape[self.axis]
+
+        def at(place: int) -> tuple[Any, ...]:
+            own = [part.take([place], self.axis) for part in parts]
+            return tuple(self.to_tensor(one, other.dtype) for one, other in zip(own, given, strict=True))
+
+        found = [at(0)]
+        for place in range(1, length):
+            combined = self.combine_fn.fn(*found[-1], *at(place))
+            found.append(combined if isinstance(combined, tuple) else (combined,))
+        columns = zip(*found, strict=True)
+        joined = [np.concatenate([one.handle.data for one in column], self.axis) for column in columns]
+        return [self.to_tensor(one, other.dtype) for one, other in zip(joined, given, strict=True)]
+
+    patches.set(reductions, "sum", sum_)
+    patches.set(reductions, "min_max", min_max)
+    patches.set(reductions, "generic_reduce", generic_reduce)
+    patches.set(scans, "cumsum", cumsum)
+    patches.set(scans, "cumprod", lambda self, given: generic_scan(self, (given,)))
+    patches.set(scans, "generic_scan", generic_scan)
+
+
+def _patch_functions(patches: Patches) -> None:
+    """Device functions of the runtime that approximate are what their names say."""
+    old = interpreter.InterpretedFunction.__call__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        name, module = self.fn.__name__, self.fn.__module__
+        if name == "to_float8":
+            return args[0].to(args[1])
+        is_known = name in SAME and module.rpartition(".")[2] in ("math", "special")
+        if not is_known or not any(isinstance(one, tl.tensor) and is_float(one.dtype) for one in args):
+            return old(self, *args, **kwargs)
+        dtypes = [one.dtype for one in args if isinstance(one, tl.tensor) and is_float(one.dtype)]
+        data = np.asarray(SAME[name](*map(_elements, args)))
+        shape = list(data.shape)
+        kind = tl.block_type(dtypes[0], shape) if any(_is_block(one) for one in args) else dtypes[0]
+        return tl.tensor(Handle(data, dtypes[0]), kind)
+
+    patches.set(interpreter.InterpretedFunction, "__call__", call)
+
+
+def _is_block(given: Any) -> bool:
+    return isinstance(given, tl.tensor) and bool(given.type.is_block())
+
+
+def _elements(given: Any) -> field.Elements:
+    """The elements of an argument of a device function: a tensor or a number."""
+    value = getattr(given, "value", given)
+    if not isinstance(value, tl.tensor):
+        return field.embed(value)
+    data = value.handle.data
+    return np.asarray(data if is_float(value.dtype) else field.embed(data), np.uint64)
+
+
+def _patch_memory(patches: Patches, memory: Memory) -> None:
+    builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
+    convert, addptr = interpreter._implicit_cvt, builder.create_addptr
+    allowed: list[tuple[int, int]] = []
+
+    def begin(_: Any, args: Any, kwargs: Any) -> Any:
+        allowed.clear()
+        return args, kwargs
+
+    def implicit_cvt(arg: Any) -> Any:
+        if not hasattr(arg, "data_ptr"):
+            return convert(arg)
+        found = convert(arg)
+        is_floats = memory.is_float(arg)
+        address, size = memory.address(arg) if is_floats else (arg.data_ptr(), arg.itemsize)
+        last = sum((n - 1) * step for n, step in zip(arg.shape, arg.stride(), strict=True)) if arg.numel() else -1
+        allowed.append((address, address + (last + 1) * size))
+        if is_floats and not arg.is_floating_point():
+            kind = tl.pointer_type({1: tl.float8e5, 2: tl.float16, 4: tl.float32, 8: tl.float64}[arg.itemsize])
+            return tl.tensor(Handle(np.array([address], np.uint64), kind), kind)
+        found.handle.data = np.array([address], np.uint64)
+        return found
+
+    def create_addptr(self: Any, pointer: Any, offset: Any) -> Any:
+        if not is_float(_element(pointer)):
+            return addptr(self, pointer, offset)
+        return Handle(pointer.data + np.uint64(BYTES) * offset.data.astype(np.uint64), pointer.dtype)
+
+    def check(pointers: Any, mask: Any) -> None:
+        mask = getattr(mask, "data", mask)
+        outside = pointers.data[np.asarray(mask, bool)] if np.shape(mask) else pointers.data
+        for start, end in allowed:
+            outside = outside[(outside < start) | (outside >= end)]
+        if outside.size:
+            raise OutOfBounds("an access outside of the tensors")
+
+    load, store = builder.create_masked_load, builder.create_masked_store
+
+    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        check(pointers, mask)
+        return load(self, pointers, mask, *rest, **named)
+
+    def create_masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        check(pointers, mask)
+        return store(self, pointers, value, mask, *rest)
+
+    rmw = builder.create_atomic_rmw
+
+    def create_atomic_rmw(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        check(pointers, mask)
+        if not is_float(value.dtype):
+            return rmw(self, how, pointers, value, mask, *rest)
+        if "FADD" not in str(how):
+            raise Unjudged(f"an atomic {how} of floats")
+        return _added(self, pointers, value, mask)
+
+    def _added(self: Any, pointers: Any, value: Any, mask: Any) -> Any:
+        """One element after another, since several may be at one address."""
+        shape = pointers.data.shape
+        places, values, masks = (np.broadcast_to(one.data, shape).reshape(-1) for one in (pointers, value, mask))
+        before = np.zeros(places.size, np.uint64)
+        for n in np.flatnonzero(masks):
+            one = slice(n, n + 1)
+            before[one] = interpreter._interpreter.load(places[one], np.ones(1, bool), before[one], np.dtype(np.uint64))
+            interpreter._interpreter.store(places[one], field.add(before[one], values[one]), np.ones(1, bool))
+        return Handle(before.reshape(shape), value.dtype.scalar)
+
+    patches.set(executor, "_init_args_hst", begin)
+    patches.set(executor, "_restore_args_dev", lambda *_: None)
+    patches.set(interpreter, "_implicit_cvt", implicit_cvt)
+    patches.set(builder, "create_addptr", create_addptr)
+    patches.set(builder, "create_masked_load", create_masked_load)
+    patches.set(builder, "create_masked_store", create_masked_store)
+    patches.set(builder, "create_atomic_rmw", create_atomic_rmw)
+    patches.set(interpreter.TensorDescHandle, "materialize_pointers", functools.partialmethod(_materialized))
+
+
+def _materialized(desc: Any, offsets: Any) -> Any:
+    """The pointers of a block of a descriptor, and which of them are inside."""
+    dtype = desc.base.dtype.element_ty
+    itemsize = dtype.primitive_bitwidth // 8
+    assert (offsets[-1].data * itemsize) % 16 == 0, "block offset start must be 16-byte aligned"
+    step = BYTES if is_float(dtype) else itemsize
+    pointers = np.broadcast_to(desc.base.data, desc.block_shape)
+    masks = np.ones(desc.block_shape, dtype=bool)
+    for dim, length in enumerate(desc.block_shape):
+        shape = [1] * len(desc.block_shape)
+        shape[dim] = length
+        at = (offsets[dim].data + np.arange(length)).reshape(shape)
+        pointers = pointers + (step * at * desc.strides[dim].data).astype(np.uint64)
+        masks = masks & (at >= 0) & (at < desc.shape[dim].data)
+    return Handle(pointers, desc.base.dtype.scalar), Handle(masks, tl.int1)

@@ -1,0 +1,35 @@
+"""A process that checks the formulas of operators: kernels are interpreted in it, from their import on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .check import Verdict
+    from .formula import Formula
+
+
+def start(home: str) -> None:
+    """Check operators below `home` from now on."""
+    os.environ["TRITON_INTERPRET"] = "1"  # Read when kernels are defined.
+    import torch
+
+    from . import fast_interpreter  # noqa: F401
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's.
+    sys.path.insert(0, home)
+    torch.set_num_threads(1)
+
+
+def work(package: str, op: str, formula: Formula, words: tuple[str, ...]) -> tuple[str, list[Verdict]]:
+    """The verdicts on the cases of tests whose names have one of some words, or on all."""
+    import warnings
+
+    from .check import verdicts
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return op, [*verdicts(op, package, formula, lambda test: not words or any(word in test for word in words))]
