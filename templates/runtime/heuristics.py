@@ -171,7 +171,7 @@ class Simple(Loop):
         """
         if contiguous:
             return self.table.choose(n_rows, n_cols, contiguous)
-        strided = self.table.configs[-1]
+        strided = self.table.choose(n_rows, LARGEST, contiguous)  # of long rows
         block_m, block_n = strided.kwargs["BLOCK_M"], strided.kwargs["BLOCK_N"]
         found = _narrowed(strided, n_rows, n_cols)
         rows = _filling(n_rows, block_m * block_n // 4, 512)
