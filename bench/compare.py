@@ -174,7 +174,7 @@ def call_of(case: Case, tree: str) -> Callable[[], Any]:
         return partial(function, *case.inputs)
     from generated._testing.benchmarking import Graph
 
-    return Graph.of(function, case.inputs, case.wrt).backward
+    return Graph(function, case.inputs, case.wrt).backward
 
 
 def compare(case: Case) -> tuple[float, ...]:

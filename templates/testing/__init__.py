@@ -6,6 +6,7 @@ Triton's interpreter.
 
 from .ahead import GradientInForwardTests, GradientInPlaceTests
 from .elementwise import ElementwiseTests, RoundedGradients
+from .float8 import Float8Tests
 from .gradients import GradientTests
 from .harness import SUMS, TOLERANCES
 from .inputs import Input
@@ -15,6 +16,7 @@ from .operator import MapKernels
 from .own_math import OwnMathTests
 from .registered import RegisteredTests
 from .rowwise import RowKernels, RowwiseTests
+from .searched import SearchedTests
 from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
 from .streaming import StreamingGradients, StreamingTests
 
@@ -22,6 +24,7 @@ __all__ = [
     "SUMS",
     "TOLERANCES",
     "ElementwiseTests",
+    "Float8Tests",
     "GradientInForwardTests",
     "GradientInPlaceTests",
     "GradientTests",
@@ -35,6 +38,7 @@ __all__ = [
     "RoundedGradients",
     "RowKernels",
     "RowwiseTests",
+    "SearchedTests",
     "StepsTests",
     "StreamStepsTests",
     "StreamingGradients",

@@ -24,10 +24,8 @@ def draw(
     shape: tuple[int, ...], dtype: torch.dtype, low: float = -4, high: float = 4
 ) -> torch.Tensor:
     """Random values from low to high."""
-    if dtype.itemsize == 1 and dtype.is_floating_point:  # Nothing draws float8.
+    if dtype.is_floating_point:  # Nothing draws float8.
         return torch.empty(shape, device=DEVICE).uniform_(low, high).to(dtype)
-    if dtype.is_floating_point:
-        return torch.empty(shape, dtype=dtype, device=DEVICE).uniform_(low, high)
     if not dtype.is_signed:  # bool and uint8
         low, high = 0, 2
     return torch.randint(int(low), int(high), shape, dtype=dtype, device=DEVICE)
@@ -60,27 +58,21 @@ def matmul_rate() -> list[float]:
     return quantiles(lambda: torch.matmul(a, b), 2 * 8192**3 * 1e-12)
 
 
-@dataclass(frozen=True)
 class Graph:
-    """A call under autograd: the inputs that require gradients, the results that have one, incoming gradients."""
+    """A call under autograd in which the inputs at the given positions require gradients, and random incoming ones."""
 
-    inputs: list[torch.Tensor]
-    results: list[torch.Tensor]
-    outgoing: list[torch.Tensor]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         function: Callable[..., Any],
         tensors: Tensors,
         wrt: tuple[int, ...],
         more: tuple[Any, ...] = (),
-    ) -> "Graph":
-        """The graph of a call in which the inputs at the given positions require gradients."""
+    ) -> None:
         tensors = tuple(tensor.detach() for tensor in tensors)
-        inputs = [tensors[place].requires_grad_() for place in wrt]
-        results = [r for r in listed(function(*tensors, *more)) if r.requires_grad]
-        return cls(inputs, results, [torch.randn_like(r) for r in results])
+        self.inputs = [tensors[place].requires_grad_() for place in wrt]
+        results = listed(function(*tensors, *more))
+        self.results = [one for one in results if one.requires_grad]
+        self.outgoing = [torch.randn_like(one) for one in self.results]
 
     def backward(self) -> Tensors:
         """The gradients; the graph is retained."""
@@ -108,11 +100,6 @@ class Peer:
     compiled: bool = False
     under: Callable[[], AbstractContextManager[Any]] = nullcontext
     package: str = ""
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package can be imported; "" is none, which nothing lacks."""
-    return not package or find_spec(package) is not None
 
 
 @functools.cache
@@ -163,11 +150,23 @@ class Benchmark:
     ceiling_name: ClassVar[str]
 
     @property
+    def compared(self) -> dict[str, Peer]:
+        """The operator and its peers, as far as their packages are installed."""
+        own = {
+            self.op.__name__: Peer(self.op),
+            "torch": Peer(self.reference),
+            "torch.compile": Peer(self.reference, compiled=True),
+        }
+        return own | {
+            name: peer
+            for name, peer in self.peers.items()
+            if not peer.package or find_spec(peer.package)
+        }
+
+    @property
     def providers(self) -> list[str]:
         """What is measured."""
-        own = self.op.__name__, "torch", "torch.compile"
-        installed = [n for n, peer in self.peers.items() if is_installed(peer.package)]
-        return [*own, *installed, self.ceiling_name]
+        return [*self.compared, self.ceiling_name]
 
     def ceiling(self) -> list[float]:
         """The rate that shares are relative to."""
@@ -182,18 +181,9 @@ class Benchmark:
         torch.manual_seed(0)
         return self.make(**made)
 
-    def peer(self, provider: str) -> Peer:
-        """A provider other than the ceiling."""
-        others = {
-            self.op.__name__: Peer(self.op),
-            "torch": Peer(self.reference),
-            "torch.compile": Peer(self.reference, compiled=True),
-        }
-        return {**self.peers, **others}[provider]
-
     def function(self, provider: str, backward: bool = False) -> Callable[..., Any]:
         """The function of a provider, of tensors only, and what it is given."""
-        peer = self.peer(provider)
+        peer = self.compared[provider]
         function = functools.partial(peer.function, **self.params)
         if not peer.compiled:
             return function
@@ -211,7 +201,7 @@ class Benchmark:
         tensors = self.inputs(**made)
         work = self.work(tensors, backward, made[self.argument])
         try:
-            with self.peer(provider).under():
+            with self.compared[provider].under():
                 return quantiles(self.run(provider, backward, tensors), work)
         except (RuntimeError, ValueError) as error:
             if provider == self.op.__name__:
@@ -222,10 +212,11 @@ class Benchmark:
 
     def run(self, provider: str, backward: bool, tensors: Tensors) -> Callable[[], Any]:
         """What is measured of a provider."""
-        function, given = self.function(provider, backward), self.peer(provider).given
+        given = self.compared[provider].given
         more = given(*tensors, **self.params) if given else ()
+        function = self.function(provider, backward)
         if backward:
-            return Graph.of(function, tensors, self.wrt, more).backward
+            return Graph(function, tensors, self.wrt, more).backward
         return lambda: function(*tensors, *more)
 
     def print_kernels(self, backward: bool = False, **made: Any) -> None:
@@ -324,7 +315,7 @@ class ByBytes(Benchmark):
             return kept.setdefault(tensor.data_ptr(), tensor)
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            graph = Graph.of(function, tensors, self.wrt)
+            graph = Graph(function, tensors, self.wrt)
         return bytes_of(*kept.values(), *graph.outgoing, *graph.backward()) * 1e-9
 
     def reports(self, sizes: Sequence[int]) -> list[triton.testing.Benchmark]:

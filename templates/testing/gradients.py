@@ -1,6 +1,7 @@
 """Tests of an operator's gradients, and of torch.func.vmap."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -95,17 +96,10 @@ class BackwardTests(Harness):
 
     @classmethod
     def gradients(
-        cls,
-        function: Callable[..., Any],
-        *tensors: Any,
-        wrt: Sequence[str] = (),
-        as_they_are: bool = False,
-        arranged: Layout = contiguous,
-        **params: Any,
-    ) -> list[torch.Tensor]:
-        """The gradients of some inputs, for random incoming gradients with a given layout."""
-        options: Any = {"as_they_are": as_they_are, "arranged": arranged, **params}
-        return cls.both(function, *tensors, wrt=wrt, **options)[1]
+        cls, function: Callable[..., Any], *tensors: Any, **options: Any
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients of `both`."""
+        return cls.both(function, *tensors, **options)[1]
 
     @classmethod
     def both(
@@ -116,8 +110,8 @@ class BackwardTests(Harness):
         as_they_are: bool = False,
         arranged: Layout = contiguous,
         **params: Any,
-    ) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]:
-        """The results, and the gradients of some inputs."""
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """The results, and the gradients of some inputs for random incoming ones with a given layout."""
         given = cls.leaves(tensors, wrt)
         found = results(
             function(*(given if as_they_are else cls.handed(given)), **params)
@@ -127,15 +121,12 @@ class BackwardTests(Harness):
         outgoing = [
             torch.randn(one.shape, generator=random).bfloat16().to(one) for one in found
         ]
-        outgoing = cls.masked(outgoing, tensors, params)
+        outgoing = cls.masked(outgoing, (tensors, params))
         pairs = zip(found, outgoing, strict=True)
-        smooth, arriving = zip(
-            *((one, other) for one, other in pairs if one.requires_grad), strict=True
-        )
+        arriving = [arranged(other) for one, other in pairs if one.requires_grad]
         by = [given[place] for place in cls.places(wrt)]
-        outgoing = [arranged(one) for one in arriving]
-        gradients = torch.autograd.grad(smooth, by, outgoing)
-        return tuple(one.detach() for one in found), list(gradients)
+        gradients = torch.autograd.grad(smooth(found), by, arriving)
+        return tuple(one.detach() for one in found), gradients
 
     @classmethod
     def compare_gradients(
@@ -161,18 +152,12 @@ class BackwardTests(Harness):
                 other = other.where(~other.isnan() | (one != 0).to(other.device), 0)
             tolerance = max(rounding, cls.tolerances[one.dtype])
             scale = max(1.0, float(other.abs().max())) if other.numel() else 1.0
-            cls.check_near(one, other, tolerance, scale, error)
+            atol = max(tolerance * scale, cls.error_factor * error)
+            cls.check_near(one, other, tolerance, atol)
 
     @classmethod
-    def check_gradients(
-        cls,
-        *tensors: Any,
-        wrt: Sequence[str] = (),
-        arranged: Layout = contiguous,
-        **params: Any,
-    ) -> None:
+    def check_gradients(cls, *tensors: Any, **options: Any) -> None:
         """The gradients against those of the oracle."""
-        options: Any = {"wrt": wrt, "arranged": arranged, **params}
         got = cls.gradients(cls.call, *tensors, **options)
         cls.check_found(got, *tensors, **options)
 
@@ -181,26 +166,20 @@ class BackwardTests(Harness):
         cls, *tensors: Any, arranged: Layout = contiguous, **params: Any
     ) -> None:
         """The results and the gradients, by one forward."""
-        options: Any = {"arranged": arranged, **params}
-        found, got = cls.both(cls.call, *tensors, **options)
+        found, got = cls.both(cls.call, *tensors, arranged=arranged, **params)
         cls.check_results(found, *tensors, **params)
-        cls.check_found(got, *tensors, **options)
+        cls.check_found(got, *tensors, arranged=arranged, **params)
 
     @classmethod
     def check_found(
         cls, got: Sequence[torch.Tensor], *tensors: Any, **options: Any
     ) -> None:
         """Gradients that the operator computed against those of the oracle."""
-
-        def oracle(*tensors: Any) -> list[torch.Tensor]:
-            return cls.gradients(cls.oracle, *tensors, **options)
-
-        def in_torch(*tensors: Any) -> tuple[torch.Tensor, ...]:
-            return tuple(cls.gradients(cls.in_torch, *tensors, **options))
-
+        oracle = partial(cls.gradients, cls.oracle, **options)
         want = cls.expected(oracle, *wide(tensors))
         if want is not None:
-            errors = cls.errors(in_torch, tensors, tuple(want), backward=True)
+            in_torch = partial(cls.gradients, cls.in_torch, **options)
+            errors = cls.errors(in_torch, tensors, want, backward=True)
             cls.compare_gradients(got, want, tensors, errors)
 
 
@@ -287,15 +266,12 @@ class GradientTests(BackwardTests, VmapTests):
         with pytest.raises(RuntimeError, match="once_differentiable"):
             total.backward()
 
-    def test_torch_func(self) -> None:
+    @each("wrt", lambda cls: list(dict.fromkeys([cls.wrt, *((n,) for n in cls.wrt)])))
+    def test_torch_func(self, wrt: tuple[str, ...]) -> None:
         tensors = self.make(self.ragged)
-        self.compare_gradients(self.by_torch_func(*tensors), self.of_ones(*tensors))
-
-    @each("name", lambda cls: cls.wrt if len(cls.wrt) > 1 else ())
-    def test_torch_func_of_one_input(self, name: str) -> None:
-        tensors = self.make(self.ragged)
-        want = self.of_ones(*tensors)[self.wrt.index(name)]
-        self.compare_gradients(self.by_torch_func(*tensors, wrt=(name,)), [want])
+        found, want = self.by_torch_func(*tensors, wrt=wrt), self.of_ones(*tensors)
+        wanted = [want[self.wrt.index(name)] for name in wrt]
+        self.compare_gradients(found, wanted)
 
     def test_vmap_of_gradients(self) -> None:
         """The gradients of each element of a batch."""
@@ -338,26 +314,7 @@ class GradientTests(BackwardTests, VmapTests):
     @gpu
     @once
     def test_graph_capture_of_gradients(self) -> None:
-        tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
-        given = self.leaves(tensors)
-
-        def step() -> list[torch.Tensor]:
-            return self.of_ones_by(self.call(*self.handed(given)), given)
-
-        cuda: Any = torch.cuda  # Parts of it have no types.
-        stream = cuda.Stream()
-        stream.wait_stream(cuda.current_stream())
-        with cuda.stream(stream):
-            step()  # Compiles.
-        cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            got = step()
-        with torch.no_grad():
-            for leaf, other in zip(given, others, strict=True):
-                leaf.copy_(other)
-        graph.replay()
-        self.compare_gradients(got, step())
+        self.check_capture(self.of_ones)
 
     @gpu
     @once
@@ -370,15 +327,14 @@ class GradientTests(BackwardTests, VmapTests):
         self.compare_gradients(got, want)
 
     @classmethod
-    def of_ones_by(cls, found: Any, given: Sequence[Any]) -> list[torch.Tensor]:
+    def of_ones_by(cls, found: Any, given: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """The gradients of some inputs, for incoming gradients of 1."""
-        chosen = smooth(found)
-        ones = [torch.ones_like(one) for one in chosen]
         by = [given[place] for place in cls.places()]
-        return list(torch.autograd.grad(chosen, by, ones))
+        ones = [torch.ones_like(one) for one in smooth(found)]
+        return torch.autograd.grad(smooth(found), by, ones)
 
     @classmethod
-    def of_ones(cls, *tensors: Any) -> list[torch.Tensor]:
+    def of_ones(cls, *tensors: Any) -> tuple[torch.Tensor, ...]:
         """The operator's gradients of some inputs, for incoming gradients of 1."""
         given = cls.leaves(tensors)
         return cls.of_ones_by(cls.call(*cls.handed(given)), given)

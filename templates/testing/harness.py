@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from triton import Config
-from triton.runtime.autotuner import Autotuner
 
-from ..runtime import heuristics, launch
+from ..runtime import launch
 from .inputs import (
     DEVICE,
     Input,
@@ -118,7 +117,6 @@ class Harness:
     )
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
     tables: ModuleType  # its configs.py
-    searched: ModuleType | None = None  # kernels.py, if @triton.autotune
     inputs: ClassVar[tuple[Input, ...]]
     # Those that a shape below has the lengths of; a single element has none, and all shapes are ().
     axes: ClassVar[tuple[str, ...]] = ()
@@ -392,12 +390,7 @@ class Harness:
             torch.set_default_dtype(default)
 
     @classmethod
-    def masked(
-        cls,
-        outgoing: list[torch.Tensor],
-        tensors: Sequence[Any],
-        params: Mapping[str, Any],
-    ) -> list[torch.Tensor]:
+    def masked(cls, outgoing: list[torch.Tensor], given: Any) -> list[torch.Tensor]:
         """Incoming gradients, without those of rows that have no part in gradients."""
         return outgoing
 
@@ -438,25 +431,15 @@ class Harness:
         """Equal within the dtypes' tolerance or torch's own `errors`, NaN and infinities in the same places."""
         errors = errors or [0.0 for _ in results(want)]
         for one, other, error in zip(results(got), results(want), errors, strict=True):
-            if one.is_floating_point() and one.itemsize == 1:
-                _compare_float8(one, other, cls.tolerances[torch.float32])
-                continue
             tolerance = cls.tolerance(one.dtype, tensors)
-            cls.check_near(one, other, tolerance, cls.scale(other), error)
+            atol = max(tolerance * cls.scale(other), cls.error_factor * error)
+            cls.check_near(one, other, tolerance, atol)
 
     @classmethod
-    def check_near(
-        cls,
-        got: torch.Tensor,
-        want: torch.Tensor,
-        tolerance: float,
-        scale: float,
-        error: float,
-    ) -> None:
-        """Equal within a tolerance, absolute by some scale, or within a multiple of an error."""
-        atol = max(tolerance * scale, cls.error_factor * error)
+    def check_near(cls, got: Any, want: Any, rtol: float, atol: float) -> None:
+        """Equal within tolerances, NaN and infinities in the same places."""
         torch.testing.assert_close(
-            got, want.to(got), rtol=tolerance, atol=atol, equal_nan=True
+            got, want.to(got), rtol=rtol, atol=atol, equal_nan=True
         )
 
     @classmethod
@@ -510,6 +493,24 @@ class Harness:
             cls.compare(got, want, tensors, errors)
 
     @classmethod
+    def check_capture(cls, function: Callable[..., Any]) -> None:
+        """A function that is captured as a graph of some inputs, and replayed with others."""
+        tensors, others = (cls.make(cls.ragged, seed=seed) for seed in range(2))
+        cuda: Any = torch.cuda  # Parts of it have no types.
+        stream = cuda.Stream()
+        stream.wait_stream(cuda.current_stream())
+        with cuda.stream(stream):
+            function(*tensors)  # Compiles.
+        cuda.current_stream().wait_stream(stream)
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            got = function(*tensors)
+        for tensor, other in zip(tensors, others, strict=True):
+            tensor.copy_(other)
+        graph.replay()
+        torch.testing.assert_close(got, function(*others), equal_nan=True)
+
+    @classmethod
     def has_gradient(cls) -> bool:
         return hasattr(cls, "check_gradients")
 
@@ -555,11 +556,6 @@ class Harness:
             patch.setattr(table, "choose", lambda *_: config)
         if hasattr(table, "candidates"):
             patch.setattr(table, "candidates", lambda *_: (config,))
-        is_searched = cls.searched is not None and isinstance(table, heuristics.Table)
-        for kernel in vars(cls.searched).values() if is_searched else ():
-            # The interpreter tries only the first of a table.
-            if isinstance(kernel, Autotuner) and kernel.configs[0] is table.configs[0]:
-                patch.setattr(kernel, "configs", [config])
 
     @classmethod
     def force_all(cls, patch: Patch, kind: type, config: Config) -> None:
@@ -580,13 +576,3 @@ class Harness:
     def passes(cls, kind: type) -> list[bool]:
         """The passes that have tables of a kind: whether they are the backward."""
         return [one for one in (False, True) if cls.tables_of(kind, one)]
-
-
-def _compare_float8(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> None:
-    """The nearest to the oracle, saturated at the largest value, with NaN in the same places."""
-    info = torch.finfo(got.dtype)
-    near = want.to(got.device, torch.float32).clamp(-info.max, info.max)
-    half = 0.5 * info.eps + tolerance
-    torch.testing.assert_close(
-        got.float(), near, rtol=half, atol=half * info.tiny, equal_nan=True
-    )

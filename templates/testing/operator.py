@@ -203,15 +203,7 @@ class OperatorTests(Harness):
     @gpu
     @once
     def test_graph_capture(self) -> None:
-        tensors, others = (self.make(self.ragged, seed=seed) for seed in range(2))
-        self.call(*tensors)  # Compiles.
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            got = self.call(*tensors)
-        for tensor, other in zip(tensors, others, strict=True):
-            tensor.copy_(other)
-        graph.replay()
-        self.compare(got, self.oracle(*others), tensors)
+        self.check_capture(self.call)
 
     @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
     def test_other_device(self) -> None:

@@ -1,6 +1,6 @@
 """References whose rows without keys are others than the spec's, as those of torch's attention are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -51,14 +51,10 @@ class OwnMathTests(Harness):
         return [one.isnan() for one in found]
 
     @classmethod
-    def masked(
-        cls,
-        outgoing: list[torch.Tensor],
-        tensors: Sequence[Any],
-        params: Mapping[str, Any],
-    ) -> list[torch.Tensor]:
+    def masked(cls, outgoing: list[torch.Tensor], given: Any) -> list[torch.Tensor]:
         """Of rows that a finite number masks, no gradients come in: they have no part in gradients in float32."""
         if cls.masked_math is None:
             return outgoing
+        tensors, params = given
         pairs = zip(outgoing, cls.lost(*tensors, **params), strict=True)
         return [one.masked_fill(other.to(one.device), 0) for one, other in pairs]

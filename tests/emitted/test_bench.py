@@ -257,7 +257,7 @@ def test_peers_of_attention(name: str, load: Any, harness: Any, monkeypatch: pyt
     tensors = bench.inputs(size=40, dtype=torch.float32)
     expected = bench.run("torch", False, tensors)()
     for provider in ("flex_attention",) if plain else ("SDPA math", "flex_attention"):
-        with bench.peer(provider).under():
+        with bench.compared[provider].under():
             torch.testing.assert_close(bench.run(provider, False, tensors)(), expected)
 
 
@@ -467,7 +467,7 @@ def test_same_gradients_as_the_peer(name: str, load: Any, harness: Any) -> None:
     found = []
     for provider in bench.providers[:2]:
         torch.manual_seed(1)
-        found.append(harness.Graph.of(bench.function(provider), tensors, bench.wrt).backward())
+        found.append(harness.Graph(bench.function(provider), tensors, bench.wrt).backward())
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
 
 

@@ -96,7 +96,7 @@ def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
     tensors = benchmark.inputs(**made)
     providers = [_Provider(name) for name in benchmark.providers if name != benchmark.ceiling_name]
     for one in providers:
-        one.context = benchmark.peer(one.name).under
+        one.context = benchmark.compared[one.name].under
         one.attempt(functools.partial(_prepare, one, benchmark, backward, tensors))
     turns = random.Random(0)
     for _ in range(rounds):

@@ -99,6 +99,10 @@ def tests_view(
     bases = [family.base, *(base for base in gradient.bases if base not in has)]
     bases += ["OwnMathTests"] if oracles else []
     bases += ["RegisteredTests"] if registered else []
+    dtypes = [result_dtype(op, result) for result in op.results]
+    is_float8 = "float8" in "".join(dtypes) or any("float8" in text for one in op.inputs for text in one.type.dtypes)
+    bases += ["Float8Tests"] if is_float8 else []
+    bases += ["SearchedTests"] if searches else []
     declared = {
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
@@ -120,7 +124,7 @@ def tests_view(
         "other_oracles": oracles,
         "shapes": {name: text for name, text in {**shapes_view(op, shapes), **gradient.shapes}.items() if text},
         "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
-        "result_dtypes": tuple_text([result_dtype(op, result) for result in op.results]),
+        "result_dtypes": tuple_text(dtypes),
     }
 
 
