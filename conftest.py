@@ -10,7 +10,8 @@ import torch
 
 ROOT = Path(__file__).parent
 EMITTED = [ROOT / folder for folder in ("generated", "examples/ops")]
-VALUES, SHARE = ROOT / "tests" / "values", 3  # Tables there run a third of their cases.
+VALUES = ROOT / "tests" / "values"
+OF_CASES, OF_TESTS = 8, 4  # There run an eighth of a table's cases, and a quarter of the tests that have none.
 
 if not torch.cuda.is_available():
     # A process has one core, as pytest -n has it: threads that wait for the next small matmul take cores from the rest.
@@ -56,12 +57,17 @@ def _unsampled(items: list[pytest.Item], turn: int | None) -> set[pytest.Item]:
     for item in items:
         test, has_cases, _ = item.nodeid.partition("[")
         mark = item.get_closest_marker("sampled")
-        share = mark.args[0] if mark else SHARE if VALUES in item.path.parents else 1
-        tables["" if mark and not has_cases else test, share].append(item)
+        if mark:
+            share, table = mark.args[0], test if has_cases else ""
+        elif VALUES in item.path.parents:
+            share, table = (OF_CASES, test) if has_cases else (OF_TESTS, str(VALUES))
+        else:
+            continue
+        tables[table, share].append(item)
     running = frozenset[str]().union(
         *(sampled(test, [item.nodeid for item in table], share, turn or 0) for (test, share), table in tables.items())
     )
-    return {item for item in items if item.nodeid not in running}
+    return {item for table in tables.values() for item in table if item.nodeid not in running}
 
 
 def _not_emitted_here(items: list[pytest.Item], turn: int) -> set[pytest.Item]:

@@ -227,6 +227,7 @@ def test_an_edited_package_is_kept(project: Project) -> None:
     assert [(one.path, one.code) for one in project.build().refused] == [("generated/__init__.py", "TG704")]
 
 
+@pytest.mark.sampled(4)
 def test_operators_are_imported_when_asked_for(project: Project) -> None:
     """The package itself imports neither torch nor triton, whose interpreter tests choose before that.
 

@@ -89,7 +89,7 @@ def in_ci(all_targets: bool) -> None:
         pytest.skip("needs --all-targets")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("place", range(len(PASSES)))
 def test_specs(place: int, all_targets: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """One in five of the gallery, and of the others; without --all-targets for one GPU, and fewer of the others; and
@@ -134,6 +134,7 @@ def _written(case: Case, home: Path) -> tuple[Path, Path]:
     return spec, written(case.spec(), home)
 
 
+@pytest.mark.sampled(4)
 def test_kernels_that_torch_copies() -> None:
     """Into the modules from which torch.compile's workers compile them."""
     folders = [folder for _, folder in GALLERY + EXAMPLES if (folder / "kernels.py").exists()]
@@ -165,6 +166,7 @@ def test_the_scatter_add(target: str) -> None:
     assert compiled(printed("scatter", target)) > 20
 
 
+@pytest.mark.sampled(4)
 def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp_path: Path) -> None:
     """Of kernels that sum one, two and three products at once."""
     compile_all(
@@ -172,6 +174,7 @@ def test_the_largest_tiles_have_the_memory_that_they_take(all_targets: bool, tmp
     )
 
 
+@pytest.mark.sampled(4)
 def test_no_product_or_quotient_is_fused_where_the_largest_is_looked_for(tmp_path: Path) -> None:
     """Neither in the forward, which saves the largest, nor in its gradient, which compares with it what it computes
     again. Where nothing is compared, products are fused.
@@ -188,6 +191,7 @@ def test_no_product_or_quotient_is_fused_where_the_largest_is_looked_for(tmp_pat
     assert "steps_loop_kernel fuses products" in fusing("sum", "x / w")
 
 
+@pytest.mark.sampled(4)
 def test_lengths_compile_nothing() -> None:
     """Attention of a hundred pairs of lengths, forward and backward. The first compiles all, and the first past which
     programs split what streams the two kernels for that.
@@ -198,6 +202,7 @@ def test_lengths_compile_nothing() -> None:
     assert told[:-1] == [f"{backward} attention_kernel", "attention_kernel attention_reduce_kernel"]
 
 
+@pytest.mark.sampled(4)
 def test_rows_of_a_multiple_of_8_are_read_16_bytes_at_a_time() -> None:
     """As those of a multiple of 16, of which Triton knows by itself; rows of other lengths are read in pieces."""
     told = printed("rows", str(ROOT / "generated" / "rms_norm"), "3000", "3004", "4096")
@@ -208,6 +213,7 @@ def test_rows_of_a_multiple_of_8_are_read_16_bytes_at_a_time() -> None:
     assert "16" not in widths["3000", "rms_norm_kernel"]
 
 
+@pytest.mark.sampled(4)
 def test_matmuls_copy_as_wide_as_lengths_allow() -> None:
     """Whichever axes are contiguous: in the forward and both gradients of a linear layer."""
     told = printed("matmuls", str(ROOT / "generated" / "linear"), "1000", "1004")
@@ -233,6 +239,7 @@ def test_bytes_in_small_pages_have_scales(target: str, tmp_path: Path) -> None:
     compile_all([(path, written(FORMS["scales_in_pages"].spec(), tmp_path))], "--target", target)
 
 
+@pytest.mark.sampled(4)
 def test_attention_for_hopper_is_in_gluon_besides(all_targets: bool, tmp_path: Path) -> None:
     """By tensor cores, with and without the log-sum-exp that its gradient needs; and this gradient."""
     paths = [ROOT / "specs" / "attention.toml"]
@@ -274,6 +281,7 @@ def test_gradients_of_attention_read_by_descriptors(tmp_path: Path) -> None:
     assert {f"{kernel} multiplies bf16.bf16" for kernel in kernels} <= set(told)
 
 
+@pytest.mark.sampled(4)
 def test_scales_leave_float8_to_tensor_cores(all_targets: bool, tmp_path: Path) -> None:
     """Those of a row, of a tensor and of a group do not turn what is multiplied into float32."""
     gallery = {"fp8_matmul_scaled": "e4m3.e4m3", "fp8_matmul_blocks": "e4m3.e4m3"}

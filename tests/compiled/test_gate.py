@@ -135,6 +135,7 @@ def test_regressions() -> None:
     assert found([kernel(), kernel("b"), kernel(target="gfx942")], [kernel()]) == []
 
 
+@pytest.mark.sampled(4)
 def test_a_kernel_of_the_runtime_is_each_operators() -> None:
     """Whichever operators a process compiles, and in which order: both of these merge sums."""
     lines = (

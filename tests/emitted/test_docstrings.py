@@ -31,6 +31,7 @@ CHOSEN = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_docstrings_of_steps_define_what_they_name(name: str) -> None:
     spec = CASES[name].spec()

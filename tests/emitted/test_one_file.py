@@ -190,6 +190,7 @@ def files_of(*ops: str) -> set[str]:
     return {"__init__.py", "tests/__init__.py", *(one.format(op) for op in ops for one in FILES)}
 
 
+@pytest.mark.sampled(4)
 def test_a_project_of_files(project: Path) -> None:
     """A file for each operator, the package that exports them, and a folder of their tests."""
     build()
@@ -220,6 +221,7 @@ def test_files_of_specs_that_are_gone_go(project: Path) -> None:
     assert not operators(project)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("runtime", ["shared", "folder"])
 def test_another_mode_leaves_nothing_behind(runtime: str, project: Path) -> None:
     settings = project / "tritongen.toml"
@@ -236,6 +238,7 @@ def test_another_mode_leaves_nothing_behind(runtime: str, project: Path) -> None
     assert not check().findings
 
 
+@pytest.mark.sampled(4)
 def test_files_of_others_stay(project: Path) -> None:
     build()
     out = project / "generated"
@@ -291,6 +294,7 @@ def test_its_tests_run_against_the_file(project: Path) -> None:
     assert "failed" in run()
 
 
+@pytest.mark.sampled(4)
 def test_importing_the_package_imports_no_operator(project: Path) -> None:
     """Whichever way an operator is imported, its name in the package is the operator's."""
     (project / "tritongen.toml").write_text('runtime = "file"\ntests = false\n')

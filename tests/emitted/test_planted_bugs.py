@@ -242,6 +242,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tree]:
         yield Tree(home)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(DEVICE == "cuda", reason="interprets kernels")
 def test_a_bug_is_caught(tree: Tree) -> None:
     baseline = tree.run("scale", {}, trace=True)

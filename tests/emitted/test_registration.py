@@ -45,6 +45,7 @@ def run(folder: Path, program: str, interpret: bool = True) -> str:
     return done.stdout
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("register", ["custom_op", "triton_op"])
 def test_vendored_copies_stand_side_by_side(register: str, tmp_path: Path) -> None:
     """Two copies of one operator: the later takes its name, and both compute, with gradients."""
@@ -92,6 +93,7 @@ def test_a_gradient_that_launches_nothing(register: str, tmp_path: Path) -> None
     assert run(tmp_path, program) == "True\n"
 
 
+@pytest.mark.sampled(2)
 def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
     registered(tmp_path, "rms_norm", "custom_op")
     program = """
@@ -105,6 +107,7 @@ def test_nothing_is_registered_before_it_is_used(tmp_path: Path) -> None:
     assert run(tmp_path, program) == "False\nTrue\n"
 
 
+@pytest.mark.sampled(2)
 def test_torch_traces_into_a_triton_op(tmp_path: Path) -> None:
     """Kernels are nodes of the graph, with symbolic lengths too. What runs it launches nothing here."""
     for name in OTHERS:

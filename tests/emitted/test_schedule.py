@@ -41,6 +41,7 @@ CASES += [
 CASES += [(SPECS / "matmul", TILES), (SPECS / "router", TILES), (SPECS / "matmul", f"{SEARCH}\nblock_k = [32, 64]")]
 
 
+@pytest.mark.sampled(4)
 def test_emitted_tests_pass(tmp_path: Path) -> None:
     """In a process of its own, as a user runs them, each operator by a name of its own."""
     for place, (path, schedule) in enumerate(CASES):

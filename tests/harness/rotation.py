@@ -4,9 +4,9 @@ An emitted test runs on a quarter of the operators that have it. Operators of on
 share the kernels' templates, so that a test that fails for one fails for most. Which ones differs from test to test:
 every operator runs a quarter of its tests, every test runs on a quarter of the operators, and on one at least.
 
-A test of tests/values runs on a third of its cases, and any test that is marked `sampled(n)` on every nth. Of those
-that are marked so and have no cases, every nth runs. `--long` runs all, and so does a file by itself; `--turn N` runs
-other ones.
+A test of tests/values runs on an eighth of its cases, and of those there that have none a quarter run. Any test that is
+marked `sampled(n)` runs on every nth case, and of those that are marked so and have none, every nth runs. `--long` runs
+all, and so does a file by itself; `--turn N` runs other ones.
 """
 
 from __future__ import annotations

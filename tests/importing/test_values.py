@@ -34,7 +34,7 @@ def printed(result: Result) -> Callable[..., Any]:
     return in_torch(read_spec(result.imported.name, result.imported.text))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_values(case: list[str]) -> None:
     result = brought(case)
@@ -42,6 +42,7 @@ def test_values(case: list[str]) -> None:
     assert is_right, "\n".join([result.imported.text, *rows])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BUILT)
 def test_built(name: str) -> None:
     result = brought(next(one for one in CASES if one[0].endswith(f":{name}")))

@@ -67,6 +67,7 @@ def decoder() -> torch.nn.Module:
     return models.Decoder().double()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("results", "loss"), [((), "cross_entropy"), (("loss",), "token_loss")])
 def test_a_decoder_computes_the_same(decoder: torch.nn.Module, results: tuple[str, ...], loss: str) -> None:
     """At other lengths, forward and backward. A loss that overwrites logits is found where nobody reads them."""
@@ -125,6 +126,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
     return write
 
 
+@pytest.mark.sampled(2)
 def test_a_file_puts_operators_into_a_model(written: Callable[..., Any]) -> None:
     """At other lengths, forward and backward, until it is undone; a call of other dtypes is the model's own."""
     patches = written("Decoder().double()", DECODER, "--results", "loss")
@@ -172,6 +174,7 @@ def test_a_function_reads_as_a_person_would_write_it(written: Callable[..., Any]
     assert torch.compile(patches.norm, backend="eager", fullgraph=True) is not None
 
 
+@pytest.mark.sampled(2)
 def test_only_the_example_s_tensors_are_taken(decoder: torch.nn.Module) -> None:
     made = patched(decoder, DECODER)
     with pytest.raises(TypeError, match="ids"):
@@ -231,6 +234,7 @@ def test_attention(name: str) -> None:
     torch.testing.assert_close(made(x=x, y=y), model(x, y))
 
 
+@pytest.mark.sampled(2)
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
     specs = [word for path in SPECS for word in ("--specs", str(path))]
@@ -262,6 +266,7 @@ def test_what_cannot_be_patched_is_said(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.sampled(2)
 def test_a_result_that_is_not_there() -> None:
     with pytest.raises(Rejected, match=r"no result lost"):
         patched(models.Decoder(), DECODER, "lost")

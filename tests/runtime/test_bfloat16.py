@@ -44,6 +44,7 @@ check(rms_norm, lambda x, w: F.rms_norm(x, (100,), w, 1e-6), (5, 100), (100,))
 """
 
 
+@pytest.mark.sampled(4)
 def test_calls() -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, env=environment)

@@ -130,6 +130,7 @@ def test_many_programs_along_the_second_axis() -> None:
     assert launch.legal((7, 65_536)) == (7, 32_768, 2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("path", "shapes", "params"),
     [

@@ -47,6 +47,7 @@ def test_what_launches_does_not_import_what_tests_and_measures() -> None:
         assert "testing" not in names, file
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("interpret", [False, True])
 def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
     """Nor does it take a GPU: it leaves torch, the environment and the disk as they were, and knows no launches."""
@@ -84,6 +85,7 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("imported\n", 0), done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["softmax", "fp8_matmul_scaled"])
 def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path) -> None:
     """No pytest, and no kernels of the runtime's matmul where there is no gradient that they compute."""
@@ -97,7 +99,7 @@ def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path)
     assert f"{name}._runtime.launch" in done.stdout, done.stderr
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["softmax", "matmul", "sum"])
 @pytest.mark.parametrize("autotune", [False, True])
 def test_without_a_gpu_it_is_said_what_to_set(name: str, autotune: bool, tmp_path: Path) -> None:
@@ -119,6 +121,7 @@ def test_device_functions_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.sampled(2)
 def test_operators_are_traced_with_their_gradients() -> None:
     """By torch.compile as far as it goes without a GPU; what reads the environment it does not trace."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

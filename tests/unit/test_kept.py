@@ -137,6 +137,7 @@ def account(case: Case) -> Account:
     return account_of(case.spec(), {}, DEVICES["h100"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_what_is_kept(name: str) -> None:
     sample = SAMPLE[name]

@@ -28,7 +28,7 @@ def on_device() -> Iterator[None]:
         yield
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, tmp_path: Path) -> None:
     """In float64 to its last digits, so that no step is left out, there also by one input alone, not the same in each

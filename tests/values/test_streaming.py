@@ -31,7 +31,7 @@ from tritongen.spec.read import read_spec
 CASES = {**OF_ONE_AXIS, **OF_TWO_AXES, **OF_LAYOUTS, **OF_CHOICES, **OF_SUMS, **OF_IMAGES}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("name", "n_splits", "in_float32"),
     [*zip(CASES, itertools.cycle((3, 7)), itertools.cycle((True, False, False)), strict=False)],

@@ -40,7 +40,7 @@ def each(steps: Iterable[Step]) -> list[Step]:
     return [one for step in steps for one in (step.family.steps(step.program) or (step,))]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", CASES)
 def test_values_of_no_stored_scores(
     name: str, tmp_path: Path, small: Callable[..., None], monkeypatch: pytest.MonkeyPatch
