@@ -41,10 +41,7 @@ class Strided(NamedTuple):
     kernel: Any
     # How many strides it takes of each matrix, None for absent ones; () for all that matrices have.
     n_strides: tuple[int, ...] = ()
-    n_beside: tuple[int, int] = (
-        0,
-        0,
-    )  # other tensors it loads blocks of: rows, columns
+    n_beside: tuple[int, int] = (0, 0)  # other tensors it loads: of rows, of columns
     pads: bool = False  # whether it may load the padding of copies
     swaps: bool = True  # whether it takes SWAPS, for float32
 
@@ -56,9 +53,7 @@ class Tma(NamedTuple):
     kernel: Any
     stream_k: Any = None
     describe: Callable[..., tma.Descriptors] = tma.each
-    n_turns: int = (
-        1  # matmuls that take turns by iteration, with operands of one layout
-    )
+    n_turns: int = 1  # matmuls of one layout that take turns by iteration
     n_halves: int = 1  # in which a tile is summed, by columns
     n_slices: int = 2  # in which it is written
     specializes: bool = False  # whether it takes WARP_SPECIALIZE
@@ -84,15 +79,9 @@ class Operands(NamedTuple):
     results: Matrices  # rows by columns in each element of the batch, contiguous
     n_batch: int | None = None  # None if there is no batch
     n_summed: int = 1  # matrices of a batch that are summed, as the inner axis is
-    group_size: int = (
-        0  # the length of groups of the inner axis with scales of their own
-    )
-    dtype: torch.dtype | None = (
-        None  # what is multiplied, if not the matrices' own dtype
-    )
-    accumulator: tl.dtype | None = (
-        None  # the dtype of sums, if not the default for that
-    )
+    group_size: int = 0  # of groups of the inner axis with scales of their own
+    dtype: torch.dtype | None = None  # that is multiplied, if not the matrices' own
+    accumulator: tl.dtype | None = None  # of sums, if not the default for that
     loop: Args = ()  # arguments of the loop besides matrices
     both: Args = ()  # that the loop and the epilogue share
     epilogue: Args = ()
@@ -139,9 +128,7 @@ def run(
         operands: what it multiplies.
         search: `search.fastest`, to time tiles at the first call of a size rather than choose by rule.
     """
-    first = next(
-        one for one in (*operands.matrices(), *operands.results) if one is not None
-    )
+    first, *_ = _given((*operands.matrices(), *operands.results))
     device, dtype = first.device, operands.dtype or first.dtype
     accumulator = operands.accumulator or accumulator_dtype(dtype)
     axis = matmul_heuristics.contiguous_axis(device, dtype, kernels.precision)
@@ -249,9 +236,8 @@ def _by_tma(
         grid = (n_parts,)
         args = (*args, *flags)
         launches.append(launch.Stage(own.stream_k, grid, args, options | ways))
-        launches.append(
-            _reduce(kernels, operands, facts, config, partial, first_tile, split)
-        )
+        added = _reduce(kernels, operands, facts, config, partial, first_tile, split)
+        launches.append(added)
     return launches
 
 

@@ -13,6 +13,7 @@ from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies
 Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
+Copying = Callable[[torch.Tensor], torch.Tensor]
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
@@ -98,11 +99,7 @@ def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
     return marked(parts, tensor, functools.partial(split, n_parts=n_parts))
 
 
-def marked(
-    copy: torch.Tensor,
-    tensor: torch.Tensor,
-    again: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
+def marked(copy: torch.Tensor, tensor: torch.Tensor, again: Copying) -> torch.Tensor:
     """The copy of a tensor, with a record for repeated calls of how to copy theirs, which may be seen another way."""
     if not launch.is_traced():
         size, stride = tensor.size(), tensor.stride()
@@ -139,10 +136,9 @@ def _launch(
         replay((tensor, copy))
         return
     programs, config, sizes = parted(tensor, copy)
-    index = tensors.index_dtype(tensor, copy)
     both = tensor, copy
-    grid = (programs,)
-    launch.run(key, kernel, grid, config, both, sizes, INDEX=index, **constants)
+    options = constants | {"INDEX": tensors.index_dtype(*both)}
+    launch.run(key, kernel, (programs,), config, both, sizes, **options)
 
 
 def _in_blocks(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:

@@ -31,9 +31,8 @@ def shared_memory(device: torch.device) -> int:
     """The bytes of shared memory available to a program."""
     if device.type != "cuda":
         return 2**16
-    return (
-        torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor - 1024
-    )
+    properties = torch.cuda.get_device_properties(device)
+    return properties.shared_memory_per_multiprocessor - 1024
 
 
 class Table:

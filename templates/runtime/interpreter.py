@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
@@ -25,20 +26,15 @@ def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> An
         source = _cast(builder, source, tl.float32)
     if dtype.scalar != tl.bfloat16:
         return _cast(builder, source, dtype)
-    value = _cast(builder, source, tl.float32).data
-    bits = value.view("uint32")
-    rounded = bits + 0x7FFF + (bits >> 16 & 1)
-    rounded[value != value] = 0x7FC00000  # NaN
-    return TensorHandle((rounded >> 16).astype("uint16"), tl.bfloat16)
+    value = torch.tensor(_cast(builder, source, tl.float32).data)
+    return TensorHandle(value.bfloat16().view(torch.uint16).numpy(), tl.bfloat16)
 
 
 def mend_bfloat16() -> None:
-    """Have the interpreter multiply bfloat16 matrices, and cast from and to bfloat16, as GPUs do.
-
-    Once in a process, though several packages of operators have a runtime each.
+    """Have the interpreter multiply bfloat16 matrices, and cast from and to bfloat16, as GPUs do: once in a process,
+    though several packages of operators have a runtime each.
     """
-    if hasattr(InterpreterBuilder, "has_mended_bfloat16"):
-        return
-    InterpreterBuilder.has_mended_bfloat16 = True
-    InterpreterBuilder.create_dot = _create_dot_of_floats
-    InterpreterBuilder.cast_impl = _cast_by_float32
+    if not hasattr(InterpreterBuilder, "has_mended_bfloat16"):
+        InterpreterBuilder.has_mended_bfloat16 = True
+        InterpreterBuilder.create_dot = _create_dot_of_floats
+        InterpreterBuilder.cast_impl = _cast_by_float32

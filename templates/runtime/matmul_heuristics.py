@@ -405,7 +405,6 @@ def choose_split_k(
     return n_parts if n_parts > 2 else 1
 
 
-@memoized
 def warps_specialize(device: torch.device) -> bool:
     """Whether warps specialise in copying or computing: on Hopper, where that was measured to be faster."""
     return capability(device)[0] == 9

@@ -42,12 +42,8 @@ def check_shape(
     """Refuse a tensor with `axes`, such as "[..., N, C=3]", whose last ones do not have these `sizes`."""
     if tensor is None or tensor.shape[tensor.ndim - len(sizes) :] == sizes:
         return
-    names = axes.strip("[]").replace("(", "").replace(")", "").split()[-len(sizes) :]
-    told = ", ".join(
-        f"{axis.strip(',')} = {size}"
-        for axis, size in zip(names, sizes, strict=True)
-        if "=" not in axis
-    )
+    terms = zip(axes.strip("[]").split(", ")[-len(sizes) :], sizes, strict=True)
+    told = ", ".join(f"{axis} = {size}" for axis, size in terms if "=" not in axis)
     wanted = f"{axes} with {told}" if told else axes
     raise ValueError(f"{name} must be {wanted}, not {list(tensor.shape)}")
 
@@ -213,11 +209,14 @@ def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
 
 
 def alignment(*tiles: torch.Tensor | None) -> int:
-    """8 where that divides the length of each row and the distances between rows, so that loads are 16 bytes wide;
-    otherwise as `divisor` has it.
+    """8 where that divides the length of each row and the distances between rows, so that loads are 16 bytes wide.
+
+    1 also where 16 divides all of them, which Triton sees by itself, and of sizes that are symbolic.
     """
     rows = [tile for tile in tiles if tile is not None]
-    return divisor([n for row in rows for n in (row.shape[-1], *row.stride()[:-1])], 8)
+    sizes = [n for row in rows for n in (row.shape[-1], *row.stride()[:-1])]
+    known = all(isinstance(n, int) and n % 8 == 0 for n in sizes)
+    return 8 if known and not all(n % 16 == 0 for n in sizes) else 1
 
 
 def divisor(sizes: Sequence[int], *divisors: int) -> int:

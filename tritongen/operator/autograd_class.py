@@ -175,7 +175,9 @@ def _backward_lines(
         if between:
             needs = f"({condition})" if " or " in condition else condition
             condition = " and ".join([*(f"{name} is not None" for name in between), needs])
-        lines += [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
+        line = f"{call} if {condition} else None"
+        fits = len(names) == 1 and len(shown(line)) + 8 <= 88  # in the backward of a class
+        lines += [line] if fits else [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
     returned = []
     for place, tensor in enumerate(op.inputs):
         text = backward.plan.spelled.get(tensor.name, "None")
