@@ -131,6 +131,28 @@ class CausalSelfAttention(nn.Module):
         return self.c_proj(y)
 
 
+class WindowedAttention(nn.Module):
+    """Gemma 3: grouped heads behind norms and rotary embeddings, and a mask as transformers makes one."""
+
+    def __init__(self, dim=32, n_heads=4, n_groups=2, head_dim=8, sliding_window=3):
+        super().__init__()
+        self.head_dim, self.n_rep, self.sliding_window = head_dim, n_heads // n_groups, sliding_window
+        self.q_proj = nn.Linear(dim, n_heads * head_dim, bias=False)
+        self.k_proj = nn.Linear(dim, n_groups * head_dim, bias=False)
+        self.v_proj = nn.Linear(dim, n_groups * head_dim, bias=False)
+        self.norm = nn.RMSNorm(head_dim, eps=1e-6)
+
+    def forward(self, x, cos, sin):
+        shape = (*x.shape[:-1], -1, self.head_dim)
+        q, k, v = (proj(x).view(shape).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = apply_rotary_pos_emb(self.norm(q), self.norm(k), cos, sin)
+        k, v = (repeat_kv(one, self.n_rep) for one in (k, v))
+        i = torch.arange(x.shape[1])[:, None] + 0
+        j = torch.arange(x.shape[1])[None] + 0
+        mask = j.new_ones((), dtype=torch.bool) & (j > i - self.sliding_window) & (j <= i)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
 class SparseAttention(nn.Module):
     """Of each query, the four keys with the highest scores."""
 

@@ -11,7 +11,7 @@ from .axes import TWICE, Axes, Dim, Dims
 from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
 from .refusals import NOWHERE, Place, Refusal
 from .sources import number_at, number_first
-from .symbols import spelled
+from .symbols import known, spelled
 from .targets import is_library
 from .tracing import Trace
 from .values import GivenFloat, GivenInt, Symbolic, Value, dtype_name
@@ -278,7 +278,8 @@ class Building:
 
     def length(self, size: Any) -> Any:
         """A length of the trace: a number, or one of lengths of inputs."""
-        return Symbolic(hint(size), size.node.expr, size.node.expr) if hasattr(size, "node") else int(size)
+        formula = known(size) if hasattr(size, "node") else int(size)
+        return formula if isinstance(formula, int) else Symbolic(hint(size), formula, formula)
 
     def _place(self) -> Place:
         last = self._places[-1] if self._places else NOWHERE

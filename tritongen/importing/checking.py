@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics.report import Mistakes
@@ -239,8 +240,11 @@ def _ours(result: Result, operator: Callable[..., Any], params: Mapping[str, flo
 
 @contextmanager
 def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]:
-    """A module whose constants have other values."""
-    owners = [one for one in module.modules() if module is not None] if module is not None else []
+    """A module whose constants have other values, in it and in the objects that it has, such as a `config`."""
+    modules = list(module.modules()) if module is not None else []
+    objects = (one for owner in modules for one in vars(owner).values() if hasattr(one, "__dict__"))
+    held = {id(one): one for one in objects if not isinstance(one, type | FunctionType | ModuleType)}
+    owners = [*modules, *held.values()]
     kept = [(one, name, vars(one)[name]) for one in owners for name in params if vars(one).get(name) is not None]
     for one, name, _ in kept:
         setattr(one, name, params[name])

@@ -1,4 +1,4 @@
-"""What a reader would shorten: lengths of groups divided by lengths of their parts, and detaching nothing."""
+"""What a reader would shorten: quotients of lengths, positions plus 0, conditions and True, and detaching nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from .axes import Axes
-from .expressions import Apply, Expr, Input, Line, Number, Over, Word, parts
+from .expressions import Apply, Expr, Input, Line, Number, Over, Word, bare, parts
 
 
 class Simpler:
@@ -29,10 +29,9 @@ class Simpler:
             return expr
         args = tuple(one if isinstance(one, Over | Word) else self(one) for one in expr.args)
         options = tuple((name, self(value)) for name, value in expr.options)
-        if expr.function == "floor_divide":
-            size = self._quotient(*args)
-            if size is not None:
-                return size
+        shorter = self._quotient(*args) if expr.function == "floor_divide" else _without_neutral(expr.function, args)
+        if shorter is not None:
+            return shorter
         if expr.function == "detach" and not self._reads_smooth(parts(expr)[0]):
             assert not isinstance(args[0], Over | Word)
             return args[0]
@@ -63,3 +62,44 @@ class Simpler:
         if stated and self._axes.length(stated) == by.value:
             return Apply("size", (Over(left),)) if left else Number(1)
         return None
+
+
+_ADDED = frozenset(("add", "sub"))
+_JOINED = frozenset(("logical_and", "bitwise_and"))
+_CONDITIONS = _JOINED | frozenset("lt le gt ge eq ne logical_or logical_not".split())
+
+
+def _without_neutral(function: str, args: tuple[Expr | Over | Word, ...]) -> Expr | None:
+    """`index(N) + 0` as a position, and `True & (index(N) <= index(M))` as a condition."""
+    if function not in _ADDED | _JOINED:
+        return None
+    one, other = args
+    assert not isinstance(one, Over | Word)
+    assert not isinstance(other, Over | Word)
+    is_neutral = _is_true if function in _JOINED else _is_zero
+    fits = _is_condition if function in _JOINED else _is_position
+    if is_neutral(other) and fits(one):
+        return one
+    return other if function != "sub" and is_neutral(one) and fits(other) else None
+
+
+def _is_true(expr: Expr) -> bool:
+    return isinstance(expr, Number) and expr.value is True
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Number) and type(expr.value) is int and expr.value == 0
+
+
+def _is_condition(expr: Expr) -> bool:
+    found = bare(expr)
+    return isinstance(found, Apply) and found.function in _CONDITIONS
+
+
+def _is_position(expr: Expr) -> bool:
+    """Whether it is integer arithmetic of positions and lengths."""
+    found = bare(expr)
+    if isinstance(found, Apply) and found.function in _ADDED | {"mul", "neg"}:
+        return all(map(_is_position, parts(found)))
+    is_made = isinstance(found, Apply) and found.function in ("index", "size")
+    return is_made or (isinstance(found, Number) and type(found.value) is int)

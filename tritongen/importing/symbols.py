@@ -27,6 +27,33 @@ _FUNCTIONS = {
 }
 
 
+def known(number: Any, as_written: bool = False) -> Any:
+    """The formula of a number of the trace, or an integer that it is whatever the lengths are.
+
+    `x.view(B, -1, 16).shape[-1]` is `s // (s // 16)` in the trace: 16, since the view is of lengths that 16 divides.
+    """
+    formula = number.node._expr if as_written else number.node.expr
+    made = _with_exact_quotients(formula, number.node.shape_env)
+    return int(made) if made.is_Integer else made
+
+
+def _with_exact_quotients(formula: Any, shape_env: Any) -> Any:
+    from torch.utils._sympy.functions import FloorDiv
+
+    if not any(one.args[1].has(FloorDiv) for one in formula.atoms(FloorDiv)):
+        return formula
+    exact = {one.args[0] / one.args[1] for one in shape_env.divisible}
+
+    def exactly(one: Any, other: Any) -> Any:
+        return one / other if one / other in exact else FloorDiv(one, other)
+
+    def quotient(one: Any, other: Any) -> Any:
+        found = one / other.replace(FloorDiv, exactly)
+        return found if found.is_Integer else FloorDiv(one, other)
+
+    return formula.replace(FloorDiv, quotient)
+
+
 def spelled(formula: Any, dim_of: Callable[[str], Dim]) -> Expr:
     """A formula of sympy in the language, with sizes of axes in the place of symbols."""
     if formula.is_Symbol:

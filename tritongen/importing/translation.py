@@ -14,6 +14,7 @@ from .decomposed import made_of
 from .expressions import Apply, Expr, Input, Line, Number, Over, bare
 from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
+from .symbols import known
 from .table import builder_of
 from .values import GivenFloat, GivenInt, Symbolic, Value
 from .writes import check_write
@@ -114,12 +115,12 @@ class Translation(Building):
 
         found = node.meta.get("val")
         if isinstance(found, torch.SymInt | torch.SymFloat | torch.SymBool):
-            formula = found.node._expr  # As it was written, whatever it turned out to equal.
             if not found.node.has_hint():
                 raise Refusal(
                     "a number that is read from a tensor", "keep it a tensor: a spec has tensors without axes"
                 )
-            return Symbolic(found.node.hint, formula, found.node.expr)
+            formula = known(found, as_written=True)  # Whatever it turned out to equal.
+            return formula if isinstance(formula, int) else Symbolic(found.node.hint, formula, known(found))
         if node.op == "get_attr":
             return self._constant(node)
         if node.target is python.getitem:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..building import hint
 from ..expressions import Apply, Expr, Number, Over
 from ..refusals import Refusal
+from ..symbols import known
 from ..table import operator
 from ..values import Symbolic, Value
 
@@ -196,7 +197,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
 def _formula(node: Any, place: int) -> Any:
     """The length of a dimension of a node: a number, or a formula of sympy."""
     size = node.meta["val"].shape[place]
-    return size.node.expr if hasattr(size, "node") else int(size)
+    return known(size) if hasattr(size, "node") else int(size)
 
 
 def _is_part(part: Any, whole: Any, number: int, count: int) -> bool:
