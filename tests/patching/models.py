@@ -135,6 +135,17 @@ def a_window(x, y):
     return F.scaled_dot_product_attention(x, y, y * 2, attn_mask=(j <= i) & (j > i - 9))
 
 
+def a_short_window(x, y):
+    i, j = torch.arange(x.shape[-2])[:, None], torch.arange(y.shape[-2])[None]
+    inside = (j <= i) & (i - j <= 2)
+    return scores(x, y).mul(0.3).masked_fill(~inside, float("-inf")).softmax(-1) @ (y * 2)
+
+
+def a_window_ahead(x, y):
+    i, j = torch.arange(x.shape[-2])[:, None], torch.arange(y.shape[-2])[None]
+    return F.scaled_dot_product_attention(x, y, y * 2, attn_mask=(j >= i) & (j < i + 9))
+
+
 def backwards(x, y):
     m = torch.arange(x.shape[-2])[:, None] <= torch.arange(y.shape[-2])[None]
     return F.scaled_dot_product_attention(x, y, y * 2, attn_mask=m)

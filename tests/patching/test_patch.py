@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SPECS = [ROOT / "specs" / f"{name}.toml" for name in ("rms_norm", "swiglu", "cross_entropy")] + [
     ROOT / "examples" / "specs" / f"{name}.toml" for name in ("rotary", "attention_bshd", "token_loss")
 ]
-GEMMA = [ROOT / "examples" / "specs" / f"{name}.toml" for name in ("rms_norm_offset", "geglu_tanh")]
+GEMMA = [ROOT / "examples" / "specs" / f"{name}.toml" for name in ("rms_norm_offset", "geglu_tanh", "attention_window")]
 DECODER = "ids=i64[2,12] labels=i64[2,12]"
 OPERATORS = {"rms_norm": 2, "swiglu": 1, "rotary": 2, "attention_bshd": 1}
 
@@ -50,6 +50,7 @@ def operator(path: Path) -> Callable[..., Any]:
 
 
 CALLS = {path.stem: operator(path) for path in SPECS}
+WINDOW = operator(GEMMA[-1])
 
 
 def called(patched: Any) -> Counter[str]:
@@ -234,6 +235,18 @@ def test_attention(name: str) -> None:
     torch.testing.assert_close(made(x=x, y=y), model(x, y))
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("name", "window"), [("a_window", 9), ("a_short_window", 3), ("a_window_ahead", None)])
+def test_windows(name: str, window: int | None) -> None:
+    """How long one is follows from the mask, at lengths at which it leaves something out."""
+    model = models.Called(getattr(models, name))
+    made = patch(model, "x=f64[2,3,6,=4] y=f64[2,3,6,=4]", [str(GEMMA[-1])], {"attention_window": WINDOW})
+    found = [node.kwargs["window"] for node in made.graph.graph.nodes if node.target is WINDOW]
+    assert found == ([window] if window else [])
+    x, y = torch.randn(2, 2, 3, 20, 4, dtype=torch.float64)
+    torch.testing.assert_close(made(x=x, y=y), model(x, y))
+
+
 @pytest.mark.sampled(2)
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE)
@@ -280,6 +293,7 @@ FOUND = {
         "rms_norm_offset": 13,
         "rotary": 4,
         "attention_bshd": 1,
+        "attention_window": 1,
         "geglu_tanh": 2,
     },
 }

@@ -12,7 +12,7 @@ from ..importing.refusals import Place
 from ..importing.tracing import Trace
 from .forms import Form
 from .layouts import Argument, Dim, DoesNotFit, arguments, axes_of, result
-from .masks import is_mask
+from .masks import params_of_mask
 from .matching import Bound, Matcher, solved
 from .reading import Operator
 from .windows import Window, Windows
@@ -271,11 +271,14 @@ def _completed(operator: Operator, window: Window, bound: Bound) -> Found:
 
 
 def _called(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> Found:
-    params = _params(operator, window, bound, axes)
+    solution = _solved(operator, window, bound, axes)
     by_number = {operator.numbers[name]: dim for name, dim in axes.items()}
     for form, leaf in bound.masks:
-        if not is_mask(form, leaf, window, by_number):
+        more = params_of_mask(form, leaf, window, by_number, solution)
+        if more is None:
             raise DoesNotFit("another condition of positions")
+        solution |= more
+    params = dict(_checked(operator, solution))
     masks = tuple(window.given[str(leaf.data)] for _, leaf in bound.masks)
     choices = {name: arguments(operator, window, bound, axes, name) for name in operator.inputs}
     inside = frozenset(window.nodes)
@@ -319,7 +322,8 @@ def _between(root: Any, inputs: set[Any], inside: Container[Any]) -> tuple[Any, 
     return tuple(found)
 
 
-def _params(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> dict[str, object]:
+def _solved(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> dict[str, float]:
+    """The params for which the scalars of both are equal. Raises `DoesNotFit`."""
     names = {number: name for name, number in operator.numbers.items()}
 
     def at(more: int) -> dict[str, float] | None:
@@ -340,7 +344,7 @@ def _params(operator: Operator, window: Window, bound: Bound, axes: Mapping[str,
     found = at(0)
     if found is None or found != at(_MORE):
         raise DoesNotFit("another number, or one that follows a length")
-    return dict(_checked(operator, found))
+    return found
 
 
 def _checked(operator: Operator, found: Mapping[str, float]) -> Iterator[tuple[str, object]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .forms import Axes, Form, Forms, value
+from .forms import SCALARS, Axes, Form, Forms, value
 
 _NUMERIC = frozenset(("add", "mul"))
 
@@ -43,7 +43,7 @@ class Matcher:
         elif other.kind == "input":
             self._differ(one, other)
             if _is_of_positions(one):
-                yield replace(bound, masks=(*bound.masks, (one, other)))
+                yield replace(bound, masks=tuple(dict.fromkeys((*bound.masks, (one, other)))))
         elif one.kind != other.kind or (one.kind not in _NUMERIC and len(one.args) != len(other.args)):
             self._differ(one, other)
         elif one.kind in _NUMERIC:
@@ -148,8 +148,8 @@ def _behind(one: Form, other: Form) -> Sequence[Form]:
 
 
 def _is_of_positions(form: Form) -> bool:
-    """Whether it is of nothing but positions, lengths and numbers."""
-    return form.kind in ("index", "number", "size") or (bool(form.args) and all(map(_is_of_positions, form.args)))
+    """Whether it is of nothing but positions, lengths, params and numbers."""
+    return form.kind in ("index", *SCALARS) or (bool(form.args) and all(map(_is_of_positions, form.args)))
 
 
 def solved(
