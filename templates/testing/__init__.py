@@ -13,6 +13,7 @@ from .inputs import Input
 from .matmul import MatmulGradients, MatmulTests
 from .one_file import file_of, of, tables_in
 from .operator import MapKernels
+from .original import OriginalTests
 from .own_math import OwnMathTests
 from .registered import RegisteredTests
 from .rowwise import RowKernels, RowwiseTests
@@ -33,6 +34,7 @@ __all__ = [
     "MatmulGradients",
     "MatmulStepsTests",
     "MatmulTests",
+    "OriginalTests",
     "OwnMathTests",
     "RegisteredTests",
     "RoundedGradients",

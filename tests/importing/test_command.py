@@ -38,6 +38,10 @@ y = "x"
 
 [grad]
 wrt = ["x", "weight"]
+
+[reference]
+from = "model"
+torch = "scaled_norm(x, weight, eps=eps)"
 """
 EXAMPLE = ("--example", "x=bf16[2,4,16] weight=bf16[16]")
 

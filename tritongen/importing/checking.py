@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +15,11 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics.report import Mistakes
+from ..lang.typecheck import typecheck
 from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
 from ..spec.read import read_spec
+from .rounding import rounded_dtypes
 from .run import Result
 from .targets import module_at
 from .tracing import call
@@ -58,9 +59,8 @@ def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = 
         return [f"error: {one.message}; {one.hint}" for one in mistakes.mistakes], False
     rows = [f"{'':34}{'results':>10}{'original':>10}{'gradients':>11}{'original':>10}"]
     is_right = True
-    # Where the spec itself rounds: by casts, and to dtypes of results.
-    casts = set(re.findall(r'(?:, |= ")(bfloat16|float16|float32)[)["]', result.imported.text))
-    exact = max([_EXACT, *(8 * _rounding(dtype) for dtype in casts)])
+    rounded = rounded_dtypes(typecheck(read_spec(result.imported.name, result.imported.text)))
+    exact = max([_EXACT, *(8 * _rounding(dtype) for dtype in rounded)])
     for case in _cases(result):
         try:
             found = list(_compared(result, operator, case))

@@ -92,7 +92,7 @@ def _region(
     results = [one for one in nodes if not is_number(one) and any(user not in inside for user in one.users)]
     results = [one for one in results if not isinstance(one.meta.get("val"), list | tuple)]
     part, given = part_of(trace, nodes, results, names)
-    own = replace(target, command=f"{target.command} --partial", summary="")
+    own = replace(target, command=f"{target.command} --partial", summary="", is_part=True)
     try:
         try:
             made = _written(own, part, scalars, name)

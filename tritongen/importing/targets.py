@@ -11,7 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,8 @@ class Target:
     summary: str = ""
     module: torch.nn.Module | None = None
     scalars: Mapping[str, float | int] = field(default_factory=dict)  # of a module: its constants by name
+    is_part: bool = False  # whether what is traced is a part of it
+    init: tuple[str, ...] | None = None  # name=value of the call of a class that made the module
 
 
 def torch_or_unavailable() -> Any:
@@ -163,7 +165,7 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
     keywords = dict(_keyword(one, scope) for one in init)
     command = " ".join(["tritongen import", spelled, *(f"--init {one}" for one in init), f'--example "{example}"'])
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
-        return of_module(spelled, command, path, _called(found, keywords))
+        return replace(of_module(spelled, command, path, _called(found, keywords)), init=tuple(init))
     if init:
         raise Located(Refusal("--init is for classes of modules", "give arguments in --example", "TG003"))
     if isinstance(found, torch.nn.Module):
@@ -286,6 +288,17 @@ def _keyword(text: str, scope: Mapping[str, Any]) -> tuple[str, object]:
     if not sign or not name.isidentifier():
         raise Located(Refusal(f"`--init {text}` is not name=value", "", "TG003"))
     return name, _argument(name, value, scope)
+
+
+def init_text(text: str) -> str:
+    """`name=value` of --init as Python: what is neither a literal nor a call is a string."""
+    name, _, value = text.partition("=")
+    try:
+        ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        if not _CALL.fullmatch(value):
+            return f"{name}={value!r}"
+    return f"{name}={ast.unparse(ast.parse(value.strip(), mode='eval'))}"
 
 
 class _Scope(dict[str, Any]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Mistakes
 from ..lang.ir import Op
+from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
 from ..spec.read import read_spec
 from ..spec.types import AxisTerm
@@ -28,7 +29,9 @@ from .naming import (
     reachable,
     wish_by_place,
 )
+from .originals import reference_lines
 from .refusals import NOWHERE, Place, Refusal
+from .rounding import rounded_dtypes
 from .simpler import Simpler
 from .targets import Target
 from .tracing import Trace
@@ -200,7 +203,17 @@ class _Writer:
         tables = tables | {"outputs": stated}
         self._read(tables, strict=True)
         kept = self._differentiable(tables, smooth)
-        return self._text(tables | self._gradient(kept)), kept
+        tables = tables | self._gradient(kept)
+        return self._text(tables | self._reference(tables)), kept
+
+    def _reference(self, tables: dict[str, list[str]]) -> dict[str, list[str]]:
+        """A call of the original, but where the spec rounds, as the original in float64 does not."""
+        lines = reference_lines(self.target, self.trace, self.inputs, self.t.params)
+        op = self._read(tables)
+        if not lines or op is None or rounded_dtypes(op) & {"bfloat16", "float16"}:
+            return {}
+        found = {"reference": lines}
+        return {} if reference_mistakes(read_spec(self.name, self._text(tables | found))) else found
 
     def _gradient(self, wrt: Sequence[str]) -> dict[str, list[str]]:
         listed = ", ".join(f'"{one}"' for one in wrt)

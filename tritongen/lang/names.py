@@ -18,7 +18,7 @@ from itertools import chain, count
 from typing import TypeVar
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..spec.types import BATCH, Peer, Spec, Statement
+from ..spec.types import BATCH, Original, Peer, Spec, Statement
 from .ir import Op
 
 MARK = "ǂ"  # around a name of the spec; a letter without case that no spec can have
@@ -67,12 +67,20 @@ def marked(spec: Spec, op: Op) -> tuple[Spec, Op]:
         if name != BATCH:  # Names that differ in case alone do not where a name is made lower-case.
             same = sum(other.lower() == name.lower() for other in table)
             table[name] = f"{MARK}{name}{MARK * (1 + same)}"
+    given = {*(one.name for one in op.inputs), *(one.name for one in op.params)}
+    original = _original(spec.original, table, given) if spec.original else None
     op = replace(_renamed(op, table, set()), name=f"{KEPT}{op.name}{KEPT}")
     compute = tuple(Statement(table[s.name], _expression(s.expression, table)) for s in spec.compute)
     reference = _expression(spec.reference, table) if spec.reference else ""
     rest = _renamed(replace(spec, compute=(), peers=()), table, {"name"})
     peers = tuple(_peer(peer, table) for peer in spec.peers)
-    return replace(rest, compute=compute, reference=reference, peers=peers), op
+    return replace(rest, compute=compute, reference=reference, original=original, peers=peers), op
+
+
+def _original(original: Original, table: Mapping[str, str], names: Container[str]) -> Original:
+    from .reference import imported_names
+
+    return replace(original, call=_expression(original.call, table), names=imported_names(original.call, names))
 
 
 def _peer(peer: Peer, table: Mapping[str, str]) -> Peer:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import keyword
-from collections.abc import Iterator
+import sys
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
-from ..spec.types import DTYPE_CLASSES, Spec
+from ..spec.types import DTYPE_CLASSES, Original, Spec
 from .syntax import NotAnExpression, Text
-from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, METHODS, PEER_PACKAGES
+from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, FUNCTIONAL_CALL, METHODS, PEER_PACKAGES
 
 _VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
 # Arguments by which a function would write to something else than its result.
@@ -26,6 +27,7 @@ _SYNTAX = (
     ast.Slice,
     ast.Tuple,
     ast.List,
+    ast.Dict,
     ast.Starred,
     ast.UnaryOp,
     ast.BinOp,
@@ -45,6 +47,7 @@ def reference_mistakes(spec: Spec) -> list[Mistake]:
     """What of the reference, and of peers, may not go into a generated file."""
     names = frozenset([tensor.name for tensor in spec.inputs] + [param.name for param in spec.params])
     found = _Expression(("reference", "torch"), names).mistakes(spec.reference) if spec.reference else []
+    found += _original_mistakes(spec.original, names) if spec.original else []
     for peer in spec.peers:
         key = ("bench", peer.name)
         for name, text in peer.given:
@@ -55,6 +58,31 @@ def reference_mistakes(spec: Spec) -> list[Mistake]:
             known |= {peer.function.rpartition(".")[2]}
         found += _Expression((*key, "torch"), known, True).mistakes(peer.torch)
     return found
+
+
+def _original_mistakes(original: Original, names: frozenset[str]) -> list[Mistake]:
+    """Tests import from what is installed, or stands beside them, but not what reads files or starts programs."""
+    parts = original.module.split(".")
+    key = "reference", "from"
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+        return [Mistake("TG202", f"`{original.module}` is not the path of a module", key, hint="write package.module")]
+    if parts[0] in sys.stdlib_module_names:
+        hint = "a reference is of a package that has its function or class"
+        return [Mistake("TG202", f"`{original.module}` is of Python's standard library", key, hint=hint)]
+    known = names | set(imported_names(original.call, names))
+    return _Expression(("reference", "torch"), known).mistakes(original.call)
+
+
+def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
+    """The functions and classes that an expression calls, and the modules whose parameters it gives, in its order."""
+    try:
+        tree = Text(call).parse()
+    except NotAnExpression:
+        return ()
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.Call)]
+    modules = [one.args[0] for one in calls if ast.unparse(one.func) == FUNCTIONAL_CALL and one.args]
+    found = [one.id for one in (*modules, *(one.func for one in calls)) if isinstance(one, ast.Name)]
+    return tuple(sorted(one for one in set(found) if one not in names))
 
 
 def _function_mistakes(path: str, key: tuple[str, ...], names: frozenset[str]) -> list[Mistake]:

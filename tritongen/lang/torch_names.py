@@ -91,6 +91,7 @@ CALLED: dict[str, frozenset[str]] = {
             " vecdot vector_norm"
         ).split()
     ),
+    "torch.func": frozenset(("functional_call",)),
     "torch.fft": frozenset(
         (
             "fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2"
@@ -100,6 +101,8 @@ CALLED: dict[str, frozenset[str]] = {
 }
 # The same for peers of a benchmark alone, in modules that `import torch` leaves out.
 CALLED_BY_PEERS = {"torch.nn.attention.flex_attention": frozenset(("create_block_mask", "flex_attention"))}
+# Calls a module with parameters and buffers of its own.
+FUNCTIONAL_CALL = "torch.func.functional_call"
 # Of these packages, peers may be functions.
 PEER_PACKAGES = ("apex", "flag_gems", "flash_attn", "helion", "kernels", "liger_kernel", "quack", "vllm", "xformers")
 METHODS = _BOTH | frozenset(

@@ -20,6 +20,7 @@ from .types import (
     AxisTerm,
     Grad,
     Input,
+    Original,
     Output,
     Param,
     Peer,
@@ -75,6 +76,7 @@ class _Reader:
             message = f"'{name}' is already the name of {self.taken[name]}"
             self._note("TG113", message, ("op", "name"), 0, len(name), "every name means one thing")
         register = _text(self._table("torch").get("register")) or "none"
+        original = self._original()
         return Spec(
             path=path,
             name=_text(name),
@@ -85,7 +87,8 @@ class _Reader:
             computed=computed,
             outputs=tuple(self._outputs(inputs)),
             grad=self._grad(),
-            reference=_text(self._table("reference").get("torch")),
+            reference="" if original else _text(self._table("reference").get("torch")),
+            original=original,
             register=register,
             namespace=self._namespace(register),
             schedule=self._schedule(),
@@ -372,6 +375,11 @@ class _Reader:
                 self._check_given(one, ("bench", name, "given", one))
             compiled, function = table.get("compile") is True, table.get("function", "")
             yield Peer(name, table["torch"], tuple(given.items()), compiled, function)
+
+    def _original(self) -> Original | None:
+        table = self._table("reference")
+        home = _text(table.get("from"))
+        return Original(home, _text(table.get("torch"))) if home else None
 
     def _check_given(self, name: str, key: tuple[str, ...]) -> None:
         """What several peers are given may have one name; it is not that of anything else."""

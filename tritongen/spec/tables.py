@@ -95,7 +95,10 @@ SPEC = Fields(
         ),
         "reference": Fields(
             "an independent oracle for the emitted tests",
-            {"torch": Text("a torch expression over the inputs and params")},
+            {
+                "torch": Text("a torch expression over the inputs and params"),
+                "from": Text("the module that its other functions and classes are imported from, where it is there"),
+            },
             required=("torch",),
         ),
         "schedule": Fields(

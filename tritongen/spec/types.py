@@ -251,6 +251,17 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Original:
+    """What a spec says again: a torch expression that calls functions or classes of a module, which may not be there
+    where the emitted tests run.
+    """
+
+    module: str
+    call: str
+    names: tuple[str, ...] = ()  # that it imports from the module
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """A whole spec. `path` is as the user named it, with forward slashes."""
 
@@ -264,6 +275,7 @@ class Spec:
     computed: tuple[Statement, ...] = ()  # of [axes]: the formula of each length, in the order of the spec
     grad: Grad | None = None
     reference: str = ""  # a torch expression, or "" where the math itself is the oracle
+    original: Original | None = None  # of a reference that imports functions
     register: str = "none"  # how torch.library knows it: "none", "triton_op" or "custom_op"
     namespace: str = "tritongen"  # torch.ops.<namespace>.<name>
     schedule: Schedule = Schedule()

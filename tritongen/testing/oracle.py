@@ -15,7 +15,7 @@ from ..lang.literals import literal
 from ..lang.names import public
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized
-from ..spec.types import FLOAT8S, Spec
+from ..spec.types import FLOAT8S, Original, Spec
 from .torch_calls import BesideAnInput
 from .torch_printer import Printer
 
@@ -25,6 +25,12 @@ def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
     if spec.reference:
         return (f"return {expression(spec.reference, op)}",)
     return own_lines(spec, op)
+
+
+def original_lines(original: Original, op: Op) -> tuple[str, ...]:
+    """Such a body that calls what the spec says again; the import raises where that is not installed."""
+    imports = f"from {original.module} import {', '.join(original.names)}"
+    return imports, f"return {expression(original.call, op)}"
 
 
 def own_lines(spec: Spec, op: Op) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from ..passes.structure import Program
 from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
 from .masked import masks_by_number, without_masked_rows
-from .oracle import own_lines, signature, torch_lines
+from .oracle import original_lines, own_lines, signature, torch_lines
 from .samples import (
     RAGGED,
     Shapes,
@@ -77,7 +77,7 @@ def template_names() -> frozenset[str]:
     """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
     texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in TEMPLATES]
     found = (name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
-    return frozenset(found) | {"dtypes", "kernels", "lengths", "testing"}
+    return frozenset(found) | {"dtypes", "kernels", "lengths", "original", "testing"}
 
 
 def declared_together(*declared: Mapping[str, str]) -> dict[str, str]:
@@ -97,7 +97,8 @@ def tests_view(
     has = ["MapKernels"] if family.base == "ElementwiseTests" else []
     has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
     bases = [family.base, *(base for base in gradient.bases if base not in has)]
-    bases += ["OwnMathTests"] if oracles else []
+    bases += ["OwnMathTests"] if oracles.keys() - {"original"} else []
+    bases += ["OriginalTests"] if spec.original else []
     bases += ["RegisteredTests"] if registered else []
     dtypes = [result_dtype(op, result) for result in op.results]
     is_float8 = "float8" in "".join(dtypes) or any("float8" in text for one in op.inputs for text in one.type.dtypes)
@@ -299,6 +300,8 @@ def other_oracles(spec: Spec, op: Op, family: FamilyTests) -> dict[str, tuple[st
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     if spec.reference and (family.streams or "scaled_dot_product_attention" in code_of(spec.reference)):
         found["own_math"] = "The spec's own math in torch.", own_lines(spec, op)
+    if spec.original:
+        found["original"] = "What the spec says again, where it is installed.", original_lines(spec.original, op)
     if family.streams and masks_by_number(op):
         about = "The spec's own math in torch, NaN in rows whose scores are all masked."
         found["masked_math"] = about, own_lines(without_masked_rows(spec), op)

@@ -1,0 +1,102 @@
+"""The `[reference]` of a spec: a call of what it was imported from."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import textwrap
+from collections.abc import Container, Mapping
+from typing import Any
+
+from .targets import Target, init_text
+from .tracing import Trace
+
+_WIDE = 110  # characters of a line
+
+
+def reference_lines(target: Target, trace: Trace, inputs: Container[str], params: Container[str]) -> list[str]:
+    """The lines of the table; none where no call by names says what was traced."""
+    if target.is_part:
+        return []
+    home, _, name = target.spelled.rpartition(":")
+    module = _module_of(home)
+    call = _call(target, trace, name, inputs, params)
+    if not module or not name.isidentifier() or name in inputs or not call:
+        return []
+    escaped = call.replace("\\", "\\\\").replace('"', '\\"')
+    text = f'"{escaped}"'
+    if len(text) > _WIDE and all(" " not in one for one in call.split("'")[1::2]):
+        bound = escaped.replace(": ", ":\0")  # A key stays with what it is of.
+        lines = textwrap.wrap(bound, _WIDE - 4, break_long_words=False, break_on_hyphens=False)
+        text = '"""' + "\n  ".join(lines).replace("\0", " ") + '"""'
+    return [f'from = "{module}"', f"torch = {text}"]
+
+
+def _module_of(home: str) -> str:
+    """What imports a file or a module; "" for what nothing can."""
+    if not home.endswith(".py"):
+        return home
+    folder, file = os.path.split(os.path.abspath(home))
+    parts = [os.path.splitext(file)[0]]
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, package = os.path.split(folder)
+        parts.insert(0, package)
+    return ".".join(parts) if all(map(str.isidentifier, parts)) else ""
+
+
+def _call(target: Target, trace: Trace, name: str, inputs: Container[str], params: Container[str]) -> str:
+    """The call, by the names that the spec has; "" where it lacks some of what the original is given."""
+    given: dict[str, str] = {}
+    for key in trace.order:
+        value = trace.scalars.get(key)
+        if key in trace.scalars:
+            text = key if key in params else _literal(value)
+        else:
+            text = key if key in inputs else ""
+        if not text:
+            return ""
+        given[key] = text
+    function = target.function if target.module is None else target.module.forward
+    positional, named = _arranged(function, given, trace.scalars, params)
+    if target.module is None:
+        return f"{name}({', '.join([*positional, *(f'{key}={text}' for key, text in named.items())])})"
+    made = name if target.init is None else f"{name}({', '.join(map(init_text, target.init))})"
+    state = [f"{one.path!r}: {one.name}" for one in trace.arguments if one.path and one.name in inputs]
+    args = positional[0] if len(positional) == 1 else f"({', '.join(positional)})"
+    parts = [made, f"{{{', '.join(state)}}}", args]
+    parts += [f"{{{', '.join(f'{key!r}: {text}' for key, text in named.items())}}}"] if named else []
+    return f"torch.func.functional_call({', '.join(parts)})"
+
+
+def _arranged(
+    function: Any, given: Mapping[str, str], scalars: Mapping[str, object], params: Container[str]
+) -> tuple[list[str], dict[str, str]]:
+    """What is given by position and by name, without numbers that are the defaults anyway."""
+    try:
+        signature = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return list(given.values()), {}
+    positional: list[str] = []
+    for (key, text), (own, parameter) in zip(given.items(), signature.items(), strict=False):
+        by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        if key != own or key in scalars or not by_position:
+            break
+        positional.append(text)
+    rest = dict(list(given.items())[len(positional) :])
+    plain = [
+        key
+        for key in rest
+        if key in scalars and key not in params and key in signature and signature[key].default == scalars[key]
+    ]
+    return positional, {key: text for key, text in rest.items() if key not in plain}
+
+
+def _literal(value: object) -> str:
+    """A value as Python's literal; "" for another one."""
+    if isinstance(value, bool | int | float | str | None):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        texts = list(map(_literal, value))
+        open_, close = ("(", ",)" if len(texts) == 1 else ")") if isinstance(value, tuple) else ("[", "]")
+        return open_ + ", ".join(texts) + close if all(texts) else ""
+    return ""
