@@ -1,4 +1,4 @@
-"""Triton's interpreter, mended where it takes the bits of bfloat16 for integers: in matmuls, and in casts."""
+"""Triton's interpreter, mended where it takes bits of bfloat16 for integers, and conditions of scalars for floats."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 _create_dot, _cast = InterpreterBuilder.create_dot, InterpreterBuilder.cast_impl
+_create_splat = InterpreterBuilder.create_splat
 
 
 def _create_dot_of_floats(
@@ -30,11 +31,18 @@ def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> An
     return TensorHandle(value.bfloat16().view(torch.uint16).numpy(), tl.bfloat16)
 
 
-def mend_bfloat16() -> None:
-    """Have the interpreter multiply bfloat16 matrices, and cast from and to bfloat16, as GPUs do: once in a process,
+def _create_splat_of_bools(builder: InterpreterBuilder, to: Any, value: Any) -> Any:
+    """A scalar spread over a block. One that compares floats is a boolean, of which the interpreter makes floats."""
+    found = _create_splat(builder, to, value)
+    return TensorHandle(found.data != 0, tl.int1) if value.data.dtype == bool else found
+
+
+def mend() -> None:
+    """Have the interpreter multiply and cast bfloat16 and spread conditions of scalars as GPUs do: once in a process,
     though several packages of operators have a runtime each.
     """
-    if not hasattr(InterpreterBuilder, "has_mended_bfloat16"):
-        InterpreterBuilder.has_mended_bfloat16 = True
+    if not hasattr(InterpreterBuilder, "is_mended"):
+        InterpreterBuilder.is_mended = True
+        InterpreterBuilder.create_splat = _create_splat_of_bools
         InterpreterBuilder.create_dot = _create_dot_of_floats
         InterpreterBuilder.cast_impl = _cast_by_float32

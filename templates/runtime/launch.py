@@ -213,9 +213,9 @@ def launched(
 ) -> Callable[..., None] | None:
     """Launch a kernel, and return what launches it again on other arguments before its constexprs, if there is such."""
     if INTERPRETED:
-        from .interpreter import mend_bfloat16
+        from .interpreter import mend
 
-        mend_bfloat16()
+        mend()
     elif not torch.compiler.is_compiling() and isinstance(kernel, KernelInterface):
         if device.type == "cpu":
             check_gpu()

@@ -191,7 +191,7 @@ class Names(dict[str, Any]):
         self["div"] = self.quotient
 
     def __missing__(self, name: str) -> Any:
-        function = getattr(torch, name, None) or getattr(F, name, None)
+        function = getattr(torch, name, None) or getattr(F, name, None) or getattr(torch.special, name, None)
         return _of_numbers(function) if name not in self.axes and callable(function) else name
 
     def dims(self, over: Sequence[Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""bfloat16 in Triton's interpreter, called as docs/guide.md says: without the harness of emitted tests."""
+"""Triton's interpreter as the runtime mends it, called as docs/guide.md says: without emitted tests' harness."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 import torch
 
 if torch.cuda.is_available():
-    pytest.skip("GPUs have bfloat16", allow_module_level=True)
+    pytest.skip("GPUs need no interpreter", allow_module_level=True)
 ROOT = Path(__file__).parents[2]
 CALLS = """
 import torch
+import triton
+import triton.language as tl
 from generated import attention, linear, matmul, rms_norm, softmax
 
 torch.manual_seed(0)
@@ -41,11 +43,24 @@ check(
 )
 check(softmax, lambda x: x.softmax(-1), (5, 100))
 check(rms_norm, lambda x, w: F.rms_norm(x, (100,), w, 1e-6), (5, 100), (100,))
+
+
+@triton.jit
+def chosen(x_ptr, t_ptr, y_ptr):
+    x, t = tl.load(x_ptr + tl.arange(0, 4)), tl.load(t_ptr)
+    tl.store(y_ptr + tl.arange(0, 4), tl.where((x > 0) & (t > 0), x, t))
+
+
+x, y = torch.tensor([-1.0, 0.0, 1.0, 2.0]), torch.empty(4)
+chosen[(1,)](x, torch.tensor(0.5), y)
+assert y.tolist() == [0.5, 0.5, 1.0, 2.0]
 """
 
 
 @pytest.mark.sampled(4)
-def test_calls() -> None:
+def test_calls(tmp_path: Path) -> None:
+    """With bfloat16, and conditions of scalars beside those of blocks."""
+    (script := tmp_path / "calls.py").write_text(CALLS)
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
