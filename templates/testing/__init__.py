@@ -12,7 +12,7 @@ from .harness import SUMS, TOLERANCES
 from .inputs import Input
 from .matmul import MatmulGradients, MatmulTests
 from .one_file import file_of, of, tables_in
-from .operator import MapKernels
+from .operator import ForwardTests, MapKernels
 from .original import OriginalTests
 from .own_math import OwnMathTests
 from .registered import RegisteredTests
@@ -26,6 +26,7 @@ __all__ = [
     "TOLERANCES",
     "ElementwiseTests",
     "Float8Tests",
+    "ForwardTests",
     "GradientInForwardTests",
     "GradientInPlaceTests",
     "GradientTests",

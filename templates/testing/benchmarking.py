@@ -273,8 +273,7 @@ class Benchmark:
         if not torch.cuda.is_available():
             parser.exit(4, f"{parser.prog} needs a GPU\n")
         missing = [name for name in ("matplotlib", "pandas") if find_spec(name) is None]
-        if missing:
-            needed = " and ".join(missing)
+        if needed := " and ".join(missing):
             parser.exit(4, f"{parser.prog} needs {needed}, as triton.testing does\n")
         if folder:
             os.makedirs(folder, exist_ok=True)

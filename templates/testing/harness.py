@@ -1,6 +1,7 @@
 """The base of the test classes: an operator's declarations, inputs, oracle, and the comparison of results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -112,9 +113,7 @@ class Harness:
 
     op: Callable[..., Any]
     reference: Callable[..., Any]  # what the kernels must compute, in torch
-    masked_math: Callable[..., Any] | None = (
-        None  # NaN in rows that finite numbers mask
-    )
+    masked_math: Callable[..., Any] | None = None  # NaN in rows that are masked
     result_dtypes: Callable[..., Dtypes]  # of the results, of the inputs
     tables: ModuleType  # its configs.py
     inputs: ClassVar[tuple[Input, ...]]
@@ -311,15 +310,11 @@ class Harness:
         return {"...": batch} | {axis: (size,) for axis, size in found.items()}
 
     @classmethod
-    def layout_shapes(cls) -> list[Shape]:
-        """Shapes to try layouts with: with more dimensions than kernels have, as many, and fewer."""
-        return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
-
-    @classmethod
-    def forward_shapes(cls) -> list[Shape]:
-        """Those that are tried without gradients."""
-        is_left = cls.has_gradient()  # The gradients of that are tried in each layout.
-        return [one for one in cls.layout_shapes() if one != cls.ragged or not is_left]
+    def layout_shapes(cls, every: bool = False) -> list[Shape]:
+        """Of more dimensions than kernels have, as many, and fewer, which gradients, if any, are tried with."""
+        shapes = dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep])
+        is_left = cls.has_gradient() and not every
+        return [one for one in shapes if one != cls.ragged or not is_left]
 
     @classmethod
     def narrowed_places(cls) -> list[tuple[int, Any]]:
@@ -456,24 +451,15 @@ class Harness:
             float(one[finite].abs().max())
             for one in (want, got.to(want) - want, torchs.to(want) - want)
         )
-        dtype = got.dtype
-        rounding = 2 * torch.finfo(dtype).eps
-        if dtype == torch.float64:
-            rounding = cls.tolerances[dtype]
-        assert (
-            error <= cls.error_factor * allowed + rounding * largest
-        ), f"{error} for {allowed} of torch's, of {largest}"
+        is_double = got.dtype == torch.float64
+        eps = cls.tolerances[got.dtype] if is_double else 2 * torch.finfo(got.dtype).eps
+        told = f"{error} for {allowed} of torch's, of {largest}"
+        assert error <= cls.error_factor * allowed + eps * largest, told
 
     @classmethod
-    def errors(
-        cls,
-        function: Callable[..., Any],
-        tensors: Sequence[Any],
-        want: Any,
-        backward: bool = False,
-    ) -> list[float]:
+    def errors(cls, *_: Any, **__: Any) -> Sequence[float]:
         """How far each result or gradient may be off besides, since torch's, by some function, is."""
-        return []
+        return ()
 
     @classmethod
     def check(cls, *tensors: Any, **params: Any) -> Any:
@@ -487,9 +473,7 @@ class Harness:
         """What the operator computed of some tensors against the oracle."""
         want = cls.expected(cls.oracle, *tensors, **params)
         if want is not None:
-            errors = cls.errors(
-                lambda *own: cls.in_torch(*own, **params), tensors, want
-            )
+            errors = cls.errors(partial(cls.in_torch, **params), tensors, want)
             cls.compare(got, want, tensors, errors)
 
     @classmethod

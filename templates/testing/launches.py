@@ -3,8 +3,9 @@ compile kernels in threads before tests on a GPU, most of whose time is compilat
 """
 
 import contextlib
+import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -73,9 +74,7 @@ def call(item: pytest.Function) -> None:
     with pytest.MonkeyPatch.context() as patch:
         callspec = getattr(item, "callspec", None)
         given = {"patch": patch} | (callspec.params if callspec else {})
-        names = item.function.__code__.co_varnames[
-            1 : item.function.__code__.co_argcount
-        ]
+        _, *names = inspect.signature(item.function).parameters
         ignored = Exception, pytest.skip.Exception, pytest.fail.Exception
         with contextlib.suppress(*ignored):
             item.function(item.cls(), **{name: given[name] for name in names})
@@ -98,15 +97,6 @@ def span(one: Any) -> tuple[int, int]:
     return base.data_ptr(), base.data_ptr() + (last + 1) * base.itemsize
 
 
-def spans(arguments: Iterable[Any]) -> list[tuple[int, int]]:
-    """The ranges of the tensors and descriptors among some arguments."""
-    return [
-        span(one)
-        for one in arguments
-        if isinstance(one, (torch.Tensor, TensorDescriptor))
-    ]
-
-
 def check_bounds(patch: pytest.MonkeyPatch) -> None:
     """Make the interpreter refuse accesses out of bounds, even where they do not affect values."""
     if not triton.knobs.runtime.interpret:
@@ -118,7 +108,11 @@ def check_bounds(patch: pytest.MonkeyPatch) -> None:
 
     def begin_with(self: Any, args: Any, kwargs: Any) -> Any:
         found = begin(self, args, kwargs)
-        allowed[:] = spans([*found[0], *found[1].values()])
+        allowed[:] = [
+            span(one)
+            for one in (*found[0], *found[1].values())
+            if isinstance(one, (torch.Tensor, TensorDescriptor))
+        ]
         return found
 
     def checked(access: Callable[..., Any], place: int) -> Callable[..., Any]:

@@ -135,9 +135,8 @@ class Products(Tiles):
 
     tolerances = SUMS
     cancels = True
-    error_factor = (
-        4  # In float32 it adds in the order of the inner axis, torch in blocks.
-    )
+    # In float32 it adds in the order of the inner axis, torch in blocks.
+    error_factor = 4
     rounds_factors: ClassVar[bool] = False  # that it computes, to what is multiplied
     stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
 

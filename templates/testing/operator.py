@@ -77,7 +77,7 @@ class OperatorTests(Harness):
         patch.setattr(type(self), "reference", staticmethod(expanded))
         self.check_pass(None, tensors)
 
-    @each("shape", lambda cls: cls.forward_shapes())
+    @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())
     def test_layouts(self, layout: Layout, shape: Shape) -> None:
         self.check(*map(layout, self.make(shape)))
@@ -169,15 +169,6 @@ class OperatorTests(Harness):
         self.check(*self.make(self.ragged, seed=2))
 
     @gpu
-    @only(lambda cls: not cls.has_gradient())
-    @each("dtypes", lambda cls: cls.floats() if cls.gives_one_float() else ())
-    def test_no_less_accurate_than_torch(self, dtypes: Dtypes) -> None:
-        tensors = self.make(self.large[0], dtypes)
-        self.check_accuracy(
-            self.call(*tensors), self.in_torch(*tensors), self.oracle(*tensors)
-        )
-
-    @gpu
     @only(lambda cls: cls.far)
     def test_offsets_beyond_int32(self) -> None:
         """The first dimension of an input has a stride of 2**30 elements."""
@@ -218,6 +209,18 @@ class OperatorTests(Harness):
             tensors = self.make(shape)
             got = compiled(*tensors, **self.params)
             self.compare(got, self.oracle(*tensors), tensors)
+
+
+class ForwardTests(Harness):
+    """Besides, of an operator without gradients, whose tests are as well of its results."""
+
+    @gpu
+    @each("dtypes", lambda cls: cls.floats() if cls.gives_one_float() else ())
+    def test_no_less_accurate_than_torch(self, dtypes: Dtypes) -> None:
+        tensors = self.make(self.large[0], dtypes)
+        self.check_accuracy(
+            self.call(*tensors), self.in_torch(*tensors), self.oracle(*tensors)
+        )
 
 
 class MapKernels(OperatorTests):

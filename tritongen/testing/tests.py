@@ -97,6 +97,7 @@ def tests_view(
     has = ["MapKernels"] if family.base == "ElementwiseTests" else []
     has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
     bases = [family.base, *(base for base in gradient.bases if base not in has)]
+    bases += [] if gradient.bases else ["ForwardTests"]
     bases += ["OwnMathTests"] if oracles.keys() - {"original"} else []
     bases += ["OriginalTests"] if spec.original else []
     bases += ["RegisteredTests"] if registered else []
