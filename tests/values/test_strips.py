@@ -73,10 +73,10 @@ CASES = {
         "y m v",
     ),
     "batched": Case(
-        "a:B, Q, K; b:B, K, L",
-        "h = sum(a * b, K)\ny = sum(abs(h), Q)\nt = logsumexp(h, L)",
-        lambda a, b: ((a @ b).abs().sum(1), (a @ b).logsumexp(2)),
-        "y t",
+        "a:B, Q, K; b:B, K, L; c:Q, L",  # `u` is stored once, not by each matrix of the batch
+        "h = sum(a * b, K)\nu = c * c\ny = sum(abs(h) * u, Q)\nt = logsumexp(h, L)",
+        lambda a, b, c: (c * c, ((a @ b).abs() * c * c).sum(1), (a @ b).logsumexp(2)),
+        "u y t",
     ),
     "several_axes": Case(
         "x:B, S, K; w:G, T, K",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ...diagnostics.report import Mistake
 from ...emit.module import Around, Module
@@ -13,7 +12,7 @@ from ...passes import contractions
 from ...passes.epilogues import refused
 from ...passes.merged_sums import sharing_sums
 from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
-from ...passes.structure import are_apart, of_strips, only_maps_and_reduces
+from ...passes.structure import of_strips, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tuple_of
 from ..family import Step
@@ -42,9 +41,7 @@ class Contraction(Maps[ContractionProgram]):
         if found is None:
             return None
         op, contraction = sharing_sums(*found)
-        whole = tuple(result for result in op.results if of_strips(op, result) is None)
-        # Where there are no columns, no tile stores what has none of them.
-        if are_apart(replace(op, results=whole), {*contraction.cols} & dict(op.sizes).keys()):
+        if _are_apart(op, contraction):
             raise refused(op, contraction.names[0], "has results of other axes beside it", "write a spec for each")
         for one in picked:
             contractions.check_picked(op, contraction, one)
@@ -89,6 +86,17 @@ class Contraction(Maps[ContractionProgram]):
 
     def benchmark(self, spec: Spec, program: ContractionProgram) -> MatmulSizes:
         return MatmulSizes(program, spec)
+
+
+def _are_apart(op: Op, contraction: contractions.Contraction) -> bool:
+    """Whether tiles would store a result many times over, or never where an axis is empty that it lacks."""
+    results = [result for result in op.results if of_strips(op, result) is None]
+    visited = {axis for result in results for axis in result.axes}
+    if len(results) < len(op.results):  # Strips are reduced of tiles, which have all axes.
+        visited |= {*contraction.batch, *contraction.rows, *contraction.cols}
+    # Where there are no columns, no tile stores what has none of them.
+    visited -= {*contraction.cols} & dict(op.sizes).keys()
+    return not all(visited <= {*result.axes} for result in results)
 
 
 def narrowest(module: Module) -> str:
