@@ -156,6 +156,34 @@ def test_a_file_puts_operators_into_a_model(written: Callable[..., Any]) -> None
     assert own.Norm.forward is forward
 
 
+@pytest.mark.sampled(1)
+def test_a_patched_model_is_compiled_as_one_graph(written: Callable[..., Any]) -> None:
+    """Without a break: at lengths of the example, at others, and where a call is the model's own."""
+    patches = written("Decoder().double()", DECODER, "--results", "loss")
+    torch.manual_seed(0)
+    model = sys.modules["models"].Decoder().double()
+    given = [dict(zip(("ids", "labels"), torch.randint(0, 20, (2, *shape)), strict=True)) for shape in ((2, 12), (3, 7))]
+    expected = [model(**one)["loss"] for one in given]
+    undo = patches.patch()
+    graphs: list[Counter[str]] = []
+    for one in CALLS.values():
+        torch.compiler.allow_in_graph(one)
+
+    def backend(graph: Any, _: Any) -> Any:
+        names = {one: name for name, one in CALLS.items()}
+        graphs.append(Counter(names[node.target] for node in graph.graph.nodes if node.target in names))
+        return graph.forward
+
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    torch.testing.assert_close([compiled(**one)["loss"] for one in given], expected)
+    operators = {"rms_norm": 2, "rotary": 2, "attention_bshd": 1, "swiglu": 1, "token_loss": 1}
+    assert graphs in ([operators], [operators, operators])  # Torch may compile once more for other lengths.
+    model.float()
+    torch.testing.assert_close(compiled(**given[0])["loss"], expected[0].float())
+    assert graphs[-1] == {}
+    undo()
+
+
 def counted(name: str, calls: Counter[str]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         calls[name] += 1
