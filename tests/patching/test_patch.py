@@ -162,7 +162,9 @@ def test_a_patched_model_is_compiled_as_one_graph(written: Callable[..., Any]) -
     patches = written("Decoder().double()", DECODER, "--results", "loss")
     torch.manual_seed(0)
     model = sys.modules["models"].Decoder().double()
-    given = [dict(zip(("ids", "labels"), torch.randint(0, 20, (2, *shape)), strict=True)) for shape in ((2, 12), (3, 7))]
+    given = [
+        dict(zip(("ids", "labels"), torch.randint(0, 20, (2, *shape)), strict=True)) for shape in ((2, 12), (3, 7))
+    ]
     expected = [model(**one)["loss"] for one in given]
     undo = patches.patch()
     graphs: list[Counter[str]] = []
@@ -180,7 +182,7 @@ def test_a_patched_model_is_compiled_as_one_graph(written: Callable[..., Any]) -
     assert graphs in ([operators], [operators, operators])  # Torch may compile once more for other lengths.
     model.float()
     torch.testing.assert_close(compiled(**given[0])["loss"], expected[0].float())
-    assert graphs[-1] == {}
+    assert graphs[-1]["rms_norm"] == 0  # Its table has a dtype; that of the decoder has ids alone.
     undo()
 
 

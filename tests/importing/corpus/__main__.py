@@ -75,7 +75,7 @@ def main(words: list[str]) -> None:
         rows.append((source, row(case, has_kernels)))
         print(source, *rows[-1][1], sep=" | ", flush=True)
     if not words:
-        head = PAGE.read_text(encoding="utf-8").partition("| from |")[0]
+        head = PAGE.read_text(encoding="utf-8").partition("| from |")[0].rstrip() + "\n"
         PAGE.write_text(page(sorted(rows, key=lambda one: list(SOURCES).index(one[0])), head), encoding="utf-8")
 
 
