@@ -12,10 +12,11 @@ import click
 from . import __version__
 from .cli_bench import bench as bench_
 from .cli_compile import compile_
+from .cli_doctor import doctor
 from .cli_formula import formula
 from .cli_import import import_
 from .cli_language import LANGUAGE
-from .cli_output import CLEAN, FINDINGS, FORMAT, WRONG, count, echo_json, print_diagnostics, reject, watch
+from .cli_output import CLEAN, FINDINGS, FORMAT, MISSING, WRONG, count, echo_json, print_diagnostics, reject, watch
 from .cli_page import page
 from .cli_patch import patch as patch_
 from .spec.lengths import LENGTH
@@ -23,7 +24,7 @@ from .spec.lengths import LENGTH
 if TYPE_CHECKING:
     from .project.build import Built, Drift
 
-BUG, MISSING, INTERRUPTED = 3, 4, 130
+BUG, INTERRUPTED = 3, 130
 
 _PATHS = click.argument("paths", nargs=-1, type=click.Path())
 
@@ -259,19 +260,7 @@ def schema() -> int:
     return CLEAN
 
 
-@cli.command()
-def doctor() -> int:
-    """Show which versions are installed, and whether they suffice."""
-    from .project.doctor import diagnose
-
-    enough = True
-    for name, found, good in diagnose():
-        enough = enough and good
-        click.echo(f"{click.style(f'{name:10}', bold=True)} {found}")
-    return CLEAN if enough else MISSING
-
-
-for _command in (compile_, formula, bench_, import_, patch_, *LANGUAGE, page):
+for _command in (doctor, compile_, formula, bench_, import_, patch_, *LANGUAGE, page):
     cli.add_command(_command)
 
 

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from .diagnostics.report import Diagnostic
 
-CLEAN, FINDINGS, WRONG = 0, 1, 2
+CLEAN, FINDINGS, WRONG, MISSING = 0, 1, 2, 4
 
 T = TypeVar("T")
 FORMAT = click.option(

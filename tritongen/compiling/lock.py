@@ -102,12 +102,13 @@ def regressions(locked: Lock, now: Sequence[Kernel], ops: Iterable[str]) -> Iter
         if old is None:
             yield kernel.shown, "TG713", "is not locked"
         else:
-            yield from ((kernel.shown, "TG712", worse) for worse in _worse(old.facts, kernel.facts))
+            yield from ((kernel.shown, "TG712", what) for what in worse(old.facts, kernel.facts))
     targets = {one.target for one in now}
     yield from ((one.shown, "TG713", "is not launched any more") for one in before.values() if one.target in targets)
 
 
-def _worse(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
+def worse(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
+    """What a compiled kernel has lost."""
     if new["local"] > old["local"]:
         yield f"has {new['local']} bytes of local memory in a thread, locked are {old['local']}"
     for name in ("load", "store"):

@@ -1,0 +1,71 @@
+"""The command `doctor`: which versions are installed, and what another Triton would change."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import click
+
+from .cli_output import CLEAN, FINDINGS, MISSING, count, reject, watch
+
+if TYPE_CHECKING:
+    from .project.upgrade import Upgrade
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path())
+@click.option("--upgrade", "python", metavar="PYTHON", help="A Python with another Triton, to compare kernels with.")
+@click.option("--target", "targets", multiple=True, help="With --upgrade: a GPU such as sm_90. Else as `compile`.")
+def doctor(paths: tuple[str, ...], python: str | None, targets: tuple[str, ...]) -> int:
+    """Show which versions are installed, and whether they suffice.
+
+    With --upgrade, compile the kernels of the specs in PATHS with the Triton of another Python too, check that they
+    compute their math there, and show what that changes.
+    """
+    if python:
+        return _upgrade(python, paths, targets)
+    if paths or targets:
+        raise click.UsageError("PATHS and --target are of --upgrade PYTHON")
+    from .project.doctor import diagnose
+
+    enough = True
+    for name, found, good in diagnose():
+        enough = enough and good
+        click.echo(f"{click.style(f'{name:10}', bold=True)} {found}")
+    return CLEAN if enough else MISSING
+
+
+def _upgrade(python: str, paths: tuple[str, ...], targets: tuple[str, ...]) -> int:
+    from .compiling.targets import BadTarget
+    from .diagnostics.report import Rejected
+    from .project.gate import compile_specs
+    from .project.upgrade import upgrade
+
+    found = upgrade(python, paths, targets)
+    try:
+        reports = compile_specs(paths, targets, None, False, watch("compiling"))
+    except Rejected as rejected:
+        return reject(rejected.diagnostics, "text", "nothing was compared")
+    except BadTarget as error:
+        raise click.BadParameter(str(error), param_hint="--target") from None
+    kernels = [kernel for one in reports for kernel in one.kernels]
+    versions = {one.lock.triton for one in reports}
+    click.echo(f"{count(len(kernels), 'kernel')} by Triton {', '.join(sorted(versions))} and {found.triton}")
+    moves = [*found.moves(kernels)]
+    for move in moves:
+        click.echo(f"{'worse' if move.worse else 'moved'}  {move.kernel.shown}: {move.changes}")
+    for path, several in groupby(found.diagnostics, key=itemgetter("path")):
+        first, *others = several
+        more = f" (and {count(len(others), 'other')})" if others else ""
+        click.echo(f"{first['code']}  {path}: {first['message']}{more}")
+    n_worse = sum(bool(one.worse) for one in moves)
+    same = len(kernels) - len(moves)
+    click.echo(f"{same:,} take the same, {len(moves) - n_worse:,} moved, {n_worse:,} are worse; {_wrong(found)}")
+    return FINDINGS if n_worse or found.diagnostics else CLEAN
+
+
+def _wrong(found: Upgrade) -> str:
+    number = len(found.diagnostics)
+    return "all compile, and compute their math" if not number else count(number, "finding")

@@ -1,0 +1,102 @@
+"""What another version of Triton makes of kernels: how they compile, and whether they compute their math."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..compiling.lock import FACTS, Kernel, worse
+from ..diagnostics.report import Unavailable
+
+# What another Python runs as the command `tritongen`. What it has itself, torch and triton above all, comes first.
+_MAIN = """\
+import sys
+sys.path += sys.argv.pop(1).split({separator!r})
+from tritongen.cli import main
+sys.argv[0] = "tritongen"
+sys.exit(main())
+"""
+CLEAN, FINDINGS, MISSING = 0, 1, 4  # exit codes
+_VERSION = "import importlib.metadata as found; print(found.version('triton'))"
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a kernel takes with one Triton and with another."""
+
+    kernel: Kernel
+    before: Mapping[str, int]
+
+    @property
+    def changes(self) -> str:
+        after = self.kernel.facts
+        return ", ".join(f"{one} {self.before[one]} to {after[one]}" for one in FACTS if self.before[one] != after[one])
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        return (*worse(self.before, self.kernel.facts),)
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """Kernels by another Triton beside those of the one that is installed, and its diagnostics."""
+
+    triton: str
+    kernels: tuple[Kernel, ...]
+    diagnostics: tuple[Mapping[str, Any], ...]  # as `--format json` has them
+
+    def moves(self, before: Iterable[Kernel]) -> Iterator[Move]:
+        """The kernels that take other than before, the size of their code aside. Both compile the same ones."""
+        known = {one.identity: one.facts for one in before}
+        for kernel in sorted(self.kernels):
+            facts = known.get(kernel.identity, kernel.facts)
+            if any(facts[name] != kernel.facts[name] for name in FACTS if name != "code"):
+                yield Move(kernel, facts)
+
+
+def upgrade(python: str, paths: Sequence[str], targets: Sequence[str]) -> Upgrade:
+    """Compiles and checks specs with the torch and the triton of another Python.
+
+    Raises `Unavailable` where that cannot run them.
+    """
+    triton = _run(python, "-c", _VERSION).strip()
+    _run(python, *_main(), "doctor")
+    wanted = [option for target in targets for option in ("--target", target)]
+    compiled = _command(python, "compile", *paths, *wanted)
+    checked = _command(python, "formula", *paths)
+    kernels = [
+        Kernel(one.pop("op"), one.pop("kernel"), one.pop("target"), one.pop("variant"), one)
+        for one in compiled["kernels"]
+    ]
+    return Upgrade(triton, tuple(kernels), (*compiled["diagnostics"], *checked["diagnostics"]))
+
+
+def _command(python: str, *args: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(_run(python, *_main(), *args, "--format", "json"))
+    return data
+
+
+def _main() -> tuple[str, ...]:
+    """What runs `tritongen` from the folders from which this process imports it, and what it renders with."""
+    found = [importlib.util.find_spec(name) for name in ("tritongen", "click", "jinja2", "black")]
+    homes = [os.path.dirname(os.path.dirname(one.origin)) for one in found if one and one.origin]
+    return "-c", _MAIN.format(separator=os.pathsep), os.pathsep.join(dict.fromkeys(homes))
+
+
+def _run(python: str, *args: str) -> str:
+    """What another Python prints. Findings are no failure."""
+    try:
+        done = subprocess.run([python, *args], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Unavailable(f"{python} does not run: {error.strerror}") from None
+    if done.returncode == MISSING:
+        raise Unavailable(f"{python} lacks what generated code needs:\n{(done.stdout or done.stderr).rstrip()}")
+    if done.returncode not in (CLEAN, FINDINGS) or not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise Unavailable(f"{python} cannot check kernels: {last}")
+    return done.stdout
