@@ -1,11 +1,13 @@
 """Plants typical bugs in emitted operators, one at a time, and names those that the emitted tests let live.
 
     python -m tests.harness.planted_bugs [--op softmax --op gelu] [--sample 200] [--seed 0] [--jobs 2] [--beside TREE]
+        [--formula]
 
 What is planted is in tests/harness/mutations.py. Every mutant is a copy of its operator's folder, whose own tests
 run in Triton's interpreter: those that execute the mutated statement in the unchanged folder, and no
 others, for what is not executed cannot fail. The exit code is 1 where fewer than 95 % are caught. With `--beside`,
-the same bugs are planted in a tree of an earlier version too, and those that one of both misses are named.
+the same bugs are planted in a tree of an earlier version too, and those that one of both misses are named. With
+`--formula`, `tritongen.residues` looks for them too, by the same tests, and the same is said of that.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ import click
 
 from tests.harness.emitted_code import Mutation
 from tests.harness.mutations import KINDS, mutations
+from tritongen.residues.formula import Formula, formula_of
+from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 ROOT = Path(__file__).parents[2]
 SHARE = 0.95
@@ -107,6 +112,32 @@ def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> N
     answer.send(Outcome(recorder.failed or ("" if code == 0 else f"exit code {int(code)}"), recorder.executed))
 
 
+def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, answer: Connection) -> None:
+    """Checks the formula of an operator in such a process, by tests of some names, until a case differs."""
+    import warnings
+
+    import torch
+
+    from tritongen.residues.check import verdicts
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    os.chdir(home)
+    sys.path.insert(0, home)
+    (package,) = os.listdir(home)
+    different = (
+        one.test for one in verdicts(op, package, formula, lambda test: _name(test) in tests) if one.difference
+    )
+    try:
+        answer.send(Outcome(next(different, "")))
+    except Exception:  # Not even their modules can be imported.
+        answer.send(Outcome("import"))
+
+
+def _name(test: str) -> str:
+    return test.rpartition("::")[2].partition("[")[0]
+
+
 class Tree:
     """A folder of built operators, and the processes that run tests of copies of them, in ENVIRONMENT."""
 
@@ -129,8 +160,9 @@ class Tree:
         chosen: frozenset[str] | None = None,
         timeout: float = 600,
         trace: bool = False,
+        formula: Formula | None = None,
     ) -> Outcome:
-        """The tests of a copy of an operator in which some files have another text."""
+        """The tests of a copy of an operator in which some files have another text, or those by its formula."""
         with tempfile.TemporaryDirectory() as home:
             copy = Path(home) / self.generated.name
             copy.mkdir()
@@ -145,6 +177,9 @@ class Tree:
             ours, theirs = self.processes.Pipe(duplex=False)
             folder = str(Path(copy.name) / op)
             process = self.processes.Process(target=_tests, args=(home, folder, _Recorder(chosen, traced), theirs))
+            if formula is not None:
+                names = frozenset(map(_name, chosen or ()))
+                process = self.processes.Process(target=_formula, args=(home, op, names, formula, theirs))
             process.start()
             theirs.close()
             try:
@@ -265,6 +300,12 @@ def table(outcomes: dict[Mutant, str]) -> str:
     return "\n".join(lines)
 
 
+def spec_of(op: str) -> Spec:
+    """The spec of an operator of the gallery or of the examples."""
+    path = next(path for folder in ("specs", "examples/specs") if (path := ROOT / folder / f"{op}.toml").exists())
+    return read_spec(path.name, path.read_text(encoding="utf-8"))
+
+
 @click.command()
 @click.option("--generated", type=click.Path(path_type=Path, exists=True), default=ROOT / "generated")
 @click.option("--op", "ops", multiple=True, help="An operator; by default one or two of each family.")
@@ -272,7 +313,10 @@ def table(outcomes: dict[Mutant, str]) -> str:
 @click.option("--seed", default=0)
 @click.option("--jobs", default=2)
 @click.option("--beside", type=click.Path(path_type=Path, exists=True), help="A tree with other tests of the code.")
-def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: int, beside: Path | None) -> None:
+@click.option("--formula", "by_formula", is_flag=True, help="Look for them by formulas, too.")
+def main(
+    generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: int, beside: Path | None, by_formula: bool
+) -> None:
     """Plants bugs in emitted operators, and counts those that the emitted tests catch."""
     os.environ |= ENVIRONMENT
     tree = Tree(generated)
@@ -310,6 +354,23 @@ def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: in
         now = sum(bool(outcomes[one]) for one, _ in both)
         click.echo(f"\nBefore: {sum(map(bool, found))} of {len(both)} caught, now {now} of the same.")
 
+    def check_formulas() -> None:
+        formulas = {op: formula_of(spec_of(op)) for op in ops}
+
+        def difference(mutant: Mutant) -> str:
+            text = {mutant.path: mutant.mutation.applied(mutant.text)}
+            return tree.run(mutant.op, text, mutant.tests, 300, formula=formulas[mutant.op]).failed
+
+        found = dict(zip(outcomes, workers.map(difference, outcomes), strict=True))
+        for one, different in found.items():
+            if bool(different) != bool(outcomes[one]):
+                click.echo(
+                    f"\n{'found' if different else 'missed'} by the formula, {different or outcomes[one]}: {one}"
+                )
+        click.echo(f"\nBy formulas:\n{table(found)}")
+        both = sum(bool(found[one] or failed) for one, failed in outcomes.items())
+        click.echo(f"{both} of {len(outcomes)} by either; no end of {list(found.values()).count('no end')}.")
+
     outcomes: dict[Mutant, str] = {}
     for mutant, failed in zip(mutants, workers.map(failure, mutants), strict=True):
         outcomes[mutant] = failed
@@ -318,6 +379,8 @@ def main(generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: in
     for mutant in unseen:
         click.echo(f"\nneeds a GPU, {needs_gpu(mutant)}: {mutant}")
     click.echo(f"\n{table(outcomes)}\n{len(unseen)} more need a GPU; {len(every)} can be planted.")
+    if by_formula:
+        check_formulas()
     if beside:
         compare(Tree(beside))
     share = sum(map(bool, outcomes.values())) / max(1, len(outcomes))

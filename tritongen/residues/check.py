@@ -27,8 +27,8 @@ from .oracle import Math, Unknown, math_of
 # Tests of what is no formula: special values, what is refused, dtypes, and calls of torch around an operator.
 OTHERS = (
     "special wrong empty deterministic gradcheck vmap torch_func checkpointing second_derivative outside shifted "
-    "param_of_another param_out_of half_precision dense deprecated optional without_optional registered own_math "
-    "masked rows_without_keys"
+    "param_of_another param_out_of half_precision dense deprecated registered own_math "
+    "masked rows_without_keys zeros_stay finite_differences"
 ).split()
 
 
@@ -44,6 +44,22 @@ class Verdict:
 
 class Different(Exception):
     """Bits that differ."""
+
+
+def _without_inputs(self: Any, absent: Any) -> None:
+    self.check(*self.without(absent, self.make(self.ragged))[0])
+
+
+def _gradients_without_inputs(self: Any, absent: Any) -> None:
+    given, _ = self.without(absent, self.make(self.ragged))
+    self.check_gradients(*given, wrt=tuple(name for name in self.wrt if name not in absent))
+
+
+# Tests that compare with other inputs, which stand for those that are left out: here these have a default.
+INSTEAD: Mapping[str, Callable[..., None]] = {
+    "test_optional_inputs": _without_inputs,
+    "test_gradients_without_optional_inputs": _gradients_without_inputs,
+}
 
 
 def tests_of(module: ModuleType) -> list[Any]:
@@ -64,31 +80,35 @@ def cases_of(cls: Any) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]
             given: dict[str, Any] = {}
             for (names, _), value in zip(tables, chosen, strict=True):
                 given |= zip(names, value if len(names) > 1 else (value,), strict=True)
-            yield name, test, given
+            yield name, INSTEAD.get(name, test), given
 
 
 def verdicts(
     name: str, package: str, formula: Formula, wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[Verdict]:
-    """Of each case of the tests of an operator of a package."""
+    """Of each case of the tests of an operator of a package that compares something."""
     module = importlib.import_module(f"{package}.{name}.test_{name}")
     for cls in tests_of(module):
         for test, function, given in cases_of(cls):
             shown = f"{test}[{', '.join(f'{key}={_shown(value)}' for key, value in given.items())}]"
             if wanted(shown):
-                difference, unjudged = _outcome(cls, function, given, formula)
-                yield Verdict(name, shown, difference, unjudged)
+                memory = Memory()
+                difference, unjudged = _outcome(cls, function, given, formula, memory)
+                if difference or unjudged or memory.compared:
+                    yield Verdict(name, shown, difference, unjudged)
 
 
 def _shown(value: Any) -> str:
     return str(getattr(value, "__name__", value))
 
 
-def _outcome(cls: Any, test: Callable[..., Any], given: Mapping[str, Any], formula: Formula) -> tuple[str, str]:
+def _outcome(
+    cls: Any, test: Callable[..., Any], given: Mapping[str, Any], formula: Formula, memory: Memory
+) -> tuple[str, str]:
     code, arguments = test.__code__, dict(given)
     runtime = cls.op.__module__.rsplit(".", 2)[0] + "._runtime"
     importlib.import_module(f"{runtime}.launch").Launches.known.clear()
-    memory = Memory()
+    importlib.import_module(f"{runtime}.interpreter").mend_bfloat16()  # What a first launch would do over what is here.
     with pytest.MonkeyPatch.context() as patch, interpreted(memory):
         if "patch" in code.co_varnames[: code.co_argcount]:
             arguments["patch"] = patch
@@ -136,7 +156,7 @@ def _compare_bits(patch: pytest.MonkeyPatch, cls: Any, formula: Formula, memory:
         "check": check,
         "check_gradients": check_gradients,
         "check_both": check_both,
-        "check_special_values": lambda *_: None,
+        **dict.fromkeys(("check_special_values", "compare", "compare_gradients"), lambda *_: None),
     }
     for name in own.keys() & {*dir(cls)}:  # Without gradients a class has no checks of them.
         patch.setattr(cls, name, staticmethod(own[name]))
@@ -153,6 +173,9 @@ class Run:
         self.params = {**defaults, **cls.params, **params}
         self.arrays = {one.name: _array(tensor) for one, tensor in zip(formula.op.inputs, tensors, strict=True)}
         self.memory = memory
+        for tensor in tensors:  # Kernels may be given one by the address of another.
+            if tensor is not None and tensor.is_floating_point():
+                memory.storage(tensor)
 
     def forward(self) -> Any:
         with self.memory:
@@ -168,6 +191,7 @@ class Run:
                 self._compare(result.output.name, tensor, math)
 
     def _compare(self, name: str, tensor: torch.Tensor, math: Math) -> None:
+        self.memory.compared += 1
         got = self.memory.of(tensor) if tensor.is_floating_point() else tensor.numpy()
         want = np.asarray(math.result(name).data)
         if (got.dtype == np.uint64) != (want.dtype == np.uint64):

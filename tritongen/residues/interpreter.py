@@ -7,13 +7,14 @@ over those. What reads the bits of a float is refused.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import field
 from .functions import SAME, TESTS
@@ -71,6 +72,17 @@ def interpreted(memory: Memory) -> Iterator[None]:
         patches.undo()
 
 
+def _constant(dtype: Any) -> Callable[..., Any]:
+    return lambda _, value: Handle(field.embed(np.array([float(value)])), dtype)
+
+
+# The same functions each time: by them, `fast_interpreter` knows whose constants it keeps.
+_CONSTANTS = {
+    f"get_{name}": _constant(dtype)
+    for name, dtype in (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64))
+}
+
+
 def _patch_numbers(patches: Patches) -> None:
     """Constants and conversions."""
     builder, np_dtype = interpreter.InterpreterBuilder, interpreter._get_np_dtype
@@ -82,10 +94,8 @@ def _patch_numbers(patches: Patches) -> None:
 
     patches.set(interpreter, "_get_np_dtype", get_np_dtype)
     patches.set(interpreter, "_validate_np_data_size", lambda *_: True)
-    for name, dtype in (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64)):
-        patches.set(
-            builder, f"get_{name}", lambda _, value, dtype=dtype: Handle(field.embed(np.array([float(value)])), dtype)
-        )
+    for name, constant in _CONSTANTS.items():
+        patches.set(builder, name, constant)
 
     cast = builder.cast_impl
 
@@ -322,15 +332,35 @@ def _patch_memory(patches: Patches, memory: Memory) -> None:
         allowed.clear()
         return args, kwargs
 
+    def span(tensor: Any, shape: Any, strides: Any) -> tuple[int, int]:
+        """The addresses from the first element of a tensor, for a shape and strides."""
+        address, size = memory.address(tensor) if memory.is_float(tensor) else (tensor.data_ptr(), tensor.itemsize)
+        last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if 0 not in shape else -1
+        return address, address + (last + 1) * size
+
+    def described(arg: Any) -> Any:
+        """A descriptor; of two tensors as one, by the distance of their addresses, what is in both becomes one."""
+        found = convert(arg)
+        base, (step, *steps) = arg.base, arg.strides
+        if not memory.is_float(base) or memory.is_inside(base, (arg.shape[0] - 1) * step):
+            allowed.append(span(base, arg.shape, arg.strides))
+            return found
+        joined = np.stack([memory.at(base, place * step, arg.shape[1:], steps) for place in range(arg.shape[0])])
+        memory.joined.append(joined)
+        found.handle.base.data = np.array([joined.ctypes.data], np.uint64)
+        found.handle.strides = [Handle(np.array([one // BYTES]), tl.int64) for one in joined.strides]
+        allowed.append((joined.ctypes.data, joined.ctypes.data + joined.nbytes))
+        return found
+
     def implicit_cvt(arg: Any) -> Any:
+        if isinstance(arg, TensorDescriptor):
+            return described(arg)
         if not hasattr(arg, "data_ptr"):
             return convert(arg)
         found = convert(arg)
-        is_floats = memory.is_float(arg)
-        address, size = memory.address(arg) if is_floats else (arg.data_ptr(), arg.itemsize)
-        last = sum((n - 1) * step for n, step in zip(arg.shape, arg.stride(), strict=True)) if arg.numel() else -1
-        allowed.append((address, address + (last + 1) * size))
-        if is_floats and not arg.is_floating_point():
+        allowed.append(span(arg, arg.shape, arg.stride()))
+        address = allowed[-1][0]
+        if memory.is_float(arg) and not arg.is_floating_point():
             kind = tl.pointer_type({1: tl.float8e5, 2: tl.float16, 4: tl.float32, 8: tl.float64}[arg.itemsize])
             return tl.tensor(Handle(np.array([address], np.uint64), kind), kind)
         found.handle.data = np.array([address], np.uint64)

@@ -6,7 +6,7 @@ mean nothing: what torch computes of them is computed of elements instead, or re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.known: dict[tuple[int, int], tuple[Any, Elements]] = {}
 
+        self.joined: list[Elements] = []  # what kernels are given of several tensors as one
+        self.compared = 0  # how many tensors
         self.words: dict[int, torch.dtype] = {}  # storages of floats that are seen as integers, to copy them
 
     def _key(self, tensor: torch.Tensor) -> tuple[int, int]:
@@ -63,6 +65,19 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The address of the first element of a tensor, and the bytes of each."""
         return self.storage(tensor).ctypes.data + 8 * int(tensor.storage_offset()), 8
 
+    def is_inside(self, tensor: torch.Tensor, step: int) -> bool:
+        """Whether an element so many behind the first of a tensor is in its storage."""
+        return 0 <= tensor.storage_offset() + step < max(1, len(self.storage(tensor)))
+
+    def at(self, tensor: torch.Tensor, step: int, shape: Sequence[int], strides: Sequence[int]) -> Elements:
+        """Elements from so many behind the first of a tensor, in whichever storage that is."""
+        address = tensor.data_ptr() + step * tensor.itemsize
+        for (start, itemsize), (_, flat) in self.known.items():
+            first, rest = divmod(address - start, tensor.itemsize)
+            if itemsize == tensor.itemsize and 0 <= first < len(flat) and not rest:
+                return np.lib.stride_tricks.as_strided(flat[first:], tuple(shape), [8 * one for one in strides])
+        raise HostMath("an address of no tensor")
+
     def of(self, tensor: torch.Tensor) -> Elements:
         """The elements of a tensor, which may be written."""
         steps = [8 * step for step in tensor.stride()]
@@ -85,7 +100,7 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not self.is_float(result):
             raise HostMath(f"torch's {name} to {result.dtype}")
         given = [self._elements(one) for one in args]
-        self.of(result)[...] = HANDLED[name](*given, **kwargs)
+        self.of(result)[...] = HANDLED[name](*given, **{key: value for key, value in kwargs.items() if key != "out"})
         return result
 
     def _is_view(self, func: Any) -> bool:
@@ -95,7 +110,7 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _elements(self, given: Any) -> Any:
         if isinstance(given, torch.Tensor):
             return self.of(given).copy() if self.is_float(given) else field.embed(given.numpy())
-        return given
+        return [*map(self._elements, given)] if isinstance(given, list) else given
 
 
 def _number(given: Any) -> Elements:
@@ -121,4 +136,6 @@ HANDLED: Mapping[str, Callable[..., Any]] = {
     "div": lambda x, y: field.div(x, _number(y)),
     "neg": field.neg,
     "sum": _sum,
+    "stack": lambda parts, dim=0: np.stack(parts, dim),
+    "cat": lambda parts, dim=0: np.concatenate(parts, dim),
 }
