@@ -312,6 +312,7 @@ def _scan(run: Math, node: Scan) -> Value:
     axes = run.ordered([*map(run.of, nodes), Value((node.over,), None)])
     data, *decays = (np.moveaxis(run.along(run.of(one), axes), axes.index(node.over), 0) for one in nodes)
     steps = range(len(data))
+    data = data.astype(np.int64) if data.dtype == bool else data
     found = np.array(data)
     previous = None
     for step in reversed(steps) if node.reverse else steps:
