@@ -154,3 +154,24 @@ def test_positions_outside_of_a_softmax_of_nothing_have_no_gradient(count: int, 
     assert y.isnan().all()  # type: ignore[attr-defined]
     (found,) = torch.autograd.grad(y.sum(), x)  # type: ignore[attr-defined]
     torch.testing.assert_close(found, torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "compute", "given"),
+    [
+        ("x = float[M]; q = float[]; i = int64[]", "t = q * x; y = take(t, i, M)", [torch.ones(3), torch.tensor(2.0)]),
+        ("x = float[M, N]; q = float[N]; i = int64[]", "t = q * x; y = sum(take(t, i, M), N)", [ONES, torch.ones(3)]),
+        (
+            "x = float[M]; i = int64[]",
+            "h = x * rsqrt(mean(x * x, M)); y = where((i >= 0) & (i < size(M)), take(h, i, M), 0.5)",
+            [torch.ones(3)],
+        ),
+    ],
+)
+def test_one_position_outside_has_no_gradient(
+    inputs: str, compute: str, given: list[torch.Tensor], tmp_path: Path
+) -> None:
+    it = operator(tmp_path, inputs, compute)
+    own = [one.clone().requires_grad_() for one in given]
+    found = torch.autograd.grad(it(*own, torch.tensor(7)).sum(), own)  # type: ignore[attr-defined]
+    torch.testing.assert_close(list(found), [torch.zeros_like(one) for one in own])

@@ -27,6 +27,7 @@ from .terms import (
     half_of,
     has,
     is_half,
+    may_be_outside,
     merged,
     shared_by,
     shared_by_some,
@@ -141,14 +142,16 @@ class Algebra:
     def _entered(self, term: Term) -> Term:
         """A choice that is zero on one side takes in what it is multiplied by.
 
-        So a side that is not chosen gives no gradient even where its derivative is infinite; torch gives NaN.
+        So a side that is not chosen gives no gradient even where its derivative is infinite; torch gives NaN. What is
+        taken at a position that a tensor holds is NaN outside, where the choice is by that position alone, too.
         """
         for node, power in term.factors.items():
             if power != 1 or not is_half(node):
                 continue
             rest = {n: p for n, p in term.factors.items() if n != node}
             static = isinstance(node, Choose)
-            inner = {n: p for n, p in rest.items() if static or (n.axes and set(n.axes) <= set(node.axes))}
+            own = set(node.axes)
+            inner = {n: p for n, p in rest.items() if static or (n.axes and set(n.axes) <= own) or may_be_outside(n)}
             if inner:
                 outer = Term(term.coefficient, {n: p for n, p in rest.items() if n not in inner})
                 return outer * Term(1.0, {self._times_choice(node, Term(1.0, inner)): 1})

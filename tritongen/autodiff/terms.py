@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..lang.ir import Call, Choose, Constant, Node
+from ..lang.ir import Call, Choose, Constant, Load, Node, Take
 from ..lang.promotion import constant
 
 ZERO = constant(0.0)
@@ -112,6 +112,12 @@ def shared_by_some(parts: list[Term]) -> Term | None:
 def has(term: Term, common: Term) -> bool:
     """Whether a term has the factors of another."""
     return all(contains(term.factors.get(node, 0), power) for node, power in common.factors.items())
+
+
+def may_be_outside(node: Node) -> bool:
+    """Whether a node has elements at positions that tensors hold, which may be outside."""
+    taken = (part for part in node.nodes if isinstance(part, Load | Take))
+    return any(Load in index.kinds for part in taken for _, index in part.at)
 
 
 def is_half(node: Node) -> bool:
