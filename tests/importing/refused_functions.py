@@ -59,6 +59,15 @@ class Hooked(nn.Module):
         return x + 1
 
 
+class HookedBackward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_full_backward_hook(lambda module, gradients, outer: (gradients[0] * 2,))
+
+    def forward(self, x):
+        return x + 1
+
+
 class NeedsArguments(nn.Module):
     def __init__(self, n):
         super().__init__()

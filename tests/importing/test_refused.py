@@ -23,6 +23,8 @@ CASES = {
     "item": MATRIX,
     "complex_numbers": MATRIX,
     "several": "x=f32[2,4,8] weight=f32[4,4,1]",
+    "an_argument_that_is_missing": "weight=f32[4,4,1]",
+    "HookedBackward": MATRIX,
     "lengths_that_do_not_fit": f"{MATRIX} y=f32[4,5]",
     "Hooked": MATRIX,
     "NeedsArguments": MATRIX,
@@ -32,7 +34,13 @@ CASES = {
     "bad_dtype": "x=f33[4,8]",
     "bad_length": "x=f32[4,N]",
 }
-TARGETS = {"no_such_name": "nonzeros", "item_without_example": "item", "bad_dtype": "item", "bad_length": "item"}
+TARGETS = {
+    "an_argument_that_is_missing": "several",
+    "no_such_name": "nonzeros",
+    "item_without_example": "item",
+    "bad_dtype": "item",
+    "bad_length": "item",
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -57,7 +65,12 @@ def test_no_text_is_left_without_its_case() -> None:
 
 @pytest.mark.parametrize(
     ("source", "said"),
-    [("import nothing_such\n", "model.py:1:1"), ("def f(x:\n", "not Python"), ("1 / 0\n", "division by zero")],
+    [
+        ("import nothing_such\n", "model.py:1:1"),
+        ("def f(x:\n", "not Python"),
+        ("1 / 0\n", "division by zero"),
+        ("import sys\nsys.exit(3)\n", "model.py:2:1: error TG002: importing it raises SystemExit: 3"),
+    ],
 )
 def test_a_file_that_raises(
     source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

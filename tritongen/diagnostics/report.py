@@ -131,7 +131,8 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
     hue = "red" if diagnostic.level == "error" else "yellow"
     label = paint(f"{diagnostic.level} {diagnostic.code}", fg=hue, bold=True)
     place, message = printable(diagnostic.place), printable(diagnostic.message)
-    lines = [f"{paint(place, bold=True)}: {label}: {paint(message, bold=True)}"]
+    where = f"{paint(place, bold=True)}: " if place else ""  # What the command line says is nowhere.
+    lines = [f"{where}{label}: {paint(message, bold=True)}"]
     if diagnostic.source.strip():
         margin = f"{diagnostic.line:5} | "
         before = diagnostic.source[: diagnostic.column - 1]

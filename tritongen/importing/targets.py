@@ -45,6 +45,7 @@ _DTYPES = {
 _KNOWN = frozenset(
     "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2".split()
 )
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(.*\)")
 _FORM = 'write --example "x=bf16[4,1024,4096] weight=bf16[4096]"'
 
@@ -192,17 +193,19 @@ def load_model(spelled: str) -> Target:
 def of_module(spelled: str, command: str, path: str, module: Any) -> Target:
     """A module as a target. Raises `Located` for hooks."""
     for name, one in module.named_modules():
-        if one._forward_hooks or one._forward_pre_hooks:
+        if any(getattr(one, hooks) for hooks in _HOOKS):
             shown = f"{type(module).__name__}.{name}".rstrip(".")
             hint = "remove them before importing, or write their math in forward"
-            raise Located(Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), _place_of(one))
+            raise Located(
+                Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), place_of(type(one))
+            )
     return Target(spelled, command, snake(path), module, _first_line(type(module)), module, _constants(module))
 
 
-def _place_of(module: Any) -> Place:
-    """Where the class of a module is."""
+def place_of(source: Any) -> Place:
+    """Where a class or a function is defined."""
     try:
-        return Place(inspect.getsourcefile(type(module)) or "", inspect.getsourcelines(type(module))[1])
+        return Place(inspect.getsourcefile(source) or "", inspect.getsourcelines(source)[1])
     except (OSError, TypeError):
         return NOWHERE
 
@@ -221,7 +224,9 @@ def _called(maker: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
         return maker(**keywords)
     except Exception as error:
         inits = f"--init gives its arguments: {inspect.signature(maker)}"
-        raise Located(Refusal(f"{type(error).__name__}: {error}", inits, "TG002"), user_place(error)) from None
+        place = user_place(error)
+        place = place if place != NOWHERE else place_of(maker)
+        raise Located(Refusal(f"{type(error).__name__}: {error}", inits, "TG002"), place) from None
 
 
 def module_at(name: str, path: str, folders: list[str] | None = None) -> ModuleType:
@@ -250,7 +255,7 @@ def _imported(home: str) -> ModuleType:
     except SyntaxError as error:
         place = Place(error.filename or path, error.lineno or 0, error.offset or 1)
         raise Located(Refusal(f"not Python: {error.msg}", "", "TG002"), place) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"importing it raises {type(error).__name__}: {error}"
         raise Located(Refusal(message, "", "TG002"), user_place(error)) from None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .recording import Recording, recorded
 from .refusals import NOWHERE, Refusal
-from .targets import Example, Length, Located, Target, snake, user_place
+from .targets import Example, Length, Located, Target, place_of, snake, user_place
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +61,8 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    mode = FakeTensorMode(shape_env=ShapeEnv(duck_shape=False), allow_non_fake_inputs=True)
+    symbols = ShapeEnv(duck_shape=False)
+    mode = FakeTensorMode(shape_env=symbols, allow_non_fake_inputs=True)
     given = bound(target, example)
     arguments = tuple(_arguments(target, given, mode, is_model))
     if device:
@@ -79,13 +82,26 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
         return flat
 
     try:
-        with mode, _autocast_of_any_device():
+        with mode, _autocast_of_any_device(), _unlogged():
             graph = make_fx(traced, pre_dispatch=True)(*(one.tensor for one in arguments))
     except Located:
         raise
     except Exception as error:
-        raise _explained(error) from None
+        lengths = {str(one): str(length) for one, length in symbols.backed_var_to_val.items()}
+        raise _explained(error, lengths) from None
     return replace(made, graph=graph, results=tuple(results), structure=structures[-1])
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """What a fake tensor refuses is raised, and is not logged besides."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager
@@ -112,7 +128,8 @@ def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, 
         found = signature.bind(**example)
     except TypeError as error:
         message = f"the example does not fit {target.name}{signature}: {error}"
-        raise Located(Refusal(message, "--example gives the arguments by their names", "TG003")) from None
+        hint = "--example gives the arguments by their names"
+        raise Located(Refusal(message, hint, "TG003"), place_of(forward)) from None
     given = dict(found.arguments)
     for name, parameter in signature.parameters.items():
         if name not in given and isinstance(parameter.default, int | float):
@@ -243,8 +260,8 @@ def _structure(found: Any) -> Any:
     return structure, tuple(isinstance(one, torch.Tensor) for one in leaves)
 
 
-def _explained(error: Exception) -> Located:
-    """What an exception of a trace means to whoever wrote the function."""
+def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
+    """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -257,6 +274,7 @@ def _explained(error: Exception) -> Located:
         message = f"values decide the shape of {_short(str(error))}"
         return Located(Refusal(message, "shapes of a spec follow from those of its inputs", "TG004"), place)
     text = str(error).strip().split("\n")[0] or type(error).__name__
+    text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)
     if "data-dependent" in text.lower() or "Cannot cast FakeTensor" in text:
         return Located(
             Refusal("values decide what is computed here", "write torch.where(condition, a, b)", "TG004"), place
