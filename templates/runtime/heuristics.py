@@ -139,6 +139,26 @@ class Registers:
         return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
 
 
+class Sorted(Tiles):
+    """For rows that are sorted in registers: rows and columns of a program by the length of a row."""
+
+    @memoized
+    def choose(self, n_rows: int, n_cols: int, *_: object) -> triton.Config:
+        """As many elements as those of the first that rows fit. Raises ValueError for rows that fit none."""
+        found = next((c for c in self.configs if n_cols <= c.kwargs["BLOCK_N"]), None)
+        if found is None:
+            most = self.configs[-1].kwargs["BLOCK_N"]
+            raise ValueError(
+                f"a row of {n_cols} elements is not sorted in registers, as rows of {most} are: "
+                "sort it by torch.sort, and pass the positions"
+            )
+        block_n = max(2, power_of_two(n_cols))  # A tile of one element has no pairs.
+        block_m = found.kwargs["BLOCK_M"] * found.kwargs["BLOCK_N"] // block_n
+        block_m = min(block_m, max(1, power_of_two(n_rows)))
+        tile = {"BLOCK_M": block_m, "BLOCK_N": block_n}
+        return triton.Config(tile, num_warps=found.num_warps)
+
+
 class Loop(Tiles):
     """For a loop over the row: rows by columns per iteration, the last tile for columns that are not contiguous."""
 

@@ -18,6 +18,7 @@ from .own_math import OwnMathTests
 from .registered import RegisteredTests
 from .rowwise import RowKernels, RowwiseTests
 from .searched import SearchedTests
+from .sorting import SortTests
 from .steps import MatmulStepsTests, StepsTests, StreamStepsTests
 from .streaming import StreamingGradients, StreamingTests
 
@@ -42,6 +43,7 @@ __all__ = [
     "RowKernels",
     "RowwiseTests",
     "SearchedTests",
+    "SortTests",
     "StepsTests",
     "StreamStepsTests",
     "StreamingGradients",

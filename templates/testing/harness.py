@@ -144,6 +144,7 @@ class Harness:
     finite: ClassVar[Sequence[str]] = ()  # inputs that have none of them there
     tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
+    too_long: ClassVar[Shape] = ()  # to be sorted in registers
     far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes
     few_keys: ClassVar[Shape] = ()  # fewer than rows
     # Inputs by which a softmax is over nothing: values, and dimensions of them and of the results.

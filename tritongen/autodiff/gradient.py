@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, walk
+from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, is_order, walk
 from ..lang.names import shown
 from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled
@@ -183,7 +183,8 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
     ]
     for name, own in saved.items():
         node = reverse.values[name].node
-        found.append(Input(own, TensorType(kept_dtypes(node.dtype.kind), plain_shape(node.axes))))
+        dtypes = node.dtype.of if is_order(node) else kept_dtypes(node.dtype.kind)
+        found.append(Input(own, TensorType(dtypes, plain_shape(node.axes))))
     return found
 
 

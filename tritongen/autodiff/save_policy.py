@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, Value, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, Value, is_order, walk
 from ..lang.names import shown
 from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.exponentials import resolve
@@ -104,6 +104,8 @@ class Kept:
         matmul or a scan gives.
         """
         value = self.values[name]
+        if is_order(value.node):
+            return True
         if is_product(self.op, value.node) or isinstance(value.node, Scan):
             return value.node.dtype.kind in ("float", "any")
         below = [self.values[n].node for n in self.closure({name}, set())]

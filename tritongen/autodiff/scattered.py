@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ..lang.ir import INT64, Cast, Constant, Dtype, Load, Node, Op, ScatterSum, Size
+from ..lang.ir import INT64, Cast, Constant, Dtype, Load, Node, Op, Ref, ScatterSum, Size
 from .algebra import Algebra
 
 _ZERO = Constant(0, Dtype("int"))
@@ -22,7 +22,7 @@ def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> No
     (_, first), *others = at
     if not others and isinstance(first, Load) and not first.at and op.input(first.name).default is None:
         return first
-    numbers = [Cast(index, INT64, index.axes) for _, index in at]
+    numbers = [index if _is_stored(index) else Cast(index, INT64, index.axes) for _, index in at]
     if not others:
         return numbers[0]
     sizes = [Size((axis,)) for axis, _ in at]
@@ -33,3 +33,8 @@ def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> No
     bounds = [algebra.plain(*test) for n, size in pairs for test in (("ge", n, _ZERO), ("lt", n, size))]
     inside = functools.reduce(functools.partial(algebra.plain, "logical_and"), bounds)
     return algebra.plain("where", inside, place, _NOWHERE)
+
+
+def _is_stored(index: Node) -> bool:
+    """Whether positions are a line in the dtype that they are stored in."""
+    return isinstance(index, Ref) and index.dtype == INT64

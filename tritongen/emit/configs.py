@@ -54,7 +54,7 @@ def tiles(*sizes: tuple[int, int] | tuple[int, int, int]) -> tuple[Config, ...]:
 
 
 WHOLE_ROWS = ("registers", "whole")  # kinds of tables by the length of a row
-LOOPS = ("loop", "pairs", "lookup", "scan", "taps")  # kinds of tables of loops along rows
+LOOPS = ("loop", "pairs", "lookup", "scan", "sort", "taps")  # kinds of tables of loops along rows
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
 FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=512), Config(4, block=256))
@@ -117,6 +117,9 @@ PAIRS = (*tiles((64, 32, 2)), LOOP[-1])
 LOOKUP = (LOOP[0], *tiles((256, 1)))
 # Few warps, which scan a block together.
 SCAN = tiles((1, 2048, 2), (1, 8192, 8), (64, 32, 2))
+# Whole rows: what a compiler makes of longer ones takes minutes to compile.
+SORT = tiles((4, 128, 4), (1, 1024, 4), (1, 4096, 8))
+SORTED = SORT[-1].block_n
 # Every lane keeps a sum for each tap of a window.
 TAPS = tiles((1, 256), (64, 16))
 TAPS_MANY = (TAPS[0], *tiles((64, 8)))
@@ -186,6 +189,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "pairs": PAIRS,
         "lookup": LOOKUP,
         "scan": SCAN,
+        "sort": SORT,
         "taps": TAPS if traffic.taps <= 16 else TAPS_MANY,
     }
     rules = {"registers": strided(traffic)}
@@ -249,7 +253,7 @@ def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict
         "tables": told,
         "search": schedule.autotune,
         "names_configs": names_configs,
-        "tiles": {"tile": "Tile", "sums": "Sums", **dict.fromkeys(LOOPS, "Loop")},
+        "tiles": {"tile": "Tile", "sums": "Sums", **dict.fromkeys(LOOPS, "Loop"), "sort": "Sorted"},
         "modules": modules,
     }
 

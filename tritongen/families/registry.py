@@ -31,6 +31,7 @@ from .several.cut import untaken
 from .several.family import Several
 from .several.parts import APART, Part
 from .several.stored import always_stored
+from .sort.family import SORTS
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 from .streaming.taken import integers_named
@@ -40,7 +41,7 @@ ALIKE = 2**13  # parts of operators whose steps are kept
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
-_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, TAPS, ROWWISE, ELEMENTWISE, SCANS]
+_FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, TAPS, ROWWISE, ELEMENTWISE, SCANS, SORTS]
 
 
 def register(family: Family[Any], templates: str) -> None:

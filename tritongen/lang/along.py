@@ -1,14 +1,19 @@
-"""The functions of two values along an axis: `recurrence` and `scatter_sum`."""
+"""The functions along an axis beside reductions and scans of one value: `recurrence`, `scatter_sum`, and sorting.
+
+What is sorted is taken by the positions that `argsort` gives, and the first of it by the first of these.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .ir import INT64, Cast, Node, Scan, ScatterSum
+from .counted_axes import named_axes
+from .ir import INT64, Cast, Constant, Dtype, Index, Node, Scan, ScatterSum
 from .promotion import promote, summed
-from .special import axes_are, check_index, flag, may_be
+from .special import axes_are, check_index, flag, may_be, take_at
 
 if TYPE_CHECKING:
     from .expressions import Expressions
@@ -80,6 +85,58 @@ def _over(typer: Expressions, option: ast.expr | None, at: Node, into: tuple[str
     return over
 
 
+def _argsort(typer: Expressions, tree: ast.Call) -> Node:
+    """`argsort(x, N, descending=False)`: along N, the positions of the elements of x in their order."""
+    return _order(typer, tree, "argsort(x, N)", 2, "descending", False)[1]
+
+
+def _sort(typer: Expressions, tree: ast.Call) -> Node:
+    """`sort(x, N, descending=False)`: the elements themselves."""
+    x, order, axis = _order(typer, tree, "sort(x, N)", 2, "descending", False)
+    return take_at(typer, x, typer.line_of("order", order), [axis], None, tree)
+
+
+def _argtopk(typer: Expressions, tree: ast.Call) -> Node:
+    """`argtopk(x, K, N, largest=True)`: along K, the positions of the largest elements of x along N, -1 behind all."""
+    return _first(typer, tree, "argtopk(x, K, N)")[1]
+
+
+def _topk(typer: Expressions, tree: ast.Call) -> Node:
+    """`topk(x, K, N, largest=True)`: the elements themselves."""
+    x, first, axis = _first(typer, tree, "topk(x, K, N)")
+    return take_at(typer, x, typer.line_of("at", first), [axis], None, tree)
+
+
+def _first(typer: Expressions, tree: ast.Call, form: str) -> tuple[Node, Node, str]:
+    """What is sorted, the first positions in the order, and along which axis they are."""
+    x, order, axis = _order(typer, tree, form, 3, "largest", True)
+    number = tree.args[1].value if isinstance(tree.args[1], ast.Constant) else "k"
+    k = typer.axis(tree.args[1], f"name an axis for them: [axes] K = {json.dumps(number)}, and write {form}")
+    if k in x.axes:
+        raise typer.fail("TG302", f"`{ast.unparse(tree.args[0])}` has the axis {k} itself", tree.args[1], axes_are(x))
+    outside: Node = Constant(-1, Dtype("int"))
+    return x, take_at(typer, typer.line_of("order", order), Index(k, (k,)), [axis], outside, tree), axis
+
+
+def _order(
+    typer: Expressions, tree: ast.Call, form: str, count: int, option: str, default: bool
+) -> tuple[Node, Node, str]:
+    """What is sorted, the positions of its elements in the order, and along which axis, the last argument."""
+    given = _keyword(typer, tree, option, form)
+    descending = default if given is None else flag(typer, given)
+    if len(tree.args) != count:
+        name = form.partition("(")[0]
+        needs = "a value and an axis" if count == 2 else "a value, an axis for what is found, and the axis it is along"
+        raise typer.fail("TG205", f"{name} needs {needs}", tree, form)
+    x = typer.visit(tree.args[0])
+    named = named_axes(typer, [*x.axes], tree.args[-1])
+    hint = f"axes have names: write {named[0]}" if named else ""
+    axis = typer.one_axis(tree.args[-1], form.partition("(")[0], hint)
+    if axis not in x.axes:
+        raise typer.fail("TG302", f"`{ast.unparse(tree.args[0])}` has no axis {axis}", tree.args[-1], axes_are(x))
+    return x, Scan("argsort", x, axis, x.axes, INT64, reverse=descending), axis
+
+
 def _keyword(typer: Expressions, tree: ast.Call, name: str, form: str) -> ast.expr | None:
     """The value of the only keyword that a function has, None where it is not given."""
     for keyword in tree.keywords:
@@ -90,6 +147,10 @@ def _keyword(typer: Expressions, tree: ast.Call, name: str, form: str) -> ast.ex
 
 
 ALONG: dict[str, Callable[[Expressions, ast.Call], Node]] = {
+    "argsort": _argsort,
+    "argtopk": _argtopk,
     "recurrence": _recurrence,
     "scatter_sum": _scatter_sum,
+    "sort": _sort,
+    "topk": _topk,
 }

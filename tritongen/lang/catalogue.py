@@ -30,6 +30,34 @@ _OF_AXES = (
         "x at i along axes; v, or NaN or 0, outside.",
     ),
     (
+        "sort",
+        "sort(x, N, descending=False)",
+        "any, an axis",
+        "as x",
+        "The elements along N in their order, NaN as the largest.",
+    ),
+    (
+        "argsort",
+        "argsort(x, N, descending=False)",
+        "any, an axis",
+        "int64",
+        "Their positions, the first of equal ones first.",
+    ),
+    (
+        "topk",
+        "topk(x, K, N, largest=True)",
+        "any, two axes",
+        "as x",
+        "Along K, the largest along N, in their order; NaN or 0 where there are no more.",
+    ),
+    (
+        "argtopk",
+        "argtopk(x, K, N, largest=True)",
+        "any, two axes",
+        "int64",
+        "Their positions, -1 where there are no more.",
+    ),
+    (
         "recurrence",
         "recurrence(x, decay, T, reverse=False)",
         "floats, an axis",
@@ -122,6 +150,8 @@ def _by_name(name: str) -> tuple[tuple[str, str], ...]:
     return {
         "take": (("x", "derived"),),
         "cast": (("x", "cast(g, x)"),),
+        "sort": (("x", "derived"),),
+        "topk": (("x", "derived"),),
         "recurrence": (("x", "derived"), ("decay", "derived")),
         "scatter_sum": (("x", "take(g, i, N, fill=0.0)"),),
     }.get(name, ())

@@ -361,8 +361,8 @@ class Expressions:
             hint = f"write {tree.value} without quotes"
         raise self.fail("TG301", f"{text} is not an axis", tree, instead or hint)
 
-    def one_axis(self, tree: ast.AST, function: str) -> str:
-        axis = self.axis(tree)
+    def one_axis(self, tree: ast.AST, function: str, instead: str = "") -> str:
+        axis = self.axis(tree, instead)
         if axis == BATCH:
             message = f"`...` is any number of axes, and {function} is along one"
             raise self.fail("TG305", message, tree, "give the axis a name in [inputs]")

@@ -13,7 +13,7 @@ _BY_NAME = "there is no need: values broadcast by the names of their axes"
 _ORDER = 'axes are matched by name: [outputs] states the order of a result, as in y = "auto[{N}, {M}]"'
 _SHAPE = "axes have names: a dimension that is a group of them is (H D) in [inputs] and [outputs]"
 _RANDOM = "there are no random numbers: make them an input"
-_SORTED = "there is no sorting: max(x, {N}) and argmax(x, {N}) give the largest element and its position"
+_SORTED = "write sort(x, {N}), and take the element at a position of it: take(s, size({N}) // 2, {N})"
 _NUMBER = "write the number itself, which broadcasts: 0.0, 1.0"
 _PART = "write take({x}, index(P) + start, {N}), with P an axis of an input that is as long as the part"
 _SCATTER = "write scatter_sum(x, i, V), with V the axis of the result that i is a position along"
@@ -36,7 +36,7 @@ ANSWERS: dict[str, str] = {
     **dict.fromkeys("arange range linspace".split(), "write index(N) for the positions along an axis of an input"),
     **dict.fromkeys("rand randn randint rand_like randn_like bernoulli multinomial normal".split(), _RANDOM),
     "dropout": "there are no random numbers: make the mask an input, and write where(mask, {x} / (1 - p), 0.0)",
-    **dict.fromkeys("topk sort argsort msort kthvalue median quantile unique".split(), _SORTED),
+    **dict.fromkeys("msort kthvalue median quantile".split(), _SORTED),
     "layer_norm": "write ({x} - mean({x}, {N})) * rsqrt(var({x}, {N}, correction=0) + eps)",
     "rms_norm": "write {x} * rsqrt(mean({x} * {x}, {N}) + eps)",
     **dict.fromkeys(
@@ -84,7 +84,12 @@ ANSWERS: dict[str, str] = {
     "cosine_similarity": "write sum({x} * {y}, {N}) / (norm({x}, {N}) * norm({y}, {N}))",
     "std_mean": "write std({x}, {N}) and mean({x}, {N}), on a line each",
     "var_mean": "write var({x}, {N}) and mean({x}, {N}), on a line each",
-    **dict.fromkeys("values indices".split(), "max(x, N) is the largest element alone, argmax(x, N) its position"),
+    **dict.fromkeys(
+        "values indices".split(), "max, sort and topk give elements alone; argmax, argsort and argtopk their positions"
+    ),
+    "topk": "write topk({x}, K, {N}), with an axis of [axes] for as many as there are, K = 8",
+    **dict.fromkeys(("sort", "argsort"), "write sort({x}, {N}), and argsort({x}, {N}) for the positions"),
+    "unique": "there is no result of a length that values decide: write sort(x, N)",
     "nonzero": "there is no result of a length that values decide: write where(condition, x, 0)",
 }
 
@@ -104,7 +109,7 @@ KEYWORDS: dict[tuple[str, str], str] = {
 
 # The first argument that counts an axis, where there is one; for reductions it is the one after the value.
 AXIS_AT = {"size": 1, "shape": 1, "flip": 1, "gather": 1, "index_select": 1, "select": 1, "narrow": 1, "roll": 2}
-AXIS_AT |= {"repeat_interleave": 2, "layer_norm": 1, "rms_norm": 1}
+AXIS_AT |= {"sort": 1, "argsort": 1, "topk": 2, "repeat_interleave": 2, "layer_norm": 1, "rms_norm": 1}
 
 # Names of modules, which are written before a function there.
 MODULES = frozenset("torch np numpy math F tl nn functional jnp jax special linalg".split())

@@ -256,7 +256,8 @@ class ScatterSum(Tree):
 @dataclass(frozen=True)
 class Scan(Tree):
     """A running reduction along an axis, from its last element back if it is in `reverse`: cumsum, cumprod, or
-    recurrence, in which each element is the one before it times its `decay`, plus the argument.
+    recurrence, in which each element is the one before it times its `decay`, plus the argument; or argsort, the
+    positions of the elements in their order, in `reverse` from the largest on.
     """
 
     kind: str
@@ -266,6 +267,11 @@ class Scan(Tree):
     dtype: Dtype
     decay: Node | None = None
     reverse: bool = False
+
+
+def is_order(node: Tree) -> bool:
+    """Whether a node is the positions of elements in their order."""
+    return isinstance(node, Scan) and node.kind == "argsort"
 
 
 Node = Constant | Scalar | Load | Ref | Take | Call | Cast | Choose | Index | Size | Reduce | ScatterSum | Scan

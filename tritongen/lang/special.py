@@ -82,17 +82,22 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
     check_index(typer, index, tree.args[1])
     if len(axes) == 1:
         _check_position(typer, axes[0], index, tree)
+    return take_at(typer, source, index, axes, fills[0] if fills else None, tree)
+
+
+def take_at(typer: Expressions, source: Node, index: Node, axes: list[str], fill: Node | None, tree: ast.Call) -> Node:
+    """A value at a position along some axes; with a `fill`, that where it is outside of them."""
     at = _positions(typer, axes, index, tree)
     # An index outside of several axes is outside of the first.
     first = axes[0], at[axes[0]]
     if not any(is_reduced(source, axis, typer.values) for axis in axes):
         node = _substitute(typer, source, at)
-        return _filled(typer, node, *first, fills[0], tree) if fills else _inside(typer, node, *first, tree)
+        return _filled(typer, node, *first, fill, tree) if fill else _inside(typer, node, *first, tree)
     stored = typer.line_of("taken", source)
     kept = tuple(other for other in source.axes if other not in at)
     brought = tuple(axis for one in at.values() for axis in one.axes)
     taken = Take(stored, tuple(at.items()), typer.natural_order((*kept, *brought)), source.dtype)
-    return _filled(typer, taken, *first, fills[0], tree) if fills else taken
+    return _filled(typer, taken, *first, fill, tree) if fill else taken
 
 
 def check_index(typer: Expressions, index: Node, tree: ast.expr) -> None:

@@ -74,7 +74,8 @@ def _tree(node: Node) -> ast.expr:
             return call
         case Scan():
             call = _applied(node.kind, *map(_tree, children(node)), ast.Name(node.over))
-            call.keywords = [ast.keyword("reverse", ast.Constant(True))] if node.reverse else []
+            option = "descending" if node.kind == "argsort" else "reverse"
+            call.keywords = [ast.keyword(option, ast.Constant(True))] if node.reverse else []
             return call
         case Call(function=function, args=args):
             return _call(function, tuple(map(_tree, args)), args)

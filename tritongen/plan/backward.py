@@ -15,7 +15,7 @@ from ..families.several.stored import as_input, axes_in_order, stored_dtype, sto
 from ..families.several.strips import made_for, reduced_by_strips
 from ..families.steps import casts_in_own_dtypes, in_own_dtypes, informed, perhaps_without, restricted
 from ..families.stream import StoredScores
-from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
+from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, is_order, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
 from ..lowering.space import row_space
@@ -368,7 +368,7 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            default = node.dtype.kept
+            default = node.dtype if is_order(node) else node.dtype.kept
             dtype, paths = dtypes.get(own, default), self.paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:

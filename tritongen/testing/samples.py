@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeGuard
 
+from ..emit.configs import SORTED
 from ..lang.formulas import lengths_by
 from ..lang.integers import Integers
-from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, walk
+from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, is_order, walk
 from ..lang.syntax import Text
 from ..passes.structure import Program
 from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
@@ -154,7 +155,14 @@ class Shapes:
         if len(self.axes) == 1 and not self.program.over:
             return [(1 << 22,), (4_194_301,), *([(1023, 4097)] if self.batch else [])]
         shapes = [self.of((1024,), 2, 1024), self.of((5,), 2, 100_003), self.of((4097,), 1, 257)]
+        if self.too_long():
+            return [self.of((1024,), 2, 1024), self.of((4097,), 1, 257), self.of((2,), 2, SORTED)]
         return list(dict.fromkeys([*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes))
+
+    def too_long(self) -> tuple[int, ...]:
+        """Rows that do not fit in registers, where they are sorted there."""
+        sorts = any(is_order(node) for value in self.program.op.values for node in value.node.nodes)
+        return self.of((1,), 1, SORTED + 1) if sorts else ()
 
     def empty(self) -> list[tuple[int, ...]]:
         """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""

@@ -245,6 +245,7 @@ def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
         "special": shapes.special(),
         "tiled": tuple(shapes.tiled()),
         "shared": shapes.shared(),
+        "too_long": shapes.too_long(),
         "wrong_shapes": tuple(refused_shapes(op, shapes)),
         "far": far(op, shapes) or (),
     }

@@ -199,8 +199,12 @@ class Printer:
             "size": self.size,
             "take": self.take,
             "cast": self.cast,
+            "argsort": self.argsort,
+            "argtopk": self.argtopk,
             "recurrence": self.recurrence,
             "scatter_sum": self.scatter_sum,
+            "sort": self.sort,
+            "topk": self.topk,
         }
         if name in special:
             return special[name](tree)
@@ -348,6 +352,34 @@ class Printer:
             self.sized.add(BATCH)
             tree = method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))
         return tree
+
+    def argsort(self, tree: ast.Call) -> Term:
+        term, axis = self.visit(tree.args[0]), axis_of(tree.args[-1])
+        descending = ", descending=True" if _is_set(tree, "descending") else ""
+        options = f"dim={term.axes.index(axis) - len(term.axes)}{descending}, stable=True"
+        return Term(parsed(f"torch.argsort({ast.unparse(term.tree)}, {options})"), term.axes, True, "int")
+
+    def sort(self, tree: ast.Call) -> Term:
+        term, order = self.visit(tree.args[0]), self.argsort(tree)
+        place = order.axes.index(axis_of(tree.args[-1])) - len(order.axes)
+        return replace(term, tree=call("torch.take_along_dim", term.tree, order.tree, place))
+
+    def argtopk(self, tree: ast.Call) -> Term:
+        """The first positions of all, and -1 behind them."""
+        term, k, axis = self.visit(tree.args[0]), axis_of(tree.args[1]), axis_of(tree.args[2])
+        rest = tuple(one for one in term.axes if one != axis)
+        x = f"({ast.unparse(term.tree)}){moved(term.axes, (*rest, axis))}"
+        largest = not any(getattr(one.value, "value", True) is False for one in tree.keywords)
+        count, length = self.length(k), self.length(axis)
+        order = f"torch.argsort({x}, descending={largest}, stable=True)"
+        text = f"torch.nn.functional.pad({order}, (0, max({count} - {length}, 0)), value=-1)[..., :{count}]"
+        axes = self.ordered((*rest, k))
+        return Term(parsed(text + moved((*rest, k), axes)), axes, True, "int")
+
+    def topk(self, tree: ast.Call) -> Term:
+        term, at, axis = self.visit(tree.args[0]), self.argtopk(tree), axis_of(tree.args[2])
+        length = self.length(axis)
+        return self.inside(self.taken(term, at, axis, length), tree, at, (length, 0), self.outside(tree.args[0]))
 
     def recurrence(self, tree: ast.Call) -> Term:
         """Steps of a recurrence composed in pairs, those of pairs again, and so on: few calls for any length."""

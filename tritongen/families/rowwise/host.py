@@ -157,7 +157,7 @@ class RowsModule(RowSizes):
     def table(self) -> str:
         """The kind of the table of the loop along a row."""
         if not self.program.reductions:
-            return "scan"
+            return self.plan.table
         if self.is_read_by_rows() and gathered(self.op):
             return "lookup"
         # Of the elements that are compared, none is read for one row alone.

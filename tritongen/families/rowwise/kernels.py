@@ -35,6 +35,7 @@ class RowKernels:
     states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
     passes: int
     uniform: tuple[str, ...]  # the inputs of which a block of columns may have one element
+    table: str = "scan"  # the kind of its table, where nothing is reduced
 
 
 def plan_rows(program: Program, searched: bool) -> RowKernels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lang.ir import Op, Reduce, Scan, ScatterSum, Take, Value, children
+from ...lang.ir import Op, Reduce, Scan, ScatterSum, Take, Value, children, is_order
 from ...passes.structure import Program, are_apart, reached
 
 
@@ -22,7 +22,7 @@ def recognise_scans(op: Op) -> ScanProgram | None:
     scans = {name: node for name, node in nodes.items() if isinstance(node, Scan)}
     parts = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
     kinds = frozenset[type]().union(*(part.kinds for part in parts))
-    if not scans or not kinds.isdisjoint((Reduce, Scan, ScatterSum, Take)):
+    if not scans or any(map(is_order, scans.values())) or not kinds.isdisjoint((Reduce, Scan, ScatterSum, Take)):
         return None
     ways = {(node.over, node.reverse) for node in scans.values()}
     refs = op.refs

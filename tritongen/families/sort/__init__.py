@@ -1,0 +1,1 @@
+"""The positions of the elements of rows in their order, and what is taken by them."""
