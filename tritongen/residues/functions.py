@@ -70,6 +70,7 @@ _DEFINED: dict[str, Callable[..., Elements]] = {
     "gelu_tanh": gelu_tanh,
     "expm1": expm1,
     "log1p": log1p,
+    "logaddexp": lambda x, other: log(add(exp(x), exp(other))),
     "leaky_relu": lambda x, slope: where_positive(x, x, mul(x, slope)),
     "elu": lambda x, alpha: where_positive(x, x, mul(alpha, expm1(x))),
     "celu": lambda x, alpha: where_positive(x, x, mul(alpha, expm1(div(x, alpha)))),
@@ -78,7 +79,7 @@ _DEFINED: dict[str, Callable[..., Elements]] = {
     "floor_divide": lambda x, other: hashed("floor")(div(x, other)),
 }
 _HASHES = (
-    "tanh sinh cosh tan asin acos atan atan2 asinh acosh atanh sinc erf erfc erfinv lgamma digamma logaddexp "
+    "tanh sinh cosh tan asin acos atan atan2 asinh acosh atanh sinc erf erfc erfinv lgamma digamma "
     "logaddexp2 xlogy xlog1py remainder fmod power trunc round_even hypot copysign"
 ).split()
 SAME: Mapping[str, Callable[..., Elements]] = {**_DEFINED, **{name: hashed(name) for name in _HASHES}}

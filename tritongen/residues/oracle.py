@@ -46,20 +46,19 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An array and the axes of its dimensions; or a param that is a word, or None, without any."""
+    """An array and the axes of its dimensions; or a param that is a word, or None, without any.
+
+    Constants and params are floats of numpy's until they meet a tensor, as they are on the host.
+    """
 
     axes: tuple[str, ...]
     data: Any
-
-    @property
-    def is_float(self) -> bool:
-        return isinstance(self.data, np.ndarray) and self.data.dtype == np.uint64
 
 
 def _of_number(value: Any) -> Value:
     if value is None or isinstance(value, str):
         return Value((), value)
-    return Value((), elements.embed(value) if isinstance(value, float) else np.asarray(value))
+    return Value((), np.asarray(value))
 
 
 @dataclass
@@ -162,6 +161,11 @@ def _float(data: Any) -> Any:
     return data if data.dtype == np.uint64 else elements.embed(data)
 
 
+def _elements(data: Array) -> Array:
+    """Elements for floats, integers and flags as they are."""
+    return elements.embed(data) if data.dtype.kind == "f" else data
+
+
 def _load(run: Math, node: Load) -> Value:
     value = run.inputs[node.name]
     return run.gathered(value, dict(node.at), node.axes) if node.at else value
@@ -183,6 +187,8 @@ def _call(run: Math, node: Call) -> Value:
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     if len(arrays) < len(args) and node.function in ("eq", "ne"):  # A word or None.
         return Value((), np.asarray((args[0] == args[1]) == (node.function == "eq")))
+    if node.kinds <= _OF_PARAMS and Scalar in node.kinds and node.function in _NUMBERS:
+        return Value((), np.asarray(_NUMBERS[node.function](*args)))
     is_float = any(one.dtype == np.uint64 for one in arrays) or node.dtype.kind == "float"
     if not is_float:
         return Value(axes, np.asarray(_of_integers(node, args)))
@@ -191,6 +197,22 @@ def _call(run: Math, node: Call) -> Value:
     if function is None:
         raise Unknown(node.function)
     return Value(axes, np.asarray(function(*given)))
+
+
+_OF_PARAMS = frozenset({Call, Cast, Constant, Scalar})
+# Arithmetic of params alone, which the host does in float64.
+_NUMBERS: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "reciprocal": lambda x: 1 / x,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+}
 
 
 def _true(data: Any) -> Any:
@@ -251,7 +273,8 @@ def _cast(run: Math, node: Cast) -> Value:
         return Value(value.axes, _float(value.data))
     if node.dtype.kind == "bool":
         return Value(value.axes, _true(value.data))
-    data = elements.integers(value.data) if value.is_float else value.data
+    data = _elements(value.data)
+    data = elements.integers(data) if data.dtype == np.uint64 else data
     names = [name for name in node.dtype.of if name in ("int8", "int16", "int32", "int64", "uint8")]
     return Value(value.axes, data.astype(names[0] if names else np.int64))
 
@@ -263,7 +286,7 @@ def _choose(run: Math, node: Choose) -> Value:
 def _reduce(run: Math, node: Reduce) -> Value:
     value = run.of(node.arg)
     own = run.ordered([value, *(Value((axis,), None) for axis in node.over)])
-    data, places = run.along(value, own), tuple(own.index(axis) for axis in node.over)
+    data, places = _elements(run.along(value, own)), tuple(own.index(axis) for axis in node.over)
     axes = tuple(axis for axis in own if axis not in node.over)
     return Value(axes, np.asarray(_reduced(node, data, places)))
 
@@ -310,7 +333,8 @@ def _as_rows(data: Array, axes: tuple[int, ...]) -> Array:
 def _scan(run: Math, node: Scan) -> Value:
     nodes = [node.arg] if node.decay is None else [node.arg, node.decay]
     axes = run.ordered([*map(run.of, nodes), Value((node.over,), None)])
-    data, *decays = (np.moveaxis(run.along(run.of(one), axes), axes.index(node.over), 0) for one in nodes)
+    own = (_elements(run.along(run.of(one), axes)) for one in nodes)
+    data, *decays = (np.moveaxis(one, axes.index(node.over), 0) for one in own)
     steps = range(len(data))
     data = data.astype(np.int64) if data.dtype == bool else data
     found = np.array(data)
@@ -338,7 +362,7 @@ def _scatter(run: Math, node: ScatterSum) -> Value:
     rest = tuple(axis for axis in node.axes if axis not in node.into)
     columns = tuple(axis for axis in rest if axis not in node.lines)
     own = (*over, *node.lines, *columns)
-    terms = run.along(run.of(node.arg), own)
+    terms = _float(run.along(run.of(node.arg), own))
     places = run.along(at, (*over, *node.lines))
     size = 1
     for axis in node.into:
