@@ -10,9 +10,7 @@ _create_dot, _cast = InterpreterBuilder.create_dot, InterpreterBuilder.cast_impl
 _create_splat = InterpreterBuilder.create_splat
 
 
-def _create_dot_of_floats(
-    builder: InterpreterBuilder, left: Any, right: Any, *others: Any
-) -> Any:
+def _create_dot_of_floats(builder: Any, left: Any, right: Any, *others: Any) -> Any:
     """tl.dot of matrices in float32, if they are in bfloat16."""
     left, right = (
         builder.cast_impl(one, tl.float32) if one.dtype.scalar == tl.bfloat16 else one

@@ -102,13 +102,8 @@ def layout(tensor: torch.Tensor | None) -> object:
     """Everything about a tensor that a launch depends on."""
     if not isinstance(tensor, torch.Tensor):
         return tensor is None
-    return (
-        tensor.shape,
-        tensor.stride(),
-        tensor.dtype,
-        tensor.get_device(),
-        tensor.data_ptr() % 16,
-    )
+    device, place = tensor.get_device(), tensor.data_ptr() % 16
+    return tensor.shape, tensor.stride(), tensor.dtype, device, place
 
 
 def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
