@@ -23,7 +23,6 @@ def one_by_one(
 
 
 def _stacked(*results: Any) -> Any:
-    """One of the results of calls, or None where these had none."""
     return None if results[0] is None else torch.stack(results)
 
 

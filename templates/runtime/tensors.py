@@ -42,7 +42,8 @@ def check_shape(
     """Refuse a tensor with `axes`, such as "[..., N, C=3]", whose last ones do not have these `sizes`."""
     if tensor is None or tensor.shape[tensor.ndim - len(sizes) :] == sizes:
         return
-    terms = zip(axes.strip("[]").split(", ")[-len(sizes) :], sizes, strict=True)
+    names = axes.translate(str.maketrans("[](),", " " * 5)).split()[-len(sizes) :]
+    terms = zip(names, sizes, strict=True)
     told = ", ".join(f"{axis} = {size}" for axis, size in terms if "=" not in axis)
     wanted = f"{axes} with {told}" if told else axes
     raise ValueError(f"{name} must be {wanted}, not {list(tensor.shape)}")

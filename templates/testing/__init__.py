@@ -5,6 +5,7 @@ Triton's interpreter.
 """
 
 from .ahead import GradientInForwardTests, GradientInPlaceTests
+from .between import StoresBetween, StreamsBetween
 from .elementwise import ElementwiseTests, RoundedGradients
 from .float8 import Float8Tests
 from .gradients import GradientTests
@@ -45,9 +46,11 @@ __all__ = [
     "SearchedTests",
     "SortTests",
     "StepsTests",
+    "StoresBetween",
     "StreamStepsTests",
     "StreamingGradients",
     "StreamingTests",
+    "StreamsBetween",
     "file_of",
     "of",
     "tables_in",

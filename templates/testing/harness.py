@@ -182,20 +182,18 @@ class Harness:
             metafunc.parametrize(names, values(metafunc.cls), ids=label)
 
     @pytest.fixture(autouse=True)
-    def forgotten_launches(self, request: pytest.FixtureRequest) -> None:
-        """Clear cached launches, since tests force configurations, which repeated calls would not look up."""
+    def own_launches(self, request: pytest.FixtureRequest, patch: Patch) -> None:
+        """Clear cached launches, since tests force configurations, which repeated calls would not look up. Kernels may
+        access nothing outside of their tensors.
+        """
         compile_ahead(request)
         launch.Launches.known.clear()
+        check_bounds(patch)
 
     @pytest.fixture
     def patch(self, monkeypatch: Patch) -> Patch:
         """Sets what is as it was after the test."""
         return monkeypatch
-
-    @pytest.fixture(autouse=True)
-    def within_bounds(self, patch: Patch) -> None:
-        """Kernels access nothing outside of their tensors."""
-        check_bounds(patch)
 
     # Inputs
 

@@ -1,6 +1,6 @@
 """Tests of matmuls."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -9,18 +9,7 @@ from triton import Config
 
 from ..runtime import matmul_heuristics
 from .gradients import BackwardTests
-from .harness import (
-    SUMS,
-    Dtypes,
-    Harness,
-    Patch,
-    Shape,
-    each,
-    gpu,
-    in_turn,
-    only,
-    results,
-)
+from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, in_turn, only
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
 from .operator import OperatorTests
 
@@ -90,10 +79,8 @@ class Tiles(Harness):
         cls, patch: Patch, table: str, config: Config, tma: bool = False
     ) -> None:
         """Force launches to take a tile of a table, and small tiles of the others, in which it might not fit."""
-        for kind in (matmul_heuristics.Tma, matmul_heuristics.Strided):
-            cls.force_all(patch, kind, cls.small())
+        cls.force_small(patch, tma)
         cls.force(patch, table, config)
-        patch.setattr(matmul_heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
     def force_small(
@@ -121,15 +108,6 @@ class Tiles(Harness):
         patch.setattr(matmul_heuristics, "choose_stream_k", choose)
 
 
-def narrowed(tensors: Sequence[Any]) -> list[Any]:
-    """Tensors, of which those of float32 are in half precision if others are."""
-    floats = [one for one in tensors if one is not None and one.is_floating_point()]
-    half = next((one.dtype for one in floats if one.itemsize == 2), None)
-    wide = [one is not None and one.dtype == torch.float32 for one in tensors]
-    pairs = zip(tensors, wide, strict=True)
-    return [one.to(half) if half and is_wide else one for one, is_wide in pairs]
-
-
 class Products(Tiles):
     """Tolerances of results that are computed from matmuls."""
 
@@ -138,7 +116,6 @@ class Products(Tiles):
     # In float32 it adds in the order of the inner axis, torch in blocks.
     error_factor = 4
     rounds_factors: ClassVar[bool] = False  # that it computes, to what is multiplied
-    stores_between: ClassVar[bool] = False  # steps, as torch does between its kernels
 
     @classmethod
     def can_run(cls, dtypes: Dtypes) -> bool:
@@ -153,43 +130,6 @@ class Products(Tiles):
             dtypes += [one.dtype for one in tensors if one is not None]
         return max(cls.tolerances.get(one, 0.0) for one in dtypes)
 
-    @classmethod
-    def errors(
-        cls,
-        function: Callable[..., Any],
-        tensors: Sequence[Any],
-        want: Any,
-        backward: bool = False,
-    ) -> list[float]:
-        """Those of torch's own results, where it stores between kernels what is stored here: for gradients in the dtype
-        of matrices, beside whatever numbers.
-        """
-        if not cls.stores_between:
-            return []
-        return cls.errors_of_torch(
-            function, narrowed(tensors) if backward else tensors, want
-        )
-
-    @classmethod
-    def errors_of_torch(
-        cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
-    ) -> list[float]:
-        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes, or of integers."""
-        try:
-            own = results(function(*tensors))
-        except RuntimeError:
-            return [0.0 for _ in results(want)]
-        pairs = zip(own, results(want), strict=True)
-        differences = [
-            (
-                (one.to(other) - other).nan_to_num(0.0, 0.0, 0.0)
-                if other.is_floating_point() and other.numel()
-                else torch.zeros(1)
-            )
-            for one, other in pairs
-        ]
-        return [float(one.abs().max()) for one in differences]
-
 
 class MatmulTests(Products, OperatorTests):
     """Tiles read through pointers or copied by TMA, split-K and stream-K."""
@@ -197,24 +137,20 @@ class MatmulTests(Products, OperatorTests):
     stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
     joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
 
-    @each(
-        "shape, dtype, table, config",
-        lambda cls: in_turn(cls.strided(torch.float16), cls.tiled),
-    )
+    @classmethod
+    def strided_in_turn(cls) -> list[tuple[Any, ...]]:
+        """Of half precision with each shape in turn, of wider dtypes with tails."""
+        wide = cls.strided(torch.float32, torch.float64)
+        half = in_turn(cls.strided(torch.float16), cls.tiled)
+        return [*half, *((cls.tiled[1], *one) for one in wide)]
+
+    @each("shape, dtype, table, config", lambda cls: cls.strided_in_turn())
     def test_strided_configs(
         self, shape: Shape, dtype: torch.dtype, table: str, config: Config, patch: Patch
     ) -> None:
         self.force_tiles(patch, table, config)
         self.force_split_k(patch, 1)
         self.check(*self.make(shape, self.all_of(dtype)))
-
-    @each("dtype, table, config", lambda cls: cls.strided(torch.float32, torch.float64))
-    def test_wide_strided_configs(
-        self, dtype: torch.dtype, table: str, config: Config, patch: Patch
-    ) -> None:
-        self.force_tiles(patch, table, config)
-        self.force_split_k(patch, 1)
-        self.check(*self.make(self.tiled[1], self.all_of(dtype)))
 
     @each("n_parts", lambda _: (2, 3, 8))
     def test_split_k(self, n_parts: int, patch: Patch) -> None:

@@ -7,6 +7,7 @@ import torch
 from triton import Config
 
 from ..runtime import matmul_heuristics
+from .between import StoresBetween, StreamsBetween
 from .harness import Patch, each
 from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
@@ -23,11 +24,10 @@ class StepsTests(RowwiseTests):
         return max(cls.tolerances.get(one, 0.0) for one in dtypes)
 
 
-class MatmulStepsTests(Products, RowwiseTests):
+class MatmulStepsTests(StoresBetween, Products, RowwiseTests):
     """Each configuration of each step, with small ones for the others; intermediates are rounded."""
 
     rounds_factors = True
-    stores_between = True
     stores_scores = True
 
     @classmethod
@@ -56,5 +56,5 @@ class MatmulStepsTests(Products, RowwiseTests):
         self.check(*self.make(self.wide, self.half()))
 
 
-class StreamStepsTests(StreamingTests, MatmulStepsTests):
+class StreamStepsTests(StreamsBetween, StreamingTests, MatmulStepsTests):
     """Those of steps that stream an axis, too."""

@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -71,28 +70,6 @@ def noting(launcher: Callable[..., Any], launched: list[str]) -> Callable[..., A
     return launcher_of
 
 
-class Recomputed(torch.autograd.Function):
-    """A softmax whose gradient is computed as kernels do: by its logsumexp, and by what it gives in some dtype."""
-
-    @staticmethod
-    def forward(ctx: Any, rounded: torch.dtype, scores: Any, dim: int) -> Any:
-        p = (scores - scores.logsumexp(dim, True)).exp()
-        ctx.save_for_backward(p)
-        ctx.dim, ctx.rounded = dim, rounded
-        return p
-
-    @staticmethod
-    def backward(ctx: Any, *outgoing: torch.Tensor) -> tuple[None, torch.Tensor, None]:
-        (p,), (dp,) = ctx.saved_tensors, outgoing
-        delta = (dp * p).sum(ctx.dim, True).to(ctx.rounded)
-        return None, p * (dp - delta.to(p)), None
-
-    @classmethod
-    def softmax(cls, rounded: torch.dtype, input: Any, dim: int, **_: Any) -> Any:
-        apply: Callable[..., Any] = cls.apply
-        return apply(rounded, input, dim)
-
-
 class StreamingTests(Products, OperatorTests):
     """Each configuration, and a small one with several tiles and blocks, also split among programs."""
 
@@ -108,22 +85,6 @@ class StreamingTests(Products, OperatorTests):
         return [
             one for one in super().layouts() if one not in (same_rows, same_columns)
         ]
-
-    @classmethod
-    def errors_of_torch(
-        cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
-    ) -> list[float]:
-        """Those of a softmax that is recomputed too: sums of its gradients cancel in torch's."""
-        found = super().errors_of_torch(function, tensors, want)
-        dtypes = [one.dtype for one in tensors if one is not None]
-        floats = [one for one in dtypes if one.is_floating_point and one.itemsize > 1]
-        if not floats:
-            return found
-        rounded = min(floats, key=lambda one: one.itemsize)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(torch, "softmax", partial(Recomputed.softmax, rounded))
-            again = super().errors_of_torch(function, tensors, want)
-        return [max(errors) for errors in zip(found, again, strict=True)]
 
     @classmethod
     def check_special_values(cls, dtypes: Dtypes) -> None:

@@ -39,7 +39,7 @@ def test_accuracy(dtype: torch.dtype, error: float, of_torch: float, passes: boo
 
 def test_torch_has_numbers_in_the_dtype_of_matrices() -> None:
     """A slope in float32 has torch compute all of attention in that, and store nothing rounded between."""
-    narrowed = runtime_module("testing.matmul").narrowed
+    narrowed = runtime_module("testing.between").narrowed
     half, wide, whole = torch.ones(2, dtype=torch.float16), torch.ones(2), torch.ones(2, dtype=torch.int32)
     double = wide.double()
     found = narrowed((half, None, wide, whole, double))
@@ -54,7 +54,7 @@ def test_torch_has_numbers_in_the_dtype_of_matrices() -> None:
 
 
 def test_torch_has_errors_of_floats_alone() -> None:
-    tests = runtime_module("testing.matmul").Products
+    tests = runtime_module("testing.between").StoresBetween
     want = torch.tensor([1.0, 0.0]), torch.tensor([True, False]), torch.tensor([3, 4])
     found = tests.errors_of_torch(lambda x: (x + 0.5, x > 0, x.long()), [torch.tensor([1.0, 0.0])], want)
     assert found == [0.5, 0.0, 0.0]

@@ -105,6 +105,9 @@ def tests_view(
     is_float8 = "float8" in "".join(dtypes) or any("float8" in text for one in op.inputs for text in one.type.dtypes)
     bases += ["Float8Tests"] if is_float8 else []
     bases += ["SearchedTests"] if searches else []
+    together = declared_together(family.declared, gradient.declared)
+    if together.pop("stores_between", ""):
+        bases.append("StreamsBetween" if family.base == "StreamingTests" else "StoresBetween")
     declared = {
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
@@ -113,7 +116,7 @@ def tests_view(
         "own_range": "True" if in_own_dtype(spec) else "",
         "rounds_between": "True" if rounds_between(op) else "",
         "rounds_to_float32": "True" if rounds_to_float32(op) else "",
-        **declared_together(family.declared, gradient.declared),
+        **together,
         **{name: f"staticmethod({name})" for name in oracles},
         **(registered_view(spec, op, autocast) if registered else {}),
     }
