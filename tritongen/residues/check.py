@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from ..spec.types import Param
 from . import field
 from .formula import Formula
 from .interpreter import Unjudged, interpreted
@@ -108,7 +110,7 @@ def _outcome(
     code, arguments = test.__code__, dict(given)
     runtime = cls.op.__module__.rsplit(".", 2)[0] + "._runtime"
     importlib.import_module(f"{runtime}.launch").Launches.known.clear()
-    importlib.import_module(f"{runtime}.interpreter").mend_bfloat16()  # What a first launch would do over what is here.
+    importlib.import_module(f"{runtime}.interpreter").mend()  # What a first launch would do over what is here.
     with pytest.MonkeyPatch.context() as patch, interpreted(memory):
         if "patch" in code.co_varnames[: code.co_argcount]:
             arguments["patch"] = patch
@@ -168,9 +170,9 @@ class Run:
     def __init__(
         self, cls: Any, formula: Formula, tensors: Sequence[Any], params: Mapping[str, Any], memory: Memory
     ) -> None:
-        self.cls, self.formula, self.tensors, self.own = cls, formula, tensors, params
-        defaults = {param.name: param.default for param in formula.op.params}
-        self.params = {**defaults, **cls.params, **params}
+        self.cls, self.formula, self.tensors = cls, formula, tensors
+        given = {**{param.name: param.default for param in formula.op.params}, **cls.params, **params}
+        self.own = self.params = {param.name: _power(param, given[param.name]) for param in formula.op.params}
         self.arrays = {one.name: _array(tensor) for one, tensor in zip(formula.op.inputs, tensors, strict=True)}
         self.memory = memory
         for tensor in tensors:  # Kernels may be given one by the address of another.
@@ -184,20 +186,20 @@ class Run:
         return got
 
     def _check_results(self, got: Sequence[Any]) -> None:
-        math = math_of(self.formula.op, self.arrays, self.params)
+        run = math_of(self.formula.op, self.arrays, self.params)
         shown = [one for one in self.formula.op.results if not one.saved]
         for result, tensor in zip(shown, got, strict=True):
             if tensor is not None:
-                self._compare(result.output.name, tensor, math)
+                self._compare(result.output.name, tensor, run)
 
-    def _compare(self, name: str, tensor: torch.Tensor, math: Math) -> None:
+    def _compare(self, name: str, tensor: torch.Tensor, run: Math) -> None:
         self.memory.compared += 1
         got = self.memory.of(tensor) if tensor.is_floating_point() else tensor.numpy()
-        want = np.asarray(math.result(name).data)
+        want = np.asarray(run.result(name).data)
         if (got.dtype == np.uint64) != (want.dtype == np.uint64):
             want = field.embed(want) if got.dtype == np.uint64 else field.integers(want)
         if want.size != got.size:
-            want = _summed_to(want, got.shape, math)
+            want = _summed_to(want, got.shape, run)
         want = want.reshape(got.shape)
         is_same = field.is_equal(got, want) if got.dtype == np.uint64 else np.asarray(got == want)
         if not is_same.all():
@@ -225,15 +227,24 @@ class Run:
         if both:
             self._check_results([one.detach() for one in results])
         needed = {one.name: arrays[one.name] for one in formula.gradient.inputs}
-        math = math_of(formula.gradient, needed, self.params, math_of(formula.op, self.arrays, self.params).lengths)
+        run = math_of(formula.gradient, needed, self.params, math_of(formula.op, self.arrays, self.params).lengths)
         names = {of: one.output.name for of, one in zip(formula.wrt, formula.gradient.results, strict=True)}
         for name, gradient in zip(wrt or cls.wrt, gradients, strict=True):
-            self._compare(names[name], gradient, math)
+            self._compare(names[name], gradient, run)
 
 
-def _summed_to(want: Any, shape: Sequence[int], math: Math) -> Any:
+def _power(param: Param, value: Any) -> Any:
+    """The power of two that is nearest to a float, within the bounds of a param: the host rounds no product of it."""
+    if param.kind != "float" or not value:
+        return value
+    near = math.copysign(2.0 ** round(math.log2(abs(value))), value)
+    low, high = (bound if bound is not None else near for bound in (param.minimum, param.maximum))
+    return near if low <= near <= high else value
+
+
+def _summed_to(want: Any, shape: Sequence[int], run: Math) -> Any:
     """The gradient of an input with fewer leading axes, or some of length 1: a sum along the others."""
-    whole = want.reshape(*math.leading, *want.shape[1:])
+    whole = want.reshape(*run.leading, *want.shape[1:])
     added = len(whole.shape) - len(shape)
     whole = field.total(whole, tuple(range(added)))
     return field.total(whole, tuple(n for n, size in enumerate(shape) if size < whole.shape[n]))

@@ -69,6 +69,7 @@ _DEFINED: dict[str, Callable[..., Elements]] = {
     "normal_cdf": normal_cdf,
     "gelu_tanh": gelu_tanh,
     "expm1": expm1,
+    "tanh_half": tanh,
     "log1p": log1p,
     "logaddexp": lambda x, other: log(add(exp(x), exp(other))),
     "leaky_relu": lambda x, slope: where_positive(x, x, mul(x, slope)),
