@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--upgrade", "python", metavar="PYTHON", help="A Python with another Triton, to compare kernels with.")
 @click.option("--target", "targets", multiple=True, help="With --upgrade: a GPU such as sm_90. Else as `compile`.")
 def doctor(paths: tuple[str, ...], python: str | None, targets: tuple[str, ...]) -> int:
-    """Show which versions are installed, and whether they suffice.
+    """Show which versions are installed, and whether they suffice; or what another Triton changes.
 
     With --upgrade, compile the kernels of the specs in PATHS with the Triton of another Python too, check that they
     compute their math there, and show what that changes.
