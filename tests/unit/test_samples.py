@@ -136,3 +136,16 @@ outputs.y = "x"
 """
     spec = read_spec("masked.toml", text)
     assert range_of(spec.inputs[1], spec) == expected
+
+
+def test_steps_whose_axes_are_all_fixed_have_one_shape() -> None:
+    spec = read_spec(
+        "fixed.toml",
+        """
+        op.name = "fixed"
+        inputs = { w = "float[M=3, K=2]", x = "float[N=4, X=5, M=3]", t = "float[N=4]" }
+        compute = { s = "sum(w * x, M)", y = "sum(s * softmax(t, N), N)" }
+        outputs = { y = "auto[X, K]" }
+        """,
+    )
+    assert "shapes = ((),)" in generate(spec)["test_fixed.py"]

@@ -23,6 +23,7 @@ import triton
 
 from tests.harness.importing import built, module_at
 from tests.harness.oracles import DEVICE
+from tests.harness.written import Written
 from tritongen.lang.trees import parenthesized, parse
 from tritongen.operator.compile import generate
 from tritongen.project.runtime import runtime_files
@@ -100,6 +101,57 @@ def drawn(name: str, dtype: torch.dtype) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     shapes = {"choice_of_row": [(2, 3, 35)], "choice_of_many": [(5, 35), (35,)]}[name]
     return [(torch.rand(shape, generator=generator, dtype=torch.float64) * 3 - 1).to(DEVICE, dtype) for shape in shapes]
+
+
+STEPS = {
+    # By the param, none needs `x + 1` beside `s * t`.
+    "taken": """
+    [inputs]
+    x = "float[M]"
+    w = "float[M]"
+    t = "float[]"
+    v = "float[N=2]"
+    [params]
+    on = true
+    [compute]
+    s = "x * w if on else x + 1"
+    y = "s * t if on else s + 1"
+    z = '''
+    sum(where((index(M) + index(N) - 1 >= 0) & (index(M) + index(N) - 1 < size(M)),
+        take(y, index(M) + index(N) - 1, M), 0.0) * v, N)
+    '''
+    [outputs]
+    s = "auto[M]"
+    y = "auto[M]"
+    z = "auto[M]"
+    [grad]
+    wrt = ["x", "w", "t", "v"]
+    """,
+    # The gradient by `t` reads what is saved, and what a step before it computes, for one side alone.
+    "lengths": """
+    [inputs]
+    x = "float[M, N, K]"
+    w = "float[M, X]"
+    t = "float[] = 1"
+    [params]
+    on = true
+    [compute]
+    s = "sum(x, K)"
+    y = "s * t if on else s + 1"
+    z = "sum(y * w, M)"
+    [outputs]
+    z = "auto[X, N]"
+    [grad]
+    wrt = ["t"]
+    """,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_read_what_one_side_needs(name: str, tmp_path: Path) -> None:
+    operator, lengths = Written(STEPS[name], tmp_path), {"M": 5, "N": 2, "K": 3, "X": 4}
+    for on in (True, False):
+        operator.compare(lengths, operator.drawn(lengths), {"on": on})
 
 
 @pytest.mark.parametrize("kernel", ["registers", "loop", "split"])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.harness.importing import built
+from tests.harness.written import Written
 from tritongen.spec.read import read_spec
 
 SPEC = """
@@ -128,3 +129,30 @@ def test_the_gradient_of_what_meets_absent_inputs(tmp_path: Path) -> None:
     _, _, rows = shifted(x, m)
     (dx,) = torch.autograd.grad((rows / 3).sum(), x)
     torch.testing.assert_close(dx, torch.tensor(2 / 3, dtype=torch.float64), rtol=1e-15, atol=0)
+
+
+def test_what_the_backward_stores_has_the_dtype_of_a_gradient(tmp_path: Path) -> None:
+    """That of a result that has the dtype of an input, which is there with the input alone."""
+    text = """
+    [inputs]
+    t = "float[]"
+    x = "float[M, N]"
+    w = "float[N, K]"
+    b = "float[M, N] = 0"
+
+    [compute]
+    h = "maximum(t, b)"
+    z = "where(x > 0, h, 0.5)"
+    y = "sum(cast(z, w) * w, N)"
+
+    [outputs]
+    h = "auto[M, N]"
+    z = "auto[M, N]"
+    y = "auto[M, K]"
+
+    [grad]
+    wrt = ["t", "b"]
+    """
+    written, lengths = Written(text, tmp_path), {"M": 7, "N": 2, "K": 3}
+    for missing in ({}, {"b": None}):
+        written.compare(lengths, written.drawn(lengths) | missing)

@@ -162,13 +162,15 @@ def at_full_length(origin: Origin, op: Op) -> Input | None:
 
 
 def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
-    """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure."""
+    """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure: no result
+    has that of an input that is absent.
+    """
     found = []
     names = {tensor.name for tensor in op.inputs}
     seeds = dict(origin.seeds)
     types = {t.name: t.type.variable for t in origin.forward.inputs}
     for result in origin.forward.results:
-        one_type = len({types.get(leaf) or leaf for leaf in result.dtype.of}) == 1
+        one_type = len({types.get(leaf) or leaf for leaf in result.dtype.of}) == 1 and not result.dtype.optional
         for name in (seeds.get(result.output.name, ""), result.output.name):
             if one_type and name in names and name not in {t.name for t in origin.forward.inputs}:
                 found.append((result.dtype.of[0], name))
@@ -207,8 +209,9 @@ def promotions(origin: Origin, op: Op) -> dict[str, frozenset[str]]:
     seeds = dict(origin.seeds)
     found = {}
     for result in origin.forward.results:
+        certain = not result.dtype.rule and not result.dtype.optional
         for name in (seeds.get(result.output.name, ""), result.output.name):
-            if name in {tensor.name for tensor in op.inputs} - given and not result.dtype.rule:
+            if certain and name in {tensor.name for tensor in op.inputs} - given:
                 found[name] = frozenset(result.dtype.of)
     return {name: leaves for name, leaves in found.items() if len(leaves) > 1}
 

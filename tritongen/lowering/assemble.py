@@ -69,6 +69,7 @@ class Assembler:
 
         In a loop along the columns, `first` is the first of a block.
         """
+        values = [value for value in values if self.choices.is_needed(value.name)]
         names = {load.name for load in loads(value.node for value in values)}
         lines: list[Line] = []
         for tensor in self.tile.op.inputs:

@@ -35,6 +35,10 @@ class Choices:
         """What has to hold for any of some values to be needed."""
         return condition(simplified([path for name in names for path in self.paths.get(name, ALWAYS)]))
 
+    def is_needed(self, name: str) -> bool:
+        """Whether a value is needed at all: not what contradicting conditions lead to."""
+        return bool(self.paths.get(name, ALWAYS))
+
     def reading(self, name: str, values: Iterable[Value]) -> Path:
         """What has to hold for some values to read an input."""
         return condition(self.reading_paths(name, values))

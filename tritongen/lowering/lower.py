@@ -146,7 +146,9 @@ class Lowering:
         self.numbers = NumberTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
-        """The assignment of one value, and what must stand before it, where the value is needed."""
+        """The assignment of one value, and what must stand before it, where the value is needed, if it is at all."""
+        if not self.choices.is_needed(value.name):
+            return []
         self.begin(value.name)
         self.assign(value, value.node)
         return self.finished(value, comment)

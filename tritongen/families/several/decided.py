@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...lang.ir import ALWAYS, Load, Op, Path, Result, walk
+from ...lang.ir import ALWAYS, Load, Op, Path, walk
 from ...lowering.choices import Choices, joined, simplified
 from ...nest.conditions import implies
 from ..family import Step
@@ -12,24 +12,24 @@ from ..family import Step
 Paths = dict[str, tuple[Path, ...]]
 
 
-def paths_of(steps: Sequence[Step], results: Sequence[Result]) -> Paths:
-    """Of what steps compute, the paths on which other steps read it, or it is one of the results of all."""
+def paths_of(steps: Sequence[Step], whole: Op) -> Paths:
+    """Of what steps compute, the paths on which other steps read it, or it is one of the results of all; and of inputs
+    of the whole that are None where what reads them is not chosen, the paths on which they are there.
+    """
+    given = {name: Choices(whole).reading_paths(name, whole.values) for name in whole.chosen}
     found: dict[str, list[Path]] = {result.output.name: [] for step in steps for result in step.op.results}
-    found |= {result.output.name: [*(result.paths if result.when else ALWAYS)] for result in results}
+    found |= {result.output.name: [*(result.paths if result.when else ALWAYS)] for result in whole.results}
     for step in reversed(steps):
         ways = [path for result in step.op.results for path in found[result.output.name] or ALWAYS]
         read = {tensor.name: _reading(step, tensor.name) for tensor in step.op.inputs}
-        if read.keys() <= found.keys() and ALWAYS not in read.values():  # Nothing else would tell it any length.
-            read = dict.fromkeys(read, ALWAYS)
-        for name in read.keys() & found.keys():
+        stored = read.keys() & found.keys()
+        others = [one for one in step.op.inputs if one.name not in stored | given.keys() and one.default is None]
+        if not others and all(read[name] != ALWAYS for name in stored):  # Nothing would tell it any length.
+            read |= dict.fromkeys(stored, ALWAYS)
+        for name in stored:
             both = [joined(way, path) for way in simplified(ways) for path in read[name]]
             found[name] += [path for path in both if path is not None]
-    return {name: tuple(simplified(paths)) or ALWAYS for name, paths in found.items()}
-
-
-def paths_of_inputs(op: Op) -> Paths:
-    """Of inputs of the whole that are None where what reads them is not chosen, the paths on which they are there."""
-    return {name: Choices(op).reading_paths(name, op.values) for name in op.chosen}
+    return {name: tuple(simplified(paths)) or ALWAYS for name, paths in found.items()} | given
 
 
 def perhaps_absent(step: Step, paths: Paths) -> frozenset[str]:

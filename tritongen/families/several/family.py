@@ -97,8 +97,7 @@ class StreamStepShapes(StepShapes, StreamShapes):
 
     def wide(self) -> tuple[int, ...]:
         """With a single element of the first axis, if that is a batch: all rows of the others are those of a step."""
-        first, *_ = self.lengths_of(37, 90, 24, batch=1)
-        return (first, *super().wide()[1:])
+        return (*self.lengths_of(37, 90, 24, batch=1)[:1], *super().wide()[1:])
 
     def summed(self, tensor: Input) -> str:
         """Also of what scores are computed from in a step before: element by element, or by a matmul."""

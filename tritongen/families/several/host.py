@@ -26,7 +26,7 @@ from ..family import Step, module_of
 from ..functions import function_view
 from ..step_host import StepHost
 from ..steps import Whole, informed, perhaps_without, with_dtypes
-from .decided import paths_of, paths_of_inputs, perhaps_absent
+from .decided import paths_of, perhaps_absent
 from .program import SeveralProgram
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
@@ -71,7 +71,7 @@ class SeveralModule(Common):
         whole = replace(program.op, name=name, inputs=inputs, by_row=frozenset())
         self.whole = Whole(whole, alike=self.host.alike(), is_gradient=around.is_gradient)
         self.told = {tensor.name for tensor in shapes}
-        self.paths = paths_of(program.steps, program.op.results) | paths_of_inputs(program.op)
+        self.paths = paths_of(program.steps, program.op)
         self.steps = tuple(map(self.informed, program.steps))
         self.made = {result.output.name: result for step in self.steps for result in step.op.results}
         self.views = {step.op.results[0].output.name: text for step in self.steps if (text := self.view_of(step))}
