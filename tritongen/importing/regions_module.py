@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import keyword
-import math
-import operator as python
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from .printed_calls import called, literal, named_arguments, plain
 from .refusals import Refusal
 from .regions import Region, is_number
 from .tracing import Trace
 from .variables import variables
-
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "pow": "**", "mod": "%"}
 
 
 class Module:
@@ -87,19 +84,13 @@ class Module:
         return name
 
     def _value(self, node: Any) -> str:
-        target = node.target
         args = [self._written(one) for one in node.args]
-        if target is python.getitem:
-            return f"{args[0]}[{args[1]}]"
-        name = getattr(target, "__name__", str(target))
-        if is_number(node) and name in _SYMBOLS:
-            return f"{args[0]} {_SYMBOLS[name]} {args[1]}"
-        if str(target) == "aten.sym_size.int":
-            return f"{args[0]}.shape[{args[1]}]"
-        if node.op != "call_function" or not hasattr(target, "_schema"):
+        if text := plain(node, args):
+            return text
+        if node.op != "call_function" or not hasattr(node.target, "_schema"):
+            name = getattr(node.target, "__name__", str(node.target))
             raise Refusal(f"`{name}` in the Python between operators")
-        args += [f"{name}={self._written(one)}" for name, one in node.kwargs.items()]
-        return f"torch.ops.{target}({', '.join(args)})"
+        return called(node, args, {name: self._written(one) for name, one in named_arguments(node).items()})
 
     def _written(self, given: Any) -> str:
         import torch
@@ -110,6 +101,4 @@ class Module:
             return f"[{', '.join(map(self._written, given))}]"
         if isinstance(given, torch.device):
             return f"torch.device({str(given)!r})"
-        if isinstance(given, float) and not math.isfinite(given):
-            return f"float({str(given)!r})"
-        return repr(given)
+        return literal(given) or repr(given)

@@ -6,7 +6,6 @@ import builtins
 import inspect
 import keyword
 import math
-import operator as python
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..importing.calls import At, Call
+from ..importing.printed_calls import called, literal, named_arguments, plain
 from ..importing.regions import is_number
 from ..importing.targets import snake
 from ..importing.variables import variables
@@ -23,7 +23,6 @@ from .rewriting import put
 from .run import Search
 from .scopes import Scope, Stays, scope_of
 
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//"}
 _LONG = 88  # characters of an expression that is written where its only reader is
 
 
@@ -299,46 +298,16 @@ class _Body:
             self._argument(one, *pair) for one, pair in zip(node.args, zip(names, kinds, strict=True), strict=False)
         ]
         by_name = dict(zip(names, kinds, strict=True))
-        named = {name: one for name, one in node.kwargs.items() if not isinstance(one, torch.layout | bool | None)}
         makes = not any(isinstance(one, torch.fx.Node) and not is_number(one) for one in _flat(node.args))
         self._is_strict |= makes and any(type(one) is int and one > 1 for one in _flat(node.args))
-        args += [f"{name}={self._argument(one, name, by_name[name])}" for name, one in named.items()]
-        name = schema.name.split("::")[1]
-        if name in _SYMBOLS and len(args) == 2 and not node.kwargs:
-            return f"{_inner(args[0])} {_SYMBOLS[name]} {_inner(args[1])}"
-        if name == "sym_size":
-            return f"{_inner(args[0])}.shape[{args[1]}]"
-        if name == "narrow" and node.args[2] == 0:
-            before = ":, " * node.args[1]
-            return f"{_inner(args[0])}[{before}:{args[3]}]"
-        if name == "slice" and (text := self._slice(node, args)):
-            return text
-        if names[0] == "self" and hasattr(torch.Tensor, name) and isinstance(node.args[0], torch.fx.Node):
-            return f"{_inner(args[0])}.{name}({', '.join(args[1:])})"
-        if _has_arguments(getattr(torch.nn.functional, name, None), names):
-            return f"torch.nn.functional.{name}({', '.join(args)})"
-        if names[0] != "self" and inspect.isbuiltin(getattr(torch, name, None)):
-            return f"torch.{name}({', '.join(args)})"
-        return f"torch.ops.{node.target}({', '.join(args)})"
-
-    def _slice(self, node: Any, args: list[str]) -> str:
-        tensor = node.args[0].meta.get("val")
-        _, place, start, end = [*node.args, *(0, None, None)[len(node.args) - 1 :]][:4]
-        if tensor is None or len(node.args) > 4 or not isinstance(place, int):
-            return ""
-        starts = args[2] if len(args) > 2 and start not in (0, None) else ""
-        ends = args[3] if len(args) > 3 and end is not None and not (isinstance(end, int) and end > 2**60) else ""
-        place %= tensor.dim()
-        before = "..., " if place and place == tensor.dim() - 1 else ":, " * place
-        return _inner(args[0]) + (f"[{before}{starts}:{ends}]" if starts or ends else "")
+        named = {name: self._argument(one, name, by_name[name]) for name, one in named_arguments(node).items()}
+        return called(node, args, named)
 
     def _plain(self, node: Any) -> str:
         """A call of an operator, a part of a list, or arithmetic of lengths."""
-        if node.target is python.getitem:
-            return f"{_inner(self._written(node.args[0]))}[{node.args[1]}]"
+        if text := plain(node, list(map(self._written, node.args))):
+            return text
         name = getattr(node.target, "__name__", str(node.target))
-        if name in _SYMBOLS:
-            return f"{self._written(node.args[0])} {_SYMBOLS[name]} {self._written(node.args[1])}"
         spec = self._spec(node)
         if spec is None:
             raise Stays(f"`{name}` in {self._call.code.co_qualname}")
@@ -401,10 +370,8 @@ class _Body:
             return f"[{', '.join(map(self._written, value))}]"
         if isinstance(value, dict):
             return "{" + ", ".join(f"{key!r}: {self._written(one)}" for key, one in value.items()) + "}"
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"float({str(value)!r})"
-        if isinstance(value, torch.dtype | int | float | str | None):
-            return repr(value)
+        if text := literal(value):
+            return text
         if isinstance(value, torch.device):
             return f"{next(iter(self._scope.given.values()))}.device"
         raise Stays(f"{self._call.code.co_qualname} returns or passes on a {type(value).__name__}")
@@ -506,27 +473,12 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _has_arguments(function: Any, names: list[str]) -> bool:
-    """Whether a function of torch has the arguments of an operator, in its order."""
-    if inspect.isbuiltin(function) or function is None:
-        return function is not None
-    return list(inspect.signature(function).parameters)[1:] == names[1:]
-
-
 def _is_same(node: Any) -> bool:
     """Whether a node only says again of which shape its tensor is."""
     if node.target._schema.name not in ("aten::view", "aten::reshape", "aten::expand", "aten::alias"):
         return False
     one, other = (each.meta.get("val") for each in (node, node.args[0]))
     return one is not None and other is not None and one.shape == other.shape
-
-
-def _inner(text: str) -> str:
-    """An expression that something is applied to."""
-    outside, before = text, ""
-    while outside != before:
-        outside, before = re.sub(r"[\[(][^\[\]()]*[\])]", "", outside), outside
-    return f"({text})" if " " in outside else text
 
 
 def _is_equal(one: Any, value: Any) -> bool:
