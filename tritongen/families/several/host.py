@@ -238,6 +238,6 @@ class SeveralModule(Common):
 
     def dtype_of(self, name: str) -> str:
         """The dtype of an input of the whole, or of what that is told of."""
-        text = self.host.dtype(Dtype("any", (name,)))
-        optional = any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs)
-        return f"{text} if {name} is not None else None" if optional else text
+        if any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs):
+            return f"{name}.dtype if {name} is not None else None"
+        return self.host.dtype(Dtype("any", (name,)))
