@@ -22,7 +22,7 @@ def scatter_sum(
     deterministic: bool = True,
     wrap: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Set each row of `sums` to the sum of the terms whose position it is.
+    """Add to each row of `sums`, which are zeros, the terms whose position it is.
 
     Positions are sorted once, so that the terms of a row are adjacent. Every program adds up the same number of terms,
     of one row or of many. Programs that share a row store partial sums, which are the terms of the next launch, until
@@ -32,12 +32,11 @@ def scatter_sum(
     Args:
         terms: [n_lines * n_positions, n_cols] with any strides, floats.
         positions: [n_lines, n_positions] with any strides, integers, counted within a line; those outside are ignored.
-        sums: [n_lines * n_elements, n_cols], contiguous, the output.
+        sums: [n_lines * n_elements, n_cols], contiguous zeros, the output.
         deterministic: whether equal calls give equal bits. Otherwise atomics add up in any order, without sorting,
             where that is faster: in float32 and float64. Half precision would need additional wider sums.
         wrap: a wrapper that shows launches of kernels to torch, if it has to see them.
     """
-    sums.zero_()
     if positions.numel() == 0 or sums.numel() == 0:
         return
     if sums.shape[1] > 1 and terms.stride(1) > 1:

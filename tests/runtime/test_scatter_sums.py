@@ -31,9 +31,8 @@ def make(shape: Shape, dtype: torch.dtype = torch.float32, beyond: int = 2) -> t
 def scattered(
     terms: torch.Tensor, positions: torch.Tensor, n_elements: int, deterministic: bool = True
 ) -> torch.Tensor:
-    """What the runtime makes of it, in memory that nobody has written."""
-    shape = (len(positions) * n_elements, terms.shape[1])
-    sums = torch.full(shape, torch.nan, dtype=terms.dtype, device=DEVICE)
+    """What the runtime makes of it."""
+    sums = torch.zeros(len(positions) * n_elements, terms.shape[1], dtype=terms.dtype, device=DEVICE)
     SCATTER.scatter_sum(terms, positions, sums, deterministic=deterministic)
     return sums
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.harness.importing import built, runtime_of, written
 from tests.harness.oracles import compare, differentiated
@@ -373,6 +375,30 @@ def test_atomics_where_they_are_permitted(tmp_path: Path, monkeypatch: pytest.Mo
             t, i = CASES[name].tensors(dtype)
             package.scattered(t.requires_grad_(), i).sum().backward()
     assert sorted_dtypes == [torch.float16, torch.float16, torch.float32]
+
+
+class InPlace(TorchDispatchMode):
+    """Which of torch's functions change a tensor in place, but for those by which the interpreter reads and writes."""
+
+    interpreters = ("set_", "copy_", "resize_")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.is_mutable and not func.__name__.startswith(self.interpreters):
+            self.called.append(func.__name__)
+        return func(*args, **kwargs or {})
+
+
+def test_torch_changes_nothing_in_place(tmp_path: Path) -> None:
+    """Of a result that its forward changes so, torch.compile of torch 2.11 takes the gradient to be zeros."""
+    path = Path(__file__).parents[2] / "examples" / "specs" / "scatter_sum.toml"
+    package = built(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
+    with InPlace() as seen:
+        package.scatter_sum(torch.randn(5, 3), torch.randint(0, 7, (5,)), n_nodes=7)
+    assert seen.called == []
 
 
 @pytest.mark.parametrize("register", ["custom_op", "triton_op"])

@@ -127,12 +127,12 @@ class Host(Checks):
             )
         return self.new(result, self.shape_of(result))
 
-    def new(self, result: Result, shape: str) -> str:
-        """Memory of some shape for a result."""
+    def new(self, result: Result, shape: str, kind: str = "empty") -> str:
+        """Memory of some shape for a result: empty, or zeros."""
         first = self.first()
         assert first is not None
         dtype = self.dtype_of(result)
-        return f"{first.name}.new_empty({shape}{'' if dtype == f'{first.name}.dtype' else f', dtype={dtype}'})"
+        return f"{first.name}.new_{kind}({shape}{'' if dtype == f'{first.name}.dtype' else f', dtype={dtype}'})"
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""

@@ -58,9 +58,12 @@ class ScatterModule(Common):
         return f"{text}.reshape({length_text(rows)}, {length_text(cols)})"
 
     def made(self) -> str:
-        """The memory of the result: a row for each element that is taken from, those of each line together."""
+        """The memory of the result: a row for each element that is taken from, those of each line together.
+
+        Zeros from the start: torch.compile of torch 2.11 gives no gradient to what is changed in place, by `zero_`.
+        """
         shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
-        return self.host.new(self.result_of_all, shape)
+        return self.host.new(self.result_of_all, shape, "zeros")
 
     def returned(self) -> str:
         """The result with its axes apart again, and in its own order."""
