@@ -144,7 +144,8 @@ def test_tables_at_the_same_positions_share_them_and_those_of_one_sum_its_terms(
         found = [[r.output.name for r in s.op.results] for s in steps if isinstance(s.program, StreamingProgram)]
         assert found == results
         every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
-        assert sum(r.output.name.endswith("positions") for one in every for r in one.op.results) == count
+        names = [r.output.name for one in every for r in one.op.results]
+        assert sum(name == "at" or name.endswith("positions") for name in names) == count
 
 
 def test_what_follows_the_mean_is_one_pass_over_rows() -> None:

@@ -332,7 +332,7 @@ def _as_rows(data: Array, axes: tuple[int, ...]) -> Array:
 
 def _scan(run: Math, node: Scan) -> Value:
     if node.kind == "argsort":
-        raise Unknown("the order of the bits of floats")
+        raise Unknown("the bits of a float")
     nodes = [node.arg] if node.decay is None else [node.arg, node.decay]
     axes = run.ordered([*map(run.of, nodes), Value((node.over,), None)])
     own = (_elements(run.along(run.of(one), axes)) for one in nodes)
