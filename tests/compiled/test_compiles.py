@@ -103,6 +103,7 @@ def test_specs(place: int, all_targets: bool, tmp_path: Path, request: pytest.Fi
     compile_all(pairs, *(() if all_targets else ("--target", PASSES[place])))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", range(len(PASSES)))
 @pytest.mark.usefixtures("in_ci")
 def test_examples(place: int) -> None:
@@ -118,6 +119,7 @@ def test_scans(place: int, tmp_path: Path) -> None:
     compile_all([_written(case, tmp_path / name) for name, case in cases], "--target", TARGETS[place])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", range(len(TARGETS)))
 @pytest.mark.usefixtures("in_ci")
 def test_operators_of_several_steps(place: int, tmp_path: Path) -> None:
@@ -143,6 +145,7 @@ def test_kernels_that_torch_copies() -> None:
     assert [line for line in found if " " in line] == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
 @pytest.mark.usefixtures("in_ci")
 def test_the_runtime(target: str) -> None:
