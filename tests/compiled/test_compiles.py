@@ -119,7 +119,7 @@ def test_scans(place: int, tmp_path: Path) -> None:
     compile_all([_written(case, tmp_path / name) for name, case in cases], "--target", TARGETS[place])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("place", range(len(TARGETS)))
 @pytest.mark.usefixtures("in_ci")
 def test_operators_of_several_steps(place: int, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_kernels_that_torch_copies() -> None:
     assert [line for line in found if " " in line] == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["sm_90", "sm_80", "sm_100", "gfx942"])
 @pytest.mark.usefixtures("in_ci")
 def test_the_runtime(target: str) -> None:
