@@ -1,3 +1,4 @@
+# mypy: allow-untyped-calls
 """Functions and modules that specs say again: compared with where they are installed."""
 
 from collections.abc import Callable
