@@ -27,7 +27,7 @@ Bools = NDArray[np.bool_]
 Q = 1048571
 P = 2 * Q + 1
 _U = np.uint64
-FIRST, SECOND, SIGN, KIND = _U(0), _U(21), _U(41), _U(62)
+SECOND, SIGN, KIND = _U(21), _U(41), _U(62)
 _FIRST_BITS, _SECOND_BITS = _U(2**21 - 1), _U(2**20 - 1)
 NONE = _U(2**20 - 1)  # no second residue
 NAN, POSITIVE, NEGATIVE = _U(1 << 62), _U(2 << 62), _U(3 << 62)
@@ -141,14 +141,17 @@ def embed(values: Any) -> Elements:
 
 def integers(u: Elements) -> NDArray[np.int64]:
     """The integers nearest to 0 that elements are, some number for what is none."""
+    return np.where(is_number(u), _signed(u), -(2**40))
+
+
+def _signed(u: Elements) -> NDArray[np.int64]:
     value = first(u).astype(np.int64)
-    return np.where(is_number(u), np.where(value > Q, value - P, value), -(2**40))
+    return np.where(value > Q, value - P, value)
 
 
 def key(u: Elements) -> NDArray[np.int64]:
     """By which elements are ordered, but for NaN."""
-    value = first(u).astype(np.int64)
-    value = np.where(value > Q, value - P, value)
+    value = _signed(u)
     if _all_numbers(u):
         return value
     kind = u >> KIND

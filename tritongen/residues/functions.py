@@ -48,12 +48,7 @@ def gelu_tanh(x: Elements) -> Elements:
     return mul(x, sigmoid(mul(embed(1.5957691216057308), cubic)))
 
 
-def tanh(x: Elements) -> Elements:
-    return hashed("tanh")(x)
-
-
-def remainder(x: Elements, other: Elements) -> Elements:
-    return hashed("remainder")(x, other)
+tanh = hashed("tanh")
 
 
 def sign(x: Elements) -> Elements:
@@ -80,7 +75,7 @@ _DEFINED: dict[str, Callable[..., Elements]] = {
     "floor_divide": lambda x, other: hashed("floor")(div(x, other)),
 }
 _HASHES = (
-    "tanh sinh cosh tan asin acos atan atan2 asinh acosh atanh sinc erf erfc erfinv lgamma digamma "
+    "tanh sinh cosh asin acos atan atan2 asinh acosh atanh sinc erf erfc erfinv lgamma digamma "
     "logaddexp2 xlogy xlog1py remainder fmod power trunc round_even hypot copysign"
 ).split()
 SAME: Mapping[str, Callable[..., Elements]] = {**_DEFINED, **{name: hashed(name) for name in _HASHES}}

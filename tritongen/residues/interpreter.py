@@ -6,12 +6,14 @@ over those. What reads the bits of a float is refused.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -21,6 +23,7 @@ from .functions import SAME, TESTS
 from .memory import Memory
 
 Handle = interpreter.TensorHandle
+Put = Callable[..., None]  # gives a class or a module an attribute for a time
 BYTES = 8
 
 
@@ -40,36 +43,15 @@ def _element(handle: Any) -> Any:
     return handle.get_element_ty()
 
 
-class Patches:
-    """Attributes of classes and modules, set for a time."""
-
-    def __init__(self) -> None:
-        self.before: list[tuple[Any, str, Any]] = []
-
-    def set(self, owner: Any, name: str, value: Any) -> None:
-        self.before.append((owner, name, vars(owner).get(name, self)))
-        setattr(owner, name, value)
-
-    def undo(self) -> None:
-        while self.before:
-            owner, name, value = self.before.pop()
-            if value is self:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-
-
 @contextmanager
 def interpreted(memory: Memory) -> Iterator[None]:
     """Kernels that are launched compute in the field, with the elements of tensors in a memory."""
-    patches = Patches()
-    try:
+    with pytest.MonkeyPatch.context() as patches:
+        put = functools.partial(patches.setattr, raising=False)  # Releases of Triton differ in what they have.
         for patch in (_patch_numbers, _patch_arithmetic, _patch_reductions, _patch_functions):
-            patch(patches)
-        _patch_memory(patches, memory)
+            patch(put)
+        _patch_memory(put, memory)
         yield
-    finally:
-        patches.undo()
 
 
 def _constant(dtype: Any) -> Callable[..., Any]:
@@ -83,7 +65,7 @@ _CONSTANTS = {
 }
 
 
-def _patch_numbers(patches: Patches) -> None:
+def _patch_numbers(put: Put) -> None:
     """Constants and conversions."""
     builder, np_dtype = interpreter.InterpreterBuilder, interpreter._get_np_dtype
 
@@ -92,10 +74,10 @@ def _patch_numbers(patches: Patches) -> None:
         is_pointer = isinstance(own, tl.pointer_type)
         return np.dtype(np.uint64) if not is_pointer and own.is_floating() else np_dtype(dtype)
 
-    patches.set(interpreter, "_get_np_dtype", get_np_dtype)
-    patches.set(interpreter, "_validate_np_data_size", lambda *_: True)
+    put(interpreter, "_get_np_dtype", get_np_dtype)
+    put(interpreter, "_validate_np_data_size", lambda *_: True)
     for name, constant in _CONSTANTS.items():
-        patches.set(builder, name, constant)
+        put(builder, name, constant)
 
     cast = builder.cast_impl
 
@@ -107,8 +89,8 @@ def _patch_numbers(patches: Patches) -> None:
             return Handle(field.integers(data).astype(np_dtype(to)), to)
         return Handle(field.embed(data), to) if is_float(to) else cast(self, given, dtype)
 
-    patches.set(builder, "cast_impl", cast_impl)
-    patches.set(builder, "create_fp_to_fp", lambda self, given, dtype, _: cast_impl(self, given, dtype))
+    put(builder, "cast_impl", cast_impl)
+    put(builder, "create_fp_to_fp", lambda self, given, dtype, _: cast_impl(self, given, dtype))
 
     bitcast, bits = builder.create_bitcast, Bits()
 
@@ -123,7 +105,7 @@ def _patch_numbers(patches: Patches) -> None:
             return Handle(bits.of(given.data).astype(np_dtype(to)), to)
         return Handle(bits.elements(given.data), to)
 
-    patches.set(builder, "create_bitcast", create_bitcast)
+    put(builder, "create_bitcast", create_bitcast)
 
 
 FILLS = (0, 1, 2**32 - 2, 2**32 - 1)  # words in lanes that are masked off, which become no numbers
@@ -138,13 +120,12 @@ class Bits:
 
     def of(self, data: field.Elements) -> Any:
         self.given.append(np.unique(data))
-        words = field.mixed(data, np.uint64(32)) & np.uint64(0x7FFFFFFF)
-        return (words | (field.key(data) < 0).astype(np.uint64) << np.uint64(31)).astype(np.uint32)
+        return _words(data)
 
     def elements(self, words: Any) -> field.Elements:
         """Raises `Unjudged` for words that were computed."""
-        for data in [*self.given]:
-            self.known |= zip(self.of(data).tolist(), data.tolist(), strict=True)
+        for data in self.given:
+            self.known |= zip(_words(data).tolist(), data.tolist(), strict=True)
         self.given.clear()
         self.known |= dict.fromkeys(FILLS, int(field.NAN))
         wanted = words.astype(np.uint32).reshape(-1).tolist()
@@ -153,7 +134,12 @@ class Bits:
         return np.array([self.known[word] for word in wanted], np.uint64).reshape(words.shape)
 
 
-def _patch_arithmetic(patches: Patches) -> None:
+def _words(data: field.Elements) -> Any:
+    words = field.mixed(data, np.uint64(32)) & np.uint64(0x7FFFFFFF)
+    return (words | (field.key(data) < 0).astype(np.uint64) << np.uint64(31)).astype(np.uint32)
+
+
+def _patch_arithmetic(put: Put) -> None:
     builder = interpreter.InterpreterBuilder
 
     def over(name: str, function: Any, result: Any = None) -> None:
@@ -167,7 +153,7 @@ def _patch_arithmetic(patches: Patches) -> None:
             data = function(*(one.data for one in handles))
             return Handle(data, result or handles[-1].dtype.scalar)
 
-        patches.set(builder, name, create)
+        put(builder, name, create)
 
     binary = {
         "create_fadd": field.add,
@@ -204,7 +190,7 @@ def _patch_arithmetic(patches: Patches) -> None:
     def create_clampf(_: Any, arg: Any, low: Any, high: Any, __: Any) -> Any:
         return Handle(field.minimum(field.maximum(arg.data, low.data), high.data), arg.dtype.scalar)
 
-    patches.set(builder, "create_clampf", create_clampf)
+    put(builder, "create_clampf", create_clampf)
     dot = builder.create_dot
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
@@ -212,15 +198,15 @@ def _patch_arithmetic(patches: Patches) -> None:
             return dot(self, a, b, d, *rest)
         return Handle(field.add(field.matmul(a.data, b.data), d.data), d.dtype.scalar)
 
-    patches.set(builder, "create_dot", create_dot)
+    put(builder, "create_dot", create_dot)
 
     def create_dot_scaled(*_: Any) -> Any:
         raise Unjudged("tl.dot_scaled")
 
-    patches.set(builder, "create_dot_scaled", create_dot_scaled)
+    put(builder, "create_dot_scaled", create_dot_scaled)
 
 
-def _patch_reductions(patches: Patches) -> None:
+def _patch_reductions(put: Put) -> None:
     reductions, scans = interpreter.ReduceOps, interpreter.ScanOps
     old_sum, old_extreme = reductions.sum, reductions.min_max
 
@@ -239,24 +225,6 @@ def _patch_reductions(patches: Patches) -> None:
             return value
         place = idx_reduce_op(field.key(data), axis=self.axis, keepdims=self.keep_dims)
         return value, self.to_tensor(place, tl.int32)
-
-    def generic_reduce(self: Any, given: Any) -> list[Any]:
-        """By halves."""
-        whole, axis = self.unravel(given, self.axis)
-        parts = [one.handle.data for one in whole]
-
-        def tensors(parts: Any) -> list[Any]:
-            return [self.to_tensor(part, one.dtype) for part, one in zip(parts, whole, strict=True)]
-
-        def half(start: int) -> list[Any]:
-            return tensors(part[(slice(None),) * axis + (slice(start, None, 2),)] for part in parts)
-
-        while parts[0].shape[axis] > 1:
-            found = self.combine_fn.fn(*half(0), *half(1))
-            parts = [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
-        if not self.keep_dims:
-            return tensors(part.squeeze(axis) for part in parts)
-        return tensors(part.reshape((1,) * given[0].handle.data.ndim) if self.axis is None else part for part in parts)
 
     old_cumsum = scans.cumsum
 
@@ -282,15 +250,14 @@ def _patch_reductions(patches: Patches) -> None:
         joined = [np.concatenate([one.handle.data for one in column], self.axis) for column in columns]
         return [self.to_tensor(one, other.dtype) for one, other in zip(joined, given, strict=True)]
 
-    patches.set(reductions, "sum", sum_)
-    patches.set(reductions, "min_max", min_max)
-    patches.set(reductions, "generic_reduce", generic_reduce)
-    patches.set(scans, "cumsum", cumsum)
-    patches.set(scans, "cumprod", lambda self, given: generic_scan(self, (given,)))
-    patches.set(scans, "generic_scan", generic_scan)
+    put(reductions, "sum", sum_)
+    put(reductions, "min_max", min_max)
+    put(scans, "cumsum", cumsum)
+    put(scans, "cumprod", lambda self, given: generic_scan(self, (given,)))
+    put(scans, "generic_scan", generic_scan)
 
 
-def _patch_functions(patches: Patches) -> None:
+def _patch_functions(put: Put) -> None:
     """Device functions of the runtime that approximate are what their names say."""
     old = interpreter.InterpretedFunction.__call__
 
@@ -307,7 +274,7 @@ def _patch_functions(patches: Patches) -> None:
         kind = tl.block_type(dtypes[0], shape) if any(_is_block(one) for one in args) else dtypes[0]
         return tl.tensor(Handle(data, dtypes[0]), kind)
 
-    patches.set(interpreter.InterpretedFunction, "__call__", call)
+    put(interpreter.InterpretedFunction, "__call__", call)
 
 
 def _is_block(given: Any) -> bool:
@@ -323,7 +290,7 @@ def _elements(given: Any) -> field.Elements:
     return np.asarray(data if is_float(value.dtype) else field.embed(data), np.uint64)
 
 
-def _patch_memory(patches: Patches, memory: Memory) -> None:
+def _patch_memory(put: Put, memory: Memory) -> None:
     builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
     convert, addptr = interpreter._implicit_cvt, builder.create_addptr
     allowed: list[tuple[int, int]] = []
@@ -410,28 +377,22 @@ def _patch_memory(patches: Patches, memory: Memory) -> None:
             interpreter._interpreter.store(places[one], field.add(before[one], values[one]), np.ones(1, bool))
         return Handle(before.reshape(shape), value.dtype.scalar)
 
-    patches.set(executor, "_init_args_hst", begin)
-    patches.set(executor, "_restore_args_dev", lambda *_: None)
-    patches.set(interpreter, "_implicit_cvt", implicit_cvt)
-    patches.set(builder, "create_addptr", create_addptr)
-    patches.set(builder, "create_masked_load", create_masked_load)
-    patches.set(builder, "create_masked_store", create_masked_store)
-    patches.set(builder, "create_atomic_rmw", create_atomic_rmw)
-    patches.set(interpreter.TensorDescHandle, "materialize_pointers", functools.partialmethod(_materialized))
+    materialize = interpreter.TensorDescHandle.materialize_pointers
 
+    def materialize_pointers(self: Any, offsets: Any) -> Any:
+        """The pointers of a block of a descriptor, whose elements lie as far apart as in the memory."""
+        dtype = self.base.dtype.element_ty
+        if not is_float(dtype):
+            return materialize(self, offsets)
+        wide, times = copy.copy(self), 8 * BYTES // dtype.primitive_bitwidth
+        wide.strides = [Handle(one.data * times, tl.int64) for one in self.strides]
+        return materialize(wide, offsets)
 
-def _materialized(desc: Any, offsets: Any) -> Any:
-    """The pointers of a block of a descriptor, and which of them are inside."""
-    dtype = desc.base.dtype.element_ty
-    itemsize = dtype.primitive_bitwidth // 8
-    assert (offsets[-1].data * itemsize) % 16 == 0, "block offset start must be 16-byte aligned"
-    step = BYTES if is_float(dtype) else itemsize
-    pointers = np.broadcast_to(desc.base.data, desc.block_shape)
-    masks = np.ones(desc.block_shape, dtype=bool)
-    for dim, length in enumerate(desc.block_shape):
-        shape = [1] * len(desc.block_shape)
-        shape[dim] = length
-        at = (offsets[dim].data + np.arange(length)).reshape(shape)
-        pointers = pointers + (step * at * desc.strides[dim].data).astype(np.uint64)
-        masks = masks & (at >= 0) & (at < desc.shape[dim].data)
-    return Handle(pointers, desc.base.dtype.scalar), Handle(masks, tl.int1)
+    put(executor, "_init_args_hst", begin)
+    put(executor, "_restore_args_dev", lambda *_: None)
+    put(interpreter, "_implicit_cvt", implicit_cvt)
+    put(builder, "create_addptr", create_addptr)
+    put(builder, "create_masked_load", create_masked_load)
+    put(builder, "create_masked_store", create_masked_store)
+    put(builder, "create_atomic_rmw", create_atomic_rmw)
+    put(interpreter.TensorDescHandle, "materialize_pointers", materialize_pointers)

@@ -70,7 +70,6 @@ class Math:
     inputs: Mapping[str, Value]
     params: Mapping[str, Any]
     leading: tuple[int, ...] = ()  # the lengths of the leading axes
-    known: dict[str, Value] = field(default_factory=dict)
     memo: dict[int, Value] = field(default_factory=dict)
 
     def result(self, name: str) -> Value:
@@ -120,9 +119,10 @@ def math_of(
     for tensor in told_in_order(op.inputs, op.computed):
         data = tensors[tensor.name]
         if data is not None:
-            batch = data.ndim - sum(term.names != (BATCH,) for term in tensor.type.shape)
+            terms = _without_batch(tensor.type.shape)
+            batch = data.ndim - len(terms)
             batches += [data.shape[:batch]] if BATCH in tensor.type.axes else []
-            _tell(lengths, _without_batch(tensor.type.shape), data.shape[batch:])
+            _tell(lengths, terms, data.shape[batch:])
     leading = np.broadcast_shapes(*batches) if batches else ()
     lengths[BATCH] = math.prod(leading)
     lengths |= lengths_by(op, lengths, params)
@@ -169,12 +169,6 @@ def _elements(data: Array) -> Array:
 def _load(run: Math, node: Load) -> Value:
     value = run.inputs[node.name]
     return run.gathered(value, dict(node.at), node.axes) if node.at else value
-
-
-def _ref(run: Math, node: Ref) -> Value:
-    if node.name not in run.known:
-        run.known[node.name] = run.of(run.op.value(node.name).node)
-    return run.known[node.name]
 
 
 def _call(run: Math, node: Call) -> Value:
@@ -366,16 +360,12 @@ def _scatter(run: Math, node: ScatterSum) -> Value:
     own = (*over, *node.lines, *columns)
     terms = _float(run.along(run.of(node.arg), own))
     places = run.along(at, (*over, *node.lines))
-    size = 1
-    for axis in node.into:
-        size *= run.lengths[axis]
-    lines = [run.lengths[axis] for axis in node.lines]
+    size = math.prod(run.lengths[axis] for axis in node.into)
     made = np.zeros((size, *terms.shape[len(over) :]), np.uint64)
     for place in np.ndindex(*places.shape):
         to, line = int(places[place]), place[len(over) :]
         if 0 <= to < size:
             made[(to, *line)] = elements.add(made[(to, *line)], terms[place])
-    assert len(lines) == len(node.lines)
     axes = (*node.into, *node.lines, *columns)
     return Value(axes, made.reshape([run.lengths[axis] for axis in axes]))
 
@@ -384,7 +374,7 @@ _RULES: Mapping[type, Callable[[Math, Any], Value]] = {
     Constant: lambda _, node: _of_number(node.value),
     Scalar: lambda run, node: _of_number(run.params[node.name]),
     Load: _load,
-    Ref: _ref,
+    Ref: lambda run, node: run.of(run.op.value(node.name).node),
     Take: lambda run, node: run.gathered(run.of(node.arg), dict(node.at), node.axes),
     Call: _call,
     Cast: _cast,
