@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .compiling.lock import Kernel
     from .project.gate import Report
 
-KEYS = ("op", "kernel", "target", "variant")
 _MOST = ("registers", "local", "shared", "code")
 
 
@@ -45,7 +44,7 @@ def compile_(
     findings = [one for report in reports for one in report.findings]
     if form == "json":
         kernels = [one for report in reports for one in report.kernels]
-        echo_json(findings, kernels=[{**dict(zip(KEYS, one.identity, strict=True)), **one.facts} for one in kernels])
+        echo_json(findings, kernels=[one.data() for one in kernels])
     else:
         for report in reports:
             _print_table(report)

@@ -41,15 +41,16 @@ def _upgrade(python: str, paths: tuple[str, ...], targets: tuple[str, ...]) -> i
     from .compiling.targets import BadTarget
     from .diagnostics.report import Rejected
     from .project.gate import compile_specs
-    from .project.upgrade import upgrade
+    from .project.upgrade import triton_of, upgrade
 
-    found = upgrade(python, paths, targets)
+    triton = triton_of(python)
     try:
         reports = compile_specs(paths, targets, None, False, watch("compiling"))
     except Rejected as rejected:
         return reject(rejected.diagnostics, "text", "nothing was compared")
     except BadTarget as error:
         raise click.BadParameter(str(error), param_hint="--target") from None
+    found = upgrade(python, triton, paths, targets)
     kernels = [kernel for one in reports for kernel in one.kernels]
     versions = {one.lock.triton for one in reports}
     click.echo(f"{count(len(kernels), 'kernel')} by Triton {', '.join(sorted(versions))} and {found.triton}")
@@ -61,7 +62,7 @@ def _upgrade(python: str, paths: tuple[str, ...], targets: tuple[str, ...]) -> i
         more = f" (and {count(len(others), 'other')})" if others else ""
         click.echo(f"{first['code']}  {path}: {first['message']}{more}")
     n_worse = sum(bool(one.worse) for one in moves)
-    same = len(kernels) - len(moves)
+    same = len(found.both(kernels)) - len(moves)
     click.echo(f"{same:,} take the same, {len(moves) - n_worse:,} moved, {n_worse:,} are worse; {_wrong(found)}")
     return FINDINGS if n_worse or found.diagnostics else CLEAN
 

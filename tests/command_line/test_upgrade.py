@@ -11,7 +11,6 @@ from tests.command_line.test_cli import run
 from tritongen.compiling.lock import FACTS, Kernel
 from tritongen.project import gate
 
-KEYS = ("op", "kernel", "target", "variant")
 FIRST = {"registers": 40, "local": 0, "shared": 1024, "load": 16, "store": 16, "tensor": 4, "code": 4096}
 SCRIPT = """\
 #!/usr/bin/env python3
@@ -35,7 +34,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def other(tmp_path: Path, wrong: tuple[str, ...] = (), doctor: int = 0, **changed: dict[str, int]) -> str:
     """A Python whose Triton compiles three kernels otherwise in what is changed, and whose formula check finds that."""
     kernels = [
-        {**dict(zip(KEYS, ("norm", name, "sm_90", "bf16"), strict=True)), **FIRST, **changed.get(name, {})}
+        Kernel("norm", name, "sm_90", "bf16", FIRST | changed.get(name, {})).data()
         for name in ("same", "wider", "spilled")
     ]
     found = [{"code": "TG715", "path": "norm.toml", "message": message} for message in wrong]
@@ -84,3 +83,8 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("doctor", "--upgrade", other(tmp_path, doctor=4)) == 4
     assert "lacks what generated code needs:\nnumpy is too new\n" in capsys.readouterr().err
     assert run("doctor", "specs") == 2
+    spec = tmp_path / "wrong.toml"
+    spec.write_text('[op]\nname = "wrong"\n[inputs]\nx = "float[N]"\n[compute]\ny = "q"\n[outputs]\ny = "x"\n')
+    assert run("doctor", "--upgrade", other(tmp_path), str(spec)) == 2
+    assert "error TG203: " in capsys.readouterr().err
+    assert run("doctor", "--upgrade", other(tmp_path), "--target", "sm_9x") == 2

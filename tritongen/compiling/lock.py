@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 LOCK = "kernels.lock"
 LARGEST, EVERY = "largest", "every"  # sizes of each benchmark
@@ -11,6 +12,7 @@ LARGEST, EVERY = "largest", "every"  # sizes of each benchmark
 # arrays lie; bytes of shared memory of a program; bytes of its widest load and store, where a tile of TMA counts as
 # 128; instructions of tensor cores; bytes of machine code.
 FACTS = ("registers", "local", "shared", "load", "store", "tensor", "code")
+KEYS = ("op", "kernel", "target", "variant")  # what a kernel as data has before these
 _HEADER = """\
 # Written by `tritongen compile --update`: the kernels of benchmarks in their {sizes} sizes, with Triton {triton}.
 # Registers and bytes of local memory of a thread, bytes of shared memory of a program, bytes of the widest load and
@@ -40,12 +42,21 @@ class Kernel:
     def identity(self) -> tuple[str, str, str, str]:
         return self.op, self.name, self.target, self.variant
 
+    def data(self) -> dict[str, Any]:
+        return {**dict(zip(KEYS, self.identity, strict=True)), **self.facts}
+
     @property
     def shown(self) -> str:
         return f"{self.op}/{self.name} {self.target} {self.variant}"
 
     def line(self) -> str:
         return f"{self.shown} : {' '.join(f'{name}={self.facts[name]}' for name in FACTS)}"
+
+
+def kernel_of(data: Mapping[str, Any]) -> Kernel:
+    """The kernel that is these data."""
+    op, name, target, variant = (data[key] for key in KEYS)
+    return Kernel(op, name, target, variant, {fact: data[fact] for fact in FACTS})
 
 
 @dataclass(frozen=True)

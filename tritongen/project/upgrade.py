@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiling.lock import FACTS, Kernel, worse
+from ..compiling.lock import FACTS, Kernel, kernel_of, worse
 from ..diagnostics.report import Unavailable
 
 # What another Python runs as the command `tritongen`. What it has itself, torch and triton above all, comes first.
@@ -50,30 +50,34 @@ class Upgrade:
     kernels: tuple[Kernel, ...]
     diagnostics: tuple[Mapping[str, Any], ...]  # as `--format json` has them
 
-    def moves(self, before: Iterable[Kernel]) -> Iterator[Move]:
-        """The kernels that take other than before, the size of their code aside. Both compile the same ones."""
+    def both(self, before: Iterable[Kernel]) -> list[tuple[Mapping[str, int], Kernel]]:
+        """The kernels that both compile, with what they took before."""
         known = {one.identity: one.facts for one in before}
-        for kernel in sorted(self.kernels):
-            facts = known.get(kernel.identity, kernel.facts)
+        return [(known[one.identity], one) for one in sorted(self.kernels) if one.identity in known]
+
+    def moves(self, before: Iterable[Kernel]) -> Iterator[Move]:
+        """The kernels of both that take other than before, the size of their code aside."""
+        for facts, kernel in self.both(before):
             if any(facts[name] != kernel.facts[name] for name in FACTS if name != "code"):
                 yield Move(kernel, facts)
 
 
-def upgrade(python: str, paths: Sequence[str], targets: Sequence[str]) -> Upgrade:
-    """Compiles and checks specs with the torch and the triton of another Python.
+def triton_of(python: str) -> str:
+    """The version of another Python's Triton. Raises `Unavailable` where that Python lacks what kernels need."""
+    version = _run(python, "-c", _VERSION).strip()
+    _run(python, *_main(), "doctor")
+    return version
+
+
+def upgrade(python: str, triton: str, paths: Sequence[str], targets: Sequence[str]) -> Upgrade:
+    """Compiles and checks specs, which are right, with the torch and the triton of another Python.
 
     Raises `Unavailable` where that cannot run them.
     """
-    triton = _run(python, "-c", _VERSION).strip()
-    _run(python, *_main(), "doctor")
     wanted = [option for target in targets for option in ("--target", target)]
     compiled = _command(python, "compile", *paths, *wanted)
     checked = _command(python, "formula", *paths)
-    kernels = [
-        Kernel(one.pop("op"), one.pop("kernel"), one.pop("target"), one.pop("variant"), one)
-        for one in compiled["kernels"]
-    ]
-    return Upgrade(triton, tuple(kernels), (*compiled["diagnostics"], *checked["diagnostics"]))
+    return Upgrade(triton, (*map(kernel_of, compiled["kernels"]),), (*compiled["diagnostics"], *checked["diagnostics"]))
 
 
 def _command(python: str, *args: str) -> dict[str, Any]:
