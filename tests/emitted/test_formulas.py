@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from tritongen.diagnostics.report import Rejected
+from tritongen.project.formulas import check_formulas
 from tritongen.residues import field
 from tritongen.residues.check import Verdict, verdicts
 from tritongen.residues.field import Elements, add, div, embed, exp, inv, is_equal, log, matmul, mul, neg, sub, total
@@ -111,6 +113,15 @@ def test_command(tmp_path: Path) -> None:
     assert found["diagnostics"] == []
     assert found["verdicts"]
     assert not any(one["difference"] or one["unjudged"] for one in found["verdicts"])
+
+
+def test_mistakes_of_all_specs_are_reported(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.toml" for name in ("twice", "thrice")]
+    for path in paths:
+        path.write_text(TWICE.replace('name = "twice"', f'name = "{path.stem}"').replace("x + x", "x + unknown"))
+    with pytest.raises(Rejected) as error:
+        check_formulas(tuple(map(str, paths)), (), lambda found, _: found)
+    assert [Path(one.path).stem for one in error.value.diagnostics] == ["thrice", "twice"]
 
 
 # The field

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Diagnostic, in_order
 from ..residues.formula import Formula, formula_of
-from .package import require, write_package
-from .render import cores, made_of
+from .package import in_processes, require, write_package
+from .render import made_of
 from .settings import find_projects
 
 if TYPE_CHECKING:
@@ -47,9 +47,10 @@ def check_formulas(paths: tuple[str, ...], words: tuple[str, ...], watch: Watch)
     require("formula", "torch", "triton", "numpy", "pytest")
     checked: list[Checked] = []
     for project in (one for one in find_projects(paths) if one.sources):
-        formulas = {spec.name: formula for _, spec, formula in (made_of(one, formula_of) for one in project.sources)}
         with tempfile.TemporaryDirectory() as home:
-            sources = write_package(project, os.path.join(home, PACKAGE))
+            sources = write_package(project, os.path.join(home, PACKAGE))  # First: it says what is wrong with any spec.
+            made = (made_of(one, formula_of) for one in project.sources)
+            formulas = {spec.name: formula for _, spec, formula in made}
             for op, verdicts in watch(_checked(home, formulas, words), len(formulas)):
                 checked.append(Checked(op, sources[op], tuple(verdicts)))
     return sorted(checked, key=lambda one: one.op)
@@ -60,15 +61,7 @@ def findings_of(checked: list[Checked]) -> tuple[Diagnostic, ...]:
 
 
 def _checked(home: str, formulas: Mapping[str, Formula], words: tuple[str, ...]) -> Iterator[Found]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-
     from ..residues import worker
 
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(cores(), len(formulas)), context, worker.start, (home,))
-    try:
-        futures = [pool.submit(worker.work, PACKAGE, op, formula, words) for op, formula in formulas.items()]
-        yield from (one.result() for one in as_completed(futures))
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    jobs = [(PACKAGE, op, formula, words) for op, formula in formulas.items()]
+    return in_processes(worker.start, (home,), worker.work, jobs)

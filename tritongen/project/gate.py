@@ -13,8 +13,7 @@ from ..compiling.lock import LOCK, BadLock, Kernel, Lock, read_lock, regressions
 from ..compiling.targets import TARGETS, Target, targets_of
 from ..diagnostics.report import Diagnostic, Rejected, in_order
 from ..resources import read_text
-from .package import require, write_package
-from .render import cores
+from .package import in_processes, require, write_package
 from .settings import Project, Settings, find_projects, shown_path
 
 if TYPE_CHECKING:
@@ -105,16 +104,7 @@ def _compared(path: str, lock: Lock, now: Lock, ops: Iterable[str]) -> Iterator[
 
 def _compiled(home: str, ops: Sequence[str], targets: Sequence[Target], sizes: str) -> Iterator[Compiled]:
     """What becomes of each operator, for one target after another: a process compiles for one alone."""
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-
     from ..compiling import worker
 
-    context = multiprocessing.get_context("spawn")
     for target in targets:
-        pool = ProcessPoolExecutor(min(cores(), len(ops)), context, worker.start, (home, target))
-        try:
-            futures = [pool.submit(worker.work, PACKAGE, op, sizes) for op in ops]
-            yield from (one.result() for one in as_completed(futures))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        yield from in_processes(worker.start, (home, target), worker.work, [(PACKAGE, op, sizes) for op in ops])
