@@ -229,6 +229,11 @@ class Algebra:
         assert isinstance(whole, Call | Choose)
         return (whole.args[1], whole.args[2]) if isinstance(whole, Call) else (whole.then, whole.other)
 
+    def summed_to(self, own: tuple[str, ...], node: Node) -> Node:
+        """The sum of a node along the axes that are none of some."""
+        over = tuple(axis for axis in node.axes if axis not in own)
+        return self.reduce_sum(node, over) if over else node
+
     def reduce_sum(self, node: Node, over: tuple[str, ...], is_seen: IsSeen | None = None) -> Node:
         """The sum of a node over axes, of which it may lack some; what is constant along them comes before.
 

@@ -249,8 +249,7 @@ class Reverse:
 
     def summed(self, arg: Node, g: Node) -> None:
         """The gradient by an argument, summed along the axes that it lacks."""
-        over = tuple(axis for axis in g.axes if axis not in arg.axes)
-        self.push(arg, self.algebra.reduce_sum(g, over) if over else g)
+        self.push(arg, self.algebra.summed_to(arg.axes, g))
 
     def to(self, arg: Node, node: Node, g: Node) -> None:
         """The gradient by an argument, summed along the axes that only the node has."""

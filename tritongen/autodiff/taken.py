@@ -56,9 +56,9 @@ class Taken:
         if all({one for one, _ in at}.isdisjoint(one.axes) and {*one.axes} <= {*own} for _, one in at):
             conditions = (self.algebra.call("eq", position(along), one) for along, one in at)
             return self.algebra.where(reduce(partial(self.algebra.call, "logical_and"), conditions), g, ZERO)
-        if not others and isinstance(index, Ref) and is_order(order := self.values[index.name].node):
-            assert isinstance(order, Scan)
-            if order.over == axis:
+        if not others and isinstance(index, Ref):
+            line = self.values[index.name].node
+            if is_order(line) and line.over == axis:
                 return self.sorted_back(own, axis, index, g)
         digits, offset = ([], ZERO) if others else self.digits(index)
         if len(digits) > 1 and not {axis, *own} & {*digits}:
@@ -76,8 +76,7 @@ class Taken:
         """What was taken in an order: where each element is in it is the order of the positions themselves."""
         places = Cast(order, Dtype("int", ("int32",)), order.axes)  # Of which fewer bits are compared.
         found = self.at(g, axis, Scan("argsort", places, axis, order.axes, INT64))
-        over = tuple(one for one in found.axes if one not in own)
-        return self.algebra.reduce_sum(found, over) if over else found
+        return self.algebra.summed_to(own, found)
 
     def turned_back(self, index: Node, axis: str, own: tuple[str, ...]) -> tuple[str, Node] | None:
         """An axis along which an element is taken at most once, and where it is taken to: its position or the negative

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeGuard, cast
 
 from ..spec.types import AxisTerm, Input, Output, Param, default_shape
 from .hashed import Hashed
@@ -269,7 +269,7 @@ class Scan(Tree):
     reverse: bool = False
 
 
-def is_order(node: Tree) -> bool:
+def is_order(node: Tree) -> TypeGuard[Scan]:
     """Whether a node is the positions of elements in their order."""
     return isinstance(node, Scan) and node.kind == "argsort"
 

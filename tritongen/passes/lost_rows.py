@@ -17,7 +17,7 @@ from ..lang.rewrite import replaced
 from .contractions import is_product
 from .exponentials import maximum_of, resolve
 from .masks.scores import mask_of
-from .structure import name_reductions, references
+from .structure import name_reductions, reached, references
 
 
 def with_lost_rows(op: Op) -> Op:
@@ -35,12 +35,7 @@ def _is_masked(op: Op, largest: Reduce) -> bool:
     """Whether a maximum is of matmuls that a mask makes minus infinity."""
     if mask_of(op, largest.arg, -math.inf) is None:
         return False
-    names, found = [*references(largest)], set[str]()
-    while names:
-        if (name := names.pop()) not in found:
-            found.add(name)
-            names += references(op.value(name).node)
-    return any(is_product(op, op.value(name).node) for name in found)
+    return any(is_product(op, op.value(name).node) for name in reached(op.refs, references(largest), ()))
 
 
 class _Seen(Exception):

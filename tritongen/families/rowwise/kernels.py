@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...lang.ir import Path, Reduce, Value
 from ...lang.promotion import is_float8
-from ...lowering.lower import Compute
+from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
@@ -26,15 +26,15 @@ class RowKernels:
 
     space: Space
     compute: Compute
-    registers: Kernel | None
     loop: Kernel
-    partial: Kernel | None
-    combine: Kernel | None
-    mapping: Kernel | None
-    are_sums: bool  # whether the loop is along parts of rows, too, which the runtime adds up
-    states: tuple[tuple[str, str, Path], ...]  # of the split: workspace name, torch dtype expression, where needed
-    passes: int
-    uniform: tuple[str, ...]  # the inputs of which a block of columns may have one element
+    registers: Kernel | None = None
+    partial: Kernel | None = None
+    combine: Kernel | None = None
+    mapping: Kernel | None = None
+    are_sums: bool = False  # whether the loop is along parts of rows, too, which the runtime adds up
+    states: tuple[tuple[str, str, Path], ...] = ()  # of the split: workspace name, torch dtype expression, where needed
+    passes: int = 1
+    uniform: tuple[str, ...] = ()  # the inputs of which a block of columns may have one element
     table: str = "scan"  # the kind of its table, where nothing is reduced
 
 
@@ -62,16 +62,21 @@ def plan_rows(program: Program, searched: bool) -> RowKernels:
 class RowBuilder(Splits):
     """The kernels of a row program."""
 
+    placed = "held in registers"  # what is said of rows in registers
+
+    def line(self, value: Value, lowering: Lowering) -> list[Line]:
+        return lowering.line(value)
+
     def registers(self) -> Kernel:
         lowering = self.lowering()
         values = needed(self.op.values, [result.output.name for result in self.op.results])
         setup, reads = self.assembler.bases(self.op.results), self.assembler.reads(values)
         body: list[Line] = []
         for value in self.means_first(values):
-            body += lowering.line(value)
+            body += self.line(value, lowering)
         stores = [*self.assembler.stores(r for r in self.op.results if not r.over), *self.barrier()]
         stores += self.assembler.stores(r for r in self.op.results if r.over)
-        doc = "BLOCK_M rows per program, held in registers."
+        doc = f"BLOCK_M rows per program, {self.placed}."
         inside = [BLANK, Walk("cols"), Walk("tile"), *self.tile.col_decode(), *reads, *body]
         return self.assembler.kernel("kernel", doc, lowering, setup, inside, stores)
 

@@ -63,15 +63,10 @@ def plan_scans(program: ScanProgram, searched: bool) -> RowKernels:
     return RowKernels(
         space=builder.space,
         compute=builder.compute,
-        registers=None,
         loop=builder.loop(),
         partial=builder.partial(),
-        combine=None,
         mapping=builder.mapping(),
-        are_sums=False,
         states=tuple(states),
-        passes=1,
-        uniform=(),
     )
 
 

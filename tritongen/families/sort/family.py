@@ -5,20 +5,18 @@ from __future__ import annotations
 import ast
 
 from ...emit.module import Around, Module
-from ...lang.ir import Op, Reduce, Scan, ScatterSum, Take, Value, children, is_order
+from ...lang.ir import Op, Scan, Value, is_order
 from ...lowering.lower import Lowering
-from ...lowering.tile import needed
-from ...lowering.views import Kernel
-from ...nest.ir import BLANK, Line, Walk
-from ...passes.structure import Program, are_apart, lasting_axes
+from ...nest.ir import Line
+from ...passes.structure import Program, lasting_axes
 from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import FamilyTests, tolerances
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.host import RowsModule
-from ..rowwise.kernels import RowKernels
-from ..rowwise.rows import Rows
+from ..rowwise.kernels import RowBuilder, RowKernels
+from ..scan.program import scans_alone
 
 
 class Sorts(Maps[Program]):
@@ -27,17 +25,9 @@ class Sorts(Maps[Program]):
     title = "a sort"
 
     def take(self, op: Op) -> Program | None:
-        nodes = {value.name: value.node for value in op.values}
-        sorts = [node for node in nodes.values() if isinstance(node, Scan)]
-        parts = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
-        kinds = frozenset[type]().union(*(part.kinds for part in parts))
-        if not sorts or not all(map(is_order, sorts)) or not kinds.isdisjoint((Reduce, Scan, ScatterSum, Take)):
-            return None
+        sorts = scans_alone(op).values()
         over = {node.over for node in sorts}
-        every = {axis for node in nodes.values() for axis in node.axes}
-        if len(over) > 1 or are_apart(op, set()) or any({*result.axes} != every for result in op.results):
-            return None
-        return Program(op, tuple(over))
+        return Program(op, tuple(over)) if len(over) == 1 and all(map(is_order, sorts)) else None
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
         return RowsModule(program, False, around, plan_sorts).module()
@@ -49,35 +39,16 @@ class Sorts(Maps[Program]):
 
 def plan_sorts(program: Program, searched: bool) -> RowKernels:
     builder = SortBuilder(program)
-    return RowKernels(
-        space=builder.space,
-        compute=builder.compute,
-        registers=None,
-        loop=builder.kernel(),
-        partial=None,
-        combine=None,
-        mapping=None,
-        are_sums=False,
-        states=(),
-        passes=1,
-        uniform=(),
-        table="sort",
-    )
+    return RowKernels(builder.space, builder.compute, loop=builder.registers(), table="sort")
 
 
-class SortBuilder(Rows):
+class SortBuilder(RowBuilder):
     """The kernel of rows that are sorted."""
 
-    def kernel(self) -> Kernel:
-        lowering = self.lowering()
-        values = needed(self.op.values, [result.output.name for result in self.op.results])
-        setup, reads = self.assembler.bases(self.op.results), self.assembler.reads(values)
-        body: list[Line] = []
-        for value in values:
-            body += self.order(value, value.node, lowering) if isinstance(value.node, Scan) else lowering.line(value)
-        inside = [BLANK, Walk("cols"), Walk("tile"), *self.tile.col_decode(), *reads, *body]
-        doc = "BLOCK_M rows per program, sorted in registers."
-        return self.assembler.kernel("kernel", doc, lowering, setup, inside, self.assembler.stores(self.op.results))
+    placed = "sorted in registers"
+
+    def line(self, value: Value, lowering: Lowering) -> list[Line]:
+        return self.order(value, value.node, lowering) if isinstance(value.node, Scan) else lowering.line(value)
 
     def order(self, value: Value, node: Scan, lowering: Lowering) -> list[Line]:
         """The columns of the elements in their order; what may lack columns is given them."""
