@@ -278,7 +278,7 @@ class Building:
 
     def length(self, size: Any) -> Any:
         """A length of the trace: a number, or one of lengths of inputs."""
-        formula = known(size) if hasattr(size, "node") else int(size)
+        formula = known(size)
         return formula if isinstance(formula, int) else Symbolic(hint(size), formula, formula)
 
     def _place(self) -> Place:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Container, Mapping
 from typing import Any
 
+from ..lang.torch_names import FUNCTIONAL_CALL
 from .targets import Target, init_text
 from .tracing import Trace
 
@@ -65,7 +66,7 @@ def _call(target: Target, trace: Trace, name: str, inputs: Container[str], param
     args = positional[0] if len(positional) == 1 else f"({', '.join(positional)})"
     parts = [made, f"{{{', '.join(state)}}}", args]
     parts += [f"{{{', '.join(f'{key!r}: {text}' for key, text in named.items())}}}"] if named else []
-    return f"torch.func.functional_call({', '.join(parts)})"
+    return f"{FUNCTIONAL_CALL}({', '.join(parts)})"
 
 
 def _arranged(
@@ -82,13 +83,13 @@ def _arranged(
         if key != own or key in scalars or not by_position:
             break
         positional.append(text)
-    rest = dict(list(given.items())[len(positional) :])
-    plain = [
-        key
-        for key in rest
-        if key in scalars and key not in params and key in signature and signature[key].default == scalars[key]
-    ]
-    return positional, {key: text for key, text in rest.items() if key not in plain}
+
+    def is_default(key: str) -> bool:
+        is_number = key in scalars and key not in params and key in signature
+        return is_number and signature[key].default == scalars[key]
+
+    rest = list(given.items())[len(positional) :]
+    return positional, {key: text for key, text in rest if not is_default(key)}
 
 
 def _literal(value: object) -> str:

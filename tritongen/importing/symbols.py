@@ -32,6 +32,8 @@ def known(number: Any, as_written: bool = False) -> Any:
 
     `x.view(B, -1, 16).shape[-1]` is `s // (s // 16)` in the trace: 16, since the view is of lengths that 16 divides.
     """
+    if not hasattr(number, "node"):
+        return int(number)
     formula = number.node._expr if as_written else number.node.expr
     made = _with_exact_quotients(formula, number.node.shape_env)
     return int(made) if made.is_Integer else made

@@ -6,7 +6,7 @@ import ast
 import difflib
 import keyword
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnostics.report import Mistake
@@ -64,13 +64,17 @@ def _original_mistakes(original: Original, names: frozenset[str]) -> list[Mistak
     """Tests import from what is installed, or stands beside them, but not what reads files or starts programs."""
     parts = original.module.split(".")
     key = "reference", "from"
-    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+    if not _are_names(parts):
         return [Mistake("TG202", f"`{original.module}` is not the path of a module", key, hint="write package.module")]
     if parts[0] in sys.stdlib_module_names:
         hint = "a reference is of a package that has its function or class"
         return [Mistake("TG202", f"`{original.module}` is of Python's standard library", key, hint=hint)]
     known = names | set(imported_names(original.call, names))
     return _Expression(("reference", "torch"), known).mistakes(original.call)
+
+
+def _are_names(parts: Iterable[str]) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
 
 
 def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
@@ -88,7 +92,7 @@ def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
 def _function_mistakes(path: str, key: tuple[str, ...], names: frozenset[str]) -> list[Mistake]:
     """A benchmark imports from packages of kernels, and from nothing else that is installed."""
     parts = path.split(".")
-    if len(parts) < 2 or not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+    if len(parts) < 2 or not _are_names(parts):
         hint = "write it as package.module.function"
         return [Mistake("TG202", f"`{path}` is not the path of a function", key, hint=hint)]
     package, name = parts[0], parts[-1]

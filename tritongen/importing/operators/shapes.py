@@ -196,8 +196,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
 
 def _formula(node: Any, place: int) -> Any:
     """The length of a dimension of a node: a number, or a formula of sympy."""
-    size = node.meta["val"].shape[place]
-    return known(size) if hasattr(size, "node") else int(size)
+    return known(node.meta["val"].shape[place])
 
 
 def _is_part(part: Any, whole: Any, number: int, count: int) -> bool:
