@@ -77,6 +77,16 @@ class Stream:
         return (*self.turns, self.streamed)
 
     @property
+    def tile(self) -> frozenset[str]:
+        """The axes along which scores may vary."""
+        return frozenset((*self.batch, *self.turns, self.rows, self.streamed))
+
+    @property
+    def tile_rows(self) -> frozenset[str]:
+        """The axes along which numbers of rows may vary."""
+        return frozenset((*self.batch, self.rows))
+
+    @property
     def summed(self) -> tuple[Load, ...]:
         """The matrices of the sums that are matmuls."""
         return tuple(one.matrix for one in self.sums if one.matrix is not None)

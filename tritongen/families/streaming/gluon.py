@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import ast
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...emit.host_checks import tuple_text
-from ...lang.ir import Call, Load, Node, Ref, Result, Value
-from ...lang.names import in_string, shown
+from ...lang.ir import Call, Load, Node, Op, Ref, Value
+from ...lang.names import shown
 from ...lang.trees import parse
-from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lower import Compute, compute_of
 from ...lowering.tile import Tile
-from ...nest.ir import Line, lines_of, names_of, nested
+from ...nest.ir import Line, names_of, nested
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
 from . import partial_sums
 from .below import Below
 from .gluon_shared import (
-    HALF,
     SHARED,
+    GluonBuilder,
+    GluonLines,
+    Signature,
     bounds_of,
+    calls_only,
     gluon_text,
-    head_of_scores,
     in_gluon,
+    is_for_gluon,
     is_of_scores,
-    lengths_of_widths,
     listed,
+    matrices_in,
     scale_text,
     told,
 )
-from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
+from .reads import Reads
 from .scales import scale_of
 from .slopes import sloped
 from .spelling import operand
@@ -47,27 +47,35 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
     heads, rows or columns and of one for each score; None for other math.
     """
     op, stream = program.in_kernels, program.stream
-    names = {load.name for load in stream.matrices}
-    matrices = [tensor for tensor in op.inputs if tensor.name in names]
-    wide = [result for result in op.results if _is_wide(result, stream)]
-    tiled = [tensor for tensor in op.inputs if is_of_scores(tensor, stream)]
     takes = (
-        stream.largest
-        and not stream.turns
-        and len(stream.scores) == len(stream.summed) == len(wide) == 1
-        and len(matrices) == 3
-        and all(set(tensor.type.dtypes) & HALF and tensor.type.axes[-1] in stream.widths for tensor in matrices)
-        and all(tensor in matrices or is_of_numbers(tensor, stream) or tensor in tiled for tensor in op.inputs)
-        and len(tiled) <= 1
+        _is_mean(op, stream)
+        and is_for_gluon(op, stream)
+        and _reads_numbers(op, stream)
         and not _begins_late(program)
+        and not any(is_row_sum(value, stream) for value in op.values)
+    )
+    return _GluonBuilder(program).view() if takes else None
+
+
+def _is_mean(op: Op, stream: Stream) -> bool:
+    """Whether there is one matrix of results, made of three, with weights that fall as the largest grows."""
+    wide = matrices_in(op.results, stream)
+    counts = (len(stream.scores), len(stream.summed), len({load.name for load in stream.matrices}), len(wide))
+    return (
+        bool(stream.largest)
+        and not stream.turns
+        and counts == (1, 1, 3, 1)
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
-        and not any(param.kind in ("bool", "enum") for param in op.params)
-        and not compute_of(op).in_float64
-        and not any(is_row_sum(value, stream) for value in op.values)
         and all(one.falls for one in stream.sums)
     )
-    return _GluonBuilder(program, wide[0]).view() if takes else None
+
+
+def _reads_numbers(op: Op, stream: Stream) -> bool:
+    """Whether tensors that are no matrices have one number for each head, row or column, or for each score."""
+    matrices = {load.name for load in stream.matrices}
+    others = [tensor for tensor in op.inputs if tensor.name not in matrices]
+    return all(is_of_numbers(tensor, stream) or is_of_scores(tensor, stream) for tensor in others)
 
 
 def _begins_late(program: StreamingProgram) -> bool:
@@ -143,18 +151,15 @@ class Scaled(Below):
         return operand(text)
 
 
-class _GluonBuilder(Builder):
+class _GluonBuilder(GluonBuilder):
     """Makes the lines between the matmul of scores and that of the sums, and those behind the loop.
 
     Matrices are in shared memory, and the template multiplies them. Numbers of rows have no axis of columns in the
     loop: threads would hold each many times along it.
     """
 
-    def __init__(self, program: StreamingProgram, wide: Result) -> None:
+    def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
-        self.wide = wide
-        self.compute = Compute("tl.float32")
-        self.places = replace(self.places, compute=self.compute)
         indices = {self.stream.rows: "tile_rows", self.stream.streamed: "block_cols"}
         cols = [replace(dim, index=indices.get(dim.axes[0], dim.index)) for dim in self.space.cols]
         space = replace(self.space, cols=tuple(cols))
@@ -166,7 +171,6 @@ class _GluonBuilder(Builder):
         self.unread = self.sloped.unread if self.sloped else frozenset[str]()
         self.weights = ""
 
-    index = "tl.int32"
     masked = "MASKED"
     at_the_end = "LAST"  # the only block that has what is past the end
 
@@ -204,10 +208,10 @@ class _GluonBuilder(Builder):
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Numbers that are read before the loop or for each block are vectors."""
-        whole = self.places
-        self.places = self.vectors if lines is None else whole
-        super().elements(values, lines)
-        self.places = whole
+        if lines is None:
+            super().elements(values)
+        else:
+            Reads.elements(self, values, lines)
 
     def online_max(self, name: str, factor: str) -> str:
         given = "" if self.low else ", factor"
@@ -222,9 +226,6 @@ class _GluonBuilder(Builder):
         self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)
         return super().final(value)
 
-    def store(self, result: Result) -> list[Line]:
-        return [] if result == self.wide else super().store(result)
-
     # The whole
 
     def view(self) -> dict[str, Any] | None:
@@ -232,126 +233,96 @@ class _GluonBuilder(Builder):
         asked for where tiles are, or behind the loop, where rows lie otherwise.
         """
         self.build()
-        stream, matrices = self.stream, {load.name for load in self.stream.matrices}
-        single = {tensor.name: tensor.type.axes for tensor in self.op.inputs if tensor.name not in matrices}
-        of_heads = [name for name, axes in single.items() if not {stream.rows, stream.streamed} & {*axes}]
-        tiled = [tensor.name for tensor in self.op.inputs if is_of_scores(tensor, stream)]
-        of_cols = [name for name, axes in single.items() if stream.streamed in axes and name not in tiled]
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
-        reads = [line for line in setup if line.assigned in single]
-        block_reads = [line for line in loop if line.assigned in single]
-        col_reads = [line for line in block_reads if line.assigned in of_cols]
-        setup = tuple(line for line in setup if line not in reads)
-        loop = (*setup, *(line for line in loop if line not in block_reads))
+        reads = [line for line in setup if line.assigned in self.numbers]
+        computed = [line for line in setup if line.assigned not in self.numbers]
+        columns = [line for line in loop if line.assigned in self.of_cols]
+        inner = (*computed, *(line for line in loop if line.assigned not in self.numbers))
         bounds, found = bounds_of(self, reads)
-        before = {name for line in setup for name in line.targets}
-        math_of_rows = [*bounds, *loop, *(line for line in end if line.assigned not in of_heads)]
+        others = {*(name for line in computed for name in line.targets), *self.numbers} - {*self.of_heads}
+        math_of_rows = [*bounds, *inner, *(line for line in end if line.assigned not in self.of_heads)]
+        takes = (
+            calls_only(math_of_rows, SHARED)
+            and not told([*bounds, *end], others)
+            and "tile_mask" not in names_of(inner)
+            and (found is None or found.is_of_inputs(others))
+        )
+        if not takes:
+            return None
         tile_reads = [line for line in reads if told(bounds, [line.assigned])]
-        reads = [line for line in reads if told([*loop, *end], [line.assigned])]
-        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED for line in lines_of(math_of_rows))
-        dims = self.space.rows
-        others = {*before, *single} - {*of_heads}
-        in_loop, at_end = names_of(loop), names_of(end)
-        if not is_shared or told([*bounds, *end], others) or "tile_mask" in in_loop:
+        reads = [line for line in reads if told([*inner, *end], [line.assigned])]
+        lines = GluonLines(bounds, found, tile_reads, reads, columns, inner, end)
+        scale, wide = scale_text(self.lowering, self.scale), self.wide[0].output.name
+        described = {*(load.name for load in self.stream.matrices), *self.tiled, wide}
+        signature = Signature(self, lines, described, scale)
+        if signature.widths is None:
             return None
-        if found and not found.is_of_inputs(others):
-            return None
-        (score,), (matrix,) = stream.scores, stream.summed
-        group = self.places.dims(stream.heads)
-        heads = [dim.index for dim in (*dims, *group)]
-        head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
-        used = {*head_of_rows, *told([*reads, *col_reads, *loop, *end], heads)}
-        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
-        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
-        largest, *sums = state = [stream.largest, *(one.name for one in stream.sums if one.matrix is None)]
-        tensors = [*(tensor.name for tensor in self.op.inputs), *(result.output.name for result in self.op.results)]
-        described = [*(name for name in tensors if name in {*matrices, *tiled}), self.wide.output.name]
-        pointers = [f"{name}_ptr" for name in tensors if name not in described] + ["bounds_ptr"] * bool(found)
-        strides = self.strides(names_of([*reads, *tile_reads, *col_reads, *end]))
-        steps = [*(one.name for one in strides), *(found.strides if found else [])]
-        names = [*pointers, *steps]
-        scale = scale_text(self.lowering, self.scale)
-        mentioned = [*bounds, *loop, *end, *([Line(scale)] if scale else [])]
-        known = names_of(mentioned)
-        numbers = [one for one in param_arguments(self.op, self.compute) if one.name in known]
-        params = [one.name for one in numbers]
-        casts = [line for line in param_casts(self.op, self.compute, self.lowering) if line.assigned in params]
-        widths = lengths_of_widths(self, [*mentioned, *reads, *tile_reads], lengths)
-        if widths is None:
-            return None
-        uniform = [*(line.assigned for line in widths), *params]
-        has_col_mask = "col_mask" in in_loop
-        block = told(loop, ["n_rows"]) + (["n_cols"] if has_col_mask or "n_cols" in in_loop else [])
-        given = [f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors]
-        signature = [*given, *(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in numbers)]
-        integers = [param.name for param in self.op.params if param.kind == "int" and param.name in params]
-        kinds = dict.fromkeys((score.right.name, matrix.name), "cols") | dict.fromkeys(tiled, "scores")
+        tensors = self.matrix_names()
+        kinds = dict.fromkeys((tensors["k"], tensors["v"]), "cols") | dict.fromkeys(self.tiled, "scores")
         return {
-            "family": "streaming",
             "template": "gluon.jinja",
-            "name": self.op.name,
-            "rows": stream.rows,
-            "streamed": stream.streamed,
-            "q": score.left.name,
-            "k": score.right.name,
-            "v": matrix.name,
-            "o": self.wide.output.name,
-            "score": score.name,
+            **signature.view(),
+            **tensors,
+            **self.state_view(end),
+            **self.block_view(lines, signature),
+            **self.columns_view(columns, signature),
+            "is_uneven": self.blocks.tiles is not None,
+            "reads": in_gluon(reads),
+            "scale": gluon_text(scale),
+            "is_signed": scale in {one.name for one in signature.params},
+            "given": ", ".join([f"{wide}_desc", f"{wide}_blocks", *signature.passed]),
+            "kinds": [kinds.get(name, "rows" if name in described else "") for name in signature.tensors],
+        }
+
+    def matrix_names(self) -> dict[str, str]:
+        (score,), (matrix,) = self.stream.scores, self.stream.summed
+        return {"q": score.left.name, "k": score.right.name, "v": matrix.name, "o": self.wide[0].output.name}
+
+    @property
+    def state(self) -> list[str]:
+        """The largest and the sums of rows, which the math of a block updates."""
+        return [self.stream.largest, *(one.name for one in self.stream.sums if one.matrix is None)]
+
+    def state_view(self, end: Sequence[Line]) -> dict[str, Any]:
+        """The scores and what blocks add up, and what of that is asked for behind the loop."""
+        stream, at_end = self.stream, names_of(end)
+        return {
+            "score": self.stream.scores[0].name,
             "dot": next(one.name for one in stream.sums if one.matrix is not None),
-            "largest": largest,
+            "largest": stream.largest,
             "least": partial_sums.LEAST if self.low else "LOWEST",
+            "sums": self.state[1:],
+            "state": ", ".join(self.state),
+            "end_state": told(end, self.state),
+            "use_end_rows": not at_end.isdisjoint(("rows", "row_mask")),
+            "use_row_mask": "row_mask" in at_end,
+        }
+
+    def block_view(self, lines: GluonLines, signature: Signature) -> dict[str, Any]:
+        """The function of the math of a block."""
+        loop, in_loop = lines.loop, names_of(lines.loop)
+        has_col_mask = "col_mask" in in_loop
+        rows = told(loop, ["tile_rows" if self.sloped else "rows"])
+        lengths = told(loop, ["n_rows"]) + ["n_cols"] * (has_col_mask or "n_cols" in in_loop)
+        return {
             "is_low": bool(self.low),
             "is_led": bool(self.sloped),
-            "sums": sums,
-            "state": ", ".join(state),
-            "heads": ", ".join(heads),
-            "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in heads),
-            "head": tuple_text([dim.index for dim in dims]),
-            "head_of_rows": tuple_text(head_of_rows),
-            "lengths": ", ".join(lengths),
-            "decode": [*map(Line, of_group), *self.places.decode()],
-            "bounds": in_gluon(bounds),
-            "found": found and found.view(),
-            "found_of": [tensors.index(name) for name in found.names] if found else [],
-            "n_parts": len(self.blocks.parts),
-            "cycle": self.blocks.cycle is not None,
-            "count": self.blocks.count,
-            "whole": self.blocks.parts.index("whole"),
-            "is_uneven": self.blocks.tiles is not None,
-            "tile_reads": in_gluon(tile_reads),
-            "tile_params": listed(told([*tile_reads, *bounds], [*names, *uniform])),
-            "reads": in_gluon(reads),
-            "block_state": ", ".join(
-                [*state, *told(loop, ["tile_rows"] if self.sloped else ["rows"]), *told(loop, single)]
-            ),
-            "block_params": listed([*block, *told(loop, uniform)]),
+            "block_state": ", ".join([*self.state, *rows, *told(loop, self.numbers)]),
+            "block_params": listed([*lengths, *told(loop, signature.uniform)]),
             "is_masked": self.masked in in_loop,
             "use_cols": has_col_mask or "cols" in in_loop,
             "use_col_mask": has_col_mask,
             "use_rows": "rows" in in_loop,
-            "use_tile_rows": "tile_rows" in in_loop | names_of(reads),
-            "col_reads": in_gluon(col_reads),
-            "of_cols": ", ".join(of_cols),
-            "spread_cols": ", ".join(f"across_columns({name})" for name in of_cols),
-            "col_params": listed(told(col_reads, [*heads, *names])),
-            "tiled": tiled[0] if tiled else "",
-            "head_of_tiled": head_of_scores(tiled[0], self.places) if tiled else "",
-            "loop": in_gluon(loop),
+            "use_tile_rows": "tile_rows" in in_loop | names_of(lines.setup),
             "weights": self.weights,
-            "scale": gluon_text(scale),
-            "is_signed": scale in params,
-            "use_end_rows": not at_end.isdisjoint(("rows", "row_mask")),
-            "use_row_mask": "row_mask" in at_end,
-            "end_state": told(end, state),
-            "end": in_gluon(end),
-            "given": ", ".join([*(f"{described[-1]}_{one}" for one in ("desc", "blocks")), *names, *uniform]),
-            "signature": ", ".join(signature),
-            "casts": in_gluon([*widths, *casts]),
-            "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
-            "kinds": [kinds.get(name, "rows" if name in described else "") for name in tensors],
         }
 
-
-def _is_wide(result: Result, stream: Stream) -> bool:
-    """Whether a result is a matrix, and not a number for each row."""
-    return bool(set(result.axes) & set(stream.widths))
+    def columns_view(self, columns: Sequence[Line], signature: Signature) -> dict[str, Any]:
+        """The function that reads numbers of columns."""
+        passed = [*signature.heads, *signature.pointers, *signature.steps]
+        return {
+            "col_reads": in_gluon(columns),
+            "of_cols": ", ".join(self.of_cols),
+            "spread_cols": ", ".join(f"across_columns({name})" for name in self.of_cols),
+            "col_params": listed(told(columns, passed)),
+        }

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Call, Load, Node, Op, Ref, Result, Value, walk
-from ...lang.names import in_string
+from ...lang.ir import Call, Load, Node, Op, Ref, Value, walk
 from ...lang.trees import parse
-from ...lowering.assemble import param_arguments, param_casts
-from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.lower import Lowering
 from ...nest.ir import Line, lines_of, names_of, nested
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
@@ -21,21 +19,22 @@ from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
 from .below import Below
 from .gluon_shared import (
-    HALF,
     SHARED,
+    GluonBuilder,
+    GluonLines,
+    Signature,
     bounds_of,
+    calls_only,
     gluon_text,
-    head_of_scores,
     in_gluon,
     is_across,
-    is_of_scores,
-    lengths_of_widths,
-    listed,
+    is_for_gluon,
+    matrices_in,
     reads_matrices_behind,
     scale_text,
+    tiled_of,
     told,
 )
-from .kernels import Builder
 from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
@@ -48,38 +47,43 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
     these is of; None for other math.
     """
     op, stream = program.in_kernels, program.stream
-    matrices = {load.name for load in stream.matrices}
-    streamed = [score.right.name for score in stream.scores]
-    wide = [result for result in op.results if set(result.axes) & set(stream.widths)]
-    tiled = tiled_of(op, stream)
-    pair = {stream.rows, stream.streamed}
     takes = (
-        not (stream.largest or stream.turns or program.pages)
-        and len(stream.scores) == len(set(streamed)) == 2
-        and len(stream.sums) == len({load.name for load in stream.summed} & {*streamed}) == len(wide)
-        and all(set(op.input(name).type.dtypes) & HALF for name in matrices)
-        and all(op.input(name).type.axes[-1] in stream.widths for name in matrices)
-        and all(tensor.default is None for tensor in op.inputs)
-        and all(tensor in tiled or not pair <= set(tensor.type.axes) for tensor in op.inputs)
-        and len(tiled) <= 1
-        and all(not part.at for value in op.values for part in walk(value.node) if isinstance(part, Load))
+        not program.pages
+        and _is_gradient(op, stream)
+        and is_for_gluon(op, stream)
+        and _reads_plainly(op, stream)
         and not reads_matrices_behind(op, stream)
-        and not any(result.when for result in op.results if result not in wide)
-        and not any(param.kind in ("bool", "enum") for param in op.params)
-        and not compute_of(op).in_float64
         and (len(stream.sums) == 1 or not _spills(op))
     )
-    return _GradientBuilder(program, wide).view() if takes else None
+    return _GradientBuilder(program).view() if takes else None
+
+
+def _is_gradient(op: Op, stream: Stream) -> bool:
+    """Whether there are two scores without a largest, and matrices of results that sum streamed ones of the scores."""
+    streamed = {score.right.name for score in stream.scores}
+    summed = {load.name for load in stream.summed} & streamed
+    wide = matrices_in(op.results, stream)
+    return (
+        not (stream.largest or stream.turns)
+        and len(stream.scores) == len(streamed) == 2
+        and len(stream.sums) == len(summed) == len(wide)
+        and not any(result.when for result in op.results if result not in wide)
+    )
+
+
+def _reads_plainly(op: Op, stream: Stream) -> bool:
+    """Whether no tensor may be None or is read at computed positions, nor has more than one number for each score."""
+    pair, tiled = {stream.rows, stream.streamed}, tiled_of(op, stream)
+    return (
+        all(tensor.default is None for tensor in op.inputs)
+        and all(tensor in tiled or not pair <= set(tensor.type.axes) for tensor in op.inputs)
+        and not any(isinstance(part, Load) and part.at for value in op.values for part in walk(value.node))
+    )
 
 
 def _spills(op: Op) -> bool:
     """Whether two sums leave too few registers for the math of scores: the plain kernel is faster by 8 % then."""
     return any(isinstance(part, Call) and part.function == "tanh" for value in op.values for part in walk(value.node))
-
-
-def tiled_of(op: Op, stream: Stream) -> list[Input]:
-    """The tensors with a number for each score."""
-    return [tensor for tensor in op.inputs if is_of_scores(tensor, stream) or is_across(tensor, stream)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +148,15 @@ class _OfRows(Below):
         return parse(f"tanh_half({x})")
 
 
-class _GradientBuilder(Builder):
+class _GradientBuilder(GluonBuilder):
     """Makes the lines of the loop and those around it.
 
     Matrices are in rings of blocks in shared memory, and matmuls are in flight until a line needs what they give.
     """
 
-    def __init__(self, program: StreamingProgram, wide: list[Result]) -> None:
+    def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
         stream = self.stream
-        self.wide = wide
-        self.compute = Compute("tl.float32")
-        self.places = replace(self.places, compute=self.compute)
         cols = [replace(dim, index="block_cols") if stream.streamed in dim.axes else dim for dim in self.space.cols]
         self.vectors = _Vectors(self.op, replace(self.space, cols=tuple(cols)), self.compute, stream=stream)
         self.rows_lowering = self.lowering = self.lowered_by(_OfRows)
@@ -165,8 +166,6 @@ class _GradientBuilder(Builder):
         self.rows_lowering.score = self.to_base2.name if self.to_base2 else ""
         self.tile: list[str] = []  # the matrices that are read for each tile
         self.in_flight: list[str] = []
-
-    index = "tl.int32"
 
     # The loop
 
@@ -252,12 +251,6 @@ class _GradientBuilder(Builder):
         is_of_cols = self.streams(node.axes) and self.stream.rows not in node.axes
         return parse(f"across_columns({node.name})") if is_of_cols else super().loaded(node, lowering)
 
-    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Numbers are read as vectors."""
-        whole, self.places = self.places, self.vectors
-        super().elements(values, lines)
-        self.places = whole
-
     def total_of_rows(self, text: str) -> str:
         return f"sum_of_rows({text}, by_row)"
 
@@ -268,9 +261,6 @@ class _GradientBuilder(Builder):
             matrix = self.sums[name].matrix
             assert matrix is not None
             self.lines.loop.append(Line(f"give_back({matrix.name}_ring, step)"))
-
-    def store(self, result: Result) -> list[Line]:
-        return [] if result in self.wide else super().store(result)
 
     def memory(self) -> dict[str, str]:
         """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""
@@ -296,107 +286,69 @@ class _GradientBuilder(Builder):
         and numbers of heads, or where numbers of rows, which lie as those of scores do, meet a matrix behind the loop.
         """
         self.build()
-        op, stream = self.op, self.stream
-        matrices = {load.name for load in stream.matrices}
-        numbers = [one for one in op.inputs if one.name not in matrices]
-        tiled = [one.name for one in tiled_of(op, stream)]
-        of_cols = [one.name for one in numbers if stream.streamed in one.type.axes and one.name not in tiled]
-        of_heads = [one.name for one in numbers if not {stream.rows, stream.streamed} & {*one.type.axes}]
-        self.lines.loop = self.read_early(self.lines.loop, [*of_cols, *tiled])
-        setup, loop, end = (nested(part) for part in (self.lines.setup, self.lines.loop, self.lines.end))
-        reads = [line for line in setup if line.assigned in of_heads]
+        self.lines.loop = self.read_early(self.lines.loop, [*self.of_cols, *self.tiled])
+        setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
+        reads = [line for line in setup if line.assigned in self.of_heads]
         bounds, found = bounds_of(self, reads)
-        lines = [*bounds, *setup, *loop, *end]
-        is_shared = all(set(re.findall(r"\btl\.(\w+)", line.text)) <= SHARED | {"load"} for line in lines_of(lines))
-        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
-        others = {*(name for line in setup for name in line.targets), *(one.name for one in op.inputs)} - {*of_heads}
+        inputs = {tensor.name for tensor in self.op.inputs}
+        others = inputs.union(*(line.targets for line in setup)) - {*self.of_heads}
         memory = self.memory()
-        is_spread = any("[:, None]" in line.text for line in lines_of(end))
-        if not is_shared or told(bounds, others) or is_spread or len(memory) < len(self.wide):
+        takes = (
+            calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
+            and not told(bounds, others)
+            and not any("[:, None]" in line.text for line in lines_of(end))
+            and len(memory) == len(self.wide)
+            and (found is None or found.is_of_inputs(others))
+        )
+        if not takes:
             return None
-        if found and not found.is_of_inputs(others):
+        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
+        streamed = [score.right.name for score in self.stream.scores]
+        rings = [*self.tile, *streamed, *self.tiled]
+        lines, scale = (
+            GluonLines(bounds, found, tile_reads, setup, (), loop, end),
+            scale_text(self.lowering, self.scale),
+        )
+        signature = Signature(self, lines, {*rings, *memory}, scale)
+        if signature.widths is None:
             return None
-        dims, group = self.space.rows, self.places.dims(stream.heads)
-        heads = [dim.index for dim in (*dims, *group)]
-        head_of_rows = [dim.index for dim in self.places.described_dims(stream.heads)]
-        used = {*head_of_rows, *told([*setup, *loop, *end], heads)}
-        lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *group))]
-        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
-        streamed = [score.right.name for score in stream.scores]
-        tensors = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
-        in_rings = [*self.tile, *streamed, *tiled]
-        described = {*in_rings, *memory}
-        kinds = dict.fromkeys(described, "rows") | dict.fromkeys(streamed, "cols")
-        kinds |= {name: "across" if is_across(op.input(name), stream) else "scores" for name in tiled}
-        given = {name: f"{name}_desc" if name in described else f"{name}_ptr" for name in tensors}
-        strides = self.strides(names_of([*setup, *loop, *end]))
-        steps = [*(one.name for one in strides), *(found.strides if found else [])]
-        scale = scale_text(self.lowering, self.scale)
-        mentioned = [*lines, *([Line(scale)] if scale else [])]
-        known, in_loop, beside = names_of(mentioned), names_of(loop), names_of([*setup, *end])
-        param_args = [one for one in param_arguments(op, self.compute) if one.name in known]
-        params = [one.name for one in param_args]
-        more = [*(["bounds_ptr"] if found else []), *lengths, *steps, *(one.spelling for one in param_args)]
-        casts = [line for line in param_casts(op, self.compute, self.lowering) if line.assigned in params]
-        widths = lengths_of_widths(self, mentioned, lengths)
-        if widths is None:
-            return None
-        uniform = [*(line.assigned for line in widths), *params]
-        own = [text for name, text in given.items() if name not in described] + ["bounds_ptr"] * bool(found)
-        integers = [param.name for param in op.params if param.kind == "int" and param.name in params]
-
-        def of(name: str) -> str:
-            """How many blocks a ring has, and how many groups read each. What is copied is given back soon."""
-            if name in tiled:
-                return "2 * (STAGES - 1), 1"
-            return "2, 1" if name in self.tile else "STAGES, 2"
-
+        across = [name for name in self.tiled if is_across(self.op.input(name), self.stream)]
+        kinds = dict.fromkeys((*rings, *memory), "rows") | dict.fromkeys(streamed, "cols")
+        kinds |= dict.fromkeys(self.tiled, "scores") | dict.fromkeys(across, "across")
         return {
-            "family": "streaming",
             "template": "gluon_gradient.jinja",
-            "name": op.name,
-            "rows": stream.rows,
-            "streamed": stream.streamed,
+            **signature.view(),
+            **self.uses(lines),
             "tile": self.tile,
             "blocks": streamed,
-            "tiled": tiled[0] if tiled else "",
-            "is_across": "across" in kinds.values(),
-            "head_of_tiled": head_of_scores(tiled[0], self.places) if tiled else "",
-            "rings": ", ".join(f"{name}_ring" for name in in_rings),
-            "descs": ", ".join(f"{name}_desc" for name in in_rings),
-            "made_rings": ", ".join(f"ring({name}_desc, {of(name)})" for name in in_rings),
-            "sums": [(one.name, one.matrix.name) for one in stream.sums if one.matrix],
+            "is_across": bool(across),
+            "rings": ", ".join(f"{name}_ring" for name in rings),
+            "descs": ", ".join(f"{name}_desc" for name in rings),
+            "made_rings": ", ".join(f"ring({name}_desc, {self.ring_of(name)})" for name in rings),
+            "sums": [(one.name, one.matrix.name) for one in self.stream.sums if one.matrix],
             "memory": [*memory.items()],
             "last_first": self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0),
             "longest": longest(self.blocks.tiles),
-            "heads": ", ".join(heads),
-            "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in heads),
-            "head": tuple_text([dim.index for dim in dims]),
-            "head_of_rows": tuple_text(head_of_rows),
-            "lengths": ", ".join(lengths),
-            "decode": [*map(Line, of_group), *self.places.decode()],
-            "bounds": in_gluon(bounds),
-            "n_parts": len(self.blocks.parts),
-            "cycle": self.blocks.cycle is not None,
-            "count": self.blocks.count,
-            "whole": self.blocks.parts.index("whole"),
-            "tile_reads": in_gluon(tile_reads),
-            "tile_params": listed(told([*tile_reads, *bounds], [*own, *steps, *uniform])),
+            "of_cols": self.of_cols,
+            "factor": gluon_text(scale),
+            "setup": in_gluon(setup),
+            "given": ", ".join([*(f"{name}_desc" for name in memory), *signature.passed]),
+            "kinds": [kinds.get(name, "") for name in signature.tensors],
+        }
+
+    def ring_of(self, name: str) -> str:
+        """How many blocks a ring has, and how many groups read each. What is copied is given back soon."""
+        if name in self.tiled:
+            return "2 * (STAGES - 1), 1"
+        return "2, 1" if name in self.tile else "STAGES, 2"
+
+    def uses(self, lines: GluonLines) -> dict[str, bool]:
+        """The positions that lines ask for."""
+        in_loop, beside = names_of(lines.loop), names_of([*lines.setup, *lines.end])
+        return {
             "use_cols": not in_loop.isdisjoint(("cols", "col_mask")),
             "use_col_mask": "col_mask" in in_loop,
-            "of_cols": of_cols,
             "use_rows": "rows" in in_loop or not beside.isdisjoint(("rows", "row_mask")),
             "use_by_row": not (in_loop | beside).isdisjoint(("by_row", "rows", "row_mask")),
             "use_row_mask": "row_mask" in beside,
-            "factor": gluon_text(scale),
-            "setup": in_gluon(setup),
-            "loop": in_gluon(loop),
-            "end": in_gluon(end),
-            "given": ", ".join([*(f"{name}_desc" for name in memory), *own, *steps, *uniform]),
-            "signature": ", ".join([*given.values(), *more]),
-            "casts": in_gluon([*widths, *casts]),
-            "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *integers])]),
-            "kinds": [kinds.get(name, "") for name in tensors],
-            "found": found and found.view(),
-            "found_of": [tensors.index(name) for name in found.names] if found else [],
         }

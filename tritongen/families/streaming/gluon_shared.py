@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...lang.ir import Load, Node, Op, walk
-from ...lowering.lower import Lowering
-from ...nest.ir import Line, names_of, with_text
+from ...lang.ir import Load, Node, Op, Result, Value, walk
+from ...lang.names import in_string
+from ...lowering.assemble import param_arguments, param_casts
+from ...lowering.lower import Compute, Lowering, compute_of
+from ...nest.ir import Line, lines_of, names_of, with_text
 from ...passes.structure import reached
 from ...spec.types import Input
 from ..stream import Stream
 from .kernels import Builder
 from .places import Places
+from .program import StreamingProgram
 
 HALF = {"float16", "bfloat16"}
 # What Gluon has of what kernels call of Triton's language.
@@ -24,6 +27,29 @@ SHARED = frozenset(
     "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
     " where".split()
 )
+
+
+def is_for_gluon(op: Op, stream: Stream) -> bool:
+    """Whether all matrices are half precision and lie along their widths, one tensor at most has a number for each
+    score, and params are numbers.
+    """
+    matrices = [op.input(load.name).type for load in stream.matrices]
+    return (
+        all(set(kind.dtypes) & HALF and kind.axes[-1] in stream.widths for kind in matrices)
+        and len(tiled_of(op, stream)) <= 1
+        and not any(param.kind in ("bool", "enum") for param in op.params)
+        and not compute_of(op).in_float64
+    )
+
+
+def matrices_in(results: Iterable[Result], stream: Stream) -> list[Result]:
+    """The results that are matrices, and not a number for each row."""
+    return [result for result in results if set(result.axes) & set(stream.widths)]
+
+
+def tiled_of(op: Op, stream: Stream) -> list[Input]:
+    """The tensors with a number for each score."""
+    return [tensor for tensor in op.inputs if is_of_scores(tensor, stream) or is_across(tensor, stream)]
 
 
 def is_of_scores(tensor: Input, stream: Stream) -> bool:
@@ -108,6 +134,143 @@ def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str])
     if any(axes[name] not in matrices for name in used) or told(lines, pointers):
         return None
     return [Line(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
+
+
+@dataclass(frozen=True, slots=True)
+class GluonLines:
+    """The lines of a Gluon kernel: bounds of a tile, with what these read, and of the warp groups that compute, those
+    in front of the loop, those that read numbers of columns for a block, those of the loop and those behind it.
+    """
+
+    bounds: Sequence[Line]
+    found: FoundBounds | None
+    tile_reads: Sequence[Line]
+    setup: Sequence[Line]
+    columns: Sequence[Line]
+    loop: Sequence[Line]
+    end: Sequence[Line]
+
+    @property
+    def of_tile(self) -> list[Line]:
+        return [*self.tile_reads, *self.bounds]
+
+    @property
+    def of_half(self) -> list[Line]:
+        return [*self.setup, *self.columns, *self.loop, *self.end]
+
+
+class GluonBuilder(Builder):
+    """Makes the lines of a Gluon kernel: matrices are in shared memory, and numbers are vectors."""
+
+    index = "tl.int32"
+    vectors: Places  # reads numbers
+
+    def __init__(self, program: StreamingProgram) -> None:
+        super().__init__(program)
+        op, stream = self.op, self.stream
+        self.wide = matrices_in(op.results, stream)
+        self.compute = Compute("tl.float32")
+        self.places = replace(self.places, compute=self.compute)
+        matrices = {load.name for load in stream.matrices}
+        self.numbers = {one.name: one.type.axes for one in op.inputs if one.name not in matrices}
+        self.tiled = [tensor.name for tensor in tiled_of(op, stream)]
+        pair = {stream.rows, stream.streamed}
+        self.of_heads = [name for name, axes in self.numbers.items() if pair.isdisjoint(axes)]
+        self.of_cols = [n for n, axes in self.numbers.items() if self.streams(axes) and n not in self.tiled]
+
+    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
+        """Numbers are read as vectors."""
+        matrices, self.places = self.places, self.vectors
+        super().elements(values, lines)
+        self.places = matrices
+
+    def store(self, result: Result) -> list[Line]:
+        return [] if result in self.wide else super().store(result)
+
+
+class Signature:
+    """The arguments of a Gluon kernel, those of them that its warps are passed, and the tiles that these compute."""
+
+    def __init__(self, builder: GluonBuilder, lines: GluonLines, described: Collection[str], scale: str) -> None:
+        """Of tensors, the `described` have descriptors; the others are read by pointers."""
+        self.builder, self.lines, self.found, self.described = builder, lines, lines.found, described
+        op, stream, self.group = builder.op, builder.stream, builder.places.dims(builder.stream.heads)
+        self.dims = builder.space.rows
+        self.tensors = [*(one.name for one in op.inputs), *(one.output.name for one in op.results)]
+        self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*self.dims[1:], *self.group))]
+        every = [*lines.of_tile, *lines.of_half, *([Line(scale)] if scale else [])]
+        known = names_of(every)
+        own = names_of([*lines.tile_reads, *lines.of_half])
+        self.pointers = [f"{name}_ptr" for name in self.tensors if name not in described]
+        self.steps = [one.name for one in builder.strides(own)]
+        if lines.found:
+            self.pointers.append("bounds_ptr")
+            self.steps += lines.found.strides
+        self.params = [one for one in param_arguments(op, builder.compute) if one.name in known]
+        names = {one.name for one in self.params}
+        self.casts = [one for one in param_casts(op, builder.compute, builder.lowering) if one.assigned in names]
+        self.integers = [param.name for param in op.params if param.kind == "int" and param.name in names]
+        self.widths = lengths_of_widths(builder, every, self.lengths)
+        self.head_of_rows = [dim.index for dim in builder.places.described_dims(stream.heads)]
+
+    @property
+    def uniform(self) -> list[str]:
+        """The numbers that are the same for all tiles."""
+        return [*(line.assigned for line in self.widths or ()), *(one.name for one in self.params)]
+
+    @property
+    def passed(self) -> list[str]:
+        return [*self.pointers, *self.steps, *self.uniform]
+
+    @property
+    def heads(self) -> list[str]:
+        return [dim.index for dim in (*self.dims, *self.group)]
+
+    @property
+    def text(self) -> str:
+        given = [f"{name}_desc" if name in self.described else f"{name}_ptr" for name in self.tensors]
+        given += ["bounds_ptr"] if self.found else []
+        return ", ".join([*given, *self.lengths, *self.steps, *(one.spelling for one in self.params)])
+
+    def view(self) -> dict[str, Any]:
+        builder, lines, found, group = self.builder, self.lines, self.found, self.group
+        used = {*self.head_of_rows, *told(lines.of_half, self.heads)}
+        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
+        tiled = builder.tiled[0] if builder.tiled else ""
+        blocks, stream = builder.blocks, builder.stream
+        return {
+            "family": "streaming",
+            "name": builder.op.name,
+            "rows": stream.rows,
+            "streamed": stream.streamed,
+            "tiled": tiled,
+            "head_of_tiled": head_of_scores(tiled, builder.places) if tiled else "",
+            "heads": ", ".join(self.heads),
+            "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in self.heads),
+            "head": tuple_text([dim.index for dim in self.dims]),
+            "head_of_rows": tuple_text(self.head_of_rows),
+            "lengths": ", ".join(self.lengths),
+            "decode": [*map(Line, of_group), *builder.places.decode()],
+            "bounds": in_gluon(lines.bounds),
+            "found": found and found.view(),
+            "found_of": [self.tensors.index(name) for name in found.names] if found else [],
+            "n_parts": len(blocks.parts),
+            "cycle": blocks.cycle is not None,
+            "count": blocks.count,
+            "whole": blocks.parts.index("whole"),
+            "tile_reads": in_gluon(lines.tile_reads),
+            "tile_params": listed(told(lines.of_tile, self.passed)),
+            "loop": in_gluon(lines.loop),
+            "end": in_gluon(lines.end),
+            "signature": self.text,
+            "casts": in_gluon([*(self.widths or ()), *self.casts]),
+            "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *self.integers])]),
+        }
+
+
+def calls_only(lines: Iterable[Line], names: Container[str]) -> bool:
+    """Whether some lines call no more of Triton's language than some names."""
+    return all(name in names for line in lines_of(lines) for name in re.findall(r"\btl\.(\w+)", line.text))
 
 
 def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:

@@ -18,7 +18,8 @@ from ...spec.types import BATCH, Input
 from ..stream import computes_much, multiplied_as, of_bytes, promoted
 from . import partial_sums
 from .gluon import gluon_view
-from .gluon_gradient import gradient_view, tiled_of
+from .gluon_gradient import gradient_view
+from .gluon_shared import tiled_of
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .merging import merging, parted_tensors
 from .orders import in_kernels, moved

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from ...lang.ir import Load, Node
 from ...passes.masks.expressions import Apply, Expression, Extreme, First, Last, Number, Sum, Value
@@ -41,42 +42,51 @@ class Spelling:
                 return f"{name}_{kind}"
             case Value(node=node):
                 return self.value(node)
-            case Sum(terms=terms, constant=constant):
-                texts = {term: self.text(term) for term, _ in terms}
-                last = Last(self.rows)
-                if constant > 0 and dict(terms).get(last) == 1 and not self.is_paged:
-                    # One beyond the last is a block on.
-                    texts[last], constant = "first_row + BLOCK_M", constant - 1
-                found = ""
-                for term, factor in terms:
-                    times = f"{abs(factor)} * " if abs(factor) != 1 else ""
-                    sign = ("- " if factor < 0 else "+ ") if found else "-" if factor < 0 else ""
-                    inner = texts[term] if isinstance(term, Last) and factor == 1 else operand(texts[term])
-                    found += f"{' ' if found else ''}{sign}{times}{inner}"
-                return f"{found} {'-' if constant < 0 else '+'} {abs(constant)}" if constant else found
-            case Apply(function="held", args=(arg,)):
-                return f"hold({self.text(arg)})"
-            case Apply(function="floor_divide", args=(above, by)):
-                return f"floor_divide_int({self.text(above)}, {self.text(by)})"
-            case Apply(function="mul", args=args):
-                return " * ".join(operand(self.text(arg)) for arg in args)
-            case Apply(function="minimum" | "maximum" as function, args=args):
-                found, *others = map(self.text, args)
-                for other in others:
-                    found = f"tl.{function}({found}, {other})"
-                return found
-            case Apply(function="where", args=args):
-                return f"tl.where({', '.join(map(self.text, args))})"
-            case Apply(function="ge" | "gt" as function, args=args):
-                sign = {"ge": ">=", "gt": ">"}[function]
-                return f" {sign} ".join(map(self.text, args))
-            case Apply(function="and" | "or" as function, args=args):
-                return {"and": " & ", "or": " | "}[function].join(f"({self.text(arg)})" for arg in args)
-            case Apply(function="not", args=(arg,)):
-                return f"~({self.text(arg)})"
+            case Sum():
+                return self.sum(expression)
+            case Apply(function=function, args=args):
+                return APPLIED[function](list(map(self.text, args)))
         raise AssertionError(f"nothing spells {expression}")
+
+    def sum(self, expression: Sum) -> str:
+        constant, next_block = expression.constant, None
+        if constant > 0 and not self.is_paged and (Last(self.rows), 1) in expression.terms:
+            next_block, constant = Last(self.rows), constant - 1  # One beyond the last is a block on.
+        terms = []
+        for term, factor in expression.terms:
+            text = "first_row + BLOCK_M" if term == next_block else self.text(term)
+            terms.append((text if isinstance(term, Last) and factor == 1 else operand(text), factor))
+        return added(terms, constant)
 
 
 def operand(text: str) -> str:
     """A text as one operand of others."""
     return text if isinstance(ast.parse(text, mode="eval").body, ast.Name | ast.Call | ast.Constant) else f"({text})"
+
+
+def added(terms: Iterable[tuple[str, int]], constant: int) -> str:
+    """A sum of operands, each times a factor."""
+    signed = [("" if abs(factor) == 1 else f"{abs(factor)} * ", text, factor) for text, factor in terms]
+    signed += [("", str(abs(constant)), constant)] * bool(constant)
+    found = " ".join(f"{'-' if factor < 0 else '+'} {times}{text}" for times, text, factor in signed)
+    return f"-{found[2:]}" if found.startswith("-") else found.removeprefix("+ ")
+
+
+def _of_pairs(function: str) -> Callable[[list[str]], str]:
+    return lambda args: reduce(lambda found, other: f"tl.{function}({found}, {other})", args)
+
+
+# How a kernel spells what `Apply` applies to some texts.
+APPLIED: dict[str, Callable[[list[str]], str]] = {
+    "held": lambda args: f"hold({args[0]})",
+    "floor_divide": lambda args: f"floor_divide_int({', '.join(args)})",
+    "mul": lambda args: " * ".join(map(operand, args)),
+    "minimum": _of_pairs("minimum"),
+    "maximum": _of_pairs("maximum"),
+    "where": lambda args: f"tl.where({', '.join(args)})",
+    "ge": " >= ".join,
+    "gt": " > ".join,
+    "and": lambda args: f"({') & ('.join(args)})",
+    "or": lambda args: f"({') | ('.join(args)})",
+    "not": lambda args: f"~({args[0]})",
+}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from ...lang.ir import Call, Cast, Index, Load, Node, Op, Reduce, Ref, Size, Take, Value, walk
@@ -100,6 +100,19 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     return merged.with_batch(op) if is_summed else merged
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The terms of a sum along the streamed axis: the factors that stream, the matrices among these and the product of
+    the others, which `falls` as the largest grows; and the factors and divisors of the sum.
+    """
+
+    inside: tuple[Node, ...]
+    matrices: tuple[Node, ...]
+    factor: Node
+    outside: Sequence[tuple[Node, bool]]
+    falls: bool
+
+
 class Finder(Factors):
     """Looks at an operator as one that streams an axis."""
 
@@ -112,7 +125,7 @@ class Finder(Factors):
         """Raises `NotStreamed`."""
         self.op = with_factors_outside(self.op, self.streamed, self.taken)
         self.op, self.largest = Exponents(self.op, self.streamed, self.taken).below_largest()
-        self.op, sums = self.apart()
+        self.op, sums = self.sums()
         in_loop = self.needed([one.factor for one in sums])
         if again := next((one.name for one in sums if one.name in in_loop), ""):
             raise NotStreamed(f"{self.line(again)} is summed along {self.streamed} before what reads it is")
@@ -136,68 +149,56 @@ class Finder(Factors):
 
     # Sums
 
-    def apart(self) -> tuple[Op, tuple[StreamSum, ...]]:
+    def sums(self) -> tuple[Op, tuple[StreamSum, ...]]:
         """The operator whose sums along the streamed axis have no factors that lack it, and the sums."""
         if self.largest == "several":
             raise NotStreamed(f"exponentials along {self.streamed} are below several maxima")
         values: list[Value] = []
-        sums: list[StreamSum] = []
-        same: dict[tuple[Node, ...], str] = {}  # what is summed, and the value that does
+        sums: dict[tuple[Node, ...], StreamSum] = {}  # by what they are of
         for value in self.op.values:
             node = value.node
-            if not isinstance(node, Reduce) or self.streamed not in node.over:
+            if not isinstance(node, Reduce) or self.streamed not in node.over or self.is_largest(value.name, node):
                 values.append(value)
                 continue
-            if node.kind == "max" and value.name == self.largest:
-                values.append(value)
-                continue
-            line = line_of(self.op, value)
-            count = [(Size(node.over), True)] if node.kind == "mean" else []
-            node = replace(node, kind="sum") if count else node
-            if node.kind != "sum" or node.dtype.kind != "float":
-                raise NotStreamed(f"{line} takes their {node.kind} along {self.streamed}")
-            factors = list(self.factors(node.arg))
-            inside = [factor for factor, is_divisor in factors if not is_divisor and self.streams(factor)]
-            divisors = [factor for factor, is_divisor in factors if is_divisor and self.streams(factor)]
-            outside = [
-                (self.outside(factor, is_divisor, node.over), is_divisor)
-                for factor, is_divisor in factors
-                if not self.streams(factor)
-            ]
-            outside += count  # A mean of nothing is NaN.
-            if divisors or not inside or any(set(f.axes) & set(node.over) for f, _ in outside):
-                raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
-            matrices = [factor for factor in inside if self.is_matrix(factor, inside)]
-            if len(matrices) > 1:
-                raise NotStreamed(f"{line} multiplies two matrices along {self.streamed}")
-            factor = product_of(tuple(f for f in inside if f not in matrices) or (inside[0],))
-            falls = falls_with(self.op, self.largest, factor) if self.largest else 0
-            if falls not in (0, -1):
-                raise NotStreamed(f"{line} sums more than exponentials below their maximum")
-            known = (resolve(self.op, factor), *matrices)
-            if known in same:
-                first = same[known]
-                whole = Ref(first, self.sum_axes(values, first), node.dtype)
-                values.append(replace(value, node=_scaled(whole, outside)))
-                continue
-            name = value.name
-            dot = dot_of(node, tuple(inside))
-            if outside:
-                name = fresh(f"{value.name}_dot", self.taken)
-                values.append(Value(name, dot, ""))
-                values.append(replace(value, node=_scaled(Ref(name, dot.axes, dot.dtype), outside)))
-            else:
-                values.append(replace(value, node=dot))
-            matrix = unconverted(self.op, matrices[0]) if matrices else None
-            assert matrix is None or isinstance(matrix, Load)
-            sums.append(StreamSum(name, factor, matrix, falls == -1))
-            same[known] = name
+            terms = self.terms_of(line_of(self.op, value), node)
+            dot = dot_of(replace(node, kind="sum"), terms.inside)
+            of = (resolve(self.op, terms.factor), *terms.matrices)
+            is_new = of not in sums
+            if is_new:
+                name = fresh(f"{value.name}_dot", self.taken) if terms.outside else value.name
+                matrix = unconverted(self.op, terms.matrices[0]) if terms.matrices else None
+                assert matrix is None or isinstance(matrix, Load)
+                sums[of] = StreamSum(name, terms.factor, matrix, terms.falls)
+                values.append(Value(name, dot, "") if terms.outside else replace(value, node=dot))
+            if terms.outside or not is_new:
+                total = Ref(sums[of].name, dot.axes, dot.dtype)
+                values.append(replace(value, node=_scaled(total, terms.outside)))
         if not sums:
             raise NotStreamed(f"nothing is summed along {self.streamed}")
-        return replace(self.op, values=tuple(values)), tuple(sums)
+        return replace(self.op, values=tuple(values)), tuple(sums.values())
 
-    def sum_axes(self, values: list[Value], name: str) -> tuple[str, ...]:
-        return next(value.node.axes for value in values if value.name == name)
+    def is_largest(self, name: str, node: Reduce) -> bool:
+        return name == self.largest and node.kind == "max"
+
+    def terms_of(self, line: str, node: Reduce) -> _Terms:
+        """What a reduction along the streamed axis sums. Raises `NotStreamed`."""
+        if node.kind not in ("sum", "mean") or node.dtype.kind != "float":
+            raise NotStreamed(f"{line} takes their {node.kind} along {self.streamed}")
+        factors = list(self.factors(node.arg))
+        inside = tuple(factor for factor, is_divisor in factors if not is_divisor and self.streams(factor))
+        outside = [(self.outside(*one, node.over), one[1]) for one in factors if not self.streams(one[0])]
+        outside += [(Size(node.over), True)] * (node.kind == "mean")  # A mean of nothing is NaN.
+        divides = any(is_divisor and self.streams(factor) for factor, is_divisor in factors)
+        if divides or not inside or any(set(factor.axes) & set(node.over) for factor, _ in outside):
+            raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
+        matrices = tuple(factor for factor in inside if self.is_matrix(factor, inside))
+        if len(matrices) > 1:
+            raise NotStreamed(f"{line} multiplies two matrices along {self.streamed}")
+        factor = product_of(tuple(f for f in inside if f not in matrices) or (inside[0],))
+        falls = falls_with(self.op, self.largest, factor) if self.largest else 0
+        if falls not in (0, -1):
+            raise NotStreamed(f"{line} sums more than exponentials below their maximum")
+        return _Terms(inside, matrices, factor, outside, falls == -1)
 
     def outside(self, factor: Node, is_divisor: bool, over: tuple[str, ...]) -> Node:
         """A factor of the terms of a sum over some axes, or a divisor, as it multiplies the sum."""
@@ -274,49 +275,61 @@ class Finder(Factors):
 
     def check(self, stream: Stream, in_loop: list[str]) -> None:
         """Raises `NotStreamed` where values have more axes than tiles, or something else is reduced."""
-        tile = {*stream.batch, *stream.turns, stream.rows, stream.streamed}
-        rows = {*stream.batch, stream.rows}
-        known = {*(one.name for one in stream.scores), *(one.name for one in stream.sums), stream.largest}
         choices = Choices(self.op)
-        if chosen := next((name for name in sorted(known) if name and choices.of(name)), ""):
+        names = [stream.largest, *(one.name for one in stream.scores), *(one.name for one in stream.sums)]
+        if chosen := next((name for name in sorted(names) if name and choices.of(name)), ""):
             raise NotStreamed(f"a param decides whether {self.line(chosen)} is computed")
         if not self.is_worth_it(stream, in_loop):
             raise NotStreamed(f"{' and '.join(stream.widths)} may be as long as layers of a perceptron are")
         for value in needed(self.op.values, [result.output.name for result in self.op.results]):
-            if value.name in known:
-                continue
-            if is_row_sum(value, stream) and value.name in in_loop:
-                continue
-            if any(isinstance(node, Reduce | Take) for node in walk(value.node)):
-                what = "a reduction" if isinstance(value.node, Reduce) else "an element"
-                raise NotStreamed(f"{self.line(value.name)} takes {what} of what no tile holds whole")
-            extra = set(value.node.axes) - (tile if value.name in in_loop else rows)
-            is_tile = len(extra) == 1 and extra <= set(stream.widths) and value.name not in in_loop
-            if extra and not is_tile:
-                raise NotStreamed(self.too_wide(value.name, extra))
-        for one in stream.scores:
-            if not ({stream.rows, *one.over} <= set(one.left.axes) <= {*tile, *one.over} - {stream.streamed}):
-                raise NotStreamed(self.too_wide(one.name, {*one.left.axes} - {*tile, *one.over}))
-            if not ({stream.streamed, *one.over} <= set(one.right.axes) <= {*tile, *one.over} - {stream.rows}):
-                raise NotStreamed(self.too_wide(one.name, {*one.right.axes} - {*tile, *one.over}))
+            if value.name not in names:
+                self.check_value(stream, value, value.name in in_loop)
+        for score in stream.scores:
+            self.check_score(stream, score)
         for total in stream.sums:
-            if total.matrix is not None and len(extra := set(total.matrix.axes) - tile) != 1:
-                raise NotStreamed(self.too_wide(total.name, extra))
-            if extra := set(total.factor.axes) - tile:
-                raise NotStreamed(self.too_wide(total.name, extra))
-            if total.matrix is None and (extra := set(total.factor.axes) - self.axes_of_scores(stream)):
-                raise NotStreamed(f"{self.too_wide(total.name, extra)}: no matrix that is read has these values")
-            if stream.rows not in total.factor.axes:
-                raise NotStreamed(f"{self.line(total.name)} sums what is the same for all {stream.rows}")
-        for result in self.op.results:
-            extra = set(result.axes) - rows
-            if not rows <= set(result.axes) or len(extra) > 1 or not extra <= set(stream.widths):
-                raise NotStreamed(f"{result.output.name} has other axes than rows and a matrix of these")
+            self.check_sum(stream, total)
+        self.check_results(stream)
         for load in stream.matrices:
             if not self.of_floats(load):
                 raise NotStreamed(f"{load.name} may be None, or of a dtype that no tile multiplies")
         if not self.has_dtype(stream):
             raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are integers")
+
+    def check_value(self, stream: Stream, value: Value, in_loop: bool) -> None:
+        if in_loop and is_row_sum(value, stream):
+            return
+        if any(isinstance(node, Reduce | Take) for node in walk(value.node)):
+            what = "a reduction" if isinstance(value.node, Reduce) else "an element"
+            raise NotStreamed(f"{self.line(value.name)} takes {what} of what no tile holds whole")
+        extra = set(value.node.axes) - (stream.tile if in_loop else stream.tile_rows)
+        is_tile = len(extra) == 1 and extra <= set(stream.widths) and not in_loop
+        if extra and not is_tile:
+            raise NotStreamed(self.too_wide(value.name, extra))
+
+    def check_score(self, stream: Stream, score: Scores) -> None:
+        sides = (score.left, stream.rows, stream.streamed), (score.right, stream.streamed, stream.rows)
+        for matrix, along, across in sides:
+            axes, tile = {*matrix.axes}, {*stream.tile, *score.over}
+            if not {along, *score.over} <= axes <= tile - {across}:
+                raise NotStreamed(self.too_wide(score.name, axes - tile))
+
+    def check_sum(self, stream: Stream, total: StreamSum) -> None:
+        axes = {*total.factor.axes}
+        if total.matrix is not None and len(extra := set(total.matrix.axes) - stream.tile) != 1:
+            raise NotStreamed(self.too_wide(total.name, extra))
+        if extra := axes - stream.tile:
+            raise NotStreamed(self.too_wide(total.name, extra))
+        if total.matrix is None and (extra := axes - self.axes_of_scores(stream)):
+            raise NotStreamed(f"{self.too_wide(total.name, extra)}: no matrix that is read has these values")
+        if stream.rows not in axes:
+            raise NotStreamed(f"{self.line(total.name)} sums what is the same for all {stream.rows}")
+
+    def check_results(self, stream: Stream) -> None:
+        rows = stream.tile_rows
+        for result in self.op.results:
+            extra = set(result.axes) - rows
+            if not rows <= set(result.axes) or len(extra) > 1 or not extra <= set(stream.widths):
+                raise NotStreamed(f"{result.output.name} has other axes than rows and a matrix of these")
 
     def axes_of_scores(self, stream: Stream) -> set[str]:
         """The axes that scores have, and what is made of them before matrices are summed, but not of such a matrix."""

@@ -20,7 +20,7 @@ from ...passes.masks.expressions import (
 )
 from ...testing.samples import required_values
 from .program import StreamingProgram
-from .spelling import operand
+from .spelling import added, operand
 
 SYMBOLS = {"floor_divide": "//", "mul": "*"}
 EXTREMES = {"minimum": "min", "maximum": "max"}
@@ -83,15 +83,9 @@ class _Row:
             case Value(node=Size(over=(axis,))):
                 return self.lengths[axis]
             case Sum(terms=terms, constant=constant):
-                parts = [self.term(term, factor) for term, factor in terms] + [f"+ {constant}"] * bool(constant)
-                return " ".join(parts).replace("+ -", "- ").removeprefix("+ ")
+                return added(((operand(self.text(term)), factor) for term, factor in terms), constant)
             case Apply(function="minimum" | "maximum" as function, args=args):
                 return f"{EXTREMES[function]}({', '.join(map(self.text, args))})"
             case Apply(function="mul" | "floor_divide" as function, args=args):
                 return f" {SYMBOLS[function]} ".join(operand(self.text(arg)) for arg in args)
         raise LookupError
-
-    def term(self, term: Expression, factor: int) -> str:
-        """A term of a sum, with its sign."""
-        times = f"{abs(factor)} * " if abs(factor) != 1 else ""
-        return f"{'-' if factor < 0 else '+'} {times}{operand(self.text(term))}"
