@@ -1,73 +1,96 @@
-"""The check of nests: what is read and written is masked along every dim along which its address moves."""
+"""The check of nests: tiles fit what takes them, and all that is accessed is masked along each dim of its address."""
 
 from __future__ import annotations
 
 import pytest
 
+from tritongen.lowering.positions import ROWS, TILE, cols_from
 from tritongen.nest.check import check
-from tritongen.nest.ir import Line, Loop, Walk
+from tritongen.nest.ir import Branch, For, Given, Line, Positions, without_unread_positions
 
-WALKS = (Walk("rows"), Walk("cols"), Walk("tile"))
+WALKS = (*ROWS, *cols_from("0", "n_cols"), TILE)
 LOAD = "x = tl.load(x_row + cols * stride_x_n, mask={}, other=0.0)"
 ROW = Line("x_row = x_ptr + rows * stride_x_m")
+TILES = (*WALKS, ROW, Line(LOAD.format("tile_mask")))
+SUM = Line("total = tl.sum(x, axis=1, keep_dims=True)")
 
 
 def test_accesses_that_are_masked_along_all_dims_pass() -> None:
-    total = Line("total = tl.sum(x, axis=1, keep_dims=True)")
-    check((*WALKS, ROW, Line(LOAD.format("tile_mask")), total, Line("tl.store(y_ptr + rows, total, mask=row_mask)")))
+    check((*TILES, SUM, Line("tl.store(y_ptr + rows, total, mask=row_mask)")))
 
 
 @pytest.mark.parametrize(
-    ("mask", "missing"), [("row_mask", "cols"), ("col_mask", "rows"), ("is_given", "cols and no rows")]
+    ("mask", "missing"), [("row_mask", "BLOCK_N"), ("col_mask", "BLOCK_M"), ("is_given", "BLOCK_M and no BLOCK_N")]
 )
 def test_load_whose_mask_lacks_a_dim_is_refused(mask: str, missing: str) -> None:
     with pytest.raises(TypeError, match=f"the mask has no {missing}$"):
-        check((*WALKS, ROW, Loop("cols", (Line(LOAD.format(mask)),))))
+        check((*WALKS, ROW, For("range(2)", index="start", body=(Line(LOAD.format(mask)),))))
 
 
 def test_position_that_is_read_moves_along_the_dims_of_its_own_address() -> None:
     at = Line("at = tl.load(i_ptr + rows, mask=row_mask, other=0)")
     check((*WALKS, at, Line("tl.store(y_ptr + at * stride_y, 1.0, mask=row_mask & (at >= 0))")))
-    with pytest.raises(TypeError, match="no rows"):
+    with pytest.raises(TypeError, match="no BLOCK_M"):
         check((*WALKS, at, Line("tl.store(y_ptr + at * stride_y, 1.0)")))
+
+
+def test_clamped_positions_need_no_mask() -> None:
+    load = Line("x = tl.load(x_ptr + at * stride_x)")
+    check((*WALKS, Line("at = tl.minimum(rows, n_rows - 1)"), load))
+    with pytest.raises(TypeError, match="no BLOCK_M"):
+        check((*WALKS, Line("at = rows + 1"), load))
 
 
 def test_reduction_along_columns_takes_their_dim_away() -> None:
     best = Line("best = tl.max(x, axis=1, keep_dims=True)")
-    load = Line(LOAD.format("tile_mask"))
-    check((*WALKS, ROW, load, best, Line("tl.store(y_ptr + best, 1.0, mask=row_mask)")))
-
-
-TILE = (*WALKS, ROW, Line(LOAD.format("tile_mask")))
-SUM = Line("total = tl.sum(x, axis=1, keep_dims=True)")
+    check((*TILES, best, Line("tl.store(y_ptr + best, 1.0, mask=row_mask)")))
 
 
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [
-        (["tl.store(y_ptr + rows, x, mask=row_mask)"], "the address has no cols"),
-        (["again = tl.sum(total, axis=1, keep_dims=True)"], "what is reduced has no cols"),
-        (["again = tl.reduce(total, 1, nan_max, keep_dims=True)"], "what is reduced has no cols"),
-        (["sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)", "sums += total"], "what is added has no cols"),
-        (["both, x = sum_pair(x, x)", "tl.store(y_ptr + cols, x, mask=col_mask)"], "the address has no rows"),
+        (["tl.store(y_ptr + rows, x, mask=row_mask)"], "the address has no BLOCK_N"),
+        (["again = tl.sum(total, axis=1, keep_dims=True)"], r"along axis 1 has \[BLOCK_M, 1\]"),
+        (["again = tl.reduce(total, 1, nan_max, keep_dims=True)"], r"along axis 1 has \[BLOCK_M, 1\]"),
+        (["sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)", "sums += total"], "what is added has no BLOCK_N"),
+        (["both, x = sum_pair(x, x)", "tl.store(y_ptr + cols, x, mask=col_mask)"], "the address has no BLOCK_M"),
+        (["y = x + x.T"], r"shapes \[BLOCK_M, BLOCK_N\], \[BLOCK_N, BLOCK_M\] do not fit"),
+        (["y = tl.dot(x, x)"], r"a matmul of \[BLOCK_M, BLOCK_N\] and \[BLOCK_M, BLOCK_N\]"),
+        (["y = tl.dot(x, x.T, total)"], "what the matmul is added to has no BLOCK_M"),
+        (["store_tile(y_desc, y_ptr, total, first_row, first_col)"], "what is stored has "),
     ],
 )
-def test_value_whose_dims_do_not_fit_is_refused(lines: list[str], wrong: str) -> None:
-    with pytest.raises(TypeError, match=f"{wrong}$"):
-        check((*TILE, SUM, *map(Line, lines)))
+def test_tile_whose_shape_does_not_fit_is_refused(lines: list[str], wrong: str) -> None:
+    with pytest.raises(TypeError, match=wrong):
+        check((*TILES, SUM, *map(Line, lines)))
+
+
+def test_value_of_branches_has_the_larger_shape() -> None:
+    branch = Branch("w_ptr is not None", body=(Line("w = x"),))
+    store = Line("tl.store(y_ptr + rows, w, mask=row_mask)")
+    check((*TILES, Line("w = 1.0"), store))
+    with pytest.raises(TypeError, match="the address has no BLOCK_N"):
+        check((*TILES, Line("w = 1.0"), branch, store))
 
 
 def test_sums_of_lanes_are_as_large_as_a_row_once_they_are_merged() -> None:
     sums = Line("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)")
-    loop = Loop("cols", (Line(LOAD.format("tile_mask")), Line("sums += x")))
-    merge, store = (
-        Line("sums = tl.sum(sums, axis=1, keep_dims=True)"),
-        Line("tl.store(y_ptr + rows, sums, mask=row_mask)"),
-    )
-    check((WALKS[0], ROW, sums, loop, merge, store))
-    with pytest.raises(TypeError, match="no cols"):
-        check((WALKS[0], ROW, sums, loop, store))
+    loop = For("range(2)", index="start", body=(*TILES, Line("sums += x")))
+    merge = Line("sums = tl.sum(sums, axis=1, keep_dims=True)")
+    store = Line("tl.store(y_ptr + rows, sums, mask=row_mask)")
+    check((*ROWS, sums, loop, merge, store))
+    with pytest.raises(TypeError, match="no BLOCK_N"):
+        check((*ROWS, sums, loop, store))
 
 
 def test_positions_move_by_numbers() -> None:
-    check((*TILE, Line("rows += split * n_rows"), SUM, Line("tl.store(y_ptr + rows, total, mask=row_mask)")))
+    check((*TILES, Line("rows += split * n_rows"), SUM, Line("tl.store(y_ptr + rows, total, mask=row_mask)")))
+
+
+def test_positions_and_masks_that_nothing_reads_are_left_out() -> None:
+    body = (*cols_from("start", "n_cols"), TILE, Line(LOAD.format("col_mask")))
+    (left,) = without_unread_positions((*ROWS, For("range(2)", index="start", body=body)))
+    assert [type(one) for one in left.body] == [Positions, Given, Line]
+    first, mask, *_ = nest = (*ROWS, Line("row_mask = row_mask & is_wanted"))
+    assert without_unread_positions(nest) == nest
+    assert without_unread_positions((first, mask)) == ()

@@ -11,22 +11,34 @@ from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..nest.conditions import condition_text, shared_path
-from ..nest.ir import BLANK, ROWS, Branch, Line, Loop, Nest, Walk, lines_of, names_of, nested, under, without_unread
+from ..nest.ir import (
+    BLANK,
+    Branch,
+    Line,
+    Nest,
+    lines_of,
+    names_of,
+    nested,
+    under,
+    without_unread,
+    without_unread_positions,
+)
 from ..passes.scalars import passed_numbers
 from ..spec.types import BATCH
 from .choices import Choices, condition
 from .lower import Compute, Lowering
+from .positions import MEMBER, PART, PART_BACKWARDS, ROWS, STAGES, STEP, along_cols, along_rows, cols_from
 from .tile import Tensor, Tile, loads
 from .views import Argument, Kernel, Pass
 
 Further = tuple[Sequence[Argument], Sequence[Argument]]  # arguments before and behind the pointers to tensors
 NONE: Further = ((), ())
 BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
-# How kernels that loop along rows go along columns and rows, and what their tiles are called.
-_ALONG_ROWS = {
-    "kernel": ("cols", "staged rows", ("STAGES", *BLOCKS)),
-    "tiles_kernel": ("tiles of cols", "rows", BLOCKS),
-    "cooperative_kernel": ("cols of a member", "shared rows", ("CTAS_PER_ROW", *BLOCKS)),
+# The tiles of kernels that loop along rows.
+_BLOCKS_ALONG_ROWS = {
+    "kernel": ("STAGES", *BLOCKS),
+    "tiles_kernel": BLOCKS,
+    "cooperative_kernel": ("CTAS_PER_ROW", *BLOCKS),
 }
 
 
@@ -87,7 +99,12 @@ class Assembler:
         lines = self.tile.store_lines(result, stored(self.tile.op, result), where)
         return lines if result.when else under(condition(result.paths), lines)
 
-    def walked(self, walk: Pass, how: str = "cols") -> Nest:
+    @property
+    def end(self) -> str:
+        """The end of a row."""
+        return "aligned(n_cols, ALIGN)" if self.tile.aligned else "n_cols"
+
+    def walked(self, walk: Pass, part: bool = False) -> Nest:
         """The loop of a walk, under the `if` of what all that it does depends on."""
         path = shared_path([line.path for line in walk.body])
         count = len(path)
@@ -96,8 +113,8 @@ class Assembler:
             nested(replace(line, path=line.path[count:]) for line in lines)
             for lines in (walk.start, walk.body, walk.after[:inside])
         )
-        loop = Loop(how + " backwards" * walk.backwards, (*self.tile.col_decode(), *body))
-        own: Nest = (*start, loop, *after)
+        loop = along_cols((*self.tile.col_decode(), *body), self.end, part, walk.backwards)
+        own: Nest = (*start, *loop, *after)
         own = (Branch(condition_text(path), body=own),) if path else own
         return (replace(own[0], comment=walk.comment), *own[1:], *nested(walk.after[inside:]))
 
@@ -108,52 +125,38 @@ class Assembler:
         lowering: Lowering,
         setup: list[Line],
         *nests: Sequence[Any],
-        walks: Nest = (ROWS,),
+        walks: Nest = ROWS,
         blocks: tuple[str, ...] = BLOCKS,
-        tiles: bool = True,
         further: Further = NONE,
     ) -> Kernel:
         """A kernel that knows its positions by `walks`, finds what it reads, and does what is in the nests. Its
         arguments are what all of these read, with `further` ones before and behind the pointers to tensors.
         """
         inside = tuple(one for nest in nests for one in nested(nest))
-        before, names = self.needed(setup, inside, lowering)
-        return self.made(suffix, doc, names, (*walks, *before, *inside), blocks, tiles, further)
+        return self.made(suffix, doc, (*walks, *self.needed(setup, inside, lowering), *inside), blocks, further)
 
-    def needed(self, setup: list[Line], inside: Nest, lowering: Lowering) -> tuple[list[Line], set[str]]:
-        """What a nest needs before it, params and rows in memory among it, and the names that both read."""
-        casts, names = param_casts(self.tile.op, self.tile.compute, lowering), names_of(lines_of(inside))
-        return without_unread([*casts, *self.tile.row_decode(), *nested(setup)], names), names
+    def needed(self, setup: list[Line], inside: Nest, lowering: Lowering) -> list[Line]:
+        """What a nest needs before it, params and rows in memory among it."""
+        casts = param_casts(self.tile.op, self.tile.compute, lowering)
+        return without_unread([*casts, *self.tile.row_decode(), *nested(setup)], names_of(lines_of(inside)))
 
-    def made(
-        self,
-        suffix: str,
-        doc: str,
-        names: set[str],
-        body: Nest,
-        blocks: tuple[str, ...],
-        tiles: bool = True,
-        further: Further = NONE,
-    ) -> Kernel:
-        """A kernel with some names in it, besides those of positions."""
-        op, compute, is_flat = self.tile.op, self.tile.compute, self.tile.space.flat
-        names |= {"n_cols"} if tiles else set()
-        names |= {"n_rows"} if "row_mask" in names or ("tile_mask" in names and not is_flat) else set()
+    def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
+        """A kernel that takes what its body reads."""
+        op, compute, body = self.tile.op, self.tile.compute, without_unread_positions(body)
+        names = names_of(lines_of(body))
         pointers = [Argument(one.pointer, one.name) for one in self.tensors()]
         others = [*self.sizes(), *self.strides(), *param_arguments(op, compute)]
         pointers, others = ([one for one in some if one.name in names] for some in (pointers, others))
         constexprs = [param.name for param in op.params if param.kind in ("bool", "enum")]
-        constexprs += [*(["COMPUTE"] if compute.constexpr else []), "VECTOR", "UNIFORM"]
-        aligned = self.tile.aligned and tiles and not names.isdisjoint(("tile_mask", "col_mask", "ALIGN"))
+        constexprs += [*(["COMPUTE"] if compute.constexpr else []), "VECTOR", "UNIFORM", "ALIGN"]
         return Kernel(
             name=f"{op.name}_{suffix}",
             doc=doc,
             arguments=(*further[0], *pointers, *further[1], *others),
-            constexprs=(*(name for name in constexprs if name in names), *(("ALIGN",) if aligned else ())),
+            constexprs=tuple(name for name in constexprs if name in names),
             blocks=blocks,
             body=body,
             fixed=tuple(param.name for param in op.params if param.kind == "int" and param.name in names),
-            aligned=aligned,
         )
 
     def part(
@@ -167,7 +170,7 @@ class Assembler:
         further: Further = NONE,
     ) -> Kernel:
         """A kernel that goes along a part of the columns."""
-        part = (BLANK, Walk("part" + " backwards" * walk.backwards), *self.walked(walk, "part"))
+        part = (BLANK, *(PART_BACKWARDS if walk.backwards else PART), *self.walked(walk, part=True))
         return self.kernel(suffix, doc, lowering, setup, part, stores, further=further)
 
     def along_rows(
@@ -183,16 +186,22 @@ class Assembler:
         """A kernel that loops along rows, in stages where CTAs share these: it reads a row two steps ahead of its use,
         reduces it one step ahead. Params come before the loop, what finds a row in memory before what reads it.
         """
-        how, loop, blocks = _ALONG_ROWS[suffix]
         before, after = nested(before), nested(after)
         stages = [nested(stage) for stage in stages]
-        found, names = self.needed(self.bases(self.tile.op.results), (*before, *chain(*stages), *after), lowering)
+        found = self.needed(self.bases(self.tile.op.results), (*before, *chain(*stages), *after), lowering)
         bases = [line for line in found if line.assigned not in passed_numbers(self.tile.op)]
         casts = [line for line in found if line not in bases]
-        steps = map(Walk, ("two steps ahead", "one step ahead", "now") if len(stages) > 1 else ("rows of a step",))
-        inside = (one for step, stage in zip(steps, stages, strict=True) for one in (step, *_located(bases, stage)))
-        body = (Walk(how), *casts, *before, Loop(loop, tuple(inside)), *after)
-        return self.made(suffix, doc, names | {"n_rows"}, body, blocks, further=further)
+        steps = STAGES if len(stages) > 1 else (STEP,)
+        inside = chain(*((*step, *_located(bases, stage)) for step, stage in zip(steps, stages, strict=True)))
+        body = (*self.cols_of(suffix), *casts, *before, *along_rows(suffix, tuple(inside)), *after)
+        return self.made(suffix, doc, body, _BLOCKS_ALONG_ROWS[suffix], further)
+
+    def cols_of(self, suffix: str) -> Nest:
+        """The columns of a program that loops along rows: all, those of a tile, or those of a CTA."""
+        if suffix == "cooperative_kernel":
+            return (MEMBER, *cols_from("member.to(INDEX) * BLOCK_N", self.end))
+        is_tile = suffix == "tiles_kernel"
+        return cols_from("second_id(INDEX) * BLOCK_N" if is_tile else "0", self.end, wide=not is_tile)
 
     def tensors(self) -> list[Tensor]:
         return [*map(self.tile.tensor, self.tile.op.inputs), *map(self.tile.result, self.tile.op.results)]

@@ -50,7 +50,6 @@ class Kernel:
     use_batch: bool = False
     use_col_mask: bool = False
     use_mask: bool = False
-    aligned: bool = False  # whether it is told what divides the length of a row
     search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does
     search_key: str = ""
 

@@ -1,31 +1,18 @@
-"""Checks that the dims of values and addresses in a nest fit those of what takes them."""
+"""Checks that the shapes of tiles in a nest fit what takes them.
+
+A shape names the length of each dim, as `("BLOCK_M", "1")`, and is () of numbers. Those of positions are given, and all
+others follow from what a tile is made of; None is one that is not known.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 
-from .ir import For, Nest, lines_of, tree_of
+from .ir import Advance, Branch, For, Line, Nest, Positions, Run, tree_of
 
-Dims = frozenset[str]
+Shape = tuple[str, ...]
 
-_ROWS, _COLS = frozenset({"rows"}), frozenset({"cols"})
-# The names that walks and loops give, with the dims of their lanes, and the lengths of tiles along those; other names
-# have the dims of what they are made of.
-_GIVEN = {
-    "rows": _ROWS,
-    "row_mask": _ROWS,
-    "cols": _COLS,
-    "col_mask": _COLS,
-    "offsets": _COLS,
-    "splits": _COLS,
-    "tile_mask": _ROWS | _COLS,
-    "receive": _COLS,  # a lane for each CTA
-    "receive_pair": _COLS,
-    "BLOCK": _COLS,
-    "BLOCK_M": _ROWS,
-    "BLOCK_N": _COLS,
-}
 # Functions that access memory, with the places of the arguments that make the address, and of the mask.
 _ACCESSES = {
     "tl.load": ((0,), 1),
@@ -34,74 +21,241 @@ _ACCESSES = {
     "read_again": ((0,), 1),
     "load_or": ((0, 1), 2),
 }
-# Functions that take lanes along an axis together, and those of the runtime that do so along columns.
 _REDUCTIONS = frozenset("tl.sum tl.max tl.min tl.reduce".split())
-_OF_ROWS = frozenset(
-    "sum_pair exp_sum moments argmax argmin merge_online_exp merge_welford end_of_recurrence"
-    " collect collect_pair".split()
-)
+# Functions of the runtime that take the lanes along an axis together.
+_AXES = {
+    **dict.fromkeys("sum_pair exp_sum moments argmax argmin merge_online_exp merge_welford".split(), 1),
+    **dict.fromkeys(("online_max", "online_max_low"), 1),
+    **dict.fromkeys(("merge_max", "merge_max_low"), 0),
+}
+_OPAQUE = frozenset("load_block load_described in_groups merge_groups group_squares page_numbers".split())
 
 
 def check(nest: Nest) -> None:
     """Raises `TypeError` for an access whose mask leaves out a dim, a store of a value with a dim that neither address
-    nor mask has, a reduction along a dim that the value lacks, and a tile of sums to which something smaller is added.
+    nor mask has, a reduction along a dim that the value lacks, a tile of sums to which something smaller is added, and
+    arithmetic of tiles whose shapes do not fit.
     """
-    dims: dict[str, Dims] = dict(_GIVEN)
-    lines = [*lines_of(nest)]
-    by_lane = {line for one in lines if isinstance(one, For) for line in lines_of(one.body)}  # Windows merge no lanes.
-    for line in lines:
-        tree = tree_of(line.text)
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            if wrong := _wrong(call, dims):
-                raise TypeError(f"{line.text}: {wrong}")
-        if isinstance(tree, ast.Assign | ast.AugAssign):
-            found = _of(tree.value, dims)
-            lacking = _of(tree.target, dims) - found if isinstance(tree, ast.AugAssign) else frozenset()
-            if lacking and line not in by_lane and not _GIVEN.keys() & _targets(tree):
-                raise TypeError(f"{line.text}: what is added has {_without(lacking)}")
-            read = {node.id for node in ast.walk(tree.value) if isinstance(node, ast.Name)}
-            for name in _targets(tree):  # What branches make of it may have the dims of either.
-                is_new = name in read and isinstance(tree, ast.Assign)
-                dims[name] = found if is_new else found | dims.get(name, frozenset())
+    _Check().statements(nest)
 
 
-def _targets(tree: ast.Assign | ast.AugAssign) -> set[str]:
-    targets = tree.targets if isinstance(tree, ast.Assign) else [tree.target]
-    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+class _Check:
+    def __init__(self) -> None:
+        self.shapes: dict[str, Shape | None] = {}
+        self.positions: set[str] = set()
+        self.clamped: set[str] = set()  # positions that are within bounds, masked or not
+        self.is_unrolled = False  # in a loop whose iterations merge no lanes
+
+    # Statements
+
+    def statements(self, nest: Nest) -> None:
+        for one in nest:
+            match one:
+                case Positions(name=name, block=block, lanes=lanes):
+                    self.positions.add(name)
+                    self.shapes[name] = _lying((block,), [*lanes.strip("[]").split(", ")]) if lanes else (block,)
+                case Branch(body=body, other=other):
+                    self.branch(body, other)
+                case For(text=every, index=index, body=body):
+                    self.shapes[index] = ()
+                    before, self.is_unrolled = self.is_unrolled, every.startswith("tl.static_range")
+                    self.statements(body)
+                    self.is_unrolled = before
+                case Line():
+                    try:
+                        self.line(tree_of(one.text))
+                    except TypeError as error:
+                        raise TypeError(f"{one.text}: {error}") from None
+                case Advance(pointer=pointer, steps=steps):
+                    moved = [self.shapes.get(index, ()) for terms in steps for index, _ in terms]
+                    self.shapes[pointer] = _broadcast([self.shapes.get(pointer, ()), *moved])
+                case Run(pointers=pointers, of=of):
+                    mask = self.shapes.get(of or "tile_mask", ())
+                    for pointer in pointers:
+                        _covered(self.shapes.get(pointer, ()), mask)
+
+    def branch(self, body: Nest, other: Nest) -> None:
+        """A name has the larger of the shapes that it has of either branch."""
+        before = {**self.shapes}
+        self.statements(body)
+        first, self.shapes = self.shapes, {**before}
+        self.statements(other)
+        for name in first.keys() - before.keys() | {name for name in before if first[name] != before[name]}:
+            self.shapes[name] = _either(first[name], self.shapes.get(name))
+
+    def line(self, tree: ast.stmt) -> None:
+        match tree:
+            case ast.Expr(value=value):
+                self.of(value)
+            case ast.AugAssign(target=ast.Name(id=name), value=value):
+                total, added = self.shapes.get(name, ()), self.of(value)
+                if lacking := [] if self.is_unrolled or name in self.positions else _lacking(total, added):
+                    raise TypeError(f"what is added has no {' and no '.join(lacking)}")
+                self.shapes[name] = _broadcast([total, added])
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.shapes[name] = self.of(value)
+                clamps = (node for node in ast.walk(value) if isinstance(node, ast.Call))
+                is_clamped = any(ast.unparse(node.func) == "tl.minimum" for node in clamps)
+                self.clamped = self.clamped | {name} if is_clamped else self.clamped - {name}
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
+                self.unpacked([ast.unparse(target) for target in targets], value)
+
+    def unpacked(self, names: list[str], value: ast.expr) -> None:
+        """States that a call takes have the shapes that they had, but for those of lanes that it merges."""
+        if isinstance(value, ast.Tuple):
+            found = [self.of(one) for one in value.elts]
+        else:
+            shape, own = self.of(value), {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            merges = isinstance(value, ast.Call) and ast.unparse(value.func) in _AXES
+            found = [self.shapes.get(name, ()) if name in own and not merges else shape for name in names]
+            if isinstance(value, ast.Call) and ast.unparse(value.func) == "rows_and_cols":
+                found = [("1", "BLOCK_M"), ("BLOCK_N", "1")]
+        self.shapes |= dict(zip(names, found, strict=True))
+
+    # Expressions
+
+    def of(self, tree: ast.AST) -> Shape | None:
+        """The shape of an expression, and of each element of a tuple."""
+        match tree:
+            case ast.Name(id=name):
+                return self.shapes.get(name, ())
+            case ast.Attribute(value=value, attr="T"):
+                return _reversed(self.of(value))
+            case ast.Attribute() | ast.Constant():
+                return ()
+            case ast.Subscript(value=value, slice=ast.Tuple(elts=lanes)):
+                shape = self.of(value)
+                return shape and _lying(shape, ["None" if isinstance(lane, ast.Constant) else ":" for lane in lanes])
+            case ast.Subscript(value=value):
+                return self.of(value)
+            case ast.IfExp(body=body, orelse=other):
+                return _either(self.of(body), self.of(other))
+            case ast.Call():
+                return self.call(tree)
+        return _broadcast([self.of(child) for child in ast.iter_child_nodes(tree) if isinstance(child, ast.expr)])
+
+    def call(self, call: ast.Call) -> Shape | None:
+        name = ast.unparse(call.func)
+        if name in _ACCESSES:
+            return self.access(name, call)
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) != "tl":
+            return self.of(call.func.value) if call.func.attr == "to" else None
+        args = [self.of(arg) for arg in call.args]
+        match name, call.args:
+            case "tl.arange", [_, last]:
+                return (ast.unparse(last),)
+            case (("tl.zeros" | "tl.full"), [ast.List(elts=lengths) | ast.Tuple(elts=lengths), *_]):
+                return tuple(map(ast.unparse, lengths))
+            case "tl.full", [ast.Attribute(value=value), *_]:
+                return self.of(value)
+            case (("tl.dot" | "block_dot"), _):
+                return _product(*args[:3]) if name == "tl.dot" or len(args) > 2 else None
+            case "init_row_max" | "init_row_max_low", [rows, *_]:
+                return (ast.unparse(rows), "1")
+            case (("load_rows" | "load_rows_at"), [_, rows, *_]):
+                width = next(arg.id for arg in reversed(call.args) if isinstance(arg, ast.Name) and "size_" in arg.id)
+                return (*(self.of(rows) or ()), f"PADDED_{width.partition('size_')[2].upper()}")
+            case (("receive" | "receive_pair" | "columns_of"), _):
+                return _broadcast([*args, ("1", "CTAS_PER_ROW")])
+            case (("store_tile"), [_, _, _, *_]) if args[2] is not None and len({*args[2]} - {"1"}) < 2:
+                raise TypeError(f"what is stored has {args[2]} alone")
+        if (axis := _AXES.get(name, _axis_of(name, call))) is not None:
+            return _reduced(args, axis)
+        try:
+            return None if name in _OPAQUE or name.startswith("strip_") else _broadcast(args)
+        except TypeError:
+            return None
+
+    def access(self, name: str, call: ast.Call) -> Shape | None:
+        places, at = _ACCESSES[name]
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        mask = given.get("mask", call.args[at] if len(call.args) > at else None)
+        covers = self.of(mask) if mask else ()
+        address = _broadcast([self.of(call.args[place]) for place in places])
+        before, self.shapes = self.shapes, self.shapes | dict.fromkeys(self.clamped, ())
+        _covered(_broadcast([self.of(call.args[place]) for place in places]), covers)
+        self.shapes = before
+        found = _broadcast([address, covers])
+        if name == "tl.store" and (extra := _lacking(self.of(call.args[1]), found)):
+            raise TypeError(f"the address has no {' and no '.join(extra)}")
+        return found
 
 
-def _wrong(call: ast.Call, dims: Mapping[str, Dims]) -> str:
-    """What is wrong with a call; "" if nothing is."""
-    name = ast.unparse(call.func)
-    if name in _REDUCTIONS:
-        missing = _reduced(call) - frozenset[str]().union(*(_of(arg, dims) for arg in call.args))
-        return f"what is reduced has {_without(missing)}" if missing else ""
-    places, at = _ACCESSES.get(name, ((), 0))
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    mask = given.get("mask", call.args[at] if len(call.args) > at else None)
-    moves = frozenset[str]().union(*(_of(call.args[place], dims) for place in places))
-    if missing := moves - (_of(mask, dims) if mask else frozenset()):
-        return f"the mask has {_without(missing)}"
-    covered = moves | (_of(mask, dims) if mask else frozenset())
-    extra = _of(call.args[1], dims) - covered if name == "tl.store" else frozenset()
-    return f"the address has {_without(extra)}" if extra else ""
+# Shapes
 
 
-def _without(dims: Dims) -> str:
-    return f"no {' and no '.join(sorted(dims))}"
+def _broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
+    if None in shapes:
+        return None
+    known = [shape for shape in shapes if shape]
+    rank = max(map(len, known), default=0)
+    padded = [("1",) * (rank - len(shape)) + shape for shape in known]
+    lengths = [{*lengths} - {"1"} for lengths in zip(*padded, strict=True)]
+    if any(len(one) > 1 for one in lengths):
+        raise TypeError(f"shapes {', '.join(map(_text, dict.fromkeys(known)))} do not fit")
+    return tuple(one.pop() if one else "1" for one in lengths)
 
 
-def _reduced(call: ast.Call) -> Dims:
-    """The dim that a call takes away, if it takes one."""
-    name = ast.unparse(call.func)
-    axes = [one.value for one in call.keywords if one.arg == "axis"] or call.args[1 : 2 * (name in _REDUCTIONS)]
-    known = [one.value for one in axes if isinstance(one, ast.Constant)] + [1] * (name in _OF_ROWS)
-    return (_COLS if 1 in known else frozenset()) | (_ROWS if 0 in known else frozenset())
+def _either(first: Shape | None, second: Shape | None) -> Shape | None:
+    """The larger of two shapes."""
+    if first is None or second is None:
+        return first or second
+    try:
+        return _broadcast([first, second])
+    except TypeError:
+        return None
 
 
-def _of(tree: ast.AST, dims: Mapping[str, Dims]) -> Dims:
-    """The dims of an expression: those of all that it is made of, but for those that a reduction takes away."""
-    if isinstance(tree, ast.Name):
-        return dims.get(tree.id, frozenset())
-    found = frozenset[str]().union(*(_of(child, dims) for child in ast.iter_child_nodes(tree)))
-    return found - _reduced(tree) if isinstance(tree, ast.Call) else found
+def _text(shape: Shape) -> str:
+    return f"[{', '.join(shape)}]"
+
+
+def _lacking(shape: Shape | None, other: Shape | None) -> list[str]:
+    """The dims of a shape that another has not."""
+    if shape is None or other is None:
+        return []
+    padded = ("1",) * (len(shape) - len(other)) + other[-len(shape) or len(other) :]
+    return [mine for mine, its in zip(shape, padded, strict=True) if mine not in ("1", its)]
+
+
+def _covered(address: Shape | None, mask: Shape | None) -> None:
+    if missing := _lacking(address, mask):
+        raise TypeError(f"the mask has no {' and no '.join(missing)}")
+
+
+def _lying(shape: Shape, lanes: list[str]) -> Shape:
+    """A shape with new dims where `lanes` have None."""
+    lengths: Iterator[str] = iter(shape)
+    return tuple("1" if lane == "None" else next(lengths) for lane in lanes)
+
+
+def _reversed(shape: Shape | None) -> Shape | None:
+    return shape and shape[::-1]
+
+
+def _product(left: Shape | None, right: Shape | None, total: Shape | None = None) -> Shape | None:
+    """The shape of a matmul; that of what it is added to, where those of factors are not known."""
+    if left is None or right is None:
+        return total
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+        raise TypeError(f"a matmul of {_text(left)} and {_text(right)}")
+    found = (left[0], right[1])
+    if lacking := _lacking(found, total if total is not None else found):
+        raise TypeError(f"what the matmul is added to has no {' and no '.join(lacking)}")
+    return found
+
+
+def _axis_of(name: str, call: ast.Call) -> int | None:
+    """The axis along which a call reduces, if it does."""
+    axes = [one.value for one in call.keywords if one.arg == "axis"] or call.args[1:2]
+    known = [one.value for one in axes if isinstance(one, ast.Constant)] if name in _REDUCTIONS else []
+    return known[0] if known and isinstance(known[0], int) else None
+
+
+def _reduced(shapes: Sequence[Shape | None], axis: int) -> Shape | None:
+    shape = next((one for one in shapes if one is None or len(one) > axis), ())
+    if shape is None:
+        return None
+    if len(shape) <= axis or shape[axis] == "1":
+        raise TypeError(f"what is reduced along axis {axis} has {_text(shape)}")
+    return (*shape[:axis], "1", *shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""The statements of kernels: how a program goes along rows and columns, and what it does there.
+"""The statements of kernels: where a program is along rows and columns, and what it does there.
 
 `templates/triton.jinja` has a macro for each kind. What computes, loads or stores is a `Line`; no text has an
 indentation, since loops and branches are statements that have others in them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -82,6 +82,31 @@ class For(Line):
     body: Nest = field(kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Given(Line):
+    """A mask, which goes where nothing reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Positions(Given):
+    """Gives a name the positions of a tile along one dim: `block` of them, from the text on. `lanes` is how they lie in
+    the tile; positions in INDEX are `wide`.
+    """
+
+    name: str = field(kw_only=True)
+    block: str = field(kw_only=True)
+    lanes: str = field(default="", kw_only=True)
+    wide: bool = field(default=False, kw_only=True)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return _targets_and_names(self.text)[1] | {self.name, self.block}
+
+
 class Statement:
     """Of a nest; it stands under no condition but that of the branch that it is in."""
 
@@ -90,20 +115,8 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Walk(Statement):
-    """Gives positions along rows, columns or both, and their masks; `of` is what the positions are called."""
-
-    how: str
-    of: str = "cols"
-
-
-@dataclass(frozen=True)
-class Loop(Statement):
-    """A loop along rows or columns."""
-
-    how: str
-    body: Nest
-    comment: str = ""
+class Blank(Statement):
+    """An empty line."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +140,7 @@ class Run(Statement):
     of: str = ""
 
 
-BLANK, ROWS = Walk("blank"), Walk("rows")
+BLANK = Blank()
 
 
 def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
@@ -166,6 +179,20 @@ def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
             found.insert(0, line)
             names |= names_of([line])
     return found
+
+
+def without_unread_positions(nest: Nest) -> Nest:
+    """A nest without positions and masks that no other of its statements reads."""
+    lines = [*lines_of(nest)]
+    read = set[str]().union(*(line.names.difference(line.targets if isinstance(line, Given) else ()) for line in lines))
+    unread = {line for line in lines if isinstance(line, Given) and read.isdisjoint(line.targets)}
+    return without_unread_positions(_without(nest, unread)) if unread else nest
+
+
+def _without(nest: Nest, lines: Container[Any]) -> Nest:
+    inside = ("body", "other")
+    left = ((one, {part: _without(getattr(one, part), lines) for part in inside if hasattr(one, part)}) for one in nest)
+    return tuple(replace(one, **parts) if parts else one for one, parts in left if one not in lines)
 
 
 def under(path: Path, lines: Iterable[Line]) -> list[Line]:

@@ -10,10 +10,11 @@ from typing import Any
 from ...lang.ir import Op, Reduce
 from ...lowering.assemble import BLOCKS, Assembler
 from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.positions import COLS_IN_LINE, block, rows_by_cols
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Advance, Nest, Run, Walk, lines_of, names_of
+from ...nest.ir import Advance, Nest, Run, lines_of, names_of
 from ...passes.scalars import passed_numbers
 from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
@@ -128,13 +129,13 @@ class Callers:
     def strided(self) -> Kernel:
         space = self.tile.space
         sizes = [*_tile_sizes(self.tile), *_strides(self.tile, self.tensors)]
-        walk = (Walk("rows by cols at once"), *self.tile.row_decode())
+        walk = (*rows_by_cols("n_cols"), *self.tile.row_decode())
         return self.kernel(
             "strided_kernel", TILES, sizes, (*walk, *self.moved(space.rows, space.cols), self.run()), BLOCKS
         )
 
     def block(self, doc: str, of: str, sizes: list[str], moved: Nest) -> Kernel:
-        return self.kernel("kernel", doc, sizes, (Walk("block", of), *moved, self.run(of)), RUN_BLOCKS)
+        return self.kernel("kernel", doc, sizes, (*block(of), *moved, self.run(of)), RUN_BLOCKS)
 
     def moved(self, *groups: tuple[Dim, ...]) -> Nest:
         """What moves each pointer to the elements, along one group of dimensions after another or along the run."""
@@ -161,16 +162,15 @@ class Callers:
         )
 
 
-def _walks(tile: Tile, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
+def _walks(tile: Tile, end: str, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
     """How a kernel that has the math goes along a space, and what its tiles are called."""
     reads = {name for line in lines_of(nest) for name in line.names}
     if not tile.space.dims or tile.space.flat:
         return (), ("INDEX",) if "INDEX" in reads and not tile.space.flat else ()
     if is_line(tile.space):
-        return (Walk("line"),), RUN_BLOCKS
-    if reads & {"row_mask", "col_mask"}:
-        return (Walk("rows by cols", "cols" if reads & {"cols", "col_mask", "tile_mask"} else "_"),), BLOCKS
-    return (Walk("rows by cols at once"),), BLOCKS
+        return COLS_IN_LINE, RUN_BLOCKS
+    cols = "cols" if reads & {"cols", "col_mask", "tile_mask"} else "_"
+    return rows_by_cols(end, bool(reads & {"row_mask", "col_mask"}), cols), BLOCKS
 
 
 def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
@@ -194,8 +194,8 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     setup = assembler.bases(op.results)
     is_tile = bool(tile.space.dims) and not tile.space.flat
     lines = [*(tile.col_decode() if is_tile else ()), *lines]
-    walks, blocks = _walks(tile, [*lines, *stores])
-    kernel = assembler.kernel(suffix, doc, lowering, setup, lines, stores, walks=walks, blocks=blocks, tiles=is_tile)
+    walks, blocks = _walks(tile, assembler.end, [*lines, *stores])
+    kernel = assembler.kernel(suffix, doc, lowering, setup, lines, stores, walks=walks, blocks=blocks)
     if not program.maps_back:
         return kernel
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))

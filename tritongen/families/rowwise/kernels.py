@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from ...lang.ir import Path, Reduce, Value
 from ...lang.promotion import is_float8
 from ...lowering.lower import Compute, Lowering
+from ...lowering.positions import TILE, cols_from
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
-from ...nest.ir import BLANK, Line, Walk
+from ...nest.ir import BLANK, Line
 from ...passes.structure import Program
 from .splits import Splits
 
@@ -77,7 +78,8 @@ class RowBuilder(Splits):
         stores = [*self.assembler.stores(r for r in self.op.results if not r.over), *self.barrier()]
         stores += self.assembler.stores(r for r in self.op.results if r.over)
         doc = f"BLOCK_M rows per program, {self.placed}."
-        inside = [BLANK, Walk("cols"), Walk("tile"), *self.tile.col_decode(), *reads, *body]
+        cols = cols_from("0", self.assembler.end, wide=True)
+        inside = [BLANK, *cols, TILE, *self.tile.col_decode(), *reads, *body]
         return self.assembler.kernel("kernel", doc, lowering, setup, inside, stores)
 
     def loop(self, passes: list[list[Value]]) -> Kernel:

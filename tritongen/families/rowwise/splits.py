@@ -9,10 +9,11 @@ from dataclasses import replace
 from ...lang.ir import Path, Value
 from ...lang.trees import parse
 from ...lowering.accumulate import PART
+from ...lowering.positions import PARTS, SPLIT_LANES
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.conditions import after_and
-from ...nest.ir import BLANK, Branch, Line, Nest, Walk, nested
+from ...nest.ir import BLANK, Branch, Line, Nest, nested
 from .walks import Walks
 
 SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
@@ -94,10 +95,10 @@ class Splits(Walks):
         stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "Second stage for few long rows: merges the partial results of each row."
-        inside = [BLANK, Walk("parts"), *lines]
+        inside = [BLANK, *PARTS, *lines]
         further = (self.parts(reductions), SPLITS if self.counts(reductions) else SPLITS[:1])
         own = "combine_kernel", doc, lowering, setup
-        return self.assembler.kernel(*own, inside, stores, tiles=False, further=further)
+        return self.assembler.kernel(*own, inside, stores, further=further)
 
     def mapping(self, reductions: list[Value]) -> Kernel:
         """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
@@ -111,7 +112,7 @@ class Splits(Walks):
         # As wide as a block of columns: tiles of the parts alone have a layout of their own, from which Triton 3.6
         # converts what is made of them only after it has made whole blocks of it, in every thread.
         setup += [
-            Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
+            SPLIT_LANES,
             Line("part_mask = row_mask & (splits < n_splits)"),
             *self.merged("part_mask", reductions),
         ]

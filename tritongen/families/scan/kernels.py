@@ -14,6 +14,7 @@ from ...lang.ir import Node, Reduce, Result, Scan, Value
 from ...lang.names import fresh
 from ...lowering.accumulate import whole
 from ...lowering.lower import Lowering
+from ...lowering.positions import SPLIT_LANES
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
 from ...nest.ir import BLANK, Line, under
@@ -117,7 +118,7 @@ class ScanBuilder(Rows):
         lowering = self.lowering()
         is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "splits < split"
         start = [
-            Line("splits = tl.arange(0, BLOCK_N)[None, :]"),
+            SPLIT_LANES,
             Line(f"is_before = {is_before}"),
             *self.each(self.before),
         ]
