@@ -1,9 +1,9 @@
 """Random texts of specs: mixtures of experts, gathers, attentions, scans, convolutions by `take`, and what follows.
 
 `python -m tests.random.texts FIRST COUNT --jobs 32 --seconds 500` builds them and compares their results and gradients
-with what the text itself evaluates to in float64: of drawn lengths, with an empty axis, and without inputs that have a
-default. Memory that no kernel writes is NaN. They run in the interpreter if there is no GPU, or TRITON_INTERPRET is 1;
-there, none is accessed outside of tensors, either.
+with what the text itself evaluates to in float64: of drawn lengths, with each axis empty in turn, and without inputs
+that have a default. Memory that no kernel writes is NaN. They run in the interpreter if there is no GPU, or
+TRITON_INTERPRET is 1; there, none is accessed outside of tensors, either.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def check(text: Text, written: Written) -> None:
         params = {"on": False} if params else {}
         missing = {name: None for name in text.optional if text.maybe(0.8)}
         written.compare(text.lengths, text.drawn(written, 1) | missing, params, finite=text.outside or text.lost)
-    free = [axis for axis in text.lengths if axis not in text.fixed]
-    if free and not text.outside:
-        text.lengths[text.random.choice(free)] = 0
+    free = [] if text.outside else [(axis, length) for axis, length in text.lengths.items() if axis not in text.fixed]
+    for axis, length in free:
+        text.lengths[axis] = 0
         tensors = text.drawn(written, 2)
         # Over nothing, a largest has no value; what torch makes of it otherwise is what is wanted.
         if written.has_results(text.lengths, tensors, params):
             written.compare(text.lengths, tensors, params, finite=bool(text.positions) or text.lost)
+        text.lengths[axis] = length
 
 
 def outcomes(seed: int) -> Iterator[Outcome]:

@@ -74,9 +74,24 @@ CASES: dict[str, tuple[str, str, str]] = {
         "s = sum(q * k, D)\nu = v * rsqrt(mean(v * v, N) + 1e-5)\ny = sum(softmax(s, N) * u, N)",
         "M, P",
     ),
-    "attention_of_normed_queries": (
+    "what_is_made_of_attention_of_normed_queries": (
+        "q:M, D; k:N, D; v:N, P; b:P",
+        "r = rsqrt(mean(q * q, D) + 1e-5)\ns = sum(q * r * k, D)\ny = tanh(sum(softmax(s, N) * v, N) + b)",
+        "M, P",
+    ),
+    "log_softmax_of_a_matmul": (
         "q:M, D; k:N, D; v:N, P",
-        "r = rsqrt(mean(q * q, D) + 1e-5)\ns = sum(q * r * k, D)\ny = sum(softmax(s, N) * v, N)",
+        "o = log_softmax(sum(q * k, D), N)\ny = sum(o * v, N)",
+        "M, P",
+    ),
+    "log_softmax_over_more_than_is_summed": (
+        "w:M, N; b:K; t:P, M",
+        "y = sum(log_softmax(w * b, K, M) * t, M)",
+        "N, K, P",
+    ),
+    "softmax_beside_a_logarithm_of_columns": (
+        "x:M, N; v:N, P",
+        "y = sum((softmax(x, N) + log(sum(square(x), M))) * v, N)",
         "M, P",
     ),
     "means_of_what_lacks_the_axis": ("x:M, N; b:M; w:N", "h = x * w + b\ny = mean(h, M, N)", ""),

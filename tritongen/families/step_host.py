@@ -62,7 +62,14 @@ class StepHost(Host):
         ]
         if not own:
             return super().is_seen_over_nothing(value)
-        return any(not is_hidden(whole, one) and is_seen(whole, one.name, over, over) for one in own)
+
+        def is_shown(one: Value) -> bool:
+            assert isinstance(one.node, Reduce)
+            every = frozenset(one.node.over)
+            part = over if over <= every else every  # An axis of strips stands for all of them.
+            return not is_hidden(whole, one) and is_seen(whole, one.name, part, part)
+
+        return any(map(is_shown, own))
 
     def shapes(self) -> list[str]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 from ..lang.ir import Call, Node, Op, Reduce, Ref, Value
 from ..lang.names import fresh
 from .contractions import applied, dot_of, is_product, product_of
-from .factors import flat_product
+from .empty_sums import possibly_empty, undefined_over
+from .factors import flat_product, unless_empty
 from .rounded_weights import weights_before_casts
 from .structure import is_extremum, reached, references
 
@@ -38,7 +39,7 @@ class _Split:
         self.op, self.value, self.node, self.taken = op, value, node, taken
         self.refs = op.refs
         extrema = ((one.name, one.node) for one in op.values if is_extremum(one.node) and one.node.kind == "max")
-        self.largest = {name for name, largest in extrema if set(largest.over) & set(node.over)}
+        self.largest = {name for name, largest in extrema if set(largest.over) <= set(node.over)}
 
     def values(self) -> list[Value]:
         """The sum, and those that it is made of before it; it alone where it is below one maximum, or none."""
@@ -54,7 +55,7 @@ class _Split:
             node = terms[0][1]
             for other_is_less, term in terms[1:]:
                 node = applied("sub" if other_is_less != is_less else "add", node, term)
-            factors = list(flat_product(node))
+            factors = [self.defined(factor, node.axes) for factor in flat_product(node)]
             inside = tuple(factor for factor in factors if set(factor.axes) & set(self.node.over))
             outside = tuple(factor for factor in factors if factor not in inside)
             dot = dot_of(self.node, inside)
@@ -66,6 +67,15 @@ class _Split:
                 total = applied("sub" if is_less else "add", total, part)
         assert isinstance(total, Call)
         return [*sums, replace(self.value, node=replace(total, axes=self.node.axes))]
+
+    def defined(self, factor: Node, axes: tuple[str, ...]) -> Node:
+        """A factor of a term with some axes. It is 1 where an axis of the sum that the term lacks is empty, if it may
+        be undefined there: gradients multiply it by a sum along that axis, which is 0.
+        """
+        lacking = possibly_empty(self.op, tuple(axis for axis in self.node.axes if axis not in axes))
+        if not lacking or not undefined_over(self.op, factor):
+            return factor
+        return unless_empty(factor, *(axis for axis in self.op.axes if axis in lacking))
 
     def terms(self, node: Node) -> Iterator[tuple[bool, Node]]:
         """What a node adds up, and whether it subtracts it, as far as that is below any maximum."""

@@ -7,10 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import BOOL, Call, Constant, Load, Node, Ref, Value
+from ..lang.ir import BOOL, Call, Constant, Load, Node, Op, Ref, Value
 from ..lang.names import fresh
+from ..lang.rewrite import renamed_value
+from ..lang.unparse import spelled
 from ..lowering.tile import needed
-from ..passes.structure import reads
+from ..passes.structure import reads, references
 from .means_of_rows import FLOAT, where_equal
 
 ZERO = Constant(0.0, FLOAT)
@@ -28,26 +30,31 @@ class LostRows:
     def zero_in(self, behind: Gradient, means: Container[str], between: Container[str]) -> Gradient:
         """The gradient, of which those by means, and by what other streams give, are 0 for such rows where they are
         made of means: they are NaN there; if they are not, such rows go on with what other streams give.
+
+        What else is made of them reads them as they are: over no keys means are 0, and gradients as those of any row.
         """
         op = behind.op
         for name, result in zip(behind.wrt, op.results, strict=True):
             value = op.value(result.output.name)
             is_lost = {*self.rows} <= {*value.node.axes} and (name in means or name in between)
             if is_lost and any(self.made & reads(one.node) for one in needed(op.values, [value.name])):
-                own = self.number_or_zero(value, op.names) if name in between else self.zero(value)
-                place = op.values.index(value)
-                op = replace(op, values=(*op.values[:place], *own, *op.values[place + 1 :]))
+                op = self.with_zero(op, value, name in between)
         return replace(behind, op=op)
 
-    def zero(self, value: Value) -> tuple[Value]:
-        """The value, 0 for such rows."""
-        return (self.chosen(value, value.node, ZERO),)
-
-    def number_or_zero(self, value: Value, taken: set[str]) -> tuple[Value, Value]:
-        """The value, 0 instead of NaN for such rows, behind one that has both."""
-        own = replace(value, name=fresh(f"{value.name}_or_nan", taken))
+    def with_zero(self, op: Op, value: Value, keeps_numbers: bool) -> Op:
+        """The operator with a value that is 0 for such rows, or only where it is NaN there."""
+        is_read = any(value.name in references(one.node) for one in op.values)
+        if not is_read and not keeps_numbers:
+            return op.of(self.chosen(one, one.node, ZERO) if one is value else one for one in op.values)
+        own = replace(value, name=fresh(f"{value.name}_or_nan", op.names))
         ref = Ref(own.name, own.node.axes, own.node.dtype)
-        return own, self.chosen(value, ref, _where_nan(ref, ZERO))
+        zero = self.chosen(value, ref, _where_nan(ref, ZERO) if keeps_numbers else ZERO)
+        values: list[Value] = []
+        for one in op.values:
+            node = renamed_value(one, {value.name: own.name}).node
+            other = one if node == one.node else replace(one, node=node, source=one.source and spelled(node))
+            values += (own, zero) if one is value else (other,)
+        return replace(op, values=tuple(values))
 
     def chosen(self, value: Value, node: Node, lost: Node) -> Value:
         """The value, which is a node, and another for such rows."""
