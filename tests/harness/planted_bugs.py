@@ -1,19 +1,22 @@
 """Plants typical bugs in emitted operators, one at a time, and names those that the emitted tests let live.
 
     python -m tests.harness.planted_bugs [--op softmax --op gelu] [--sample 200] [--seed 0] [--jobs 2] [--beside TREE]
-        [--formula]
+        [--formula] [--each FILE]
 
 What is planted is in tests/harness/mutations.py. Every mutant is a copy of its operator's folder, whose own tests
 run in Triton's interpreter: those that execute the mutated statement in the unchanged folder, and no
 others, for what is not executed cannot fail. The exit code is 1 where fewer than 95 % are caught. With `--beside`,
 the same bugs are planted in a tree of an earlier version too, and those that one of both misses are named. With
-`--formula`, `tritongen.residues` looks for them too, by the same tests, and the same is said of that.
+`--formula`, `tritongen.residues` looks for them too, by the same tests, and the same is said of that. With `--each`, no
+run ends at its first failure: the file gets a line of JSON for each bug, which tests find it by values and which
+by formula, and what no other test finds is counted for each test.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
+import json
 import multiprocessing
 import os
 import random
@@ -23,7 +26,8 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -55,6 +59,8 @@ class Outcome:
     """How a run of tests ended: `failed` is the first that did, or what else went wrong; empty if all passed."""
 
     failed: str = ""
+    # The names of tests that failed, where the run did not end at the first.
+    names: tuple[str, ...] = ()
     # The lines that each test executed, where they were traced.
     executed: dict[str, Lines] = field(default_factory=dict)
 
@@ -62,15 +68,20 @@ class Outcome:
 class _Recorder:
     """A plugin of pytest: runs chosen tests, records the first failure, and traces the lines of some files."""
 
-    def __init__(self, chosen: frozenset[str] | None, traced: frozenset[str]) -> None:
-        self.chosen, self.traced = chosen, traced
+    def __init__(self, chosen: frozenset[str] | None, traced: frozenset[str], goes_on: bool = False) -> None:
+        self.chosen, self.traced, self.goes_on = chosen, traced, goes_on
         self.failed = ""
+        self.names: dict[str, None] = {}
         self.executed: dict[str, Lines] = {}
         self.lines: set[tuple[str, int]] = set()
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         if self.chosen is not None:
             items[:] = [item for item in items if item.nodeid in self.chosen]
+
+    def pytest_runtest_protocol(self, item: Any) -> bool | None:
+        """One case that fails says as much as several."""
+        return True if _name(item.nodeid) in self.names else None
 
     def pytest_runtest_logstart(self) -> None:
         self.lines = set()
@@ -91,6 +102,7 @@ class _Recorder:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
             self.failed = self.failed or report.nodeid.split("::")[-1]
+            self.names[_name(report.nodeid)] = None
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -107,13 +119,15 @@ def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> N
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    options = "-x -q --import-mode=importlib --assert=plain --tb=no -p no:cacheprovider -p no:xdist -W ignore".split()
+    options = "-q --import-mode=importlib --assert=plain --tb=no -p no:cacheprovider -p no:xdist -W ignore".split()
+    options += [] if recorder.goes_on else ["-x"]
     code = pytest.main([*options, f"--rootdir={home}", "-c", os.devnull, folder], plugins=[recorder])
-    answer.send(Outcome(recorder.failed or ("" if code == 0 else f"exit code {int(code)}"), recorder.executed))
+    failed = recorder.failed or ("" if code == 0 else f"exit code {int(code)}")
+    answer.send(Outcome(failed, tuple(recorder.names), recorder.executed))
 
 
-def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, answer: Connection) -> None:
-    """Checks the formula of an operator in such a process, by tests of some names, until a case differs."""
+def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, goes_on: bool, answer: Connection) -> None:
+    """Checks the formula of an operator in such a process, by tests of some names, until a case of each differs."""
     import warnings
 
     import torch
@@ -125,11 +139,14 @@ def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, answer
     os.chdir(home)
     sys.path.insert(0, home)
     (package,) = os.listdir(home)
-    different = (
-        one.test for one in verdicts(op, package, formula, lambda test: _name(test) in tests) if one.difference
-    )
+    found: dict[str, str] = {}  # by the name of a test, its first case
     try:
-        answer.send(Outcome(next(different, "")))
+        for one in verdicts(op, package, formula, lambda test: _name(test) in tests - found.keys()):
+            if one.difference:
+                found.setdefault(_name(one.test), one.test)
+                if not goes_on:
+                    break
+        answer.send(Outcome(next(iter(found.values()), ""), tuple(found)))
     except Exception:  # Not even their modules can be imported.
         answer.send(Outcome("import"))
 
@@ -144,7 +161,8 @@ class Tree:
     def __init__(self, generated: Path) -> None:
         self.generated = generated.resolve()
         self.processes = multiprocessing.get_context("forkserver")
-        modules = ["torch", "torch.utils.checkpoint", "triton", "pytest", "tritongen.residues.fast_interpreter"]
+        modules = ["torch", "torch.utils.checkpoint", "torch._dynamo", "triton", "pytest"]
+        modules += ["tritongen.residues.fast_interpreter"]
         self.processes.set_forkserver_preload(modules)
 
     def modules(self, op: str) -> list[Path]:
@@ -161,6 +179,7 @@ class Tree:
         timeout: float = 600,
         trace: bool = False,
         formula: Formula | None = None,
+        goes_on: bool = False,
     ) -> Outcome:
         """The tests of a copy of an operator in which some files have another text, or those by its formula."""
         with tempfile.TemporaryDirectory() as home:
@@ -176,10 +195,11 @@ class Tree:
             traced = frozenset(str(copy / path.relative_to(self.generated)) for path in self.modules(op) if trace)
             ours, theirs = self.processes.Pipe(duplex=False)
             folder = str(Path(copy.name) / op)
-            process = self.processes.Process(target=_tests, args=(home, folder, _Recorder(chosen, traced), theirs))
+            recorder = _Recorder(chosen, traced, goes_on)
+            process = self.processes.Process(target=_tests, args=(home, folder, recorder, theirs))
             if formula is not None:
                 names = frozenset(map(_name, chosen or ()))
-                process = self.processes.Process(target=_formula, args=(home, op, names, formula, theirs))
+                process = self.processes.Process(target=_formula, args=(home, op, names, formula, goes_on, theirs))
             process.start()
             theirs.close()
             try:
@@ -192,7 +212,7 @@ class Tree:
             executed = {
                 test: frozenset((path[short:], line) for path, line in lines) for test, lines in found.executed.items()
             }
-            return Outcome(found.failed, executed)
+            return replace(found, executed=executed)
 
 
 @dataclass(frozen=True)
@@ -306,6 +326,106 @@ def spec_of(op: str) -> Spec:
     return read_spec(path.name, path.read_text(encoding="utf-8"))
 
 
+@dataclass(frozen=True)
+class Found:
+    """The names of tests that find a bug: within their tolerances, and by the formula."""
+
+    values: tuple[str, ...]
+    formula: tuple[str, ...]
+
+    def line(self, mutant: Mutant) -> str:
+        """As JSON."""
+        executed = sorted({_name(test) for test in mutant.tests})
+        line, old, new = mutant.mutation.shown(mutant.text)
+        where = f"{mutant.op}/{mutant.path.name}:{line}"
+        return json.dumps({"bug": [where, mutant.mutation.kind, old, new], "executed": executed, **asdict(self)})
+
+
+def needed(found: Sequence[Found]) -> str:
+    """Of each test, how many bugs it finds, and how many no other test finds and no formula of any."""
+    names = sorted({name for one in found for name in one.values})
+    lines = [f"{'test':44}{'values':>8}{'alone':>8}{'formula':>9}"]
+    for name in names:
+        alone = sum(one.values == (name,) and not one.formula for one in found)
+        by_formula = sum(name in one.formula for one in found)
+        lines.append(f"{name:44}{sum(name in one.values for one in found):8}{alone:8}{by_formula:9}")
+    return "\n".join(lines)
+
+
+class Planting:
+    """Some bugs of operators in a tree, and processes that look for them."""
+
+    def __init__(self, tree: Tree, ops: Sequence[str], jobs: int) -> None:
+        self.tree, self.ops = tree, ops
+        self.workers = ThreadPoolExecutor(jobs)
+        # What each found first: tests by values, and by the formula.
+        self.outcomes: dict[Mutant, str] = {}
+        self.different: dict[Mutant, str] = {}
+
+    def run_all(self, tree: Tree) -> dict[str, Outcome]:
+        """The tests of the operators as they are, traced."""
+        every = self.workers.map(lambda op: tree.run(op, {}, timeout=1500, trace=True), self.ops)
+        found = dict(zip(self.ops, every, strict=True))
+        for op, outcome in found.items():
+            if outcome.failed:
+                raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
+        return found
+
+    def run(self, mutant: Mutant, formula: Formula | None = None, goes_on: bool = False) -> Outcome:
+        """The tests that execute the statement of a bug, with it."""
+        if not mutant.tests:
+            return Outcome()
+        text = {mutant.path: mutant.mutation.applied(mutant.text)}
+        timeout = 300 if formula else 120
+        return self.tree.run(mutant.op, text, mutant.tests, timeout, formula=formula, goes_on=goes_on)
+
+    def look(self, mutants: Sequence[Mutant], by_formula: bool, each: Path | None) -> None:
+        """Looks for bugs by values, and by the formula if that is asked for, and says what survives."""
+        formulas = {op: formula_of(spec_of(op)) for op in self.ops} if by_formula or each else {}
+
+        def both(mutant: Mutant) -> tuple[Outcome, Outcome]:
+            values = self.run(mutant, goes_on=bool(each))
+            formula = formulas.get(mutant.op)
+            return values, self.run(mutant, formula, bool(each)) if formula else Outcome()
+
+        lines: list[Found] = []
+        with each.open("w", encoding="utf-8") if each else nullcontext() as file:
+            for mutant, (values, formula) in zip(mutants, self.workers.map(both, mutants), strict=True):
+                self.outcomes[mutant], self.different[mutant] = values.failed, formula.failed
+                lines.append(Found(_names(values), _names(formula)))
+                if file:
+                    file.write(f"{lines[-1].line(mutant)}\n")
+                    file.flush()
+                if not values.failed:
+                    by = f", by formula {formula.failed or 'too'}" if formulas else ""
+                    count = f"{len(lines)} of {len(mutants)}"
+                    click.echo(f"\n{count} survived{by}, {len(mutant.tests)} tests: {mutant}")
+                elif formulas and not formula.failed:
+                    click.echo(f"\nmissed by the formula, found by {values.failed}: {mutant}")
+        if each:
+            click.echo(f"\n{needed(lines)}")
+
+    def say_formulas(self) -> None:
+        """What the formula found, and what both together did."""
+        click.echo(f"\nBy formulas:\n{table(self.different)}")
+        both = sum(bool(self.different[one] or failed) for one, failed in self.outcomes.items())
+        no_end = list(self.different.values()).count("no end")
+        click.echo(f"{both} of {len(self.outcomes)} by either; no end of {no_end}.")
+
+    def compare(self, earlier: Tree) -> None:
+        """Looks for the same bugs by the tests of an earlier tree."""
+        executed = self.run_all(earlier)
+        pairs = [(one, as_in(earlier, one, self.tree.generated, executed[one.op].executed)) for one in self.outcomes]
+        both = [(one, other) for one, other in pairs if other]
+        theirs = Planting(earlier, self.ops, 1)
+        found = list(self.workers.map(lambda pair: theirs.run(pair[1]).failed, both))
+        for (one, _), before in zip(both, found, strict=True):
+            if bool(before) != bool(self.outcomes[one]):
+                click.echo(f"\n{'caught' if before else 'missed'} before, by {before or 'none'}: {one}")
+        now = sum(bool(self.outcomes[one]) for one, _ in both)
+        click.echo(f"\nBefore: {sum(map(bool, found))} of {len(both)} caught, now {now} of the same.")
+
+
 @click.command()
 @click.option("--generated", type=click.Path(path_type=Path, exists=True), default=ROOT / "generated")
 @click.option("--op", "ops", multiple=True, help="An operator; by default one or two of each family.")
@@ -314,78 +434,44 @@ def spec_of(op: str) -> Spec:
 @click.option("--jobs", default=2)
 @click.option("--beside", type=click.Path(path_type=Path, exists=True), help="A tree with other tests of the code.")
 @click.option("--formula", "by_formula", is_flag=True, help="Look for them by formulas, too.")
+@click.option("--each", type=click.Path(path_type=Path), help="Which tests find which, to a file of JSON.")
 def main(
-    generated: Path, ops: tuple[str, ...], sample: int, seed: int, jobs: int, beside: Path | None, by_formula: bool
+    generated: Path,
+    ops: tuple[str, ...],
+    sample: int,
+    seed: int,
+    jobs: int,
+    beside: Path | None,
+    by_formula: bool,
+    each: Path | None,
 ) -> None:
     """Plants bugs in emitted operators, and counts those that the emitted tests catch."""
     os.environ |= ENVIRONMENT
     tree = Tree(generated)
-    workers = ThreadPoolExecutor(jobs)
     ops = ops or tuple(OPS)
+    planting = Planting(tree, ops, jobs)
     click.echo(f"The tests of {len(ops)} operators as they are.")
-
-    def run_all(tree: Tree) -> dict[str, Outcome]:
-        found = dict(zip(ops, workers.map(lambda op: tree.run(op, {}, timeout=1500, trace=True), ops), strict=True))
-        for op, outcome in found.items():
-            if outcome.failed:
-                raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
-        return found
-
-    baselines = run_all(tree)
+    baselines = planting.run_all(tree)
     every = [one for op in ops for one in candidates(tree, op, baselines[op].executed)]
-    mutants = sampled(every, sample, seed)
-    unseen = [one for one in mutants if needs_gpu(one)]
-    mutants = [one for one in mutants if not needs_gpu(one)]
-
-    def failure(mutant: Mutant, tree: Tree = tree) -> str:
-        if not mutant.tests:
-            return ""
-        text = mutant.mutation.applied(mutant.text)
-        return tree.run(mutant.op, {mutant.path: text}, mutant.tests, timeout=120).failed
-
-    def compare(earlier: Tree) -> None:
-        executed = run_all(earlier)
-        pairs = [(one, as_in(earlier, one, tree.generated, executed[one.op].executed)) for one in outcomes]
-        both = [(one, other) for one, other in pairs if other]
-        found = list(workers.map(lambda pair: failure(pair[1], earlier), both))
-        for (one, _), before in zip(both, found, strict=True):
-            if bool(before) != bool(outcomes[one]):
-                click.echo(f"\n{'caught' if before else 'missed'} before, by {before or 'none'}: {one}")
-        now = sum(bool(outcomes[one]) for one, _ in both)
-        click.echo(f"\nBefore: {sum(map(bool, found))} of {len(both)} caught, now {now} of the same.")
-
-    def check_formulas() -> None:
-        formulas = {op: formula_of(spec_of(op)) for op in ops}
-
-        def difference(mutant: Mutant) -> str:
-            text = {mutant.path: mutant.mutation.applied(mutant.text)}
-            return tree.run(mutant.op, text, mutant.tests, 300, formula=formulas[mutant.op]).failed
-
-        found = dict(zip(outcomes, workers.map(difference, outcomes), strict=True))
-        for one, different in found.items():
-            if bool(different) != bool(outcomes[one]):
-                click.echo(
-                    f"\n{'found' if different else 'missed'} by the formula, {different or outcomes[one]}: {one}"
-                )
-        click.echo(f"\nBy formulas:\n{table(found)}")
-        both = sum(bool(found[one] or failed) for one, failed in outcomes.items())
-        click.echo(f"{both} of {len(outcomes)} by either; no end of {list(found.values()).count('no end')}.")
-
-    outcomes: dict[Mutant, str] = {}
-    for mutant, failed in zip(mutants, workers.map(failure, mutants), strict=True):
-        outcomes[mutant] = failed
-        if not failed:
-            click.echo(f"\n{len(outcomes)} of {len(mutants)} survived, {len(mutant.tests)} tests: {mutant}")
+    chosen = sampled(every, sample, seed)
+    unseen = [one for one in chosen if needs_gpu(one)]
+    mutants = [one for one in chosen if not needs_gpu(one)]
+    planting.look(mutants, by_formula, each)
     for mutant in unseen:
         click.echo(f"\nneeds a GPU, {needs_gpu(mutant)}: {mutant}")
-    click.echo(f"\n{table(outcomes)}\n{len(unseen)} more need a GPU; {len(every)} can be planted.")
-    if by_formula:
-        check_formulas()
+    click.echo(f"\n{table(planting.outcomes)}\n{len(unseen)} more need a GPU; {len(every)} can be planted.")
+    if by_formula or each:
+        planting.say_formulas()
     if beside:
-        compare(Tree(beside))
-    share = sum(map(bool, outcomes.values())) / max(1, len(outcomes))
+        planting.compare(Tree(beside))
+    share = sum(map(bool, planting.outcomes.values())) / max(1, len(planting.outcomes))
     click.echo(f"{share:.1%} caught, {SHARE:.0%} are wanted.")
     sys.exit(share < SHARE)
+
+
+def _names(outcome: Outcome) -> tuple[str, ...]:
+    """Of tests that failed; what else went wrong, where none did."""
+    return tuple(sorted(outcome.names)) or ((outcome.failed,) if outcome.failed else ())
 
 
 if __name__ == "__main__":
