@@ -92,45 +92,61 @@ def tests_view(
 ) -> dict[str, Any]:
     """What is emitted of an operator's tests. Of `declared` and `shapes`, the names are those of the harness."""
     op, shapes = program.op, family.shapes
-    registered = spec.register != "none"
     oracles = other_oracles(spec, op, family)
-    has = ["MapKernels"] if family.base == "ElementwiseTests" else []
-    has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
-    bases = [family.base, *(base for base in gradient.bases if base not in has)]
-    bases += [] if gradient.bases else ["ForwardTests"]
-    bases += ["OwnMathTests"] if oracles.keys() - {"original"} else []
-    bases += ["OriginalTests"] if spec.original else []
-    bases += ["RegisteredTests"] if registered else []
     dtypes = [result_dtype(op, result) for result in op.results]
-    is_float8 = "float8" in "".join(dtypes) or any("float8" in text for one in op.inputs for text in one.type.dtypes)
-    bases += ["Float8Tests"] if is_float8 else []
-    bases += ["SearchedTests"] if searches else []
     together = declared_together(family.declared, gradient.declared)
-    if together.pop("stores_between", ""):
-        bases.append("StreamsBetween" if family.base == "StreamingTests" else "StoresBetween")
+    stores_between = bool(together.pop("stores_between", ""))
     declared = {
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
         "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
         **params_view(op, shapes),
-        "own_range": "True" if in_own_dtype(spec) else "",
-        "rounds_between": "True" if rounds_between(op) else "",
-        "rounds_to_float32": "True" if rounds_to_float32(op) else "",
+        **rounding_view(spec, op),
         **together,
         **{name: f"staticmethod({name})" for name in oracles},
-        **(registered_view(spec, op, autocast) if registered else {}),
+        **registered_view(spec, op, autocast),
     }
+    others = {
+        "OwnMathTests": bool(oracles.keys() - {"original"}),
+        "OriginalTests": bool(spec.original),
+        "RegisteredTests": is_registered(spec),
+        "Float8Tests": has_float8(op, dtypes),
+        "SearchedTests": searches,
+        "StreamsBetween" if family.base == "StreamingTests" else "StoresBetween": stores_between,
+    }
+    bases = [*kernel_tests(family, gradient), *(name for name, is_one in others.items() if is_one)]
     return {
         **oracle_view(spec, op),
         "test_class": f"Test{''.join(part[:1].upper() + part[1:] for part in shown(op.name).split('_'))}",
         "bases": [f"testing.{name}" for name in bases],
         "axes": shapes.axes,
-        "declared": {name: text for name, text in declared.items() if text},
+        "declared": stated(declared),
         "other_oracles": oracles,
-        "shapes": {name: text for name, text in {**shapes_view(op, shapes), **gradient.shapes}.items() if text},
+        "shapes": stated({**shapes_view(op, shapes), **gradient.shapes}),
         "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
         "result_dtypes": tuple_text(dtypes),
     }
+
+
+def stated(declarations: Mapping[str, str]) -> dict[str, str]:
+    """Those that are not empty: what an operator does not state, the harness has a default for."""
+    return {name: text for name, text in declarations.items() if text}
+
+
+def kernel_tests(family: FamilyTests, gradient: GradientTests) -> list[str]:
+    """The classes of the forward and of the backward, where the forward's is not of its kernels too."""
+    has = ["MapKernels"] if family.base == "ElementwiseTests" else []
+    has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
+    return [family.base, *(base for base in gradient.bases or ("ForwardTests",) if base not in has)]
+
+
+def has_float8(op: Op, results: Iterable[str]) -> bool:
+    """Whether an input or a result may be of float8."""
+    return any("float8" in text for text in (*results, *(one for tensor in op.inputs for one in tensor.type.dtypes)))
+
+
+def is_registered(spec: Spec) -> bool:
+    return spec.register != "none"
 
 
 def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
@@ -221,6 +237,8 @@ def decays(op: Op) -> list[str]:
 
 def registered_view(spec: Spec, op: Op, autocast: str) -> dict[str, str]:
     """What tests of a registered operator declare besides."""
+    if not is_registered(spec):
+        return {}
     required = required_values(op)
     floats = [tensor.type.dtypes for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]
     halves = all(set(LOWER) <= set(dtypes) for dtypes in floats)
@@ -311,6 +329,16 @@ def other_oracles(spec: Spec, op: Op, family: FamilyTests) -> dict[str, tuple[st
         about = "The spec's own math in torch, NaN in rows whose scores are all masked."
         found["masked_math"] = about, own_lines(without_masked_rows(spec), op)
     return found
+
+
+def rounding_view(spec: Spec, op: Op) -> dict[str, str]:
+    """What is not as in float64."""
+    found = {
+        "own_range": in_own_dtype(spec),
+        "rounds_between": rounds_between(op),
+        "rounds_to_float32": rounds_to_float32(op),
+    }
+    return {name: "True" for name, is_so in found.items() if is_so}
 
 
 def in_own_dtype(spec: Spec) -> bool:
