@@ -45,27 +45,28 @@ class Kept:
         extrema, compared = self.compared(nodes)
         alone |= {name for name in exact if self.is_matrix(name)} - extrema - compared
         if self.save is not None:
-            found = self.closure(roots, set(self.save), leaves=True)
-            if unread := [self.unread(at, name) for at, name in enumerate(self.save) if name not in found]:
-                raise Mistakes(*unread)
-            mapped = {r.output.name for r in self.op.results if not self.summarises(r.output.name)}
-            mapped -= (extrema | compared) - alone
-            return [name for name in self.save if name not in mapped], mapped & set(self.save)
-        reduced = {name for name in compared if isinstance(self.values[name].node, Reduce)}
-        kept = {*self.stored, *extrema, *reduced}
+            return self.asked_for(self.save, roots, (extrema | compared) - alone)
+        kept = {*self.stored, *extrema, *(name for name in compared if isinstance(self.values[name].node, Reduce))}
         summaries = {name for name in self.values if self.summarises(name) or name in kept} - alone
-        outputs = [name for name in exact if name in self.closure(roots, summaries | alone)]
-        outputs = [name for name in outputs if name in alone or name not in compared]
+        spared = self.closure(roots, summaries | alone)
+        outputs = [name for name in exact if name in spared and (name in alone or name not in compared)]
         choices = [{*some, *alone} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
         chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
+        known = summaries | chosen
         for name in reversed(self.values):
-            known = (summaries | chosen) - {name}
-            if name in kept | compared or not self.is_mapped(name, known):
-                continue
-            if self.cost(nodes, roots, known)[0] < self.cost(nodes, roots, known | {name})[0]:
-                summaries, chosen = summaries - {name}, chosen - {name}
-        read = self.closure(roots, summaries | chosen, leaves=True)
+            if name in known - kept - compared and self.is_mapped(name, known - {name}):
+                known = min(known, known - {name}, key=lambda some: self.cost(nodes, roots, some)[0])
+        read = self.closure(roots, known, leaves=True) & known
         return [name for name in self.values if name in summaries & read], chosen & read
+
+    def asked_for(self, save: tuple[str, ...], roots: set[str], computed: set[str]) -> tuple[list[str], set[str]]:
+        """Of what the spec says to save, what has to be, and the outputs that are read: not those of `computed`."""
+        found = self.closure(roots, set(save), leaves=True)
+        if unread := [self.unread(place, name) for place, name in enumerate(save) if name not in found]:
+            raise Mistakes(*unread)
+        outputs = {result.output.name for result in self.op.results}
+        mapped = {name for name in outputs - computed if not self.summarises(name)}
+        return [name for name in save if name not in mapped], mapped & set(save)
 
     def compared(self, nodes: Iterable[Node]) -> tuple[set[str], set[str]]:
         """The largest and smallest whose elements a gradient looks for, and what it computes to compare with them.

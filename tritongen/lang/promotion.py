@@ -29,25 +29,39 @@ def promote(*nodes: Node) -> Dtype:
     dtypes = [node.dtype for node in nodes]
     tensors = [dtype for dtype in dtypes if not dtype.weak]
     strong = _with_axes(nodes) or tensors or dtypes
-    kind = max((dtype.kind for dtype in strong), key=_RANK.__getitem__)
+    found = _of_tensors(strong, [dtype for dtype in tensors if dtype not in strong])
+    return _with_number(found, _highest(dtype for dtype in dtypes if dtype.weak)) if found.of else found
+
+
+def _highest(dtypes: Iterable[Dtype]) -> Kind:
+    return max((dtype.kind for dtype in dtypes), key=_RANK.__getitem__, default="bool")
+
+
+def _of_tensors(strong: list[Dtype], others: list[Dtype]) -> Dtype:
+    """The dtype of those that decide, and of others where all that decide may be absent."""
+    kind = _highest(strong)
     # Only floats decide which float it is; where all of them may be absent, others without axes do.
     floats = [dtype for dtype in strong if kind != "float" or dtype.kind in ("float", "any")]
     optional = all(dtype.optional for dtype in floats)
+    others = others if optional else []
     of = tuple(dict.fromkeys(name for dtype in (floats if optional else strong) for name in dtype.of))
+    absent = dict.fromkeys(leaf for dtype in [*others, *floats] if optional for leaf in dtype.leaves)
     rule = next((rule for rule in ("sum", "int") if any(dtype.rule == rule for dtype in strong)), "")
-    others = [dtype for dtype in tensors if optional and dtype not in strong]
-    otherwise = tuple(dict.fromkeys(leaf for dtype in [*others, *floats] if optional for leaf in dtype.leaves))
-    otherwise = tuple(leaf for leaf in otherwise if leaf not in of)
     if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in [*strong, *others]):
         rule = "float"
-    number: Kind = max((d.kind for d in dtypes if d.weak), key=_RANK.__getitem__, default="bool")
-    if of and number == "float" and kind != "float":
-        return Dtype("float", of, "float", otherwise, optional)
-    if of and number == "int" and kind == "bool":
-        return INT64
-    if of and number == "int" and kind == "any" and not rule:
-        rule = "int"  # It may be a boolean.
-    return Dtype(kind, of, rule, otherwise, optional)  # type: ignore[arg-type]
+    return Dtype(kind, of, rule, tuple(leaf for leaf in absent if leaf not in of), optional)  # type: ignore[arg-type]
+
+
+def _with_number(dtype: Dtype, number: Kind) -> Dtype:
+    """The dtype of what tensors of a dtype and a number give."""
+    match dtype.kind, number:
+        case "bool" | "int" | "any", "float":
+            return as_float(dtype)
+        case "bool", "int":
+            return INT64
+        case "any", "int" if not dtype.rule:
+            return replace(dtype, rule="int")  # It may be a boolean.
+    return dtype
 
 
 def summed(dtype: Dtype) -> Dtype:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ..emit.host import by_presence
 from ..emit.registration import leading, operator
+from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
 from ..nest.ir import Line
@@ -36,7 +38,7 @@ def class_view(
     call = ", ".join([*inputs, *params])
     picked = _picked(len(own), len(results))
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
-    lines, needs = _backward_lines(backward, namespace, inline)
+    lines = _BackwardLines(backward, namespace, inline).lines()
     read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
     # What is saved besides is a result of what is registered.
     constant = [name for name in results if name not in seeds and (is_registered or name in own)]
@@ -66,7 +68,7 @@ def class_view(
         "setup": setup,
         "alone": seed,
         "no_gradients": ", ".join(["None"] * (len(inputs) + len(params))),
-        "needs_apart": needs,
+        "needs_apart": any("needs[" in line for line in lines),
         "lines_apart": lines,
         **base_view(op),
     }
@@ -135,65 +137,88 @@ def _picked(own: int, count: int) -> str:
     return "[0]" if own == 1 else f"[:{own}]"
 
 
-def _backward_lines(
-    backward: Backward, namespace: str, inline: Mapping[str, tuple[str, ...]]
-) -> tuple[list[str], bool]:
-    """The lines that call the steps and return the gradients, and whether they ask what is needed.
+class _BackwardLines:
+    """The lines that call the steps and return the gradients.
 
     The steps are functions, or operators registered in a namespace, which return something for each gradient.
     """
-    op = backward.forward.op
-    inputs = [tensor.name for tensor in op.inputs]
-    dtypes = {result.output.name: result.dtype for step in backward.plan.steps for result in step.op.results}
-    computed = dtypes.keys()
-    alone = len(backward.plan.steps) == 1 and all(_own(text) in computed for text in backward.plan.spelled.values())
-    made = computed | {*backward.plan.converted}
-    lines: list[str] = []
-    optional: set[str] = set()  # results of steps that are not always there
-    together: set[str] = set()  # results that come with others, whether or not they are asked for
-    for name, (seed, dtype) in backward.plan.converted.items():
-        condition = _needed(backward, name, inputs)
-        lines += [f"{name} = None", f"if {condition}:", f"    {name} = {seed}.to({_dtype_text(dtype, op.inputs)})"]
-    for step in backward.plan.steps:
+
+    def __init__(self, backward: Backward, namespace: str, inline: Mapping[str, tuple[str, ...]]) -> None:
+        self.backward, self.namespace, self.inline = backward, namespace, inline
+        self.op, self.plan = backward.forward.op, backward.plan
+        self.inputs = [tensor.name for tensor in self.op.inputs]
+        self.dtypes = {result.output.name: result.dtype for step in self.plan.steps for result in step.op.results}
+        self.is_single = len(self.plan.steps) == 1 and {*map(_own, self.plan.spelled.values())} <= self.dtypes.keys()
+
+    def lines(self) -> list[str]:
+        lines = [line for name in self.plan.converted for line in self.converted(name)]
+        for step in self.plan.steps:
+            lines += self.called(step)
+        returned = [self.returned(place, tensor) for place, tensor in enumerate(self.op.inputs)]
+        result = ", ".join([*returned, *(["None"] * len(self.op.params))])
+        *before, last = lines or [""]
+        target, _, call = last.partition(" = ")
+        return [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
+
+    def needed(self, own: str) -> str:
+        return _needed(self.backward, own, self.inputs)
+
+    def converted(self, name: str) -> list[str]:
+        """The lines that convert what steps read in another dtype."""
+        seed, dtype = self.plan.converted[name]
+        text = f"    {name} = {seed}.to({_dtype_text(dtype, self.op.inputs)})"
+        return [f"{name} = None", f"if {self.needed(name)}:", text]
+
+    def called(self, step: Step) -> list[str]:
+        """The lines that call a step where it is needed, and what it reads was made."""
         names = [result.output.name for result in step.op.results]
-        needed = {own: _needed(backward, own, inputs) for own in names}
-        flags = {r.when: needed[r.output.name] for r in step.op.results if r.when}
-        optional |= {r.output.name for r in step.op.results if r.when}
-        together |= set(names) if step.family.steps(step.program) else set()
-        made_by = dtypes if namespace else {}
-        passed = [_passed(one, made_by.get(one.name), inputs) for one in step.op.inputs]
+        flags = [self.needed(result.output.name) for result in step.op.results if result.when]
+        made_by = self.dtypes if self.namespace else {}
+        passed = [_passed(one, made_by.get(one.name), self.inputs) for one in step.op.inputs]
         passed += [f"ctx.{param.name}" for param in step.op.params]
         passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
-        function = operator(namespace, f"_{step.op.name}") if namespace else f"_{step.op.name}"
-        called = inline.get(step.op.name, (function, *passed, *flags.values()))
+        name = f"_{step.op.name}"
+        function = operator(self.namespace, name) if self.namespace else name
+        called = self.inline.get(step.op.name, (function, *passed, *flags))
         call = f"{', '.join(names)} = autograd.once({', '.join(called)})"
-        if alone:
-            lines.append(call)
-            continue
-        condition = " or ".join(dict.fromkeys(" or ".join(needed.values()).split(" or ")))
-        between = [one.name for one in step.op.inputs if one.name in made and one.default is None]
-        if between:
-            needs = f"({condition})" if " or " in condition else condition
-            condition = " and ".join([*(f"{name} is not None" for name in between), needs])
+        if self.is_single:
+            return [call]
+        condition = self.condition(step)
         line = f"{call} if {condition} else None"
         fits = len(names) == 1 and len(shown(line)) + 8 <= 88  # in the backward of a class
-        lines += [line] if fits else [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
-    returned = []
-    for place, tensor in enumerate(op.inputs):
-        text = backward.plan.spelled.get(tensor.name, "None")
+        return [line] if fits else [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
+
+    def condition(self, step: Step) -> str:
+        terms = (term for result in step.op.results for term in self.needed(result.output.name).split(" or "))
+        needs = " or ".join(dict.fromkeys(terms))
+        made = self.dtypes.keys() | {*self.plan.converted}
+        between = [f"{one.name} is not None" for one in step.op.inputs if one.name in made and one.default is None]
+        needs = f"({needs})" if between and " or " in needs else needs
+        return " and ".join([*between, needs])
+
+    @cached_property
+    def optional(self) -> set[str]:
+        """Results of steps that are not always there."""
+        return {result.output.name for step in self.plan.steps for result in step.op.results if result.when}
+
+    @cached_property
+    def together(self) -> set[str]:
+        """Results that come with others, whether or not they are asked for."""
+        several = (step for step in self.plan.steps if step.family.steps(step.program))
+        return {result.output.name for step in several for result in step.op.results}
+
+    def returned(self, place: int, tensor: Input) -> str:
+        """The gradient by an input, None where it is not needed."""
+        if tensor.name not in self.plan.spelled:
+            return "None"
+        text = self.plan.spelled[tensor.name]
         own = _own(text)
-        shared = _needed(backward, own, inputs) != f"needs[{place}]" or own not in optional or own in together
+        is_optional = own in self.optional
+        shared = self.needed(own) != f"needs[{place}]" or not is_optional or own in self.together
         absent = tensor.default is not None and shared  # An input that is not there has no gradient.
-        is_none = text != own and (own in optional or (own in computed and not alone))  # where it is not needed
-        filled = bool(namespace) and own in optional
-        is_asked = tensor.name in backward.plan.spelled and (absent or is_none or filled)
-        returned.append(f"{text} if needs[{place}] else None" if is_asked else text)
-    returned += ["None"] * len(op.params)
-    *before, last = lines or [""]
-    target, _, call = last.partition(" = ")
-    result = ", ".join(returned)
-    lines = [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
-    return lines, any("needs[" in line for line in lines)
+        is_none = text != own and (is_optional or (own in self.dtypes and not self.is_single))
+        filled = bool(self.namespace) and is_optional
+        return f"{text} if needs[{place}] else None" if absent or is_none or filled else text
 
 
 def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:

@@ -140,25 +140,36 @@ def pages_of(op: Op) -> Pages | None:
     """The pages over all of which an operator sums; None where it has none, or takes at their positions otherwise."""
     if not any(value.node.gathers for value in op.values):
         return None
-    overs = {frozenset(node.over) for value in op.values for node in walk(value.node) if isinstance(node, Reduce)}
     reads = {load for value in op.values for load in _read(value.node)}
     iterated = {axis for load in reads for axis in load.axes}  # No kernel goes along an axis whose elements are pages.
-    found_in = (one for load in reads if (one := _paged(op, load)) and one.pages not in iterated)
-    paged = sorted(found_in, key=lambda one: one.load.name)
-    for page, slot in dict.fromkeys(pair for one in paged for pair in _axes_of(op, one)):
-        both = {page, slot}
-        tables = {one.table for one in paged if (page, slot) in _axes_of(op, one)}
-        # Numbers of pages lack the positions.
-        found = tuple(one for one in paged if one.table in tables and not both & {*_own(op, one)} - {slot})
-        names = {one.load.name for one in found}
-        others = [load for load in reads if load not in {one.load for one in found}]
-        along = sorted((load for load in others if both & {*load.axes}), key=lambda load: load.name)
-        is_whole = frozenset(both) in overs and all(both <= over or not both & over for over in overs)
-        is_apart = len(names) == len(found) and not any(load.name in names for load in others)
-        is_plain = not any(load.at for load in along)
-        if is_whole and is_apart and is_plain and not any(both & {*result.axes} for result in op.results):
-            return Pages(page, slot, found, tuple(along))
-    return None
+    found = (one for load in reads if (one := _paged(op, load)) and one.pages not in iterated)
+    paged = sorted(found, key=lambda one: one.load.name)
+    pairs = dict.fromkeys(pair for one in paged for pair in _axes_of(op, one))
+    return next((pages for pair in pairs if (pages := _pages_along(op, *pair, paged, reads))), None)
+
+
+def _pages_along(op: Op, page: str, slot: str, paged: list[Paged], reads: set[Load]) -> Pages | None:
+    both = {page, slot}
+    tables = {one.table for one in paged if (page, slot) in _axes_of(op, one)}
+    # Numbers of pages lack the positions.
+    found = tuple(one for one in paged if one.table in tables and not both & {*_own(op, one)} - {slot})
+    names = {one.load.name for one in found}
+    others = reads - {one.load for one in found}
+    along = sorted((load for load in others if both & {*load.axes}), key=lambda load: load.name)
+    takes = (
+        _are_summed_together(op, both)
+        and len(names) == len(found)
+        and not any(load.name in names for load in others)
+        and not any(load.at for load in along)
+        and not any(both & {*result.axes} for result in op.results)
+    )
+    return Pages(page, slot, found, tuple(along)) if takes else None
+
+
+def _are_summed_together(op: Op, both: set[str]) -> bool:
+    """Whether something is summed over two axes alone, and nothing over one of them without the other."""
+    overs = [{*node.over} for value in op.values for node in walk(value.node) if isinstance(node, Reduce)]
+    return both in overs and all(both <= over or not both & over for over in overs)
 
 
 def _read(node: Node) -> Iterator[Load]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -254,35 +255,52 @@ class Planner:
         whole = self.restricted(results, 0)
         single = self.found(single_step_of, whole)
         if single is not None and (multiplies_outer(single) or repeats_reductions(single)):
-            return [self.found(step_of, in_own_dtypes(self.gradient, whole)) or single]
+            return [self.in_steps(whole) or single]
         fills = single is not None and not leaves_idle(single)
         if single is not None and fills and not is_strided(single):
             return [single]
+        groups = self.by_reductions(results)
+        ops = [self.restricted(group, place) for place, group in enumerate(groups)]
+        steps = [self.found(single_step_of, op) for op in ops]
+        alone = [step for step in steps if step is not None]
+        time = sum(map(time_of, alone)) if len(alone) == len(ops) else math.inf
+        if single is not None and fills:  # Which may read what lies apart twice.
+            return alone if time < time_of(single) else [single]
+        is_refused = time == math.inf or any(map(leaves_idle, alone))
+        if is_refused or len(ops) > 1:
+            several = self.in_steps(whole)
+            if several is not None and (is_refused or time_of(several) < time):
+                return [several]  # Of which several results may go on from the same values.
+        if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
+            ops[0] = self.restricted(groups[0], 1)
+        return self.planned(steps, ops)
+
+    def by_reductions(self, results: tuple[Result, ...]) -> list[list[Result]]:
+        """Results in groups of the same axes whose values are reduced over the same."""
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
             values = needed(self.op.values, [result.output.name])
             over = frozenset(axis for v in values for n in walk(v.node) if isinstance(n, Reduce) for axis in n.over)
             groups.setdefault((over, frozenset(result.axes) | over), []).append(result)
-        ops = [self.restricted(group, place) for place, group in enumerate(groups.values())]
-        steps = [self.found(single_step_of, op) for op in ops]
-        alone = [step for step in steps if step is not None]
-        if single is not None and fills:  # Which may read what lies apart twice.
-            is_slower = len(alone) == len(ops) and sum(map(time_of, alone)) < time_of(single)
-            return alone if is_slower else [single]
-        is_refused = len(alone) < len(ops) or any(map(leaves_idle, alone))
-        if is_refused or len(ops) > 1:
-            several = self.found(step_of, in_own_dtypes(self.gradient, whole))
-            if several is not None and (is_refused or time_of(several) < sum(map(time_of, alone))):
-                return [several]  # Of which several results may go on from the same values.
-        if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
-            ops[0] = self.restricted(next(iter(groups.values())), 1)
-        steps = [
-            self.found(step_of, op) if step is None or repeats_reductions(step) else step
-            for step, op in zip(steps, ops, strict=True)
-        ]
-        if mistakes := [self.unplanned(op) for step, op in zip(steps, ops, strict=True) if step is None]:
+        return [*groups.values()]
+
+    def in_steps(self, op: Op) -> Step | None:
+        return self.found(step_of, in_own_dtypes(self.gradient, op))
+
+    def planned(self, steps: Sequence[Step | None], ops: Sequence[Op]) -> list[Step]:
+        """The steps of some operators, several where one is none or repeats reductions. Raises `Mistakes`."""
+        found: list[Step] = []
+        mistakes: list[Mistake] = []
+        for step, op in zip(steps, ops, strict=True):
+            if step is None or repeats_reductions(step):
+                step = self.found(step_of, op)
+            if step is None:
+                mistakes.append(self.unplanned(op))
+            else:
+                found.append(step)
+        if mistakes:
             raise Mistakes(*mistakes)
-        return [step for step in steps if step is not None]
+        return found
 
     def found(self, find: Callable[[Op, Families], Step], op: Op) -> Step | None:
         """The step that computes an operator; None where it is refused."""
@@ -341,18 +359,22 @@ class Planner:
         step = self.step_of(self.saving(dtypes))
         if not step.family.steps(step.program):
             return self.step_of(self.saving({})) if dtypes else step
+        exact = self.reduced_exactly(names, step)
+        rounded = {own: dtype for own, dtype in dtypes.items() if own not in exact}
+        return step if rounded == dtypes else self.step_of(self.saving(rounded))
+
+    def reduced_exactly(self, names: Mapping[str, str], forward: Step) -> set[str]:
+        """Of values that are saved, those that something is reduced of, and that no step reads as they are stored."""
+        op = self.gradient.forward
         reductions = [v.name for v in op.values if isinstance(v.node, Reduce) and not is_product(op, v.node)]
-        if reductions:
-            steps = step.family.steps(step.program)
-            read = {tensor.name for one in steps for tensor in one.op.inputs}
-            read |= {name for one in steps for strips in reduced_by_strips(one.op) for name in made_for(one.op, strips)}
-            refs = op.refs
-            reduced = reached(refs, {part for name in reductions for part in refs[name]}, read)
-            stored = {own: {own, name, stored_result(op, name).output.name} for own, name in names.items()}
-            told = {own for own, name in names.items() if name in reduced and not stored[own] & read}
-            shared = {own: dtype for own, dtype in dtypes.items() if own not in told}
-            step = self.step_of(self.saving(shared)) if shared != dtypes else step
-        return step
+        if not reductions:
+            return set()
+        refs, steps = op.refs, forward.family.steps(forward.program)
+        read = {tensor.name for step in steps for tensor in step.op.inputs}
+        read |= {name for step in steps for strips in reduced_by_strips(step.op) for name in made_for(step.op, strips)}
+        reduced = reached(refs, {part for name in reductions for part in refs[name]}, read)
+        stored = {own: {own, name, stored_result(op, name).output.name} for own, name in names.items()}
+        return {own for own, name in names.items() if name in reduced and not stored[own] & read}
 
     def step_of(self, forward: Op) -> Step:
         return step_of(forward, (), self.families)

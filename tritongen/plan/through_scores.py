@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from ..autodiff.gradient import Gradient, derive
 from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, Result, Value, children
@@ -17,6 +18,28 @@ from ..passes.structure import reads, references
 from ..spec.types import Grad, Input, Output
 from .means_of_rows import FLOAT, Mean, MeansOfRows, by_name, load, where_equal
 from .streaming_steps import own_result
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The values and results of an operator as they are added, and the gradients of the results."""
+
+    values: list[Value]
+    results: list[Result]
+    gradients: dict[str, Node]
+    taken: set[str]
+
+    def named(self, name: str, node: Node, says: bool = True) -> Ref:
+        name = fresh(name, self.taken)
+        self.values.append(Value(name, node, spelled(node) if says else ""))
+        return Ref(name, node.axes, node.dtype)
+
+    def add(self, ref: Ref, gradient: Node) -> None:
+        """A result, and its gradient: summed over axes of means that what they are made of lacks."""
+        over = tuple(axis for axis in gradient.axes if axis not in ref.axes)
+        self.results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
+        summed = Reduce("sum", gradient, over, ref.axes, gradient.dtype)
+        self.gradients[ref.name] = summed if over else gradient
 
 
 class ThroughScores(MeansOfRows):
@@ -47,42 +70,50 @@ class ThroughScores(MeansOfRows):
         assert score is not None
         weights = (weight for weight in (*self.weights.values(), self.weight) if weight is not None)
         sums = [mean for mean in means if mean.is_sum]
+        averaged = [mean for mean in means if not mean.is_sum]
         roots = {score.name, *(mean.name for mean in sums)}
         values = needed(self.op.values, roots.union(*map(references, (*self.sinks, *weights))))
         taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
         results = [own_result(self.op.value(mean.name)) for mean in sums]
-        given: dict[str, Node] = {mean.name: mean.seed for mean in sums}
+        found = _Results(values, results, {mean.name: mean.seed for mean in sums}, taken)
+        lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
+        below = applied("sub", score, lse)
+        power: Node = Call("exp", (below,), below.axes, score.dtype)
+        p = found.named("p", applied("mul", power, load(self.factor, self.rows)) if self.factor else power)
+        dp, weighted = self.by_probabilities(found, p, averaged, delta)
+        found.add(score, found.named("ds", applied("mul", p, dp)))
+        for mean in averaged:
+            if mean.matrix is not None:
+                factor = weighted.get(mean.name, p)
+                product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
+                over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
+                axes = tuple(axis for axis in product.axes if axis not in over)
+                node = Reduce("sum", product, over, axes, product.dtype)
+                found.add(found.named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
+        for sink in self.sinks:
+            power = applied("sub", sink, lse)
+            x = found.named("p_sink", Call("exp", (power,), power.axes, power.dtype))
+            found.add(x, Call("neg", (delta,), delta.axes, delta.dtype))
         inputs = by_name(
             *(mean.gradient for mean in means),
             *self.op.inputs,
             *map(self.of_rows, filter(None, (self.shift, self.factor, self.delta))),
             *self.known,
         )
-        means = tuple(mean for mean in means if not mean.is_sum)
+        return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), found.gradients
 
-        def named(name: str, node: Node, says: bool = True) -> Ref:
-            name = fresh(name, taken)
-            values.append(Value(name, node, spelled(node) if says else ""))
-            return Ref(name, node.axes, node.dtype)
-
-        def result(ref: Ref, gradient: Node) -> None:
-            """A result, and its gradient: summed over axes of means that what they are made of lacks."""
-            over = tuple(axis for axis in gradient.axes if axis not in ref.axes)
-            results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
-            given[ref.name] = Reduce("sum", gradient, over, ref.axes, gradient.dtype) if over else gradient
-
-        lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
-        below = applied("sub", score, lse)
-        power: Node = Call("exp", (below,), below.axes, score.dtype)
-        p = named("p", applied("mul", power, load(self.factor, self.rows)) if self.factor else power)
+    def by_probabilities(
+        self, found: _Results, p: Ref, means: Sequence[Mean], delta: Node
+    ) -> tuple[Node, dict[str, Node]]:
+        """The gradient by the power of a score, over p, and p times the weights of the means that have such."""
         weighted: dict[str, Node] = {}
-        dp: Node | None = None
+        terms: list[Node] = []
         less: Node | None = delta
 
         def by_weight(name: str, weight: Node, gradient: Node) -> tuple[Ref, Node]:
             """What exponentials are multiplied by, and what that makes of a gradient."""
-            w = named(f"{name}_weight", weight, says=False)
-            result(w, applied("mul", p, gradient))
+            w = found.named(f"{name}_weight", weight, says=False)
+            found.add(w, applied("mul", p, gradient))
             return w, applied("mul", gradient, w)
 
         for mean in means:
@@ -90,33 +121,19 @@ class ThroughScores(MeansOfRows):
             if mean.matrix is not None:
                 product = applied("mul", mean.seed, mean.matrix)
                 axes = tuple(axis for axis in p.axes if axis in product.axes and axis not in mean.own)
-                term = named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
+                term = found.named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
             if weight := self.weights[mean.name]:
                 if less is not None and weight == self.weight:
                     term, less = applied("sub", term, less), None
                 w, term = by_weight(mean.name, weight, term)
                 weighted[mean.name] = applied("mul", p, w)
-            dp = term if dp is None else applied("add", dp, term)
-        assert dp is not None
+            terms.append(term)
+        dp = reduce(partial(applied, "add"), terms)
         if less is not None and self.weight is not None:
-            term, less = by_weight("total", self.weight, Call("neg", (less,), less.axes, less.dtype))[1], None
-            dp = applied("add", dp, term)
-        ds = named("ds", applied("mul", p, dp if less is None else applied("sub", dp, less)))
-        result(score, ds)
-        for mean in means:
-            if mean.matrix is None:
-                continue
-            factor = weighted.get(mean.name, p)
-            product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
-            over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
-            axes = tuple(axis for axis in product.axes if axis not in over)
-            node = Reduce("sum", product, over, axes, product.dtype)
-            result(named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
-        for sink in self.sinks:
-            power = applied("sub", sink, lse)
-            x = named("p_sink", Call("exp", (power,), power.axes, power.dtype))
-            result(x, Call("neg", (delta,), delta.axes, delta.dtype))
-        return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), given
+            dp = applied("add", dp, by_weight("total", self.weight, Call("neg", (less,), less.axes, less.dtype))[1])
+        elif less is not None:
+            dp = applied("sub", dp, less)
+        return dp, weighted
 
     def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
