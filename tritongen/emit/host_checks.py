@@ -55,6 +55,10 @@ def assigned(formula: Formula) -> str:
     return f"{formula.axis} = {python(formula.node)}"
 
 
+def _named(tensor: Input) -> list[str]:
+    return [axis for axis in tensor.type.axes if axis != BATCH]
+
+
 def shape_text(shape: tuple[AxisTerm, ...]) -> str:
     def term(t: AxisTerm) -> str:
         names = [f"{n}={s}" if s is not None else n for n, s in zip(t.names, t.sizes, strict=True)]
@@ -163,28 +167,31 @@ class Checks:
             known.add(formula.axis)
         unpacked: list[Input] = []
         for tensor in self.ordered():
-            block: list[str] = []
-            for position, term in enumerate(tensor.type.shape):
-                if len(term.names) > 1:
-                    block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)
-            named = [axis for axis in tensor.type.axes if axis != BATCH]
-            new = [axis for axis in named if axis not in known]
-            sizes = dict(self.op.sizes)
-            if new and tensor.default is None:
+            named = _named(tensor)
+            is_unpacked = tensor.default is None and not known.issuperset(named)
+            places = enumerate(tensor.type.shape, -len(tensor.type.shape))
+            groups = ((place, term) for place, term in places if len(term.names) > 1)
+            block = [line for place, term in groups for line in self.unflatten(tensor, place, term, known)]
+            checks += self.length_checks(tensor, known, is_unpacked)
+            if is_unpacked:
                 block.append(self.unpack(tensor, named, known))
                 unpacked.append(tensor)
-                grouped = {name for term in tensor.type.shape if len(term.names) > 1 for name in term.names}
-                told = [str(sizes[axis]) if axis in new and axis in sizes else axis for axis in named]
-                is_told = any(axis in known or axis in sizes for axis in named if axis not in grouped)
-                checks += [self.shape_check(tensor, tuple_text(told))] if is_told else []
                 known |= set(named)
-            elif any(name not in known or (name,) in {term.names for term in tensor.type.shape} for name in named):
-                # Groups of known axes have been checked as they were split.
-                checks += [] if self.shape_of_other(tensor) else [self.shape_check(tensor, tuple_text(named))]
             lines += self.guarded(tensor, block)
         late = [one for one in self.op.formulas if one not in self.early() and one.axis in self.op.computed]
         lengths = [line for one in late for line in self.computed(one, one.axis in required)]
         return [*lines, *lengths, *checks, *self.batches(unpacked)]
+
+    def length_checks(self, tensor: Input, known: set[str], is_unpacked: bool) -> list[str]:
+        """The check of lengths that are known before a tensor is unpacked, or all are."""
+        named, sizes = _named(tensor), dict(self.op.sizes)
+        alone = {term.names[0] for term in tensor.type.shape if len(term.names) == 1}
+        if is_unpacked:
+            lengths = [axis if axis in known else str(sizes.get(axis, axis)) for axis in named]
+            return [self.shape_check(tensor, tuple_text(lengths))] * (not alone.isdisjoint({*known, *sizes} & {*named}))
+        # Groups of known axes have been checked as they were split.
+        is_checked = self.shape_of_other(tensor) or all(axis in known and axis not in alone for axis in named)
+        return [] if is_checked else [self.shape_check(tensor, tuple_text(named))]
 
     def fixed(self, formulas: Iterable[Formula]) -> tuple[list[str], set[str]]:
         """The lines of the lengths that are fixed, and that no input tells, or not before formulas read them; and the
@@ -227,12 +234,12 @@ class Checks:
         """The shape of an earlier input, or its end, that a tensor must have, too; "" if none ends in its axes, and is
         the first that has them: it may be the wrong one otherwise.
         """
-        named = [axis for axis in tensor.type.axes if axis != BATCH]
+        named = _named(tensor)
         known = {axis for axis, _ in self.op.sizes}
         for other in self.ordered():
             if other is tensor or not named:
                 break
-            own = [axis for axis in other.type.axes if axis != BATCH]
+            own = _named(other)
             plain = all(len(term.names) == 1 for one in (tensor, other) for term in one.type.shape)
             if plain and other.default is None and own[-len(named) :] == named and not known & {*named}:
                 end = "" if own == named and BATCH not in other.type.axes else f"[-{len(named)}:]"

@@ -138,19 +138,27 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
         table = tuple(tiles if _has_room(tiles) else replace(tiles, warps=8) for tiles in table)
     if summing.twice:
         table = tuple(filter(_has_room, table))
-    first = table[0]
+    listed = _listed(table[0], schedule)
+    table = _shaped(listed or table, summing, schedule, memory.described and not listed)
+    if not listed:
+        if summing.width or summing.strips:  # 128 numbers of a thread leave room for the rest.
+            table = tuple(one for one in table if one.block_m * one.block_n <= 128 * 32 * one.warps) or table
+        table = tuple(_within(memory, tiles, summing) for tiles in table)
+    return tuple(dict.fromkeys(table))
+
+
+def _listed(first: Tiles, schedule: Schedule) -> tuple[Tiles, ...]:
+    """The tiles that a schedule lists, with what it leaves out as others have it; none where it lists none."""
     most = None if schedule.autotune else 1  # The rule does not compare tiles of the same blocks.
-    lists = (
-        schedule.num_warps[:most],
-        schedule.block_m,
-        schedule.block_n,
-        schedule.block_k,
-        schedule.num_stages[:most],
-    )
-    if any(lists):
-        usual = (first.warps, first.block_m, first.block_n, first.block_k, first.stages)
-        every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
-        table = tuple(Tiles(*sizes) for sizes in every)
+    warps, stages = schedule.num_warps[:most], schedule.num_stages[:most]
+    lists = (warps, schedule.block_m, schedule.block_n, schedule.block_k, stages)
+    usual = (first.warps, first.block_m, first.block_n, first.block_k, first.stages)
+    every = product(*(given or (own,) for given, own in zip(lists, usual, strict=True)))
+    return tuple(Tiles(*sizes) for sizes in every) if any(lists) else ()
+
+
+def _shaped(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, keeps_bytes: bool) -> tuple[Tiles, ...]:
+    """Tiles, with blocks as long and as wide as dtypes, terms, sums and rows need them."""
     if summing.bytes and not schedule.block_k:  # As long in memory as blocks of half precision.
         table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
     if summing.terms > 1 and not schedule.block_k:  # As much in memory as a block of one product.
@@ -162,13 +170,8 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
         share = 1 << (summing.products - 1).bit_length()
         table = tuple(replace(tiles, block_n=max(32, tiles.block_n // share)) for tiles in table)
     if summing.strips:
-        keeps_bytes = memory.described and not any(lists)
         table = tuple(_widened(tiles, summing.strips, keeps_bytes) for tiles in table)
-    if (summing.width or summing.strips) and not any(lists):  # 128 numbers of a thread leave room for the rest.
-        table = tuple(one for one in table if one.block_m * one.block_n <= 128 * 32 * one.warps) or table
-    if not any(lists):
-        table = tuple(_within(memory, tiles, summing) for tiles in table)
-    return tuple(dict.fromkeys(table))
+    return table
 
 
 def _has_room(tiles: Tiles) -> bool:

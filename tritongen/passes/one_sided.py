@@ -51,21 +51,27 @@ def _without_matmul(op: Op, value: Value) -> Op | None:
         if line is None or not isinstance(line.node, Reduce) or not is_product(op, line.node):
             continue
         assert isinstance(node, Reduce)
-        others = [*factors[:place], *factors[place + 1 :]]
         if line.node.dtype.kind != "float" or set(line.node.over) & set(node.arg.axes) or _is_chained(op, line.node):
             continue
+        others = [*factors[:place], *factors[place + 1 :]]
         if any(undefined_over(op, other) for other in others):  # Where a matmul is over nothing, they multiply 0.
             continue
         arg = reduce(times, [*factors[:place], line.node.arg, *factors[place + 1 :]])
-        over = tuple(axis for axis in op.axes if axis in (*node.over, *line.node.over))
-        total = replace(node, kind="sum", arg=arg, over=over)
-        joint = Call("div", (total, Size(node.over)), node.axes, node.dtype) if node.kind == "mean" else total
-        own = replace(value, node=joint, source=spelled(joint) if value.source or line.source else "")
-        whole = replace(op, values=tuple(own if one == value else one for one in op.values))
-        found = _with_sums_first(name_reductions(read_lines(whole, ())), total)
-        if found is not None and not any(one.node == line.node for one in found.values):
+        if (found := _joined(op, value, node, line, arg)) is not None:
             return found
     return None
+
+
+def _joined(op: Op, value: Value, node: Reduce, line: Value, arg: Node) -> Op | None:
+    """The operator with a sum over the axes of a matmul, too; None where that takes a matmul all the same."""
+    assert isinstance(line.node, Reduce)
+    over = tuple(axis for axis in op.axes if axis in (*node.over, *line.node.over))
+    total = replace(node, kind="sum", arg=arg, over=over)
+    joint = Call("div", (total, Size(node.over)), node.axes, node.dtype) if node.kind == "mean" else total
+    own = replace(value, node=joint, source=spelled(joint) if value.source or line.source else "")
+    whole = replace(op, values=tuple(own if one == value else one for one in op.values))
+    found = _with_sums_first(name_reductions(read_lines(whole, ())), total)
+    return None if found is None or any(one.node == line.node for one in found.values) else found
 
 
 def _is_chained(op: Op, node: Reduce) -> bool:
@@ -129,27 +135,36 @@ def _first_named_first(op: Op, value: Value, node: Reduce, factors: list[Node], 
         others = [factor for factor in factors if axis not in factor.axes]
         if not inside or not others or (len(inside) > 1) != several:
             continue
-        product, summed = reduce(times, inside), {axis for factor in others for axis in factor.axes}
         so_far = replace(op, values=(*op.values, *sums))
-        alone = tuple(axis for axis in over if axis in product.axes and axis not in summed)
-        first = Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
-        if by_matmul:
-            whole = replace(node, kind="sum", arg=reduce(times, factors), over=over)
-            is_worth_it = is_product(so_far, first) and not is_product(so_far, whole)
-        else:  # So that it is not summed for each of the axes that it lacks.
-            is_worth_it = bool(summed - {*product.axes})
-        if product.dtype.kind == "float" and is_worth_it:
-            name = fresh(f"{_called(product, value.name)}_sum", taken)
-            sums.append(Value(name, first, ""))
-            over = tuple(axis for axis in over if axis not in alone)
-            place = factors.index(inside[0])
-            joint = term_of((one for one in terms if axis in one.axes), alone)
-            others = [outside(so_far, value.name, other, alone, over) for other in others]
-            left = [one for one in terms if axis not in one.axes]
-            factors = [*others[:place], Ref(name, first.axes, product.dtype), *others[place:]]
-            terms = [*left[:place], joint, *left[place:]]
+        first = _summed_alone(reduce(times, inside), others, over)
+        total = replace(node, kind="sum", arg=reduce(times, factors), over=over)
+        if first.dtype.kind != "float" or not _is_worth_it(so_far, first, total, others, by_matmul):
+            continue
+        name = fresh(f"{_called(first.arg, value.name)}_sum", taken)
+        sums.append(Value(name, first, ""))
+        over = tuple(axis for axis in over if axis not in first.over)
+        place = factors.index(inside[0])
+        joint = term_of((one for one in terms if axis in one.axes), first.over)
+        others = [outside(so_far, value.name, other, first.over, over) for other in others]
+        left = [one for one in terms if axis not in one.axes]
+        factors = [*others[:place], Ref(name, first.axes, first.dtype), *others[place:]]
+        terms = [*left[:place], joint, *left[place:]]
     within = [one for one in terms if one.parts or {*one.axes} & {*over}]
     return _Ordered(tuple(sums), tuple(factors), over, term_of(within, over))
+
+
+def _summed_alone(product: Node, others: list[Node], over: tuple[str, ...]) -> Reduce:
+    """The sum of a product along those of some axes that the other factors lack."""
+    lasting = {axis for factor in others for axis in factor.axes}
+    alone = tuple(axis for axis in over if axis in product.axes and axis not in lasting)
+    return Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
+
+
+def _is_worth_it(op: Op, first: Reduce, total: Reduce, others: list[Node], by_matmul: bool) -> bool:
+    if by_matmul:
+        return is_product(op, first) and not is_product(op, total)
+    # So that it is not summed for each of the axes that it lacks.
+    return not {axis for factor in others for axis in factor.axes} <= {*first.arg.axes}
 
 
 def _built(value: Value, term: Term, factors: list[Node], taken: set[str]) -> _Ordered:

@@ -87,11 +87,11 @@ class _Planner(ThroughScores):
         gradient = self.through_scores(means)
         # As delta, where there are gradients by values alone.
         told = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
-        unread = told.keys() - {name for name, own in told.items() if own in read_by(gradient.op)}
-        pairs = [(n, r) for n, r in zip(behind.wrt, behind.op.results, strict=True) if n not in unread]
+        read = read_by(gradient.op)
+        every = zip(behind.wrt, behind.op.results, strict=True)
+        pairs = [(name, result) for name, result in every if name not in told or told[name] in read]
         op = replace(behind.op, results=tuple(result for _, result in pairs))
-        behind = replace(behind, wrt=tuple(name for name, _ in pairs), op=op)
-        behind = added(behind, others)
+        behind = added(replace(behind, wrt=tuple(name for name, _ in pairs), op=op), others)
         behind, beside = self.gradients_apart(behind, [name for name in behind.wrt if name in gradient.wrt])
         gradient = added(gradient, {**others, **beside})
         stored = {mean.tensor.name: self.dtype_of(mean.matrix) if mean.matrix else COMPUTE for mean in means}
@@ -100,6 +100,16 @@ class _Planner(ThroughScores):
         apart = {name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_told(behind, name)}
         between = {**stored, **own_sums, self.delta: COMPUTE} if gradient.wrt else {}
         first, texts = self.steps_behind(behind, {**apart, **between})
+        gradient = self.read_with(gradient, first, means)
+        planner = StreamPlanner(gradient, self.stream, self.families, between=inner)
+        steps, own = planner.plan()
+        texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
+        forward = planner.step_of(planner.saving(stored))
+        backward = Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
+        return replace(backward, stored=planner.stored)
+
+    def read_with(self, gradient: Gradient, first: tuple[Step, ...], means: tuple[Mean, ...]) -> Gradient:
+        """The gradient with what steps before it read among its inputs, and what the forward saves of these."""
         known = {tensor.name for tensor in gradient.op.inputs}
         more = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
         inputs = dict.fromkeys((*more, *gradient.op.inputs))
@@ -108,14 +118,7 @@ class _Planner(ThroughScores):
         saved = (*lse, *gradient.saved, *((mean.tensor.name, mean.name) for mean in means))
         outputs = tuple(result.output.name for result in self.op.results if result.output.name in read)
         saved = tuple((tensor, name) for tensor, name in saved if tensor in read and tensor not in outputs)
-        op = replace(gradient.op, inputs=tuple(inputs))
-        gradient = replace(gradient, saved=saved, outputs=outputs, op=op)
-        planner = StreamPlanner(gradient, self.stream, self.families, between=inner)
-        steps, own = planner.plan()
-        texts = {name: {**texts, **own}[name] for name in self.grad.wrt}
-        forward = planner.step_of(planner.saving(stored))
-        backward = Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
-        return replace(backward, stored=planner.stored)
+        return replace(gradient, saved=saved, outputs=outputs, op=replace(gradient.op, inputs=tuple(inputs)))
 
     def dtype_of(self, matrix: Load) -> Dtype:
         """The dtype that a matrix is multiplied in, by inputs of the forward."""
@@ -181,9 +184,7 @@ class _Planner(ThroughScores):
         if self.lse:
             less = next((results[name].node for name in lse), None)
             shift = (self.of_rows(self.shift),)
-            by: dict[Mean, Node] = {mean: mean.seed for mean in means if mean.tensor.name not in tensors}
-            by |= {m: _as_stored(results[m.tensor.name].node, m) for m in means if m.tensor.name in tensors}
-            told = (self.delta_value({mean: node for mean, node in by.items() if not mean.is_sum}, less),)
+            told = (self.delta_behind(means, {tensor: results[tensor].node for tensor in tensors}, less),)
         op = replace(
             found.op,
             name=self.outgoing.name,
@@ -195,6 +196,13 @@ class _Planner(ThroughScores):
         )  # fmt: skip
         wrt = (*tensors, *(value.name for value in told), *beside)
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
+
+    def delta_behind(self, means: tuple[Mean, ...], computed: Mapping[str, Node], less: Node | None) -> Value:
+        """The delta of outgoing gradients, and of those that are computed of means."""
+        averaged = [mean for mean in means if not mean.is_sum]
+        by: dict[Mean, Node] = {mean: mean.seed for mean in averaged if mean.tensor.name not in computed}
+        by |= {m: _as_stored(computed[m.tensor.name], m) for m in averaged if m.tensor.name in computed}
+        return self.delta_value(by, less)
 
     def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
         """The gradient, of which those that are NaN for rows without keys are 0."""

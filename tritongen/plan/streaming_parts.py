@@ -18,6 +18,7 @@ from ..passes.structure import reached, reads, references
 from ..spec.types import Input
 
 Streams = Sequence[tuple[Step, Stream]]
+PART_OF_A_LINE = "what follows the sums is made of a part of a line"
 
 
 def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
@@ -99,28 +100,34 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     read = (_read_in_loop(step.op, stream) | _made_of_scores(op, stream)) & stored.keys()
     given = {one.output.name for other, _ in others for one in other.op.results}
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
-    whole, own = op.names, {tensor.name for tensor in op.inputs}
-    lines = {value.name: value.source for value in op.values}
+    own, lines = op.names, {value.name: value.source for value in op.values}
     kept = tuple(result for result in op.results if result.output.name not in names)
-    op = _reading(replace(op, results=kept), {name: stored[name][0] for name in names})
-    before = tuple(stored[tensor.name] for tensor in op.inputs if tensor.name not in own)
-    made, outputs = ({result.output.name for result in one.results} for one in (step.op, op))
-    computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in op.inputs}
-    values = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
-    inside = {value.name: with_lines(value, computed, op) for value in values}
-    refs = op.refs
+    found = _reading(replace(op, results=kept), {name: stored[name][0] for name in names})
+    inputs = {tensor.name for tensor in op.inputs}
+    before = tuple(stored[tensor.name] for tensor in found.inputs if tensor.name not in inputs)
+    made = {result.output.name for result in step.op.results}
+    computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in found.inputs}
+    if not made | computed | names.keys() <= own:
+        raise NotStreamed(PART_OF_A_LINE)
+    sourced = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
+    inside = {value.name: with_lines(value, computed, found) for value in sourced}
+    values = _around(inside, found, made, computed, {*found.names, *step.op.names})
+    return Streamed(replace(found, values=values), stream, before)
+
+
+def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:
+    """The values inside of a step, and those of an operator that are computed of what it has made or `computed`."""
+    refs, outputs = op.refs, {result.output.name for result in op.results}
     apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
-    if not made | computed | names.keys() <= whole or apart.intersection(other, {*outputs, *computed}):
-        raise NotStreamed("what follows the sums is made of a part of a line")
-    taken = {*op.names, *step.op.names}
+    if apart.intersection(other, {*outputs, *computed}):
+        raise NotStreamed(PART_OF_A_LINE)
     renamed = {name: fresh(name, taken) for name in other if name in apart}
     outside = [renamed_value(value, renamed) for value in op.values if value.name in apart]
     first = reached({value.name: references(value.node) for value in outside}, computed, ())
     alone = {value.name: value for value in outside if value.name not in inside}
-    found = {name: value for name, value in alone.items() if name in first} | inside | alone
     # What comes first may be made of what is inside, as `any(kept, N)` is of the mask of the scores.
-    return Streamed(replace(op, values=values_in_order(found)), stream, before)
+    return values_in_order({name: value for name, value in alone.items() if name in first} | inside | alone)
 
 
 def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:

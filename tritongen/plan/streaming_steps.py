@@ -47,20 +47,12 @@ class StreamPlanner(Planner):
         self.parts: dict[str, tuple[str, ...]] = {}  # parts of sums that passes tell, and the results that they are in
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
-        along = (self.stream.rows, self.stream.streamed)
         op, parts = sums_in_parts(scattered_named(self.op), results, self.stream)
         behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
-        every = (*(result for result in results if not behind[result.output.name]), *map(told_result, parts))
-        steps: list[Step] = []
-        for axis in along:
-            gradients = tuple(r for r in results if set(r.axes) & set(along) == {axis} and not behind[r.output.name])
-            sums = tuple(told_result(value) for value in parts if axis in value.node.axes)
-            both = self.step(op, (*gradients, *sums), every)
-            apart = () if both is not None else (*_of_same_batch(gradients, self.stream), sums)
-            found = [both, *(self.step(op, group, every) for group in apart)]
-            steps += [step for step in found if step is not None]
-        tiles = [r for r in results if {*along} <= set(r.axes) and not behind[r.output.name]]
-        steps += self.tiles(op, tiles, _made_by(steps))
+        plain = [result for result in results if not behind[result.output.name]]
+        steps = self.passes(op, plain, parts)
+        both = {self.stream.rows, self.stream.streamed}
+        steps += self.tiles(op, [result for result in plain if both <= {*result.axes}], _made_by(steps))
         taken = _made_by(steps)
         within = {own: in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
         terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
@@ -73,16 +65,39 @@ class StreamPlanner(Planner):
         made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
         self.op = _reading(op, made) if made else self.op
         left = tuple(result for result in results if result.output.name not in taken)
-        reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
-        if self.delta is not None and self.told_name not in taken and reads:
-            steps.insert(0, self.before(self.delta))
-        others = super().split(left)
-        names = {step.op.name for step in steps}
-        if any(one.op.name in names for other in others for one in other.family.steps(other.program)):
-            self.is_first = False
-            others = super().split(left)
+        steps = [*self.delta_first(left, steps), *steps]
+        others = self.others(left, steps)
         self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
+
+    def passes(self, op: Op, results: Sequence[Result], parts: Sequence[Value]) -> list[Step]:
+        """The steps along the rows, and along what streams, of results and sums that lie along one of them."""
+        pair = {self.stream.rows, self.stream.streamed}
+        every = (*results, *map(told_result, parts))
+        steps: list[Step | None] = []
+        for axis in (self.stream.rows, self.stream.streamed):
+            gradients = tuple(result for result in results if pair & {*result.axes} == {axis})
+            sums = tuple(told_result(value) for value in parts if axis in value.node.axes)
+            together = self.step(op, (*gradients, *sums), every)
+            groups = () if together is not None else (*_of_same_batch(gradients, self.stream), sums)
+            steps += [together, *(self.step(op, group, every) for group in groups)]
+        return [step for step in steps if step is not None]
+
+    def delta_first(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
+        """The step that computes delta, where steps or the results that are left read it, and none makes it."""
+        if self.delta is None or self.told_name in _made_by(steps):
+            return []
+        reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
+        return [self.before(self.delta)] if reads else []
+
+    def others(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
+        """The steps of the results that no pass takes, called otherwise than passes are."""
+        found = super().split(left)
+        names = {step.op.name for step in steps}
+        if any(one.op.name in names for other in found for one in other.family.steps(other.program)):
+            self.is_first = False
+            found = super().split(left)
+        return found
 
     def tiles(self, op: Op, results: Sequence[Result], made: Container[str]) -> list[Step]:
         """The steps that compute results with both axes of scores, tile by tile, where that can be.

@@ -26,29 +26,33 @@ def sums_in_parts(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op
     taken = op.names
     values: list[Value] = []
     parts: list[Value] = []
-    along = (stream.streamed, stream.rows)
     apart = {value.name for result in results for value in _apart(op, result, stream)}
     for value in op.values:
         node = _at_once(op, value.node, stream)
         if node == value.node and value.name in apart:
             parts.append(value)
         elif isinstance(node, Reduce) and _is_of_scores(node, stream):
-            axis = next(axis for axis in along if axis in node.over)
-            over = tuple(one for one in node.over if one in (stream.positions if axis == stream.streamed else (axis,)))
-            axes = tuple(other for other in node.arg.axes if other not in over)
-            part = replace(node, over=over, axes=axes)
-            known = next((one.name for one in parts if one.node == part), "")
-            name = known or fresh(f"{value.name}_by_{'row' if axis == stream.streamed else 'column'}", taken)
-            parts += [] if known else [Value(name, part, spelled(part))]
-            values += [] if known else parts[-1:]
-            rest = tuple(other for other in node.over if other not in over)
-            value = replace(value, node=replace(node, arg=Ref(name, axes, node.dtype), over=rest))
+            part, rest = _halved(node, stream)
+            name = next((one.name for one in parts if one.node == part), "")
+            if not name:
+                name = fresh(f"{value.name}_by_{'row' if stream.streamed in part.over else 'column'}", taken)
+                parts.append(Value(name, part, spelled(part)))
+                values.append(parts[-1])
+            value = replace(value, node=replace(node, arg=Ref(name, part.axes, node.dtype), over=rest))
         values.append(value)
     own = {part.name for part in parts}
     # Sums along one axis are read no more where a sum over both is made at once of what they sum.
     read = {value.name for value in needed(tuple(values), [result.output.name for result in results])}
     kept = tuple(value for value in values if value.name in read or value.name not in own)
     return replace(op, values=kept), tuple(part for part in parts if part.name in read)
+
+
+def _halved(node: Reduce, stream: Stream) -> tuple[Reduce, tuple[str, ...]]:
+    """The part of a sum of scores along what streams, or else along the rows, and the axes that are left."""
+    along = stream.positions if stream.streamed in node.over else (stream.rows,)
+    over = tuple(axis for axis in node.over if axis in along)
+    axes = tuple(axis for axis in node.arg.axes if axis not in over)
+    return replace(node, over=over, axes=axes), tuple(axis for axis in node.over if axis not in over)
 
 
 def _at_once(op: Op, node: Node, stream: Stream) -> Node:

@@ -72,18 +72,9 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
     if not isinstance(largest, Reduce) or not isinstance(largest.arg, Ref):
         return None
     score = largest.arg
-    weights: dict[str, Node | None] = {}
-    for one in stream.sums:
-        every = list(_multiplied(op, one.factor))
-        others = [part for part in every if not is_exponent(resolve(op, part), score.name, stream.largest)]
-        made_of = {value.name for value in needed(op.values, set().union(*map(references, others)))}
-        if made_of & {stream.largest, *(total.name for total in stream.sums)}:
-            return None
-        if len(every) == len(others):
-            continue
-        if len(every) - len(others) > 1 or (one.matrix is not None and score.name in made_of):
-            return None
-        weights[one.name] = product_of(tuple(others)) if others else None
+    weights = _weights(op, stream, score.name)
+    if weights is None:
+        return None
     of_rows = [one.name for one in stream.sums if one.matrix is None and one.name in weights]
     totals = [name for name in of_rows if weights[name] is None] or of_rows
     if len(totals) != 1:
@@ -93,6 +84,23 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
     if found is None or weight is None:
         return found
     return None if found.sinks else replace(found, total=totals[0], weight=weight)
+
+
+def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | None:
+    """What sums multiply the exponentials of a score by, of those that have such; None for sums of something else."""
+    weights: dict[str, Node | None] = {}
+    for one in stream.sums:
+        every = list(_multiplied(op, one.factor))
+        others = [part for part in every if not is_exponent(resolve(op, part), score, stream.largest)]
+        made_of = {value.name for value in needed(op.values, set().union(*map(references, others)))}
+        if made_of & {stream.largest, *(total.name for total in stream.sums)}:
+            return None
+        if len(every) == len(others):
+            continue
+        if len(every) - len(others) > 1 or (one.matrix is not None and score in made_of):
+            return None
+        weights[one.name] = product_of(tuple(others)) if others else None
+    return weights
 
 
 def _multiplied(op: Op, node: Node) -> Iterator[Node]:
@@ -155,14 +163,18 @@ class _Finder(Logarithms):
         divisor = divisors.pop()
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
         names = {name: self.named[name, divisor] for name in sums}
-        lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
-        called = {name: self.fresh("mean") for name in names.values() if name not in lines}
+        called = self.means_called(names.values())
         # What asks whether the largest is -inf asks lse, and may have come before the sums of that.
         values = values_in_order({value.name: value for value in self.values})
         op = renamed_values(replace(self.op, values=values), called)
         means = [Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items()]
         means += [Mean(name, matrix, is_sum=True) for name, matrix in self.sums.items() if name in reached]
         return Means(op, tuple(means), score, lse, divisor.sinks)
+
+    def means_called(self, means: Iterable[str]) -> dict[str, str]:
+        """Names for means that are no lines."""
+        lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
+        return {name: self.fresh("mean") for name in means if name not in lines}
 
     def reached(self, roots: Iterable[str]) -> set[str]:
         """The values that some are made of, down to means, sums and lse."""
