@@ -73,6 +73,11 @@ def test_value_of_branches_has_the_larger_shape() -> None:
         check((*TILES, Line("w = 1.0"), branch, store))
 
 
+def test_lanes_that_branches_merge_are_merged_behind_them() -> None:
+    merge = Branch("mode == 'sum'", body=(Line("x = tl.sum(x, axis=1, keep_dims=True)"),))
+    check((*TILES, merge, Line("tl.store(y_ptr + rows, x, mask=row_mask)")))
+
+
 def test_sums_of_lanes_are_as_large_as_a_row_once_they_are_merged() -> None:
     sums = Line("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)")
     loop = For("range(2)", index="start", body=(*TILES, Line("sums += x")))

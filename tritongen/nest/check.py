@@ -28,7 +28,9 @@ _AXES = {
     **dict.fromkeys(("online_max", "online_max_low"), 1),
     **dict.fromkeys(("merge_max", "merge_max_low"), 0),
 }
-_OPAQUE = frozenset("load_block load_described in_groups merge_groups group_squares page_numbers".split())
+_OPAQUE = frozenset(
+    "load_block load_described halves quarters in_groups merge_groups group_squares page_numbers".split()
+)
 
 
 def check(nest: Nest) -> None:
@@ -43,6 +45,7 @@ class _Check:
     def __init__(self) -> None:
         self.shapes: dict[str, Shape | None] = {}
         self.positions: set[str] = set()
+        self.updated: set[str] = set()  # names whose last value was made of the one before
         self.clamped: set[str] = set()  # positions that are within bounds, masked or not
         self.is_unrolled = False  # in a loop whose iterations merge no lanes
 
@@ -75,13 +78,18 @@ class _Check:
                         _covered(self.shapes.get(pointer, ()), mask)
 
     def branch(self, body: Nest, other: Nest) -> None:
-        """A name has the larger of the shapes that it has of either branch."""
-        before = {**self.shapes}
-        self.statements(body)
-        first, self.shapes = self.shapes, {**before}
-        self.statements(other)
-        for name in first.keys() - before.keys() | {name for name in before if first[name] != before[name]}:
-            self.shapes[name] = _either(first[name], self.shapes.get(name))
+        """A name has the larger of the shapes that it has of either branch; merged lanes stay merged behind one."""
+        before, found = self.shapes, list[dict[str, Shape | None]]()
+        for side in (body, other):
+            self.shapes = {**before}
+            self.statements(side)
+            found.append(self.shapes)
+        merged = {name for name in self.updated & before.keys() if any(one[name] != before[name] for one in found)}
+        for name in found[0].keys() | found[1].keys():
+            shapes = [one[name] for one in found if name in one]
+            if name in merged:
+                shapes = [shape for shape in shapes if shape != before[name]]
+            self.shapes[name] = _either(shapes[0], shapes[-1])
 
     def line(self, tree: ast.stmt) -> None:
         match tree:
@@ -94,11 +102,16 @@ class _Check:
                 self.shapes[name] = _broadcast([total, added])
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.shapes[name] = self.of(value)
+                self.update({name}, value)
                 clamps = (node for node in ast.walk(value) if isinstance(node, ast.Call))
                 is_clamped = any(ast.unparse(node.func) == "tl.minimum" for node in clamps)
                 self.clamped = self.clamped | {name} if is_clamped else self.clamped - {name}
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
                 self.unpacked([ast.unparse(target) for target in targets], value)
+
+    def update(self, names: set[str], value: ast.expr) -> None:
+        read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+        self.updated = (self.updated - names) | (names & read)
 
     def unpacked(self, names: list[str], value: ast.expr) -> None:
         """States that a call takes have the shapes that they had, but for those of lanes that it merges."""
@@ -110,6 +123,7 @@ class _Check:
             found = [self.shapes.get(name, ()) if name in own and not merges else shape for name in names]
             if isinstance(value, ast.Call) and ast.unparse(value.func) == "rows_and_cols":
                 found = [("1", "BLOCK_M"), ("BLOCK_N", "1")]
+        self.update({*names}, value)
         self.shapes |= dict(zip(names, found, strict=True))
 
     # Expressions
@@ -219,7 +233,8 @@ def _lacking(shape: Shape | None, other: Shape | None) -> list[str]:
 
 
 def _covered(address: Shape | None, mask: Shape | None) -> None:
-    if missing := _lacking(address, mask):
+    # Lanes that are as many as a number says all exist.
+    if missing := [dim for dim in _lacking(address, mask) if not dim.isdigit()]:
         raise TypeError(f"the mask has no {' and no '.join(missing)}")
 
 

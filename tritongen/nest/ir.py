@@ -104,7 +104,7 @@ class Positions(Given):
 
     @property
     def names(self) -> frozenset[str]:
-        return _targets_and_names(self.text)[1] | {self.name, self.block}
+        return _targets_and_names(self.text)[1] | _targets_and_names(self.block)[1] | {self.name}
 
 
 class Statement:
@@ -187,6 +187,12 @@ def without_unread_positions(nest: Nest) -> Nest:
     read = set[str]().union(*(line.names.difference(line.targets if isinstance(line, Given) else ()) for line in lines))
     unread = {line for line in lines if isinstance(line, Given) and read.isdisjoint(line.targets)}
     return without_unread_positions(_without(nest, unread)) if unread else nest
+
+
+def needed_by(lines: Iterable[Line], positions: Nest) -> Nest:
+    """Those of some positions and masks that lines read."""
+    lines = [*lines]
+    return without_unread_positions((*positions, *lines))[: -len(lines) or None]
 
 
 def _without(nest: Nest, lines: Container[Any]) -> Nest:
