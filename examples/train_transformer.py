@@ -34,7 +34,7 @@ VARIANTS = {
     "liger": "Liger-Kernel's patch; its loss takes the last projection with it, in chunks",
     "liger-logits": "Liger-Kernel's patch with its loss of logits, as ours is",
     "compile": "transformers' model under torch.compile",
-    "compile-tritongen": "the model with generated operators under torch.compile",
+    "compile-tritongen": "both; attention is transformers' own, which makes a mask for it where it is traced",
 }
 DEFAULT_VARIANTS = ["unpatched", "tritongen", "liger", "liger-logits", "compile"]
 PHASES = ("forward", "backward", "optimizer")
