@@ -50,14 +50,21 @@ class Kept:
         summaries = {name for name in self.values if self.summarises(name) or name in kept} - alone
         spared = self.closure(roots, summaries | alone)
         outputs = [name for name in exact if name in spared and (name in alone or name not in compared)]
-        choices = [{*some, *alone} for n in range(len(outputs), -1, -1) for some in itertools.combinations(outputs, n)]
-        chosen = min(choices, key=lambda some: self.cost(nodes, roots, summaries | some))
+        chosen = self.fewest_bytes(nodes, roots, summaries, outputs, alone)
         known = summaries | chosen
         for name in reversed(self.values):
             if name in known - kept - compared and self.is_mapped(name, known - {name}):
                 known = min(known, known - {name}, key=lambda some: self.cost(nodes, roots, some)[0])
         read = self.closure(roots, known, leaves=True) & known
         return [name for name in self.values if name in summaries & read], chosen & read
+
+    def fewest_bytes(
+        self, nodes: list[Node], roots: set[str], saved: set[str], outputs: list[str], alone: set[str]
+    ) -> set[str]:
+        """Those of some outputs, besides `alone`, that cost the least to read."""
+        counts = range(len(outputs), -1, -1)
+        choices = [{*some, *alone} for count in counts for some in itertools.combinations(outputs, count)]
+        return min(choices, key=lambda some: self.cost(nodes, roots, saved | some))
 
     def asked_for(self, save: tuple[str, ...], roots: set[str], computed: set[str]) -> tuple[list[str], set[str]]:
         """Of what the spec says to save, what has to be, and the outputs that are read: not those of `computed`."""

@@ -33,13 +33,9 @@ def _axes(op: Op, node: Node) -> Iterator[str]:
         case Ref(name=name):
             yield from op.value(name).node.axes
         case Load(name=name, at=at):
-            taken = {axis for axis, _ in at}
-            yield from (axis for axis in op.input(name).type.axes if axis not in taken)
-            yield from (axis for _, position in at for axis in position.axes)
+            yield from _taken(op.input(name).type.axes, at)
         case Take(arg=arg, at=at):
-            taken = {axis for axis, _ in at}
-            yield from (axis for axis in arg.axes if axis not in taken)
-            yield from (axis for _, position in at for axis in position.axes)
+            yield from _taken(arg.axes, at)
         case Reduce(arg=arg, over=over):
             yield from (axis for axis in arg.axes if axis not in over)
         case ScatterSum(arg=arg, into=into):
@@ -48,7 +44,16 @@ def _axes(op: Op, node: Node) -> Iterator[str]:
         case Index(axis=axis):
             yield axis
         case Scan(over=over):
-            yield from (axis for part in children(node) for axis in part.axes)
-            yield over
+            yield from (*_of_parts(node), over)
         case _:
-            yield from (axis for part in children(node) for axis in part.axes)
+            yield from _of_parts(node)
+
+
+def _of_parts(node: Node) -> Iterator[str]:
+    return (axis for part in children(node) for axis in part.axes)
+
+
+def _taken(axes: tuple[str, ...], at: tuple[tuple[str, Node], ...]) -> Iterator[str]:
+    """The axes of elements at positions along some of the axes of a tensor."""
+    yield from (axis for axis in axes if axis not in dict(at))
+    yield from (axis for _, position in at for axis in position.axes)

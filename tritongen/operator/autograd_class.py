@@ -24,36 +24,21 @@ def class_view(
     The namespace is that of a registered operator, "" of others. With `saves`, the forward is told whether to save.
     Steps that are `inline` are calls of another function, which comes with its arguments.
     """
-    is_registered = bool(namespace)
     op, gradient = backward.forward.op, backward.gradient
-    inputs = [tensor.name for tensor in op.inputs]
-    params = [param.name for param in op.params]
     results = [result.output.name for result in op.results]
     own = [result.output.name for result in op.results if not result.when]
-    read = dict.fromkeys(tensor.name for step in backward.plan.steps for tensor in step.op.inputs)
-    seeds = dict(gradient.seeds)
-    saved = [name for name in (*inputs, *results) if name in read]
-    attributes = _attributes(backward)
-    grads = {name: seeds.get(name, f"_d{name}") for name in results}
-    call = ", ".join([*inputs, *params])
+    grads = dict(gradient.seeds)
+    call = ", ".join([*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)])
     picked = _picked(len(own), len(results))
-    name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
-    lines = _BackwardLines(backward, namespace, inline).lines()
-    read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
     # What is saved besides is a result of what is registered.
-    constant = [name for name in results if name not in seeds and (is_registered or name in own)]
-    is_alone = bool(constant) and not is_registered and len(constant) == len(own) - 1
-    setup = [
-        *unpacked([*inputs, *params], read_by_context, "inputs"),
-        *unpacked(results, {*saved, *constant}, "output"),
-        *_kept(saved, attributes),
-        *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
-    ]
-    (seed,) = [grads[name] for name in own if name in seeds] if is_alone else ("",)
-    n_extra = len(results) - len(own)
+    constant = [name for name in results if name not in grads and (namespace or name in own)]
+    is_alone = bool(constant) and not namespace and len(constant) == len(own) - 1
+    saved, setup = _setup(backward, constant, is_alone)
+    (seed,) = [grads[name] for name in own if name in grads] if is_alone else ("",)
+    lines = _BackwardLines(backward, namespace, inline).lines()
     return {
         "in_forward": False,
-        "class_name": name,
+        "class_name": "_" + "".join(word.capitalize() for word in shown(op.name).split("_")),
         "n_results": len(own),
         "arguments": call,
         "call_apart": f"_{op.name}_forward({call}{', saves=True' if saves else ''})",
@@ -63,15 +48,34 @@ def class_view(
         "saved": ", ".join(saved),
         "unpacked": f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved),
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
-        "all_seeds": ", ".join([*(grads[name] for name in own), *(["*_"] if n_extra else [])]),
+        "all_seeds": ", ".join([*(grads.get(name, f"_d{name}") for name in own), *(["*_"] if picked else [])]),
         "forwards": not saves,  # what it is called with
         "setup": setup,
         "alone": seed,
-        "no_gradients": ", ".join(["None"] * (len(inputs) + len(params))),
+        "no_gradients": ", ".join(["None"] * (len(op.inputs) + len(op.params))),
         "needs_apart": any("needs[" in line for line in lines),
         "lines_apart": lines,
         **base_view(op),
     }
+
+
+def _setup(backward: Backward, constant: list[str], is_alone: bool) -> tuple[list[str], list[str]]:
+    """The tensors that are saved, and the lines that do, and mark the results that are `constant`: all but one of them
+    if it `is_alone`.
+    """
+    op = backward.forward.op
+    inputs = [tensor.name for tensor in op.inputs]
+    results = [result.output.name for result in op.results]
+    read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
+    saved, attributes = [name for name in (*inputs, *results) if name in read], _attributes(backward)
+    read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
+    return saved, [
+        *unpacked([*inputs, *(param.name for param in op.params)], read_by_context, "inputs"),
+        *unpacked(results, {*saved, *constant}, "output"),
+        *([f"ctx.save_for_backward({', '.join(saved)})"] if saved else []),
+        *(f"ctx.{name} = {value}" for name, value in attributes),
+        *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
+    ]
 
 
 def base_view(op: Op) -> dict[str, str]:
@@ -109,11 +113,6 @@ def _shape_text(op: Op, name: str) -> str:
     if name not in counts or not others:
         return f"{name}.shape"
     return f"tensors.full_shape({name}, {counts[name]}, {', '.join(others)})"
-
-
-def _kept(saved: list[str], attributes: list[tuple[str, str]]) -> list[str]:
-    lines = [f"ctx.save_for_backward({', '.join(saved)})"] if saved else []
-    return [*lines, *(f"ctx.{name} = {value}" for name, value in attributes)]
 
 
 def constant_lines(names: list[str]) -> list[str]:

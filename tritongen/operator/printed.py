@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient, derive
@@ -71,22 +71,28 @@ class _Printed:
             outputs[own] = f"{name}[{_dims(whole.type.shape)}]"
         inputs = [given.pop(tensor.name) for tensor in forward.inputs if tensor.name in given]
         inputs = [*given.values(), *inputs]
+        return "\n".join(_table(name, lines) for name, lines in self.tables(inputs, values, outputs).items() if lines)
+
+    def tables(
+        self, inputs: Sequence[Input], values: Sequence[Value], outputs: Mapping[str, str]
+    ) -> dict[str, Mapping[str, str]]:
+        op = self.gradient.op
         head = {"name": f"{self.spec.name}_backward", "summary": f"The gradient of {self.spec.name}."}
         if op.precision != "ieee":
             head["precision"] = op.precision
-        read = {node.name for value in values for node in value.node.nodes if hasattr(node, "name")}
         formulas = _formulas(op, inputs, values)
-        read |= {name for formula in formulas for name in formula.params}
-        tables: dict[str, Mapping[str, str]] = {
+        read = {node.name for value in values for node in value.node.nodes if hasattr(node, "name")}
+        read.update(name for formula in formulas for name in formula.params)
+        params = [param for param in self.gradient.forward.params if param.name in read]
+        return {
             "op": {key: json.dumps(text) for key, text in head.items()},
             "types": {one.type.variable: _quoted(_dtypes(one.type)) for one in inputs if one.type.variable},
             "inputs": {one.name: _input(one) for one in inputs},
-            "params": {one.name: _param(one) for one in forward.params if one.name in read},
+            "params": {one.name: _param(one) for one in params},
             "axes": {one.axis: one.source if one.source.isdigit() else _quoted(one.source) for one in formulas},
             "compute": {value.name: _quoted(spelled(value.node)) for value in values},
             "outputs": {name: _quoted(text) for name, text in outputs.items()},
         }
-        return "\n".join(_table(name, lines) for name, lines in tables.items() if lines)
 
 
 def _formulas(op: Op, inputs: Iterable[Input], values: Iterable[Value]) -> list[Formula]:

@@ -58,9 +58,7 @@ class StreamPlanner(Planner):
         terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
         steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms.values())), taken))
         taken = _made_by(steps)
-        behind = {own: [*values, *within.get(own, ())] for own, values in behind.items()}
-        told = tuple(v for v in dict.fromkeys(v for values in behind.values() for v in values) if v.name in taken)
-        self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
+        told = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
         own = {*_names(results), self.told_name} - {value.name for value in told}
         made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
         self.op = _reading(op, made) if made else self.op
@@ -82,6 +80,13 @@ class StreamPlanner(Planner):
             groups = () if together is not None else (*_of_same_batch(gradients, self.stream), sums)
             steps += [together, *(self.step(op, group, every) for group in groups)]
         return [step for step in steps if step is not None]
+
+    def read_behind(self, behind: Mapping[str, Sequence[Value]], taken: Container[str]) -> tuple[Value, ...]:
+        """The values that results are made of and passes have taken, with the results that each is in."""
+        every = dict.fromkeys(value for values in behind.values() for value in values)
+        told = tuple(value for value in every if value.name in taken)
+        self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
+        return told
 
     def delta_first(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
         """The step that computes delta, where steps or the results that are left read it, and none makes it."""

@@ -167,10 +167,15 @@ def build(
             for project in projects:
                 sweep(project.settings.out_dir)
         changes = _bring_up_to_date(works, force)
+    return _built(count, works, changes, force)
+
+
+def _built(count: int, works: Sequence[_Work], changes: Sequence[Change], force: bool) -> Built:
+    """What became of a tree by some changes, of which none was made where one is refused."""
     strays = _told([change for change in changes if change.kind == "stray"])
-    warnings = in_order(one for work in works for rendered in work.rendered for one in rendered.warnings)
-    if not force and any(change.refused for change in changes):
-        return Built(count, refused=_told([change for change in changes if change.refused]), strays=strays)
+    refused = [] if force else [change for change in changes if change.refused]
+    if refused:
+        return Built(count, refused=_told(refused), strays=strays)
     return Built(
         count,
         tuple(shown_path(change.path) for change in changes if change.new is not None),
@@ -178,7 +183,7 @@ def build(
         changed_definitions(changes),
         example=_example(works),
         strays=strays,
-        warnings=warnings,
+        warnings=in_order(one for work in works for rendered in work.rendered for one in rendered.warnings),
     )
 
 

@@ -171,16 +171,13 @@ def orphans(
     spec that is not among them.
     """
     made = set(owners.values())
-    for name in sorted(_folders_in(out) - {*(() if single else owners), *_SHARED}):
-        folder, files = os.path.join(out, name), list(our_files(os.path.join(out, name)))
-        files = [one for one in files if one[2].spec and not _is_single(one[2])]
-        ours = [one for one in files if one[2].is_from(root, out, one[0])]
-        for path, text, header in ours:
-            if header.source in made or is_gone(header.source):
-                yield _extra(path, text, header)
-        strays = [header for path, _, header in files if not _is_live(root, out, path, header)]
-        if len(ours) < len(files) and strays:
-            yield _stray(folder, strays[0])
+
+    def is_orphan(header: Header) -> bool:
+        return header.source in made or is_gone(header.source)
+
+    folders = _folders_in(out) - {*(() if single else owners), *_SHARED}
+    for name in sorted(folders):
+        yield from _orphans_in(root, out, os.path.join(out, name), is_orphan)
     owned = {name for op in (owners if single else ()) for name in single_files(op)}
     beside = [one for one in our_files(out) if one[2].spec]
     tests = [one for one in our_files(os.path.join(out, TESTS)) if _is_single(one[2])]
@@ -189,8 +186,17 @@ def orphans(
             continue
         if not header.is_from(root, out, path):
             yield from () if _is_live(root, out, path, header) else (_stray(path, header),)
-        elif header.source in made or is_gone(header.source):
+        elif is_orphan(header):
             yield _extra(path, text, header)
+
+
+def _orphans_in(root: str, out: str, folder: str, is_orphan: Callable[[Header], bool]) -> Iterator[Change]:
+    files = [one for one in our_files(folder) if one[2].spec and not _is_single(one[2])]
+    ours = [one for one in files if one[2].is_from(root, out, one[0])]
+    yield from (_extra(*one) for one in ours if is_orphan(one[2]))
+    strays = [header for path, _, header in files if not _is_live(root, out, path, header)]
+    if len(ours) < len(files) and strays:
+        yield _stray(folder, strays[0])
 
 
 def _is_single(header: Header) -> bool:

@@ -233,6 +233,32 @@ class _GluonBuilder(GluonBuilder):
         asked for where tiles are, or behind the loop, where rows lie otherwise.
         """
         self.build()
+        lines = self.arranged()
+        if lines is None:
+            return None
+        scale, wide = scale_text(self.lowering, self.scale), self.wide[0].output.name
+        described = {*(load.name for load in self.stream.matrices), *self.tiled, wide}
+        signature = Signature(self, lines, described, scale)
+        if signature.widths is None:
+            return None
+        tensors = self.matrix_names()
+        kinds = dict.fromkeys((tensors["k"], tensors["v"]), "cols") | dict.fromkeys(self.tiled, "scores")
+        return {
+            "template": "gluon.jinja",
+            **signature.view(),
+            **tensors,
+            **self.state_view(lines.end),
+            **self.block_view(lines, signature),
+            **self.columns_view(lines.columns, signature),
+            "is_uneven": self.blocks.tiles is not None,
+            "reads": in_gluon(lines.setup),
+            "scale": gluon_text(scale),
+            "is_signed": scale in {one.name for one in signature.params},
+            "given": ", ".join([f"{wide}_desc", f"{wide}_blocks", *signature.passed]),
+            "kinds": [kinds.get(name, "rows" if name in described else "") for name in signature.tensors],
+        }
+
+    def arranged(self) -> GluonLines | None:
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
         reads = [line for line in setup if line.assigned in self.numbers]
         computed = [line for line in setup if line.assigned not in self.numbers]
@@ -247,32 +273,9 @@ class _GluonBuilder(GluonBuilder):
             and "tile_mask" not in names_of(inner)
             and (found is None or found.is_of_inputs(others))
         )
-        if not takes:
-            return None
         tile_reads = [line for line in reads if told(bounds, [line.assigned])]
         reads = [line for line in reads if told([*inner, *end], [line.assigned])]
-        lines = GluonLines(bounds, found, tile_reads, reads, columns, inner, end)
-        scale, wide = scale_text(self.lowering, self.scale), self.wide[0].output.name
-        described = {*(load.name for load in self.stream.matrices), *self.tiled, wide}
-        signature = Signature(self, lines, described, scale)
-        if signature.widths is None:
-            return None
-        tensors = self.matrix_names()
-        kinds = dict.fromkeys((tensors["k"], tensors["v"]), "cols") | dict.fromkeys(self.tiled, "scores")
-        return {
-            "template": "gluon.jinja",
-            **signature.view(),
-            **tensors,
-            **self.state_view(end),
-            **self.block_view(lines, signature),
-            **self.columns_view(columns, signature),
-            "is_uneven": self.blocks.tiles is not None,
-            "reads": in_gluon(reads),
-            "scale": gluon_text(scale),
-            "is_signed": scale in {one.name for one in signature.params},
-            "given": ", ".join([f"{wide}_desc", f"{wide}_blocks", *signature.passed]),
-            "kinds": [kinds.get(name, "rows" if name in described else "") for name in signature.tensors],
-        }
+        return GluonLines(bounds, found, tile_reads, reads, columns, inner, end) if takes else None
 
     def matrix_names(self) -> dict[str, str]:
         (score,), (matrix,) = self.stream.scores, self.stream.summed

@@ -286,29 +286,12 @@ class _GradientBuilder(GluonBuilder):
         and numbers of heads, or where numbers of rows, which lie as those of scores do, meet a matrix behind the loop.
         """
         self.build()
-        self.lines.loop = self.read_early(self.lines.loop, [*self.of_cols, *self.tiled])
-        setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
-        reads = [line for line in setup if line.assigned in self.of_heads]
-        bounds, found = bounds_of(self, reads)
-        inputs = {tensor.name for tensor in self.op.inputs}
-        others = inputs.union(*(line.targets for line in setup)) - {*self.of_heads}
-        memory = self.memory()
-        takes = (
-            calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
-            and not told(bounds, others)
-            and not any("[:, None]" in line.text for line in lines_of(end))
-            and len(memory) == len(self.wide)
-            and (found is None or found.is_of_inputs(others))
-        )
-        if not takes:
+        lines, memory = self.arranged(), self.memory()
+        if lines is None or len(memory) < len(self.wide):
             return None
-        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
         streamed = [score.right.name for score in self.stream.scores]
         rings = [*self.tile, *streamed, *self.tiled]
-        lines, scale = (
-            GluonLines(bounds, found, tile_reads, setup, (), loop, end),
-            scale_text(self.lowering, self.scale),
-        )
+        scale = scale_text(self.lowering, self.scale)
         signature = Signature(self, lines, {*rings, *memory}, scale)
         if signature.widths is None:
             return None
@@ -331,10 +314,26 @@ class _GradientBuilder(GluonBuilder):
             "longest": longest(self.blocks.tiles),
             "of_cols": self.of_cols,
             "factor": gluon_text(scale),
-            "setup": in_gluon(setup),
+            "setup": in_gluon(lines.setup),
             "given": ", ".join([*(f"{name}_desc" for name in memory), *signature.passed]),
             "kinds": [kinds.get(name, "") for name in signature.tensors],
         }
+
+    def arranged(self) -> GluonLines | None:
+        self.lines.loop = self.read_early(self.lines.loop, [*self.of_cols, *self.tiled])
+        setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
+        reads = [line for line in setup if line.assigned in self.of_heads]
+        bounds, found = bounds_of(self, reads)
+        inputs = {tensor.name for tensor in self.op.inputs}
+        others = inputs.union(*(line.targets for line in setup)) - {*self.of_heads}
+        takes = (
+            calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
+            and not told(bounds, others)
+            and not any("[:, None]" in line.text for line in lines_of(end))
+            and (found is None or found.is_of_inputs(others))
+        )
+        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
+        return GluonLines(bounds, found, tile_reads, setup, (), loop, end) if takes else None
 
     def ring_of(self, name: str) -> str:
         """How many blocks a ring has, and how many groups read each. What is copied is given back soon."""
