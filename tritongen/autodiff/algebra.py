@@ -282,15 +282,10 @@ class Algebra:
         large = [(n, p) for n, p in ranked if self._rank(n, axes) >= 2]
         if not small or not large:
             return self._quotient(term.coefficient, ranked)
-        front = self._quotient(term.coefficient, small) if small or term.coefficient != 1 else None
-        back = self._quotient(1, large) if large else None
-        if front is None or back is None:
-            return front or back or ONE
-        upper = [n for n, p in small if p > 0]
-        if upper or term.coefficient != 1:
-            return self.plain("mul", front, back)
-        below = self._quotient(1, [(n, -p) for n, p in small])
-        return self.plain("div", back, below)
+        back = self._quotient(1, large)
+        if term.coefficient != 1 or any(power > 0 for _, power in small):
+            return self.plain("mul", self._quotient(term.coefficient, small), back)
+        return self.plain("div", back, self._quotient(1, [(node, -power) for node, power in small]))
 
     def _quotient(self, coefficient: float, powers: list[tuple[Node, int]]) -> Node:
         above = [node for node, power in powers for _ in range(max(power, 0))]

@@ -106,11 +106,11 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
     values = [value for value in reverse.op.values if value.name in recomputed]
     values += [Value(name, node, "") for name, node in derived]
     read_as = {name: name for name in outputs} | stand_ins
-    turned = tuple(replace(value, node=as_loads(value.node, read_as, of_their_own=True)) for value in values)
     turned = tuple(
-        value if value.name in recomputed else replace(value, source=spelled(value.node)) for value in turned
+        value if value.name in recomputed else replace(value, source=spelled(value.node))
+        for value in (one.of(as_loads(one.node, read_as, of_their_own=True)) for one in values)
     )
-    read = {load.name for value in turned for load in walk(value.node) if isinstance(load, Load)}
+    read = {name for value in turned for name in value.node.reads}
     final = {value.name: value.node for value in turned}
     results = [_result(reverse.op, name, own, final[own]) for name, own in names.items()]
     op = Op(

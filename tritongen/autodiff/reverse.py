@@ -124,6 +124,25 @@ class Reverse:
 
     def found(self) -> dict[str, Node]:
         """The gradients by name of the input, and those that they read by names of their own."""
+        self.begin()
+        for value in reversed(self.op.values):
+            if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
+                self.line = self.line_of(value)
+                g = self.algebra.add(*self.flowing[value.name])
+                self.push(value.node, g, value)
+        for name in self.grad.wrt:
+            if name not in self.flowing and not self.mistakes:
+                self.mistakes.append(self.flat(name))
+        if self.mistakes:
+            raise Mistakes(*self.mistakes)
+        found = self.simplest()
+        read = {name for node in found.values() for name in node.reads}
+        for name in reversed(self.shared):
+            read |= self.shared[name].reads if name in read else set()
+        return found | {name: self.named(node) for name, node in self.shared.items() if name in read}
+
+    def begin(self) -> None:
+        """The gradients of results, which flow to their values."""
         self.mistakes += [self.unscaled(name) for name in self.grad.wrt if is_float8(self.op, Dtype("float", (name,)))]
         for result in self.op.results:
             name = result.output.name
@@ -135,30 +154,19 @@ class Reverse:
                 self.flow(name, Load(self.seeds[name], result.node.axes, self.dtype_of_seed(result)))
         for name, seed in self.given.items():
             self.flow(name, seed)
-        for value in reversed(self.op.values):
-            if value.name in self.flowing and self.active[value.name] and value.name not in self.still:
-                self.line = self.line_of(value)
-                g = self.algebra.add(*self.flowing[value.name])
-                self.push(value.node, g, value)
-        for name in self.grad.wrt:
-            if name not in self.flowing and not self.mistakes:
-                self.mistakes.append(self.flat(name))
-        if self.mistakes:
-            raise Mistakes(*self.mistakes)
+
+    def simplest(self) -> dict[str, Node]:
+        """The gradients of inputs in terms of lines of the forward, and the opposite of another as that."""
         rows = {value.node.over for value in self.op.values if isinstance(value.node, Reduce)}
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
             node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
             if node == ZERO:
                 raise Mistakes(self.flat(name))
-            # The opposite of another is written as that.
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
             last = summed_last(node, self.op, self.algebra, rows)
             found[name] = self.algebra.plain("neg", twin) if twin is not None else last
-        read = {name for node in found.values() for name in node.reads}
-        for name in reversed(self.shared):
-            read |= self.shared[name].reads if name in read else set()
-        return found | {name: self.named(node) for name, node in self.shared.items() if name in read}
+        return found
 
     def named(self, node: Node) -> Node:
         """The node with the lines of the forward for what they define."""
@@ -203,10 +211,7 @@ class Reverse:
             return
         if _may_be_zero(g):
             assert isinstance(g, Choose)
-            for side, holds in ((g.then, True), (g.other, False)):
-                with self.under(g.condition, holds) as is_taken:
-                    if is_taken:
-                        self.push(node, side, value)
+            self.push_sides(g, (g.then, g.other), lambda side: self.push(node, side, value))
             return
         if value is not None and value.source:
             self.hints.setdefault(g, f"d{value.name}")
@@ -221,11 +226,8 @@ class Reverse:
                 self.flow(name, g)
             case Cast(arg=arg):
                 self.push(arg, g)
-            case Choose(condition=condition, then=then, other=other):
-                for side, holds in ((then, True), (other, False)):
-                    with self.under(condition, holds) as is_taken:
-                        if is_taken:
-                            self.to(side, node, g)
+            case Choose():
+                self.push_sides(node, (node.then, node.other), lambda side: self.to(side, node, g))
             case Reduce():
                 self.through_reduction(node, g, value)
             case Call():
@@ -237,6 +239,13 @@ class Reverse:
                     self.summed(part, by)
             case ScatterSum():
                 self.summed(node.arg, self.takes.taken_back(node, g))
+
+    def push_sides(self, choice: Choose, sides: tuple[Node, Node], push: Callable[[Node], None]) -> None:
+        """Take the gradient to either side of a choice, where that is chosen."""
+        for side, holds in zip(sides, (True, False), strict=True):
+            with self.under(choice.condition, holds) as is_taken:
+                if is_taken:
+                    push(side)
 
     @contextmanager
     def under(self, condition: Node, holds: bool) -> Iterator[bool]:

@@ -53,16 +53,15 @@ class Taken:
     def gradient(self, own: tuple[str, ...], at: tuple[tuple[str, Node], ...], g: Node) -> Node:
         """The gradient by what has the axes `own`, where that by what was taken is g."""
         (axis, index), *others = at
-        if all({one for one, _ in at}.isdisjoint(one.axes) and {*one.axes} <= {*own} for _, one in at):
+        if all({*dict(at)}.isdisjoint(one.axes) and {*one.axes} <= {*own} for _, one in at):
             conditions = (self.algebra.call("eq", position(along), one) for along, one in at)
             return self.algebra.where(reduce(partial(self.algebra.call, "logical_and"), conditions), g, ZERO)
-        if not others and isinstance(index, Ref):
-            line = self.values[index.name].node
-            if is_order(line) and line.over == axis:
+        if not others:
+            if isinstance(index, Ref) and is_order(line := self.values[index.name].node) and line.over == axis:
                 return self.sorted_back(own, axis, index, g)
-        digits, offset = ([], ZERO) if others else self.digits(index)
-        if len(digits) > 1 and not {axis, *own} & {*digits}:
-            return self.counted_back(g, axis, digits, offset)
+            digits, offset = self.digits(index)
+            if len(digits) > 1 and not {axis, *own} & {*digits}:
+                return self.counted_back(g, axis, digits, offset)
         backs = [self.turned_back(index, axis, own) for axis, index in at]
         places = [back for back in backs if back is not None]
         if len(places) < len(at) or not _are_apart(places, at):
@@ -176,24 +175,12 @@ class Taken:
         match node:
             case Index():
                 return index
-            case Ref() if is_reduced(node, axis, self.values):
-                return self.taken_again(node, axis, index)
-            case Reduce() if not {*index.axes} <= {axis} or is_product(self.op, node):  # Computed once, and stored.
-                return self.taken_again(node, axis, index)
-            case Scan() | ScatterSum():
+            case _ if self.is_stored(node, axis, index):
                 return self.taken_again(node, axis, index)
             case Ref(name=name):
                 return self.at(self.values[name].node, axis, index)
             case Load() | Take():
-                own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
-                moved = {a: self.at(i, axis, index) for a, i in node.at}
-                if axis in own:
-                    moved.setdefault(axis, index)
-                moved = {a: i for a, i in moved.items() if i != position(a)}
-                kept = [a for a in own if a not in moved]
-                return replace(
-                    node, at=tuple(moved.items()), axes=order((*kept, *(b for i in moved.values() for b in i.axes)))
-                )
+                return self.element_at(node, axis, index)
             case Call() | Cast() | Choose():
                 parts = tuple(self.at(part, axis, index) for part in children(node))
                 found = replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
@@ -203,6 +190,24 @@ class Taken:
                 return replace(node, arg=arg, axes=tuple(a for a in arg.axes if a not in over))
         self.refuse("TG604", f"a reduction stands between this take along {axis} and its gradient")
         return node
+
+    def is_stored(self, node: Node, axis: str, index: Node) -> bool:
+        """Whether what is taken of a node is computed once, and stored."""
+        match node:
+            case Ref():
+                return is_reduced(node, axis, self.values)
+            case Reduce():
+                return not {*index.axes} <= {axis} or is_product(self.op, node)
+        return isinstance(node, Scan | ScatterSum)
+
+    def element_at(self, node: Load | Take, axis: str, index: Node) -> Node:
+        own = node.arg.axes if isinstance(node, Take) else self.axes_of(node.name)
+        moved = {a: self.at(i, axis, index) for a, i in node.at}
+        if axis in own:
+            moved.setdefault(axis, index)
+        moved = {a: i for a, i in moved.items() if i != position(a)}
+        axes = (*(a for a in own if a not in moved), *(b for i in moved.values() for b in i.axes))
+        return replace(node, at=tuple(moved.items()), axes=self.algebra.order(axes))
 
     def taken_again(self, node: Node, axis: str, index: Node) -> Take:
         axes = self.algebra.order((*(a for a in node.axes if a != axis), *index.axes))

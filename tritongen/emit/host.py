@@ -211,42 +211,35 @@ class Host(Checks):
         if not dims:
             return []
         free = tuple(dim for dim in dims if not dim.pinned)
-        pinned = tuple(dim for dim in dims if dim.pinned)
         free_axes = tuple(dict.fromkeys(axis for dim in free for axis in dim.axes))
-        singular = group[:-1]
-        lines: list[str] = []
-        tensors = self.moving(dims)
-
-        def beside(folded: str, own: list[str]) -> str:
-            """What is folded and what is not, in the order of the dimensions."""
-            return ", ".join([*own, folded] if dims[0].pinned else [folded, *own])
-
         folds = len(free) > 1 or free_axes[:1] == (BATCH,)
+        rest = [dim for dim in dims if dim.pinned] if folds else dims
+        lines: list[str] = []
         if folds:
-            named = self.moving(free)
-            strides = [self.optional(self.strides(n, a, free_axes), n, o, free_axes) for n, a, o in named]
-            targets = tuple_text([f"{n}_{group}" for n, _, _ in named])
-            call = f"tensors.fold({len(free)}, {self.sizes(free_axes, True)}, {tuple_text(strides)})"
-            lines += self.folded(f"{singular}_sizes, {targets}", call, free_axes, len(free))
-            if pinned:
-                lines.append(f"{singular}_sizes = ({beside(f'*{singular}_sizes', [dim.axes[0] for dim in pinned])})")
-        else:
-            axes = tuple(dim.axes[0] for dim in dims)
-            if len(dims) > 1:
-                lines.append(f"{singular}_sizes = {self.sizes(axes)}")
-        for name, axes, optional in tensors:
-            steps = self.space.steps(axes, free) if folds else ()
-            rest = pinned if folds else dims
-            if not rest:
-                continue
+            lines = self.fold_free(group, free, free_axes)
+        if folds and rest:
+            sizes = _beside(f"*{group[:-1]}_sizes", [dim.axes[0] for dim in rest], dims)
+            lines.append(f"{group[:-1]}_sizes = ({sizes})")
+        elif len(rest) > 1:
+            lines.append(f"{group[:-1]}_sizes = {self.sizes(tuple(dim.axes[0] for dim in dims))}")
+        for name, axes, optional in self.moving(dims) if rest else ():
             own = [self.stride(name, axes, dim.axes[0]) for dim in rest]
-            text = tuple_text([*own])
+            text = tuple_text(own)
             if folds:
-                text = f"({beside(f'*{name}_{group}' if steps else f'*(0,) * {len(free)}', own)})"
+                steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"
+                text = f"({_beside(steps, own, dims)})"
             if optional:
                 text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
             lines.append(f"{name}_{group} = {text}")
         return lines
+
+    def fold_free(self, group: str, free: tuple[Dim, ...], axes: tuple[str, ...]) -> list[str]:
+        """Lines that fold dimensions whose axes stand together in all tensors that move along them."""
+        named = self.moving(free)
+        strides = [self.optional(self.strides(n, own, axes), n, optional, axes) for n, own, optional in named]
+        targets = tuple_text([f"{name}_{group}" for name, _, _ in named])
+        call = f"tensors.fold({len(free)}, {self.sizes(axes, True)}, {tuple_text(strides)})"
+        return self.folded(f"{group[:-1]}_sizes, {targets}", call, axes, len(free))
 
     def folded(self, target: str, call: str, axes: tuple[str, ...], n_dims: int) -> list[str]:
         """Lines that set what a call tells of axes that it folds into `n_dims` dimensions, which may not be enough."""
@@ -283,12 +276,11 @@ class Host(Checks):
     def compute_value(self) -> str:
         if self.compute.in_float64:
             return "tl.float64"
-        inputs = {tensor.name: tensor for tensor in self.op.inputs}
         if self.compute.mode == "float":
-            names = [name for name in self.compute.of if "float64" in inputs[name].type.dtypes]
-            if all(inputs[name].default is not None for name in names):  # Left out, they tell nothing.
-                floats = [t.name for t in self.op.inputs if t.default is None and "float64" in t.type.dtypes]
-                names += [name for name in floats if name not in names]
+            doubles = {tensor.name: tensor for tensor in self.op.inputs if "float64" in tensor.type.dtypes}
+            names = [name for name in self.compute.of if name in doubles]
+            if all(doubles[name].default is not None for name in names):  # Left out, they tell nothing.
+                names += [name for name, one in doubles.items() if one.default is None and name not in names]
             return f"dtypes.widest({', '.join(names)})"
         helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
         dtype = self.dtype(Dtype("any", self.compute.of, "int" if self.compute.counts else ""))
@@ -344,3 +336,8 @@ class Host(Checks):
             text += f", or that of {without} without {'it' if len(of) == 1 else 'them'}"
         otherwise = {"sum": "int64", "float": "torch's default dtype"}.get(result.dtype.rule)
         return f"{text}, or {otherwise} where that is no float" if otherwise else text
+
+
+def _beside(folded: str, own: list[str], dims: tuple[Dim, ...]) -> str:
+    """What is folded and what is not, in the order of the dimensions."""
+    return ", ".join([*own, folded] if dims[0].pinned else [folded, *own])

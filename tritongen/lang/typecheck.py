@@ -114,20 +114,22 @@ class _Typer(Expressions):
                 message = f"{output.name} has the axes {has}, but [outputs] says {wants}"
                 self.report("TG303", message, None, hint=f"write {output.dtype}{has}")
                 return None
-        if output.dtype == "auto":
-            dtype = node.dtype
-            if dtype.weak and dtype.kind == "float" and any(map(self.is_float8, self.inputs)):
-                hint = f'spell it, as in {output.name} = "bfloat16"'
-                self.report("TG406", f"{output.name} has no dtype: float8 values have none together", None, hint=hint)
-                return None
-            if dtype.weak:
-                default = {"bool": "bool", "int": "int64"}.get(dtype.kind, "float32")
-                dtype = Dtype(kind_of((default,)), (default,))
-        elif output.dtype in self.inputs:
-            dtype = Dtype(kind_of(self.inputs[output.dtype].type.dtypes), (output.dtype,))
-        else:
-            dtype = Dtype(kind_of((output.dtype,)), (output.dtype,))
-        return Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
+        dtype = self.result_dtype(output, node.dtype)
+        return None if dtype is None else Result(output, Ref(output.name, node.axes, node.dtype), axes, dtype)
+
+    def result_dtype(self, output: Output, own: Dtype) -> Dtype | None:
+        if output.dtype in self.inputs:
+            return Dtype(kind_of(self.inputs[output.dtype].type.dtypes), (output.dtype,))
+        if output.dtype != "auto":
+            return Dtype(kind_of((output.dtype,)), (output.dtype,))
+        if not own.weak:
+            return own
+        if own.kind == "float" and any(map(self.is_float8, self.inputs)):
+            hint = f'spell it, as in {output.name} = "bfloat16"'
+            self.report("TG406", f"{output.name} has no dtype: float8 values have none together", None, hint=hint)
+            return None
+        default = {"bool": "bool", "int": "int64"}.get(own.kind, "float32")
+        return Dtype(kind_of((default,)), (default,))
 
     def told_order(self, name: str, dtype: str, shape: tuple[AxisTerm, ...], former: tuple[AxisTerm, ...]) -> None:
         """Records where the dimensions of a result come in another order than version 0.1 gave them."""

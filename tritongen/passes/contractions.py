@@ -119,14 +119,9 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     if not found:
         return None
     op, names = _without_scales(op, found)
-    first, *others = found.values()
+    first = next(iter(found.values()))
     found = {name: sides if sides.free == first.free else sides.turned for name, sides in found.items()}
-    first, *others = found.values()
-    if any(other.free != first.free or other.over != first.over for other in others):
-        two = next(name for name, sides in found.items() if (sides.free, sides.over) != (first.free, first.over))
-        over, others_over = (", ".join(sides.over) for sides in (first, found[two]))
-        what = f"sums products over {others_over} beside others over {over}"
-        raise refused(op, two, what, "two contractions of one spec are over the same axes; write a spec for each")
+    first = _alike(op, found)
     inside = _check(op, names, first, found)
     left, right = first.free
     turned = _is_turned(op, left - right, right - left)
@@ -136,19 +131,32 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
     col_groups = () if groups else groups_of(op, names, inside, in_order)
     if not col_groups:
         check_reductions(op, names, rows, cols)
-    products = []
-    for name, sides in zip(names, found.values(), strict=True):
-        one, other = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
-        within = tuple(axis for axis in sides.over if axis not in groups)
-        scales = tuple(outside(op, name, scale, within, groups) for scale in sides.scales)
-        pair = (other, one) if turned else (one, other)
-        products.append(Product(name, *pair, name, product_of(scales) if scales else None))
+    products = [_product(op, *pair, groups, turned) for pair in zip(names, found.values(), strict=True)]
     order.sort(key=lambda axis: axis not in groups)
     batch = left & right or (frozenset() if groups else _apart(op, products, first.over))
     roles = (batch, rows - batch, cols - batch, set(first.over), set(groups), set(col_groups))
     contraction = Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
     _check_results(op, contraction)
     return op, contraction
+
+
+def _alike(op: Op, found: dict[str, _Sides]) -> _Sides:
+    """The first of some products, which all are over the same axes. Raises `Mistakes` where they are not."""
+    first = next(iter(found.values()))
+    for name, sides in found.items():
+        if (sides.free, sides.over) != (first.free, first.over):
+            over, others_over = (", ".join(one.over) for one in (first, sides))
+            what = f"sums products over {others_over} beside others over {over}"
+            raise refused(op, name, what, "two contractions of one spec are over the same axes; write a spec for each")
+    return first
+
+
+def _product(op: Op, name: str, sides: _Sides, groups: tuple[str, ...], turned: bool) -> Product:
+    left, right = without_casts(op, product_of(sides.left), product_of(sides.right), bool(groups))
+    within = tuple(axis for axis in sides.over if axis not in groups)
+    scales = tuple(outside(op, name, scale, within, groups) for scale in sides.scales)
+    pair = (right, left) if turned else (left, right)
+    return Product(name, *pair, name, product_of(scales) if scales else None)
 
 
 def _check_results(op: Op, contraction: Contraction) -> None:
@@ -339,34 +347,28 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
 
 def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Sides]) -> set[str]:
     """The inputs that factors are made of. Refuses what the kernels of a contraction do not compute beside it."""
-    left, right = sides.free
     line = names[0]
     for axis in sides.over:
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
             raise refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first")
-    factors = {factor for one in found.values() for factor in one.inside}
-    inside = {node.name for factor in factors for node in below(op, factor) if isinstance(node, Load)}
-    for factor in factors:
-        for node in below(op, factor):
-            if isinstance(node, Reduce):
-                what = "a sum of products" if any(node == op.value(name).node for name in names) else "a reduction"
-                raise refused(op, line, f"multiplies {what}", "write a spec for each step")
-    for name in inside:
-        tensor = op.input(name)
-        if tensor.default is not None and len(tensor.type.axes) > 1:
-            raise refused(op, line, f"multiplies {name}, which may be None", "make it a required input")
+    nodes = {node for one in found.values() for factor in one.inside for node in below(op, factor)}
+    if reductions := [node for node in nodes if isinstance(node, Reduce)]:
+        products = [op.value(name).node for name in names]
+        what = "a sum of products" if all(node in products for node in reductions) else "a reduction"
+        raise refused(op, line, f"multiplies {what}", "write a spec for each step")
+    inside = {node.name for node in nodes if isinstance(node, Load)}
+    for tensor in op.inputs:
+        if tensor.name in inside and tensor.default is not None and len(tensor.type.axes) > 1:
+            raise refused(op, line, f"multiplies {tensor.name}, which may be None", "make it a required input")
     for one in found.values():
         _check_dtypes(op, line, without_casts(op, product_of(one.left), product_of(one.right), bool(one.scales)))
-    known = left | right
-    for value in op.values:
-        for node in walk(value.node):
-            if isinstance(node, Load) and node.at:
-                raise refused(op, line, f"stands beside take({node.name}, …)", "take in a spec of its own")
+    for load in (node for value in op.values for node in walk(value.node) if isinstance(node, Load) and node.at):
+        raise refused(op, line, f"stands beside take({load.name}, …)", "take in a spec of its own")
+    known = sides.free[0] | sides.free[1]
     for result in _plain(op):
-        extra = [axis for axis in result.axes if axis not in known]
-        if extra:
-            name, more = result.output.name, ", ".join(extra)
-            raise refused(op, name, f"has the axis {more} more than its contraction", "write a spec for each step")
+        if more := ", ".join(axis for axis in result.axes if axis not in known):
+            what = f"has the axis {more} more than its contraction"
+            raise refused(op, result.output.name, what, "write a spec for each step")
     return inside
 
 

@@ -97,19 +97,15 @@ def scales_by_group(
     """The factors of products' sides that stay the same along some of the summed axes, and the axes along which
     they vary. There are none where the terms of a group are too few to be summed by themselves.
     """
-    scales = {
-        factor
-        for sides in products
-        for _, *others in sides
-        for factor in others
-        if not set(over) <= set(factor.axes) and factor.dtype.kind == "float"
-    }
+    sides = [side for product in products for side in product]
+    others = (factor for _, *others in sides for factor in others)
+    scales = {one for one in others if not set(over) <= set(one.axes) and one.dtype.kind == "float"}
     groups = tuple(axis for axis in over if any(axis in scale.axes for scale in scales))
     sizes = dict(op.sizes)
     within = [sizes.get(axis, 0) for axis in over if axis not in groups]
-    rest = [factor for sides in products for side in sides for factor in side if factor not in scales]
+    rest = [factor for side in sides for factor in side if factor not in scales]
     shared = _names(op, scales) & _names(op, rest)
-    whole = all(set(over) <= set(side[0].axes) for sides in products for side in sides)
+    whole = all(set(over) <= set(side[0].axes) for side in sides)
     if not scales or not within or shared or not whole or 0 < math.prod(within) < SHORTEST:
         return set(), ()
     return scales, groups

@@ -123,9 +123,8 @@ def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
     along += [axes for value in values for node in walk(value.node) for axes in _sets(node)]
     along += [{axis} for formula in op.formulas for axis in (formula.axis, *formula.reads)]
     groups: dict[tuple[bool, ...], list[str]] = {}
-    for axis in op.axes:
-        if axis in wanted:
-            groups.setdefault(tuple(axis in axes for axes in along), []).append(axis)
+    for axis in filter(wanted.__contains__, op.axes):
+        groups.setdefault(tuple(axis in axes for axes in along), []).append(axis)
     taken = {*op.axes, *op.names}
     found = []
     for group in groups.values():

@@ -49,18 +49,27 @@ class OperandGradients:
             return Plan((), {})
         found = self.decided(derive(self.products_alone(), Grad(wrt), self.outgoing).op)
         results = dict(zip(wrt, found.results, strict=True))
-        parts, refused = dict[str, Step](), dict[str, Mistakes]()
         twins = {
             name: node.name
             for name, result in results.items()
             if isinstance(node := found.value(result.output.name).node, Ref) and self.has_twin(name, node, results)
         }
-        pending = self.sharing(found, {name: one for name, one in results.items() if name not in twins})
+        parts, refused = self.steps(found, {name: one for name, one in results.items() if name not in twins})
+        apart = self.apart(found, results, refused) if refused else Plan((), {})
+        parts = {name: part for name, part in parts.items() if name not in apart.spelled}
+        texts = {name: results[name].output.name for name in parts}
+        own = {step.op.name: step for step in parts.values()}
+        return Plan((*own.values(), *apart.steps), {**texts, **twins, **apart.spelled})
+
+    def steps(self, op: Op, results: dict[str, Result]) -> tuple[dict[str, Step], dict[str, Mistakes]]:
+        """The steps of gradients by inputs, and why others have none."""
+        parts, refused = dict[str, Step](), dict[str, Mistakes]()
+        pending = self.sharing(op, results)
         while pending:
             names = pending.pop(0)
             both = tuple(replace(results[name], when=f"needs_{name}" if len(names) > 1 else "") for name in names)
             try:
-                step = self.step(restricted(found, both, f"_{both[0].output.name}"))
+                step = self.step(restricted(op, both, f"_{both[0].output.name}"))
             except Mistakes as mistakes:
                 if len(names) > 1:
                     pending = [*((name,) for name in names), *pending]
@@ -68,18 +77,13 @@ class OperandGradients:
                     refused[names[0]] = mistakes
             else:
                 parts |= dict.fromkeys(names, step)
-        apart = self.apart(found, results, refused) if refused else Plan((), {})
-        parts = {name: part for name, part in parts.items() if name not in apart.spelled}
-        texts = {name: results[name].output.name for name in parts}
-        own = {step.op.name: step for step in parts.values()}
-        return Plan((*own.values(), *apart.steps), {**texts, **twins, **apart.spelled})
+        return parts, refused
 
     def sharing(self, op: Op, results: dict[str, Result]) -> list[tuple[str, ...]]:
         """The inputs, those together whose gradients are made of one matmul, in the same pass over its result."""
         groups: dict[tuple[str, ...], list[str]] = {}
         for name, result in results.items():
-            below = needed(op.values, [result.output.name])
-            sums = tuple(value.name for value in below if is_product(op, value.node))
+            sums = _products(op, result)
             own = result.output.name in sums or not sums
             groups.setdefault((name,) if own else sums, []).append(name)
         return [tuple(names) for names in groups.values()]
@@ -111,10 +115,7 @@ class OperandGradients:
         dtype = self.multiplied.dtype_of(self.multiplied.active[0])
         others = [one for name, one in results.items() if name in refused or self.multiplied.shared(one.dtype) != dtype]
         op = self.sums_named(name_reductions(found), {one.output.name for one in others})
-        behind = {
-            name: {value.name for value in needed(op.values, [result.output.name]) if is_product(op, value.node)}
-            for name, result in results.items()
-        }
+        behind = {name: {*_products(op, result)} for name, result in results.items()}
         sums = sorted(set().union(*(behind[name] for name in refused)))
         made = {one.output.name: one for name, one in results.items() if one.output.name in sums}
         wrt = tuple(name for name, one in results.items() if behind[name] & set(sums) and one.output.name not in sums)
@@ -184,6 +185,11 @@ class OperandGradients:
 def _tensors(node: Node) -> list[Load]:
     """What a gradient by a product reads, but for single numbers."""
     return [part for part in walk(node) if isinstance(part, Load) and part.axes]
+
+
+def _products(op: Op, result: Result) -> tuple[str, ...]:
+    """The matmuls that a result is made of."""
+    return tuple(value.name for value in needed(op.values, [result.output.name]) if is_product(op, value.node))
 
 
 def _readers(outgoing: Mapping[str, Node]) -> dict[str, list[str]]:

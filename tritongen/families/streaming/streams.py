@@ -88,13 +88,13 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     along what streams. No value that streams has any of these. Also the axes of a softmax that always do, as those of
     an image. And `...`, where no result has it: programs go along it.
     """
-    values = [value for value in op.values if streamed in value.node.axes and not isinstance(value.node, Load)]
-    inside = {axis for value in values for axis in value.node.axes}
-    heads = {axis for value in values if isinstance(value.node, Reduce) for axis in value.node.over}
-    sums = (value.node for value in op.values if isinstance(value.node, Reduce) and streamed in value.node.over)
-    heads |= {axis for node in sums for part in walk(node.arg) if isinstance(part, Load) for axis in part.axes}
-    largest = (value.node for value in op.values if is_extremum(value.node))
-    positions = {axis for node in largest if streamed in node.over for axis in node.over}
+    nodes = [value.node for value in op.values]
+    reductions = [node for node in nodes if isinstance(node, Reduce)]
+    summed = [node for node in reductions if streamed in node.over]
+    inside = {axis for node in nodes if streamed in node.axes and not isinstance(node, Load) for axis in node.axes}
+    heads = {axis for node in reductions if streamed in node.axes for axis in node.over}
+    heads |= {axis for node in summed for part in walk(node.arg) if isinstance(part, Load) for axis in part.axes}
+    positions = {axis for node in summed if is_extremum(node) for axis in node.over}
     merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
     is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
     return merged.with_batch(op) if is_summed else merged

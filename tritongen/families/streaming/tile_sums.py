@@ -61,11 +61,11 @@ def _along(streamed: str, op: Op) -> Stream | None:
     """What the tiles are of, where an axis of the result is what otherwise streams."""
     (result,) = op.results
     values = needed(op.values, [result.output.name])
-    reduced = [value for value in values if isinstance(value.node, Reduce)]
     finder = Finder(op, streamed)
-    scores = {v.name: finder.scores_of(v.name, v.node) for v in reduced if isinstance(v.node, Reduce)}
+    reduced = {value.name: value.node for value in values if isinstance(value.node, Reduce)}
+    scores = {name: finder.scores_of(name, node) for name, node in reduced.items()}
     products = tuple(one for one in scores.values() if one is not None)
-    others = [value for value in reduced if scores[value.name] is None]
+    others = [value for value in values if value.name in scores and scores[value.name] is None]
     rows = finder.rows_of(products, ()) if products else None
     total = _sum_of(others or values[-1:])
     if rows is None or rows not in result.axes or total is None or len(others) > 1:
@@ -93,19 +93,18 @@ def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
     """Whether values have no more axes than tiles, and those behind the sum no more than the result."""
     op, (total,) = finder.op, stream.sums
     (result,) = op.results
-    tile = {*stream.batch, *stream.turns, stream.rows, stream.streamed}
     inside = [value.name for value in needed(op.values, references(total.factor))]
-    if any(not set(value.node.axes) <= (tile if value.name in inside else set(result.axes)) for value in values):
+    results = set(result.axes)
+    if any(not set(value.node.axes) <= (stream.tile if value.name in inside else results) for value in values):
         return False
     for one in stream.scores:
-        if not set(one.left.axes) <= {*tile, *one.over} - {stream.streamed}:
-            return False
-        if not set(one.right.axes) <= {*tile, *one.over} - {stream.rows}:
-            return False
+        for side, across in ((one.left, stream.streamed), (one.right, stream.rows)):
+            if not set(side.axes) <= {*stream.tile, *one.over} - {across}:
+                return False
     choices = Choices(op)
     plain = not any(choices.of(name) for name in (total.name, *(one.name for one in stream.scores)))
     floats = all(finder.of_floats(load) for load in stream.matrices) and finder.has_dtype(stream)
-    return plain and floats and set(total.factor.axes) >= tile and finder.is_worth_it(stream, inside)
+    return plain and floats and set(total.factor.axes) >= stream.tile and finder.is_worth_it(stream, inside)
 
 
 class _TileBuilder(Builder):
