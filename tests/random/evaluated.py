@@ -293,7 +293,7 @@ class Names(dict[str, Any]):
     def of_scatter_sum(self, x: Any, at: torch.Tensor, *axes: str, over: Any = ()) -> torch.Tensor:
         """What is at each position, compared with all positions of the result."""
         named = [over] if isinstance(over, str) else [*over]
-        summed = [axis for axis, n in zip(self.axes, at.shape, strict=True) if n > 1 and (not named or axis in named)]
+        summed = [axis for axis, n in zip(self.axes, at.shape, strict=True) if n != 1 and (not named or axis in named)]
         x = x if isinstance(x, torch.Tensor) else _number(x)
         wide, at = (self.apart(one, summed) for one in (x.expand(torch.broadcast_shapes(x.shape, at.shape)), at))
         found = torch.where(at == self.of_index(*axes).unsqueeze(-1), wide, 0)

@@ -78,6 +78,16 @@ def test_lanes_that_branches_merge_are_merged_behind_them() -> None:
     check((*TILES, merge, Line("tl.store(y_ptr + rows, x, mask=row_mask)")))
 
 
+def test_choice_of_a_tile_and_a_number_is_as_large_as_the_tile() -> None:
+    """So may one be of what has a shape that is not known."""
+    branch = Branch("is_wanted", body=(Line("scale = tl.load(scale_ptr)"), Line(LOAD.format("tile_mask"))))
+    sums, chosen = Line("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"), "scale * x if is_wanted else 0.0"
+    check((*WALKS, ROW, branch, sums, Line(f"sums += tl.where(col_mask, {chosen}, 0.0)")))
+    check((*WALKS, sums, Line(f"sums += tl.where(col_mask, {chosen.replace('x', 'x.of_some_shape()')}, 0.0)")))
+    with pytest.raises(TypeError, match="no BLOCK_N"):
+        check((*WALKS, ROW, branch, Line(f"tl.store(y_ptr + rows, {chosen}, mask=row_mask)")))
+
+
 def test_sums_of_lanes_are_as_large_as_a_row_once_they_are_merged() -> None:
     sums = Line("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)")
     loop = For("range(2)", index="start", body=(*TILES, Line("sums += x")))

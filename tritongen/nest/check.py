@@ -143,7 +143,8 @@ class _Check:
             case ast.Subscript(value=value):
                 return self.of(value)
             case ast.IfExp(body=body, orelse=other):
-                return _either(self.of(body), self.of(other))
+                sides = self.of(body), self.of(other)
+                return None if None in sides else _either(*sides)
             case ast.Call():
                 return self.call(tree)
         return _broadcast([self.of(child) for child in ast.iter_child_nodes(tree) if isinstance(child, ast.expr)])
@@ -211,9 +212,9 @@ def _broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
 
 
 def _either(first: Shape | None, second: Shape | None) -> Shape | None:
-    """The larger of two shapes."""
+    """The larger of two shapes, or the one that is known."""
     if first is None or second is None:
-        return first or second
+        return second if first is None else first
     try:
         return _broadcast([first, second])
     except TypeError:
