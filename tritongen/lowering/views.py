@@ -47,7 +47,6 @@ class Kernel:
     body: Nest = ()
     stores: tuple[Line, ...] = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
-    use_batch: bool = False
     use_col_mask: bool = False
     use_mask: bool = False
     search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does

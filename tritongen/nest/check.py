@@ -7,7 +7,7 @@ others follow from what a tile is made of; None is one that is not known.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from .ir import Advance, Branch, For, Line, Nest, Positions, Run, tree_of
 
@@ -25,12 +25,15 @@ _REDUCTIONS = frozenset("tl.sum tl.max tl.min tl.reduce".split())
 # Functions of the runtime that take the lanes along an axis together.
 _AXES = {
     **dict.fromkeys("sum_pair exp_sum moments argmax argmin merge_online_exp merge_welford".split(), 1),
-    **dict.fromkeys(("online_max", "online_max_low"), 1),
-    **dict.fromkeys(("merge_max", "merge_max_low"), 0),
 }
-_OPAQUE = frozenset(
-    "load_block load_described halves quarters in_groups merge_groups group_squares page_numbers".split()
-)
+# The same of what states take in, which they come before.
+_STATES = {"online_max": 1, "online_max_low": 1, "merge_max": 0, "merge_max_low": 0}
+# Functions that find where a program is, with the shapes of what they give: of heads in a group, all exist.
+_FOUND: dict[str, tuple[Shape, ...]] = {
+    "rows_and_cols": (("1", "BLOCK_M"), ("BLOCK_N", "1")),
+    "rows_of_group": (("BLOCK_M", "1"), (), ("BLOCK_M",)),
+}
+_OPAQUE = frozenset("load_block load_described halves quarters in_groups merge_groups group_squares".split())
 
 
 def check(nest: Nest) -> None:
@@ -47,6 +50,7 @@ class _Check:
         self.positions: set[str] = set()
         self.updated: set[str] = set()  # names whose last value was made of the one before
         self.clamped: set[str] = set()  # positions that are within bounds, masked or not
+        self.padded: dict[str, set[str]] = {}  # the dims that pointers have as far as tiles reach
         self.is_unrolled = False  # in a loop whose iterations merge no lanes
 
     # Statements
@@ -103,6 +107,10 @@ class _Check:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.shapes[name] = self.of(value)
                 self.update({name}, value)
+                read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+                self.padded[name] = {one for one in read if one.startswith("PADDED_")}.difference(
+                    self.shapes[name] or ()
+                )
                 clamps = (node for node in ast.walk(value) if isinstance(node, ast.Call))
                 is_clamped = any(ast.unparse(node.func) == "tl.minimum" for node in clamps)
                 self.clamped = self.clamped | {name} if is_clamped else self.clamped - {name}
@@ -121,8 +129,9 @@ class _Check:
             shape, own = self.of(value), {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
             merges = isinstance(value, ast.Call) and ast.unparse(value.func) in _AXES
             found = [self.shapes.get(name, ()) if name in own and not merges else shape for name in names]
-            if isinstance(value, ast.Call) and ast.unparse(value.func) == "rows_and_cols":
-                found = [("1", "BLOCK_M"), ("BLOCK_N", "1")]
+            if isinstance(value, ast.Call) and (known := _FOUND.get(ast.unparse(value.func))):
+                found = [*known]
+                self.clamped |= {*names[:1]} if ast.unparse(value.func) == "rows_of_group" else set()
         self.update({*names}, value)
         self.shapes |= dict(zip(names, found, strict=True))
 
@@ -174,8 +183,12 @@ class _Check:
                 return _broadcast([*args, ("1", "CTAS_PER_ROW")])
             case (("store_tile"), [_, _, _, *_]) if args[2] is not None and len({*args[2]} - {"1"}) < 2:
                 raise TypeError(f"what is stored has {args[2]} alone")
+        if name in _STATES:
+            return _reduced(args[-1:], _STATES[name])
         if (axis := _AXES.get(name, _axis_of(name, call))) is not None:
-            return _reduced(args, axis)
+            is_left = name in _REDUCTIONS and "keep_dims" not in {one.arg for one in call.keywords}
+            found = _reduced(args, axis)
+            return found and (*found[:axis], *found[axis + 1 :]) if is_left else found
         try:
             return None if name in _OPAQUE or name.startswith("strip_") else _broadcast(args)
         except TypeError:
@@ -188,7 +201,9 @@ class _Check:
         covers = self.of(mask) if mask else ()
         address = _broadcast([self.of(call.args[place]) for place in places])
         before, self.shapes = self.shapes, self.shapes | dict.fromkeys(self.clamped, ())
-        _covered(_broadcast([self.of(call.args[place]) for place in places]), covers)
+        read = {node.id for place in places for node in ast.walk(call.args[place]) if isinstance(node, ast.Name)}
+        reached = set[str]().union(*(self.padded.get(one, ()) for one in read))
+        _covered(_broadcast([self.of(call.args[place]) for place in places]), covers, reached)
         self.shapes = before
         found = _broadcast([address, covers])
         if name == "tl.store" and (extra := _lacking(self.of(call.args[1]), found)):
@@ -233,9 +248,9 @@ def _lacking(shape: Shape | None, other: Shape | None) -> list[str]:
     return [mine for mine, its in zip(shape, padded, strict=True) if mine not in ("1", its)]
 
 
-def _covered(address: Shape | None, mask: Shape | None) -> None:
+def _covered(address: Shape | None, mask: Shape | None, reached: Container[str] = ()) -> None:
     # Lanes that are as many as a number says all exist.
-    if missing := [dim for dim in _lacking(address, mask) if not dim.isdigit()]:
+    if missing := [dim for dim in _lacking(address, mask) if not dim.isdigit() and dim not in reached]:
         raise TypeError(f"the mask has no {' and no '.join(missing)}")
 
 

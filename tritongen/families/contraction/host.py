@@ -4,60 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Module, kernel_view
+from ...emit.module import Around, Common, Module, nest_views
 from ...lowering.space import Space
-from ...lowering.views import Kernel
-from ...nest.ir import Line, names_of
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_numbers
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .forward import call_of_forward
-from .kernels import SLICERS, ContractionKernels, plan_contraction
+from .kernels import ContractionKernels, plan_contraction
 from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Shapes
-
-# Where the rows and columns of a tile are, and what each is made of.
-POSITIONS: dict[str, tuple[str, ...]] = {
-    "rows": (),
-    "cols": (),
-    "row_mask": ("rows",),
-    "col_mask": ("cols",),
-    "tile_mask": ("row_mask", "col_mask"),
-}
-
-
-# The same where columns are in groups.
-GROUPED: dict[str, tuple[str, ...]] = {
-    "rows": (),
-    "groups": (),
-    "inside": (),
-    "cols": ("groups", "inside"),
-    "row_mask": ("rows",),
-    "col_mask": ("groups",),
-    "tile_mask": ("row_mask", "col_mask"),
-}
 
 
 def _named(options: dict[str, Any]) -> list[str]:
     """Keyword arguments, but for those that are as usual: False or empty."""
     return [f"{name}={value}" for name, value in options.items() if value]
-
-
-def positions_in(lines: Iterable[Line], positions: dict[str, tuple[str, ...]] = POSITIONS) -> dict[str, bool]:
-    """Which positions some lines need."""
-    names = names_of(lines)
-    needed = {name: name in names for name in positions}
-    for name in reversed(positions):
-        needed |= dict.fromkeys(positions[name], True) if needed[name] else {}
-    return needed
 
 
 class Products(Common):
@@ -90,29 +57,10 @@ class Products(Common):
         if self.by_gemm:
             return Module(self.view(self.calling()), Traffic(frozenset()))
         plan, results = self.plan, self.op.results
-        batched = bool(self.contraction.batch)
         extra: dict[str, Any] = {
             "family": "contraction",
             "gemm": None,
-            "batched": batched,
-            "sums": self.contraction.sums,
-            "whole_rows": plan.whole_rows,
-            "summed": "n_summed" if plan.skips else "n_steps" if self.operands.group_size else "n_inner",
-            "tile_steps": self.tile_steps(),
-            "group_size": self.operands.group_size,
-            "block_end": f"(group + 1) * {self.operands.group_size}" if self.operands.group_size else "n_inner",
-            "specialises": self.specialises,
-            "slices": plan.slices,
-            "group": plan.group,
-            "slicer": SLICERS[plan.slices],
-            "slicing": {2: "Half by half", 4: "Quarter by quarter"}[plan.slices],
-            "halved": plan.halved,
-            "turns": len(self.contraction.products) if plan.takes_turns else 0,
-            "joined": self.joined(),
-            # What is loaded of padded copies is stored nowhere, and an epilogue might reduce it.
-            "rounding": "padded" if self.pads else "aligned",
-            # Whether a side has more than whole blocks, which descriptors copy.
-            "masks_inner": False,
+            "nests": nest_views(plan.kernels),
             "counts": self.shapes.counts(tuple(COUNTS)),
             "strips": self.shapes.strips(plan.strips),
             "splits": self.splits(),
@@ -127,17 +75,7 @@ class Products(Common):
             "made": [(result.output.name, self.shapes.made(result)) for result in results],
             "result": ", ".join(map(self.shapes.returned, results)),
             "launch": self.launch(),
-            "parts": plan.parts,
-            "pointers": self.one(plan.pointers),
-            "combine": self.one(plan.combine),
-            "descriptors": None,
-            "shares": None,
         }
-        if plan.descriptors is not None:
-            names = names_of((*plan.descriptors.setup, *plan.descriptors.body))
-            extra["masks_inner"] = not names.isdisjoint(("inner", "inner_mask"))
-            extra["descriptors"] = self.one(plan.descriptors)
-            extra["shares"] = plan.shares and self.one(plan.shares)
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))
         return Module(self.view(extra), Traffic(kinds, summing=self.summing()))
 
@@ -151,13 +89,6 @@ class Products(Common):
         """The matrices of a side, with the inner axes last."""
         operands = [operand for operand in self.operands.matrices if operand.side == side]
         return tuple_text([*map(self.shapes.inner_last, operands)])
-
-    def tile_steps(self) -> str:
-        """How many steps a tile takes, in the kernel of stream-K."""
-        if self.operands.group_size:
-            return "n_steps"
-        turns = f"{len(self.contraction.products)} * " if self.plan.takes_turns else ""
-        return f"{turns}tl.cdiv(n_inner, BLOCK_K)"
 
     def launch(self) -> dict[str, str]:
         """How the launch is told of its kernels, in order, and of its operands, where something is not as usual."""
@@ -182,7 +113,7 @@ class Products(Common):
                 "n_turns": turns if plan.takes_turns else "",
                 "n_halves": 2 if plan.halved else "",
                 "n_slices": 1 if plan.whole_rows else plan.slices if plan.slices > 2 else "",
-                "specializes": self.specialises,
+                "specializes": plan.specialises,
             }
             passed = [tables.format("TMA"), launchers[plan.descriptors.name]]
             passed += [launchers[plan.shares.name]] if plan.shares else []
@@ -237,6 +168,7 @@ class Products(Common):
         return {
             "family": "contraction",
             "gemm": call,
+            "nests": (),
             "inline": () if merged or call["returns"] else self.by_forward,
             "kernels": tuple((kernel.name, kernel.doc) for kernel in kernels),
             "counts": self.shapes.counts(roles) if roles else None,
@@ -325,33 +257,7 @@ class Products(Common):
         """Whether a trace has lengths and strides as symbols, where rules want numbers."""
         return self.around.register == "triton_op"
 
-    def joined(self) -> dict[str, str] | None:
-        """How a kernel takes apart what two matrices that are copied as one gave."""
-        joined = self.operands.joined
-        if joined is None:
-            return None
-        first, second = joined.sums
-        return {"comes_first": joined.flag, "sum": joined.sum, "first_sum": first, "second_sum": second}
-
-    @property
-    def specialises(self) -> bool:
-        """Whether the kernel is warp-specialised: several matmuls of plain matrices."""
-        several = len(self.contraction.sums) > 1 and not self.operands.joined
-        return several and self.contraction.is_plain
-
     # Launches
-
-    def one(self, kernel: Kernel) -> dict[str, Any]:
-        """A kernel, the positions that its lines need, and what launches it."""
-        before = positions_in([*kernel.setup, *kernel.body])
-        view = kernel_view(kernel) | {"before": before}
-        if self.plan.group:
-            return view | {"after": positions_in(kernel.stores, GROUPED)}
-        after = positions_in(kernel.stores)
-        return view | {
-            "after": {name: after[name] and not (name in ("rows", "row_mask") and before[name]) for name in after},
-            "positions": {name: before[name] or after[name] for name in after},
-        }
 
     def passed_params(self) -> list[str]:
         """The params, and what the host computes of them for kernels."""

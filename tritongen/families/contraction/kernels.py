@@ -8,7 +8,7 @@ in one order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,17 +19,16 @@ from ...lowering.choices import condition
 from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Branch, Line, names_of, nested, under, without_unread
+from ...nest.ir import Branch, Line, Nest, names_of, nested, under, without_unread
 from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import ALIGN, stride
 from .arguments import Arguments, beside
 from .copies import HALVES, TURNS, copied, turns
+from .frames import BLOCKS, REDUCED, Frames, Lines
 from .operands import Operand, Operands, is_described
 from .program import ContractionProgram
-from .sums import Lines, Sums
-
-SLICERS = {2: "halves", 4: "quarters"}
+from .sums import Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +45,11 @@ class ContractionKernels:
     strips: tuple[Reduce, ...]  # what is reduced by strips of tiles
     takes_turns: bool  # whether matmuls alternate in the TMA kernel
     halved: bool  # whether the TMA kernel accumulates a tile in two halves
-    skips: bool  # whether tiles that are masked away are not summed
+    specialises: bool
     pointers: Kernel
     descriptors: Kernel | None  # None where nothing comes in half precision
     shares: Kernel | None  # stream-K, of the tiles in the tail wave
     combine: Kernel
-    parts: tuple[Line, ...]  # the stores of partial sums
     arguments: Arguments
 
     @property
@@ -75,12 +73,11 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.strips,
         builder.takes_turns,
         builder.halved,
-        builder.kept is not None,
+        builder.specialises,
         builder.pointers(),
         builder.descriptors() if described else None,
         builder.shares() if described and builder.may_share else None,
         builder.combine(),
-        builder.parts(),
         builder.arguments,
     )
 
@@ -174,12 +171,35 @@ class _Builder(Sums):
             for line in under(self.choices.reading(operand.name, self.inside), [self.places.base_line(operand)])
         ]
 
+    @cached_property
+    def frames(self) -> Frames:
+        summed = "n_summed" if self.kept else "n_steps" if self.operands.group_size else "n_inner"
+        return Frames(
+            self.contraction,
+            self.operands,
+            self.parts(),
+            self.places.group,
+            summed,
+            len(self.contraction.products) if self.takes_turns else 0,
+            self.pads,
+            self.slices,
+            self.reduces_rows(),
+            self.halved,
+            self.specialises,
+        )
+
+    @property
+    def specialises(self) -> bool:
+        """Whether the TMA kernel is warp-specialised: several matmuls of plain matrices."""
+        several = len(self.contraction.sums) > 1 and not self.operands.joined
+        return several and self.contraction.is_plain
+
     def pointers(self) -> Kernel:
         lines = Lines(setup=[*self.bases(), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer, may_swap=True)
         lines.end += self.after()
         doc = "One BLOCK_M x BLOCK_N tile per program, any strides; for split-K, a partial sum over `steps` blocks."
-        return self.kernel("kernel", doc, self.arguments.strided(), lines)
+        return self.kernel("kernel", doc, self.arguments.strided(), lines, self.frames.strided)
 
     def read_parts(self) -> list[Line]:
         loads = {
@@ -194,9 +214,10 @@ class _Builder(Sums):
         lines.loop += self.read_parts()
         lines.end += self.after()
         doc = "Adds up the partial sums of split-K or stream-K, in a fixed order, and computes the epilogue."
-        return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines)
+        return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines, self.frames.reduction, REDUCED)
 
-    def parts(self) -> tuple[Line, ...]:
+    def parts(self) -> Nest:
+        """The stores of partial sums."""
         stores = {name: Line(f"store_part({name}_part_ptr, part, {name})") for name in self.contraction.sums}
         return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
 
@@ -207,7 +228,8 @@ class _Builder(Sums):
 
     def shares(self) -> Kernel:
         doc = "Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."
-        return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), self.described(True))
+        lines, frame = self.described(True), self.frames.stream_k
+        return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), lines, frame)
 
     def described(self, knows: bool) -> Lines:
         """The sums of a tile whose blocks are copied by TMA; the loop may know of matrices that do not exist."""
@@ -247,7 +269,8 @@ class _Builder(Sums):
         lines = self.described(False)
         lines.end += [*self.missing(), *self.after(True, self.reduces_rows())]
         doc = "Persistent; loads and stores tiles by TMA."
-        return self.kernel("tma_kernel", doc, self.arguments.tma(), lines)
+        blocks = ("WARP_SPECIALIZE", *BLOCKS) if self.specialises else BLOCKS
+        return self.kernel("tma_kernel", doc, self.arguments.tma(), lines, self.frames.tma, blocks)
 
     @property
     def halved(self) -> bool:
@@ -326,26 +349,30 @@ class _Builder(Sums):
         constexprs |= {one.dtype: f"dtypes.triton_dtype({one.name}.dtype)" for one in self.operands.matrices}
         return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
 
-    def kernel(self, suffix: str, doc: str, spelled: list[str], lines: Lines) -> Kernel:
+    def kernel(
+        self,
+        suffix: str,
+        doc: str,
+        spelled: list[str],
+        lines: Lines,
+        frame: Callable[[Nest, Lines], Nest],
+        blocks: tuple[str, ...] = BLOCKS,
+    ) -> Kernel:
         """The kernel of some lines."""
         lines = Lines(*([*nested(part)] for part in (lines.setup, lines.loop, lines.end)))
-        body = [*lines.setup, *lines.loop, *lines.end]
         arguments = tuple(Argument(one, "") for one in spelled)
         names = {argument.name for argument in arguments}
-        used = names_of(body)
+        constexprs = (
+            *(("SWAPS",) if "SWAPS" in names_of([*lines]) else ()),
+            *(ALIGN.values() if suffix == "kernel" else ()),
+            "ACC",
+        )
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
             arguments=arguments,
-            constexprs=(
-                *(("SWAPS",) if "SWAPS" in used else ()),
-                *(ALIGN.values() if suffix == "kernel" else ()),
-                "ACC",
-            ),
-            casts=tuple(self.casts(body, suffix != "reduce_kernel")),
-            setup=tuple(lines.setup),
-            body=tuple(lines.loop),
-            stores=tuple(lines.end),
+            constexprs=constexprs,
+            blocks=blocks,
+            body=frame(tuple(self.casts([*lines], suffix != "reduce_kernel")), lines),
             fixed=tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names),
-            use_batch="batch" in used,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lang.trees import parse, substitute
@@ -20,17 +19,9 @@ from ...spec.types import FLOAT8S
 from ..tensor_cores import input_precision
 from .addressing import Places, inner_of
 from .copies import take_turns
+from .frames import Lines
 from .operands import Operand, operands_of, tensors_of
-from .program import ContractionProgram
-
-
-@dataclass
-class Lines:
-    """The lines of a kernel as they come, each with the path that it stands on."""
-
-    setup: list[Line] = field(default_factory=list)
-    loop: list[Line] = field(default_factory=list)
-    end: list[Line] = field(default_factory=list)
+from .program import ContractionProgram, is_one_matmul
 
 
 class Sums:
@@ -39,6 +30,7 @@ class Sums:
     def __init__(self, program: ContractionProgram) -> None:
         contraction = program.contraction
         self.op, self.contraction = program.seen, contraction
+        self.pads = is_one_matmul(program)  # whether the strided kernel may load the padding of copies
         self.products = {product.name: product for product in contraction.products}
         self.choices = Choices(self.op)
         self.inside = needed(self.op.values, self.products)

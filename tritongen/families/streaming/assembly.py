@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...lang.ir import Op
@@ -11,9 +11,10 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Line, names_of, nested, without_unread
+from ...nest.ir import Line, Nest, names_of, nested, without_unread, without_unread_positions
 from ...passes.paged import Pages
 from ..stream import Stream
+from .frames import Sections
 from .orders import in_kernels
 from .places import Places
 
@@ -47,18 +48,22 @@ class Assembly:
         suffix: str,
         doc: str,
         lengths: tuple[str, ...],
-        partial: Iterable[Line] = (),
+        frame: Callable[[Sections], Nest],
+        blocks: tuple[str, ...],
+        partial: Nest = (),
         before: tuple[Argument, ...] = (),
         behind: tuple[Argument, ...] = (),
     ) -> Kernel:
         """The kernel of the lines, with arguments before or behind the tensors of the math."""
         setup = [*nested(self.lines.setup), *self.lines.bounds]
-        turn = [*nested(self.lines.turn), *self.lines.ahead]
-        loop, end = ([*nested(part)] for part in (self.lines.loop, self.lines.end))
-        setup = [*self.places.decode(), *self.across(names_of([*setup, *turn, *loop, *partial, *end])), *setup]
-        body = [*setup, *turn, *loop, *end]
-        names = names_of(body)
+        turn, ahead, loop, end = (
+            nested(some) for some in (self.lines.turn, self.lines.ahead, self.lines.loop, self.lines.end)
+        )
+        across = self.across(names_of([*setup, *turn, *ahead, *loop, *partial, *end]))
+        setup = [*self.places.decode(), *across, *setup]
+        names = names_of([*setup, *turn, *ahead, *loop, *end])
         casts = without_unread(param_casts(self.op, self.compute, self.lowering), names)
+        nest = frame(Sections(tuple(casts), tuple(setup), turn, ahead, loop, end, partial))
         tensors = (Argument(one.pointer, one.name) for one in self.tensors() if one.pointer in names)
         arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]
         heads, others = self.sizes(names)
@@ -71,19 +76,14 @@ class Assembly:
         constexprs += [name for name in known if name in names]
         by_length = self.steps_by_length()
         integers = tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names)
-        in_loop = names_of(loop)
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
             arguments=tuple(arguments),
             constexprs=tuple(constexprs),
-            casts=tuple(casts),
-            setup=tuple(setup),
-            body=tuple(loop),
-            stores=tuple(end),
+            blocks=blocks,
+            body=without_unread_positions(nest),
             fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
-            use_mask="tile_mask" in in_loop,
-            use_col_mask="col_mask" in in_loop,
         )
 
     def steps_by_length(self) -> set[str]:

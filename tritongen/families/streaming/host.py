@@ -9,11 +9,9 @@ from typing import Any
 from ...emit.axes import sizes
 from ...emit.configs import Traffic
 from ...emit.host_checks import keywords, tuple_text
-from ...emit.module import Around, Common, Module, kernel_view, length_text
+from ...emit.module import Around, Common, Module, length_text, nest_views
 from ...emit.stream_configs import Streaming
 from ...lowering.views import Kernel
-from ...nest.ir import names_of
-from ...passes.masks.tiles import longest
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, multiplied_as, of_bytes, promoted
 from . import partial_sums
@@ -26,7 +24,6 @@ from .orders import in_kernels, moved
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
 from .reduction import plan_reduction
-from .spelling import operand
 
 
 class StreamingModule(Common):
@@ -69,31 +66,16 @@ class StreamingModule(Common):
     across = False  # whether programs share the columns, each of which has one block
 
     def module(self) -> Module:
-        kernel, blocks, stream = self.plan.kernel, self.plan.blocks, self.stream
+        kernel, stream = self.plan.kernel, self.stream
         heads = (*stream.batch, *stream.heads)
         streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
         lengths = [length_text(heads), stream.rows, streamed]
-        parts = blocks.parts
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
         matrices = promoted(self.op, stream)
         extra: dict[str, Any] = {
             "family": "streaming",
-            "kernel": kernel_view(kernel),
-            "reduction": self.reduction and kernel_view(self.reduction),
-            "partial": self.plan.partial,
-            "partial_length": operand(partial_sums.length(stream, partial_sums.in_kernel)),
-            "n_parts": len(parts),
-            "longest": longest(blocks.tiles),
-            "rows": stream.rows,
-            "skipped": parts.index("skipped") if "skipped" in parts else None,
-            "cycle": blocks.cycle is not None,
-            "n_turns": self.n_turns,
-            "first_row": "first_row" if "first_row" in names_of(kernel.setup) else "_",
-            "group": stream.group and (f"i_{stream.group.lower()}", f"size_{stream.group.lower()}"),
-            "turn_lines": self.plan.turn,
-            "ahead": self.plan.ahead,
-            "whole": parts.index("whole"),
-            "use_cols": "cols" in names_of(kernel.body) or kernel.use_col_mask or kernel.use_mask,
+            "nests": nest_views((kernel, self.reduction)),
+            "partial": self.reduction is not None,
             "lengths": ", ".join(lengths),
             "is_empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
             "across": self.across,
@@ -193,11 +175,6 @@ class StreamingModule(Common):
         """The widths of the matrices of a tile, or of those of a streamed block."""
         stream = self.stream
         return tuple_text([stream.width(one) for one in stream.matrices if (stream.streamed in one.axes) == of_blocks])
-
-    @property
-    def n_turns(self) -> str:
-        """How many indices there are along the axes that are summed besides."""
-        return " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
 
     def is_plain(self) -> bool:
         """Whether all tensors are seen with the batch in front, none in pages, and no position along it is used."""

@@ -15,7 +15,7 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Branch, Line, nested, under
+from ...nest.ir import Branch, Line, under
 from ...passes.exponentials import resolve
 from ...passes.structure import lasting_axes, references
 from ..stream import Scores, Stream, StreamSum
@@ -24,6 +24,7 @@ from . import pages, partial_sums
 from .assembly import Lines
 from .below import Below
 from .blocks import Blocks, is_finite_past_the_end
+from .frames import BLOCKS, Frames
 from .low import has_low_scores
 from .places import Places, space_of
 from .program import StreamingProgram
@@ -35,14 +36,11 @@ DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes d
 
 @dataclass(frozen=True, slots=True)
 class StreamingKernel:
-    """The kernel, the stores of partial sums if it may leave such, and the runs of blocks of its loop."""
+    """The kernel, and the runs of blocks of its loop."""
 
     kernel: Kernel
-    partial: tuple[Line, ...]
-    turn: tuple[Line, ...]  # before the loop of each turn
     compute: Compute
     blocks: Blocks
-    ahead: tuple[Line, ...] = ()  # directly before the runs of blocks
 
 
 L = TypeVar("L", bound="Below")
@@ -125,9 +123,7 @@ class Builder(Reads):
     def built(self, splits: bool) -> StreamingKernel:
         self.build()
         stores = partial_sums.stores(self.stream) if splits else ()
-        kernel = self.kernel(stores)
-        turn = tuple(nested(self.lines.turn))
-        return StreamingKernel(kernel, stores, turn, self.compute, self.blocks, (*self.lines.ahead,))
+        return StreamingKernel(self.kernel(stores), self.compute, self.blocks)
 
     def build(self) -> None:
         """Make all lines."""
@@ -364,7 +360,9 @@ class Builder(Reads):
         doc = f"One BLOCK_M tile of {rows} per program; loops over blocks of {streamed}{split}."
         descriptors = (Argument(f"{name}_desc", DESCRIPTOR) for name in self.described)
         behind = (*((partial_sums.ARGUMENT,) if partial else ()), *descriptors)
-        return self.assembled("kernel", doc, ("n_rows", "n_cols"), partial, behind=behind)
+        blocks = ("PACK_HEADS", *BLOCKS) if self.stream.group else BLOCKS
+        frame = Frames(self.stream, self.blocks).streaming
+        return self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, blocks, partial, behind=behind)
 
 
 def _nothing(*_: Node | Lowering) -> ast.expr:

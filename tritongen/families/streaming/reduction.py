@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...lowering.views import Kernel
 from ...nest.ir import Line, names_of
 from . import partial_sums
+from .frames import Frames
 from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
@@ -37,7 +38,9 @@ class Reduction(Builder):
         self.after(value for value in values if not is_row_sum(value, self.stream))
         lengths = ("n_cols",) if "n_cols" in names_of([*self.lines.setup, *self.lines.end]) else ()
         doc = "Adds up the partial sums of the splits, in a fixed order, and computes the epilogue."
-        return self.assembled("reduce_kernel", doc, ("n_splits", "n_rows", *lengths), before=(partial_sums.ARGUMENT,))
+        lengths, frame = ("n_splits", "n_rows", *lengths), Frames(self.stream, self.blocks).reduction
+        blocks = "BLOCK_SPLITS", "INDEX"
+        return self.assembled("reduce_kernel", doc, lengths, frame, blocks, before=(partial_sums.ARGUMENT,))
 
     def merge(self, name: str, address: str) -> None:
         """Adds the next partial sums to a sum so far. What they are below comes first."""

@@ -15,13 +15,14 @@ from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...nest.ir import Line, nested
+from ...nest.ir import Line
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ..family import Step
 from ..stream import Scores, Stream, StreamSum
 from .blocks import Blocks, blocks_of
 from .family import Streaming
+from .frames import BLOCKS, Frames
 from .host import StreamingModule
 from .kernels import Builder, StreamingKernel
 from .program import StreamingProgram
@@ -122,8 +123,9 @@ class _TileBuilder(Builder):
         rows, streamed = self.stream.rows, self.stream.streamed
         doc = f"A tile of {rows} and {streamed}"
         doc += f", to which each index of {', '.join(self.stream.turns)} adds in turn." if self.stream.turns else "."
-        kernel = self.assembled("kernel", doc, ("n_rows", "n_cols"))
-        return StreamingKernel(kernel, (), tuple(nested(self.lines.turn)), self.compute, self.blocks)
+        frame = Frames(self.stream, self.blocks).of_tiles
+        kernel = self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, BLOCKS)
+        return StreamingKernel(kernel, self.compute, self.blocks)
 
     def lines_for(self, axes: Iterable[str]) -> list[Line]:
         return self.lines.turn if {*axes} & {*self.stream.turns} else self.lines.setup
@@ -189,10 +191,6 @@ class _TileModule(StreamingModule):
     def reads(self) -> str:
         """All matrices are read anew in each turn."""
         return tuple_text(["()", tuple_text([self.stream.width(load) for load in self.stream.matrices])])
-
-    @property
-    def n_turns(self) -> str:
-        return "n_turns" if self.stream.turns else ""
 
 
 TILE_SUMS = TileSums()

@@ -1,0 +1,151 @@
+"""What stands around the math of kernels that stream an axis: where a program is, and its loops over blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...nest.ir import BLANK, Branch, For, Given, Line, Nest, Positions, names_of
+from ...passes.masks.tiles import longest
+from ..stream import Stream
+from . import partial_sums
+from .blocks import Blocks
+from .spelling import operand
+
+BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
+_HEAD = Line("head = (tl.program_id(0) // tiles).to(INDEX)")
+_ROWS = Given("rows = tile[:, None]")
+_COLS = Given("cols = block[None, :]")
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """What a kernel does before its loops, for each turn, ahead of the runs of blocks, for each block, and at the end;
+    `partial` stores the sums of a part of the streamed axis.
+    """
+
+    casts: Nest
+    setup: Nest
+    turn: Nest
+    ahead: Nest
+    loop: Nest
+    end: Nest
+    partial: Nest = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The nests of the kernels, in which blocks come in the runs that `blocks` tells of."""
+
+    stream: Stream
+    blocks: Blocks
+
+    def of_tiles(self, parts: Sections) -> Nest:
+        """Programs have a tile of rows by columns each."""
+        turns = (For("range(n_turns)", index="turn", body=parts.turn),) if self.stream.turns else ()
+        return (
+            *parts.casts,
+            Line("tiles = tl.cdiv(n_rows, BLOCK_M)"),
+            _HEAD,
+            Line("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
+            Positions("first_row", name="tile", block="BLOCK_M", wide=True),
+            _ROWS,
+            Given("row_mask = rows < n_rows"),
+            Line("first_col = second_id(tl.int64) * BLOCK_N"),
+            Positions("first_col", name="block", block="BLOCK_N", wide=True),
+            _COLS,
+            Given("col_mask = cols < n_cols"),
+            Given("tile_mask = row_mask & col_mask"),
+            *parts.setup,
+            *turns,
+            *parts.end,
+        )
+
+    def streaming(self, parts: Sections) -> Nest:
+        """Programs have a tile of rows each, and go along the columns."""
+        runs = (*parts.ahead, self.runs(parts.loop))
+        if self.stream.turns:
+            n_turns = " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
+            runs = (For(f"range({n_turns})", index="turn", body=(*parts.turn, *runs)),)
+        is_split, end = "partial_ptr is not None", parts.end
+        split = (Branch(is_split, body=(Line("bounds = split_blocks(bounds, BLOCK_N)"),)),) if parts.partial else ()
+        if parts.partial:
+            end = (Branch(is_split, body=(*self.partial_rows, *parts.partial), other=end),)
+        mask = Given("row_mask = rows < n_rows")
+        return (*parts.casts, *self.tile(parts.setup), _ROWS, mask, *parts.setup, *split, *runs, BLANK, *end)
+
+    def tile(self, setup: Nest) -> Nest:
+        """The rows of a program, and the first of them where the setup reads it."""
+        which, order = "tl.program_id(0) % tiles", ""
+        if most := longest(self.blocks.tiles):
+            order = f"The {most} {self.stream.rows} first: under the mask they have the most blocks."
+            which = f"tiles - 1 - {which}" if most == "last" else which
+        if group := self.stream.group:
+            name, size = f"i_{group.lower()}", f"size_{group.lower()}"
+            rows = f"rows_of_group({which}, n_rows, {size}, BLOCK_M, PACK_HEADS, INDEX)"
+            tiles = Line(f"tiles = tiles_of_group(n_rows, {size}, BLOCK_M, PACK_HEADS)")
+            first_row = "first_row" if "first_row" in names_of(setup) else "_"
+            return (tiles, _HEAD, Line(f"{name}, {first_row}, tile = {rows}", order))
+        first = Line(f"first_row = ({which}).to(tl.int64) * BLOCK_M", order)
+        tile = Positions("first_row", name="tile", block="BLOCK_M", wide=True)
+        return (Line("tiles = tl.cdiv(n_rows, BLOCK_M)"), _HEAD, first, tile)
+
+    def runs(self, loop: Nest) -> For:
+        """The runs of blocks, one after the other."""
+        names = self.blocks.parts
+        is_masked = f"part != {names.index('whole')}"
+        span = "range(bounds[part], bounds[part + 1], BLOCK_N)"
+        counted = (Line("start = counted_block(count, cycle, BLOCK_N)"),) if self.blocks.cycle else ()
+        body = (
+            *counted,
+            Positions("start", name="block", block="BLOCK_N", wide=True),
+            _COLS,
+            Given(f"col_mask = cols < n_cols if {is_masked} else True"),
+            Given(f"tile_mask = row_mask & (cols < n_cols) if {is_masked} else row_mask"),
+            *loop,
+        )
+        inside: Nest = (For(span, index="count" if counted else "start", body=body),)
+        if "skipped" in names:
+            inside = (Branch(f"part != {names.index('skipped')}", body=inside),)
+        return For(f"tl.static_range({len(names)})", index="part", body=inside)
+
+    @property
+    def partial_rows(self) -> Nest:
+        """Where the partial sums of rows are."""
+        said = "Partial sums [n_splits, heads, rows, ...]."
+        head = Line("part_head = tl.program_id(1) * (tl.num_programs(0) // tiles) + head", said)
+        if group := self.stream.group:
+            in_group = Line(f"part_head = part_head * size_{group.lower()} + i_{group.lower()}")
+        return (
+            head,
+            *([in_group] if group else []),
+            Line(f"partial = partial_ptr + (part_head * n_rows + rows) * {self.partial_length}"),
+        )
+
+    @property
+    def partial_length(self) -> str:
+        return operand(partial_sums.length(self.stream, partial_sums.in_kernel))
+
+    def reduction(self, parts: Sections) -> Nest:
+        """Programs merge the partial sums of a row each."""
+        group = self.stream.group
+        in_group = (
+            Line(f"i_{group.lower()} = head % size_{group.lower()}"),
+            Line(f"head = head // size_{group.lower()}"),
+        )
+        at = "(splits * tl.num_programs(0) + tl.program_id(0))"
+        body = (
+            Line("splits = first + tl.arange(0, BLOCK_SPLITS)[:, None]"),
+            Line(f"partial = partial_ptr + {at} * {self.partial_length}"),
+            Line("split_mask = splits < n_splits"),
+            *parts.loop,
+        )
+        return (
+            *parts.casts,
+            Line("head = (tl.program_id(0) // n_rows).to(INDEX)"),
+            *(in_group if group else ()),
+            Positions("tl.program_id(0) % n_rows", name="tile", block="1", wide=True),
+            _ROWS,
+            *parts.setup,
+            For("range(0, n_splits, BLOCK_SPLITS)", index="first", body=body),
+            *parts.end,
+        )
