@@ -48,6 +48,16 @@ def softmaxes(lines: int) -> str:
     return text("x:M, N", compute, names[-1])
 
 
+def residual_norms(blocks: int) -> str:
+    """Lines of which each is read three times by the next, normalised along one axis and the other, with gradients."""
+    compute, before = [], "x"
+    for n in range(blocks):
+        compute += [f"a{n} = {before} - mean({before}, N)", f"b{n} = a{n} * rsqrt(mean(a{n} * a{n}, M) + 1e-5)"]
+        compute += [f"y{n} = tanh(b{n}) + {before}"]
+        before = f"y{n}"
+    return text("x:M, N", compute, before, "x")
+
+
 def gated_mlp(wrt: str = "") -> str:
     compute = [
         "n = (x - mean(x, D)) * rsqrt(var(x, D, correction=0) + 1e-5) * a + b",
@@ -112,6 +122,7 @@ CASES = {
     "20 lines of two softmaxes": softmaxes(20),
     "layer norm, gated MLP, RMS norm": gated_mlp(),
     "the same, gradients": gated_mlp("x a b g u o c"),
+    "13 residual norms, gradient": residual_norms(13),
     "one step of Sinkhorn, gradients": sinkhorn(1),
     "6 steps of Sinkhorn, gradients": sinkhorn(6),
     "8 steps of Sinkhorn, gradients": sinkhorn(8),

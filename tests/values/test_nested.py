@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from functools import reduce
 from pathlib import Path
 
@@ -37,6 +39,26 @@ def test_gradients_of_nested_maxima_do_not_double(by_lines: bool) -> None:
         return sum(value.node.count for value in derive(typecheck(spec), spec.grad).op.values)
 
     assert size(12) < 6 * size(6)
+
+
+def test_gradients_of_residual_norms_are_derived_in_as_many_steps_as_there_are_lines() -> None:
+    """Each line is read three times by the next, and so is its gradient."""
+
+    def calls(blocks: int) -> int:
+        lines, before = [], "x"
+        for n in range(blocks):
+            lines += [f'a{n} = "{before} - mean({before}, N)"', f'b{n} = "a{n} * rsqrt(mean(a{n} * a{n}, M) + 1e-5)"']
+            lines += [f'y{n} = "tanh(b{n}) + {before}"']
+            before = f"y{n}"
+        tables = '[inputs]\nx = "float[M, N]"\n[compute]\n' + "\n".join(lines)
+        tables += f"\n[outputs]\n{before} = 'auto'\n[grad]\nwrt = ['x']\n"
+        spec = read_spec("norms.toml", f'[op]\nname = "norms"\n{tables}')
+        assert spec.grad is not None
+        with cProfile.Profile() as profile:
+            derive(typecheck(spec), spec.grad)
+        return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+    assert calls(8) < 6 * calls(4)
 
 
 def test_gradients_of_nested_maxima(tmp_path: Path) -> None:

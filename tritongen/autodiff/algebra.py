@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..lang.exact import exact_arguments
 from ..lang.functions import FUNCTIONS, OPERATORS
-from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, children, walk
+from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, children
 from ..lang.promotion import as_float, constant, fold_numbers, promote
 from ..lang.syntax import SYMBOLS
 from ..passes.empty_sums import Axes, possibly_empty, undefined_over
@@ -308,7 +308,7 @@ class Algebra:
         small = set(node.axes) < set(axes)
         if small and not (isinstance(node, Load) and node.axes and node.name not in self.seeds):
             return int(isinstance(node, Reduce))
-        if any(isinstance(part, Load) and part.name in self.seeds for part in walk(node)):
+        if not node.reads.isdisjoint(self.seeds):
             return 2
         return 3 if small else 4
 

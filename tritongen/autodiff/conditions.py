@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 
 from ..lang.ir import Call, Load, Node, Op, Ref, Take, Value, children, walk
@@ -26,7 +26,7 @@ def with_conditions(
     if any(is_product(op, node) for value in op.values for node in walk(value.node)):
         return op, ()
     most = max(len(value.node.axes) for value in op.values)
-    every = (part for node in nodes for part in _conditions(node) if len(part.axes) == most)
+    every = (part for part in _conditions(nodes) if len(part.axes) == most)
     conditions = dict.fromkeys(part for part in every if _is_known(op, part))
     names = {one: one.name if isinstance(one, Ref) else fresh(f"{_first(one)}_condition") for one in conditions}
     names = {node: name for node, name in names.items() if name not in but}
@@ -41,13 +41,19 @@ def with_names(node: Node, names: Mapping[Node, str]) -> Node:
     return replaced(node, lambda part: Ref(names[part], part.axes, part.dtype) if part in names else part)
 
 
-def _conditions(node: Node) -> Iterator[Node]:
-    """The largest parts that are true or false and made of others."""
-    if isinstance(node, Call | Ref) and node.dtype.kind == "bool" and node.axes:
-        yield node
-    else:
-        for child in children(node):
-            yield from _conditions(child)
+def _conditions(nodes: Iterable[Node]) -> list[Node]:
+    """The largest parts that are true or false and made of others, each once."""
+    found: dict[Node, bool] = {}
+
+    def visit(node: Node) -> None:
+        if node not in found:
+            found[node] = isinstance(node, Call | Ref) and node.dtype.kind == "bool" and bool(node.axes)
+            for part in () if found[node] else children(node):
+                visit(part)
+
+    for node in nodes:
+        visit(node)
+    return [node for node, is_condition in found.items() if is_condition]
 
 
 def _is_known(op: Op, condition: Node) -> bool:

@@ -69,6 +69,9 @@ class Reverse:
         self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
+        calls = (value for value in reversed(op.values) if value.source and isinstance(value.node, Call))
+        self.lines: dict[Node, str] = {value.node: value.name for value in calls}
+        self.renamed: dict[Node, Node] = {}  # what `named` has found
         self.line = ""
         self.path: Path = ()
         self.still = {name for name in self.values if only_shifts(op, name, (*self.seeds, *self.given))}
@@ -170,10 +173,11 @@ class Reverse:
 
     def named(self, node: Node) -> Node:
         """The node with the lines of the forward for what they define."""
-        node = rebuild(node, tuple(map(self.named, children(node))))
-        same = (value for value in self.op.values if value.source and value.node == node and isinstance(node, Call))
-        line = next(same, None)
-        return Ref(line.name, node.axes, node.dtype) if line else node
+        if node not in self.renamed:
+            own = rebuild(node, tuple(map(self.named, children(node))))
+            line = self.lines.get(own)
+            self.renamed[node] = Ref(line, own.axes, own.dtype) if line else own
+        return self.renamed[node]
 
     def line_of(self, value: Value) -> str:
         after = self.op.values[self.op.values.index(value) :]

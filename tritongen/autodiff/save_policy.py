@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..diagnostics.report import Mistake, Mistakes
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, Value, is_order, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Scan, Value, distinct, is_order
 from ..lang.names import shown
 from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.exponentials import resolve
@@ -82,7 +82,7 @@ class Kept:
         bit, rounded to the dtype of an output in more, and nothing would be the largest.
         """
         every = {name for name, value in self.values.items() if is_extremum(value.node)}
-        pairs = [part.args for node in nodes for part in walk(node) if isinstance(part, Call) and part.function == "eq"]
+        pairs = [part.args for part in distinct(nodes) if isinstance(part, Call) and part.function == "eq"]
         pairs = [pair for pair in pairs if any(isinstance(one, Ref) and one.name in every for one in pair)]
         extrema = {one.name for pair in pairs for one in pair if isinstance(one, Ref) and one.name in every}
         others = {name for pair in pairs for one in pair for name in references(one)}
@@ -153,8 +153,8 @@ class Kept:
         """How many large tensors are read, and how much is computed."""
         again = self.closure(roots, known)
         computed = [*nodes, *(self.values[name].node for name in again)]
-        read = {(part.name, part.axes) for node in computed for part in walk(node) if isinstance(part, Load)}
+        read = {(part.name, part.axes) for part in distinct(computed) if isinstance(part, Load)}
         read |= {(name, self.values[name].node.axes) for name in self.closure(roots, known, leaves=True) & known}
         most = max((len(axes) for _, axes in read), default=0)
         large = sum(len(axes) == most for _, axes in read)
-        return large, sum(isinstance(part, Call | Reduce | Scan) for node in computed for part in walk(node))
+        return large, sum(node.operations for node in computed)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from ..lang.functions import FUNCTIONS
-from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, Value, children, walk
+from ..lang.ir import Call, Constant, Load, Node, Reduce, Ref, Value, children, distinct
 from ..lang.names import shown
-from ..lang.rewrite import rebuild
+from ..lang.rewrite import rebuild, shared
 from ..lang.unparse import spelled
 from ..passes.structure import references
 
@@ -23,16 +23,19 @@ def named_parts(
 
     `hints` has names for some parts, and `fresh` makes a name that is not taken of the one that is wanted.
     """
+    every = iter(shared([*nodes.values(), *hints]))
+    given = [(name, next(every)) for name in nodes]
+    hints = dict(zip(every, hints.values(), strict=True))
     found: dict[str, Node] = {}
-    for name, node in nodes.items():
+    for name, node in given:
         same = next((other for other, known in found.items() if known == node and children(node)), None)
         found[name] = _ref(same, node) if same else node
     for name, node in list(found.items()):
         if children(node):
-            found = {other: own if other == name else _replaced(own, node, name) for other, own in found.items()}
+            found = _replaced(found, node, name) | {name: found[name]}
     while (part := _repeated(found.values())) is not None:
         name = fresh(hints.get(part) or _name(part, next(iter(found))))
-        found = {other: _replaced(node, part, name) for other, node in found.items()} | {name: part}
+        found = _replaced(found, part, name) | {name: part}
     return in_order(found)
 
 
@@ -41,24 +44,13 @@ def _repeated(nodes: Iterable[Node]) -> Node | None:
     nodes = [*nodes]
     counts = Counter(nodes)
     # Larger nodes first, each once: all that are made of a node come before it.
-    for part in sorted(_distinct(nodes), key=lambda part: -part.count):
+    for part in sorted(distinct(nodes), key=lambda part: -part.count):
         for child in children(part):
             counts[child] += counts[part]
     often = [part for part, count in counts.items() if count > 1 and _is_worth_a_name(part)]
     most = max((part.count for part in often), default=0)
     largest = [part for part in often if part.count == most]
     return max(largest, key=lambda part: shown(spelled(part))) if len(largest) > 1 else next(iter(largest), None)
-
-
-def _distinct(nodes: Iterable[Node]) -> set[Node]:
-    """Some nodes and all that they are made of, each once."""
-    found, left = set[Node](), [*nodes]
-    while left:
-        node = left.pop()
-        if node not in found:
-            found.add(node)
-            left += children(node)
-    return found
 
 
 def _is_worth_a_name(part: Node) -> bool:
@@ -71,13 +63,16 @@ def _is_worth_a_name(part: Node) -> bool:
     return not short or any(children(arg) for arg in tensors) or (len(tensors) > 1 and not is_bool)
 
 
-def _replaced(node: Node, part: Node, name: str, known: dict[Node, Node] | None = None) -> Node:
-    """The node with a name for a part of it; of what occurs twice, the same is made."""
-    known = {part: _ref(name, part)} if known is None else known
-    if node not in known:
-        small = node.count <= part.count
-        known[node] = node if small else rebuild(node, tuple(_replaced(c, part, name, known) for c in children(node)))
-    return known[node]
+def _replaced(nodes: Mapping[str, Node], part: Node, name: str) -> dict[str, Node]:
+    """Some nodes with a name for a part of them; of what occurs twice, the same is made."""
+    known: dict[Node, Node] = {part: _ref(name, part)}
+
+    def of(node: Node) -> Node:
+        if node not in known:
+            known[node] = node if node.count <= part.count else rebuild(node, tuple(map(of, children(node))))
+        return known[node]
+
+    return {other: of(node) for other, node in nodes.items()}
 
 
 def _ref(name: str, node: Node) -> Ref:
@@ -86,7 +81,7 @@ def _ref(name: str, node: Node) -> Ref:
 
 def _name(part: Node, first: str) -> str:
     """What a reader would call it: dy_weight for dy * weight, x_sigmoid for sigmoid(x)."""
-    names = list(dict.fromkeys(leaf.name for leaf in walk(part) if isinstance(leaf, Load | Ref)))
+    names = list(dict.fromkeys(leaf.name for leaf in distinct([part]) if isinstance(leaf, Load | Ref)))
     match part:
         case Call(function=function, args=(left, right)) if (
             function in _WORDS and isinstance(left, Load | Ref) and isinstance(right, Load | Ref)

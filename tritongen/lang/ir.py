@@ -74,34 +74,45 @@ class Tree(Hashed):
         return 1 + sum(part.count for part in children(self))
 
     @cached_property
+    def operations(self) -> int:
+        """How many functions, reductions and scans there are, those that occur twice counted twice."""
+        return isinstance(self, Call | Reduce | Scan) + sum(part.operations for part in children(self))
+
+    # Of what is below, by what each child tells: a part that many share is looked at once.
+
+    @cached_property
     def kinds(self) -> frozenset[type]:
         """The classes of the node and of all below it."""
-        return frozenset(map(type, self.nodes))
+        return frozenset((type(self),)).union(*(part.kinds for part in children(self)))
 
     @cached_property
     def references(self) -> frozenset[str]:
         """The lines that are read."""
-        return frozenset(node.name for node in self.nodes if isinstance(node, Ref))
+        own = (self.name,) if isinstance(self, Ref) else ()
+        return frozenset(own).union(*(part.references for part in children(self)))
 
     @cached_property
     def reads(self) -> frozenset[str]:
         """The inputs that are read."""
-        return frozenset(node.name for node in self.nodes if isinstance(node, Load))
+        own = (self.name,) if isinstance(self, Load) else ()
+        return frozenset(own).union(*(part.reads for part in children(self)))
 
     @cached_property
     def leaves(self) -> frozenset[str]:
         """The inputs and dtypes to whose promotions something is computed."""
-        return frozenset(leaf for node in self.nodes for leaf in node.dtype.leaves)
+        own = cast("Node", self).dtype.leaves
+        return frozenset(own).union(*(part.leaves for part in children(self)))
 
     @cached_property
     def gathers(self) -> bool:
         """Whether an element of an input at a computed position is read."""
-        return any(isinstance(node, Load) and node.at for node in self.nodes)
+        return (isinstance(self, Load) and bool(self.at)) or any(part.gathers for part in children(self))
 
     @cached_property
     def casts(self) -> frozenset[str]:
         """The inputs and dtypes to whose dtypes parts of the node are cast."""
-        return frozenset(leaf for node in self.nodes if isinstance(node, Cast) for leaf in node.dtype.of)
+        own = self.dtype.of if isinstance(self, Cast) else ()
+        return frozenset(own).union(*(part.casts for part in children(self)))
 
 
 @dataclass(frozen=True)
@@ -457,3 +468,20 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Node, ...]]] = {
 def walk(node: Node) -> tuple[Node, ...]:
     """The node and all below it, arguments first; references are not followed."""
     return node.nodes
+
+
+def distinct(nodes: Iterable[Node]) -> list[Node]:
+    """Some nodes and all below them as `walk` comes to them, each once: a gradient may have few that occur a million
+    times.
+    """
+    found: dict[Node, None] = {}
+
+    def visit(node: Node) -> None:
+        if node not in found:
+            for part in children(node):
+                visit(part)
+            found[node] = None
+
+    for node in nodes:
+        visit(node)
+    return list(found)

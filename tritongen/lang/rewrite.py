@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import is_
 
@@ -35,10 +35,29 @@ def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
 
 def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
     """The node with what `other` gives in place of parts of it, which are not looked into."""
-    found = other(node)
-    if found is not node:
-        return found
-    return rebuild(node, tuple(replaced(part, other) for part in children(node)))
+    made: dict[int, Node] = {}  # by the ids of nodes, of which many may share one below them
+
+    def of(part: Node) -> Node:
+        if id(part) not in made:
+            found = other(part)
+            made[id(part)] = found if found is not part else rebuild(part, tuple(map(of, children(part))))
+        return made[id(part)]
+
+    return of(node)
+
+
+def shared(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes, in which parts that are equal are one object: comparing two looks at the nodes below them once."""
+    made: dict[int, Node] = {}
+    first: dict[Node, Node] = {}
+
+    def of(node: Node) -> Node:
+        if id(node) not in made:
+            own = rebuild(node, tuple(map(of, children(node))))
+            made[id(node)] = first.setdefault(own, own)
+        return made[id(node)]
+
+    return [of(node) for node in [*nodes]]
 
 
 def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -> Node:
