@@ -23,9 +23,10 @@ import random
 import shutil
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -361,11 +362,18 @@ class Planting:
         # What each found first: tests by values, and by the formula.
         self.outcomes: dict[Mutant, str] = {}
         self.different: dict[Mutant, str] = {}
+        self.seconds: dict[str, float] = {}  # of the tests of an operator as it is
 
     def run_all(self, tree: Tree) -> dict[str, Outcome]:
         """The tests of the operators as they are, traced."""
-        every = self.workers.map(lambda op: tree.run(op, {}, timeout=1500, trace=True), self.ops)
-        found = dict(zip(self.ops, every, strict=True))
+
+        def timed(op: str) -> Outcome:
+            start = time.monotonic()
+            outcome = tree.run(op, {}, timeout=1500, trace=True)
+            self.seconds[op] = time.monotonic() - start
+            return outcome
+
+        found = dict(zip(self.ops, self.workers.map(timed, self.ops), strict=True))
         for op, outcome in found.items():
             if outcome.failed:
                 raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
@@ -376,21 +384,22 @@ class Planting:
         if not mutant.tests:
             return Outcome()
         text = {mutant.path: mutant.mutation.applied(mutant.text)}
-        timeout = 300 if formula else 120
+        timeout = 20 + 4 * self.seconds[mutant.op]  # A bug may be a loop that does not end.
         return self.tree.run(mutant.op, text, mutant.tests, timeout, formula=formula, goes_on=goes_on)
 
     def look(self, mutants: Sequence[Mutant], by_formula: bool, each: Path | None) -> None:
         """Looks for bugs by values, and by the formula if that is asked for, and says what survives."""
         formulas = {op: formula_of(spec_of(op)) for op in self.ops} if by_formula or each else {}
 
-        def both(mutant: Mutant) -> tuple[Outcome, Outcome]:
+        def both(mutant: Mutant) -> tuple[Mutant, Outcome, Outcome]:
             values = self.run(mutant, goes_on=bool(each))
             formula = formulas.get(mutant.op)
-            return values, self.run(mutant, formula, bool(each)) if formula else Outcome()
+            return mutant, values, self.run(mutant, formula, bool(each)) if formula else Outcome()
 
         lines: list[Found] = []
         with each.open("w", encoding="utf-8") if each else nullcontext() as file:
-            for mutant, (values, formula) in zip(mutants, self.workers.map(both, mutants), strict=True):
+            for done in as_completed([self.workers.submit(both, one) for one in mutants]):
+                mutant, values, formula = done.result()
                 self.outcomes[mutant], self.different[mutant] = values.failed, formula.failed
                 lines.append(Found(_names(values), _names(formula)))
                 if file:
@@ -418,6 +427,7 @@ class Planting:
         pairs = [(one, as_in(earlier, one, self.tree.generated, executed[one.op].executed)) for one in self.outcomes]
         both = [(one, other) for one, other in pairs if other]
         theirs = Planting(earlier, self.ops, 1)
+        theirs.seconds = self.seconds
         found = list(self.workers.map(lambda pair: theirs.run(pair[1]).failed, both))
         for (one, _), before in zip(both, found, strict=True):
             if bool(before) != bool(self.outcomes[one]):
