@@ -21,7 +21,7 @@ _MOST = ("registers", "local", "shared", "code")
 @click.option(
     "--target", "targets", multiple=True, help="A GPU such as sm_90 or gfx942. Else those of the lock, or all."
 )
-@click.option("--sizes", type=click.Choice(["largest", "every"]), help="The sizes of benchmarks to compile for.")
+@click.option("--sizes", type=click.Choice(["largest", "every"]), help="All of every size, or of the largest.")
 @click.option("--check", "checks", is_flag=True, help="Fail on kernels that kernels.lock lacks, or has better.")
 @click.option("--update", "updates", is_flag=True, help="Write kernels.lock.")
 @FORMAT

@@ -216,10 +216,14 @@ def launched(
             check_gpu()
         # From Triton 3.10 on it is off by default. torch's wrappers of kernels refuse options.
         options = options | {"enable_fp_fusion": True}
-    if options.get("INDEX") == tl.int64 and options.get("num_warps") == 1:
+    if "num_warps" in options:
         # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a
-        # register together, of which one is left over from another layout.
-        options = options | {"num_warps": 2}
+        # register together, of which one is left over from another layout. AMD's warps have 64
+        # threads of the 1,024 that a program may have.
+        least = 2 if options.get("INDEX") == tl.int64 else 1
+        most = 16 if torch.version.hip else 32
+        num_warps = min(max(options["num_warps"], least), most)
+        options = options | {"num_warps": num_warps}
     with on_device(device):
         compiled = kernel[grid](*args, **options)
         if compiled is None or callable(grid) or not is_replayed(device):

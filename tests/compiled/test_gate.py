@@ -31,6 +31,21 @@ y = "x * x + x"
 [outputs]
 y = "x"
 """
+SCALED = """\
+[op]
+name = "scaled"
+summary = "Rows, scaled."
+
+[inputs]
+x = "float[..., N]"
+w = "float[N] = 1"
+
+[compute]
+y = "x * w"
+
+[outputs]
+y = "x"
+"""
 MATMUL = (ROOT / "specs" / "matmul.toml").read_text(encoding="utf-8")
 
 
@@ -152,6 +167,32 @@ def test_a_kernel_of_the_runtime_is_each_operators() -> None:
     first, second = done.stdout.splitlines()
     assert "add_parts_kernel" in first
     assert "add_parts_kernel" in second
+
+
+def test_what_else_a_call_launches(tmp_path: Path) -> None:
+    """Without an optional input, of tensors at any address, as if they were beyond int32, and of another dtype."""
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "scaled.toml").write_text(SCALED, encoding="utf-8")
+    done = tritongen(tmp_path, "compile", "--target", "sm_90", "--sizes", "every", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    variants = [one["variant"] for one in json.loads(done.stdout)["kernels"]]
+    assert {one.partition(" ")[0] for one in variants} == {"bf16,bf16", "bf16,bf16,bf16", "fp32,fp32,fp32"}
+    assert [one for one in variants if "INDEX=int64" in one]
+    assert [one for one in variants if "args=--" in one]
+
+
+def test_what_is_tuned(tmp_path: Path) -> None:
+    """All candidates, of which a tile that does not fit is no mistake."""
+    (tmp_path / "specs").mkdir()
+    schedule = "[schedule]\nblock_m = [16, 256]\nblock_n = 64\nblock_k = 128\nautotune = true\n"
+    text = re.sub(r"\[grad\]\n[^\n]*\n", "", MATMUL) + schedule
+    (tmp_path / "specs" / "matmul.toml").write_text(text, encoding="utf-8")
+    done = tritongen(tmp_path, "compile", "--target", "sm_120", "--format", "json")
+    assert done.returncode == 0, done.stdout
+    assert "Warning" not in done.stderr
+    kernels = [one for one in json.loads(done.stdout)["kernels"] if one["kernel"] == "matmul_tma_kernel"]
+    fits = {int(re.findall(r"BLOCK_M=(\d+)", one["variant"])[0]): one["shared"] < 101_376 for one in kernels}
+    assert fits == {16: True, 256: False}
 
 
 def test_tiles_that_do_not_fit_are_refused(tmp_path: Path) -> None:

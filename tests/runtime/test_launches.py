@@ -96,9 +96,21 @@ def test_another_layout_is_another_call(host: ModuleType, other: torch.Tensor) -
     assert kernel.looked_up == 2
 
 
-@pytest.mark.parametrize(("index", "num_warps", "launched"), [("int64", 1, 2), ("int64", 4, 4), ("int32", 1, 1)])
-def test_int64_columns_have_more_than_one_warp(host: ModuleType, index: str, num_warps: int, launched: int) -> None:
-    """Triton 3.6 miscompiles some kernels of a single warp."""
+@pytest.mark.parametrize(
+    ("hip", "index", "num_warps", "launched"),
+    [
+        (None, "int64", 1, 2),
+        (None, "int64", 4, 4),
+        (None, "int32", 1, 1),
+        (None, "int32", 32, 32),
+        ("7.0", "int32", 32, 16),
+    ],
+)
+def test_warps_that_a_program_can_have(
+    host: ModuleType, hip: str | None, index: str, num_warps: int, launched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton 3.6 miscompiles some kernels of a single warp; AMD's warps have 64 threads."""
+    monkeypatch.setattr(torch.version, "hip", hip)
     given: list[dict[str, Any]] = []
 
     class Noted(Kernel):

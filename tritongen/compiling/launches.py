@@ -1,4 +1,4 @@
-"""Launches that only compile: operators called on a GPU that is not there, in the sizes of their benchmarks.
+"""Launches that only compile: operators called on a GPU that is not there.
 
 Emitted rules ask the runtime for properties of the device, which here are those of a target; tensors are on the CPU and
 never written. Triton compiles what a launch would run, and is given no device to run it on.
@@ -11,14 +11,14 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
+from .calls import calls_of
 from .facts import facts_of
 from .lock import EVERY, Kernel
-from .targets import TARGETS, Target
+from .targets import TARGETS, THREADS, Target
 
 _OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
@@ -43,31 +43,65 @@ class Compiler:
         os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # The same code in the same kernel, wherever its file is.
         import torch
         from triton.runtime import driver
+        from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
         self.target = target
         self.result = Compiled("", target.name)
         self._seen: set[int] = set()
+        self._once = False  # whether one kernel of each function is enough
         torch.version.cuda = "13.0" if target.backend == "cuda" else None
         torch.version.hip = "7.0" if target.backend == "hip" else None
         driver.set_active(NoDevice(target.name))
         JITFunction.__getitem__ = lambda kernel, grid: functools.partial(self._compile, kernel)
+        Autotuner.__getitem__ = lambda kernel, grid: functools.partial(self._tuned, kernel)
 
     def compile_all(self, package: str, op: str, sizes: str) -> Compiled:
-        """Compile what an operator of a package of emitted ones launches."""
+        """Compile what an operator of a package of emitted ones launches: of calls other than the largest one, only
+        the functions that this does not launch, unless `sizes` are all.
+        """
         self.result = Compiled(op, self.target.name)
         self._seen.clear()  # Kernels of the runtime are several operators'.
+        self._once = False
         try:
             benchmark = importlib.import_module(f"{package}.{op}.bench_{op}").BENCHMARK
-            _have_properties_of(self.target, package)
-            for arguments in _arguments(benchmark, sizes):
-                _call(benchmark, arguments)
+            _replace(package, {**_properties_of(self.target), "fastest": self._fastest(package)})
+            for call in calls_of(package, benchmark):
+                call()
+                self._once = sizes != EVERY
         except Exception as error:
             self.result.refused.append((op, _said(error)))
         return self.result
 
+    def _fastest(self, package: str) -> Callable[..., Any]:
+        """In place of the search of calls of several launches, which times them."""
+
+        def fastest(_: Any, configs: Sequence[Any], stages: Callable[[Any], Sequence[Any]], *__: Any) -> Any:
+            run = sys.modules[f"{package}._runtime.launch"].run_stages
+            return self._first_that_fits(configs, lambda config: run(None, {}, stages(config)))
+
+        return fastest
+
+    def _tuned(self, tuned: Any, *args: Any, **named: Any) -> None:
+        """In place of a launch by @triton.autotune."""
+        self._first_that_fits(tuned.configs, lambda one: self._compile(tuned.fn, *args, **named, **one.all_kwargs()))
+
+    def _first_that_fits(self, configs: Sequence[Any], launch: Callable[[Any], None]) -> Any:
+        """Of candidates, of which others than one may not: they lose against it."""
+        refused = len(self.result.refused)
+        found = []
+        for config in configs:
+            before = len(self.result.refused)
+            launch(config)
+            found += [config] if len(self.result.refused) == before else []
+        if found:
+            del self.result.refused[refused:]
+        return (found or configs)[0]
+
     def _compile(self, kernel: Any, *args: Any, **named: Any) -> None:
         name = kernel.__name__
+        if self._once and any(one.name == name for one in self.result.kernels):
+            return
         try:
             compiled = kernel.run(*args, grid=(1,), warmup=True, **named)
             if id(compiled) in self._seen:
@@ -77,10 +111,13 @@ class Compiler:
         except Exception as error:
             self.result.refused.append((name, _said(error)))
             return
-        if facts["shared"] > self.target.shared:
-            most = f"{facts['shared']:,} bytes of shared memory, and {self.target.name} has {self.target.shared:,}"
-            self.result.refused.append((name, f"needs {most}"))
         self._add(name, _variant(kernel, compiled, named), facts)
+        threads = self.target.warp * compiled.metadata.num_warps
+        taken = {"bytes of shared memory": (facts["shared"], self.target.shared), "threads": (threads, THREADS)}
+        for what, (needed, there_are) in taken.items():
+            if needed > there_are:
+                why = f"needs {needed:,} {what}, and {self.target.name} has {there_are:,}"
+                self.result.refused.append((name, f"{why} for a program" if what == "threads" else why))
 
     def _add(self, name: str, variant: str, facts: Mapping[str, int]) -> None:
         kernels = self.result.kernels
@@ -110,8 +147,8 @@ class NoDevice:
         return TARGETS[self.target].for_triton()
 
 
-def _have_properties_of(target: Target, package: str) -> None:
-    """Have the modules of a runtime, which import them from each other by name, see a target's properties."""
+def _properties_of(target: Target) -> dict[str, Callable[..., Any]]:
+    """What emitted rules ask of a device."""
     answers = {
         "sm_count": target.sms,
         "shared_memory": target.shared,
@@ -120,49 +157,15 @@ def _have_properties_of(target: Target, package: str) -> None:
         "capability": target.capability,
         "is_replayed": False,
     }
+    return {asked: lambda *_, answer=answer: answer for asked, answer in answers.items()}
+
+
+def _replace(package: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Have the modules of a runtime, which import functions from each other by name, see others."""
     for name, module in [*sys.modules.items()]:
         if name.startswith(f"{package}._runtime."):
-            for asked in answers.keys() & vars(module).keys():
-                setattr(module, asked, lambda *_, answer=answers[asked]: answer)
-
-
-def _arguments(benchmark: Any, sizes: str) -> Iterator[Mapping[str, Any]]:
-    """What `make` of a benchmark takes, for the sizes that it measures, largest first."""
-    import torch
-
-    reports = [
-        (one.x_names[0], sorted(one.x_vals, reverse=True), one.args) for one in benchmark.reports(benchmark.sizes)
-    ]
-    if sizes != EVERY:
-        reports = [(name, lengths[:1], others) for name, lengths, others in reports[:1]]
-    several = benchmark.dtypes.split()
-    dtypes = [{}, *({"dtype": torch.float32} for one in several if sizes == EVERY and one == "float32")]
-    for dtype in dtypes:
-        for name, lengths, others in reports:
-            yield from ({name: length, **others, **dtype} for length in lengths)
-
-
-def _call(benchmark: Any, arguments: Mapping[str, Any]) -> None:
-    """A call of a benchmark's operator, with its gradient, on tensors that nobody writes."""
-    import torch
-
-    _empty_draws(sys.modules[benchmark.make.__module__])
-    tensors = benchmark.make(**arguments)
-    for place in benchmark.wrt:
-        tensors[place].requires_grad_(tensors[place].is_floating_point())
-    results = benchmark.op(*tensors, **benchmark.params)
-    smooth = [one for one in (results if isinstance(results, tuple) else (results,)) if one.requires_grad]
-    if smooth:
-        torch.autograd.backward(smooth, [torch.empty_like(one) for one in smooth])
-
-
-def _empty_draws(module: ModuleType) -> None:
-    """Have a benchmark draw nothing: its inputs are as they are allocated, on the CPU."""
-    import torch
-
-    harness = vars(module)["benchmarking"]
-    harness.DEVICE = "cpu"
-    harness.draw = lambda shape, dtype, *_: torch.empty(shape, dtype=dtype)
+            for one in functions.keys() & vars(module).keys():
+                setattr(module, one, functions[one])
 
 
 def _variant(kernel: Any, compiled: Any, named: Mapping[str, Any]) -> str:
@@ -171,7 +174,8 @@ def _variant(kernel: Any, compiled: Any, named: Mapping[str, Any]) -> str:
     """
     signature: Mapping[str, Any] = compiled.src.signature
     tensors = [_tensor(kind) for kind in map(str, signature.values()) if kind.startswith(("*", "tensordesc"))]
-    options = [name for name in named if (name.isupper() and name != "INDEX") or name in _OPTIONS]
+    usual = "INDEX" if _plain(named.get("INDEX")) == "int32" else ""
+    options = [name for name in named if (name.isupper() and name != usual) or name in _OPTIONS]
     divisible = {kernel.arg_names[path[0]] for path, attrs in compiled.src.attrs.items() if attrs}
     kinds = [
         "d" if name in divisible else "1" if kind == "constexpr" else "-"

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..diagnostics.report import did_you_mean
 
+THREADS = 1024  # of a program, on all of them
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
