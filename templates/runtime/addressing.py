@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def aligned(n, ALIGN: tl.constexpr):
-    """n, a multiple of ALIGN, in a form that shows it: of an argument Triton knows only whether 16 divides it."""
+    """n, with divisibility by ALIGN visible to Triton, which knows of an argument only whether 16 divides it."""
     return n // ALIGN * ALIGN
 
 
@@ -28,7 +28,7 @@ def row_of(ptr, i, stride_0, stride_1, stride_2, ALIGN: tl.constexpr):
 
 @triton.jit
 def offsets(positions, stride, ALIGN: tl.constexpr):
-    """Offsets of positions along an axis: `stride`, which ALIGN divides, apart, or 1 apart if it is None."""
+    """Offsets of positions along an axis. ALIGN divides the stride; None means contiguous."""
     if stride is None:
         return positions
     else:
@@ -37,7 +37,7 @@ def offsets(positions, stride, ALIGN: tl.constexpr):
 
 @triton.jit
 def load_or(ptr, offsets, mask, default, dtype: tl.constexpr):
-    """Load an optional tensor in a dtype: the number that it stands for if it is absent, 0 where it is masked."""
+    """Load an optional tensor in a dtype: its default value if it is absent, 0 in masked lanes."""
     if ptr is None:
         value = tl.full((), default, dtype)
     else:
@@ -57,5 +57,5 @@ def unravel(positions, size_1, size_2):
 
 @triton.jit
 def second_id(INDEX: tl.constexpr):
-    """The number of a program along the second axis of a grid, which goes on along the third after 65,535 programs."""
+    """The program id along the second grid axis, which wraps into the third after 65,535 programs."""
     return tl.program_id(1).to(INDEX) + tl.program_id(2).to(INDEX) * tl.num_programs(1)

@@ -17,7 +17,7 @@ def load_rows(
     SIZE: tl.constexpr,
     masked: tl.constexpr,
 ):
-    """Some rows of a matrix as a whole: 0 beyond the SIZE of a row, and beyond the last row where they are masked."""
+    """Load full rows of a matrix: 0 beyond the SIZE of a row, and in masked rows."""
     PADDED: tl.constexpr = max(16, triton.next_power_of_2(SIZE))
     rows = rows[:, None]
     cols = tl.arange(0, PADDED).to(rows.dtype)[None, :]
@@ -44,7 +44,7 @@ def page_numbers(
     BLOCK: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """What a table of the numbers of pages, which have SIZE positions each, has for the block from `start` on.
+    """Load the page indices of the block that begins at `start`, for pages of SIZE positions.
 
     That is one number where a block is within a page, and else one for each position. Of positions before `first` and
     from `last` on, nothing is read.
@@ -65,7 +65,7 @@ def pages_at(numbers, positions, first, last, n_pages):
     It is -1 before `first` and from `last` on, and where the table has no page's number.
     """
     exists = (numbers >= 0) & (numbers < n_pages)
-    if len(numbers.shape) == 0:  # One for a block that may not be needed as a whole.
+    if len(numbers.shape) == 0:  # One for a block that may need a mask.
         exists &= (positions >= first) & (positions < last)
     return tl.where(exists, numbers.to(positions.dtype), -1)
 
@@ -80,7 +80,7 @@ def load_rows_at(
     stride_col,
     SIZE: tl.constexpr,
 ):
-    """Rows of a matrix as a whole, each at a place of a page: 0 beyond the SIZE of a row, and in page -1."""
+    """Load full rows of a matrix, each at its offset in a page: 0 beyond the SIZE of a row, and in page -1."""
     PADDED: tl.constexpr = max(16, triton.next_power_of_2(SIZE))
     pages, places = pages[:, None], places[:, None]
     cols = tl.arange(0, PADDED).to(places.dtype)[None, :]
@@ -94,7 +94,7 @@ def load_rows_at(
 
 @triton.jit
 def load_described(desc, at):
-    """Rows of a matrix from some index on, as a whole: by TMA, 0 beyond the matrix."""
+    """Load full rows of a matrix from an index on, by TMA: 0 beyond the matrix."""
     place = at[:0]
     for dim in tl.static_range(len(at)):
         place += (tl.cast(at[dim], tl.int32),)
@@ -104,7 +104,7 @@ def load_described(desc, at):
 
 @triton.jit
 def tiles_of_group(n_rows, n_heads, BLOCK: tl.constexpr, PACK_HEADS: tl.constexpr):
-    """How many tiles the heads of a group have: each its own, or all together."""
+    """The number of tiles of a group of heads: tiles per head, or shared by all heads."""
     if PACK_HEADS:
         tiles = tl.cdiv(n_heads * n_rows, BLOCK)
     else:

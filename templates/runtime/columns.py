@@ -40,7 +40,7 @@ def run_whole(
     kernel: Any,
     reads: Sequence[torch.Tensor | None],
 ) -> bool:
-    """Launch the kernel whose programs hold whole rows, if these are short enough, and say whether.
+    """Launch the kernel whose programs hold full rows, if these are short enough. Returns whether it did.
 
     In each step it reads some tensors along the columns.
     """

@@ -53,7 +53,7 @@ class Tma(NamedTuple):
     kernel: Any
     stream_k: Any = None
     describe: Callable[..., tma.Descriptors] = tma.each
-    n_turns: int = 1  # matmuls of one layout that take turns by iteration
+    n_turns: int = 1  # matmuls of one layout that alternate by iteration
     n_halves: int = 1  # in which a tile is summed, by columns
     n_slices: int = 2  # in which it is written
     specializes: bool = False  # whether it takes WARP_SPECIALIZE
@@ -71,7 +71,7 @@ class Kernels(NamedTuple):
 
 
 class Operands(NamedTuple):
-    """What kernels multiply, and what else they read."""
+    """The matrices that kernels multiply, and their other operands."""
 
     lengths: tuple[int, int, int]  # rows, columns and the inner axis
     left: Matrices  # [rows, inner], or [batch, rows, inner]
@@ -80,7 +80,7 @@ class Operands(NamedTuple):
     n_batch: int | None = None  # None if there is no batch
     n_summed: int = 1  # matrices of a batch that are summed, as the inner axis is
     group_size: int = 0  # of groups of the inner axis with scales of their own
-    dtype: torch.dtype | None = None  # that is multiplied, if not the matrices' own
+    dtype: torch.dtype | None = None  # of the matmul, if not the matrices' own
     accumulator: tl.dtype | None = None  # of sums, if not the default for that
     loop: Args = ()  # arguments of the loop besides matrices
     both: Args = ()  # that the loop and the epilogue share
@@ -93,7 +93,7 @@ class Operands(NamedTuple):
         return 1 if self.n_batch is None else self.n_batch
 
     def n_terms(self) -> int:
-        """The terms of an element of the result."""
+        """The number of terms of each element of the result."""
         return self.n_summed * self.lengths[2]
 
     def terms(self) -> tuple[int, int, int]:
@@ -185,7 +185,7 @@ def _by_tma(
         reading = _reading(operands.left, 0), _reading(operands.right, n_rows)
         config = own.table.choose(n_batch * n_rows, n_cols, n_terms, device, reading)
     block_m, block_n, block_k = blocks_of(config)
-    if operands.group_size:  # Groups are made of whole blocks.
+    if operands.group_size:  # Groups are multiples of blocks.
         block_k = math.gcd(block_k, operands.group_size)
     if n_summed > 1:
         block_k = matmul_heuristics.even_block_k(n_inner, block_k)
@@ -330,12 +330,12 @@ def narrowest(
 
 
 def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
-    """Whether TMA can read matrices in place, with rows so many bytes apart; under a trace, addresses are unknown."""
+    """Whether TMA can read matrices in place, at this row stride in bytes; under a trace, addresses are unknown."""
     return launch.is_traced() or all(tma.is_readable(one, apart) for one in matrices)
 
 
 def _reading(side: Matrices, n_others: int) -> int:
-    """What a row of a side's blocks costs to be read by TMA: that of the matrix which takes longest."""
+    """The cost of reading one row of a side's blocks by TMA: that of the slowest matrix."""
     costs = [
         matmul_heuristics.reading(one.itemsize, tma.apart(one, n_others))
         for one in _given(side)
@@ -378,7 +378,7 @@ def _copied(
 
 
 def _is_contiguous(matrix: torch.Tensor) -> bool:
-    """Whether the last axis is contiguous, and rows begin at 16 bytes; under a trace, addresses are unknown."""
+    """Whether the last axis is contiguous and rows are aligned to 16 bytes; under a trace, addresses are unknown."""
     return matrix.stride(-1) == 1 if launch.is_traced() else tma.is_aligned(matrix)
 
 

@@ -7,14 +7,14 @@ import triton.language as tl
 
 @triton.jit
 def publish(slots, number, mask):
-    """Give a float32 to other programs: in one word with a flag, so that who sees the flag sees the number."""
+    """Publish a float32 to other CTAs: value and flag share one word, so that a reader of the flag has the value."""
     word = number.to(tl.uint32, bitcast=True).to(tl.int64) + 0x100000000
     tl.atomic_xchg(slots, word, mask=mask, sem="relaxed")
 
 
 @triton.jit
 def publish_pair(slots, one, other, mask):
-    """Give two float32 to other programs, in one word. It is 0 until then: bits are flipped, and no NaN has all."""
+    """Publish two float32 in one word. 0 means empty: bits are flipped, and no NaN has all bits set."""
     one = (
         tl.where(one == one, one, float("nan")).to(tl.uint32, bitcast=True).to(tl.int64)
     )
@@ -24,7 +24,7 @@ def publish_pair(slots, one, other, mask):
 
 @triton.jit
 def wait(slots, mask):
-    """Wait until all slots have been filled, and take the words in them."""
+    """Wait until all slots are filled, and load their words."""
     words = tl.load(slots, mask=mask, other=1, volatile=True)
     while tl.max(tl.max((words == 0).to(tl.int32), axis=1), axis=0) == 1:
         words = tl.load(slots, mask=mask, other=1, volatile=True)
@@ -39,7 +39,7 @@ def columns_of(count: tl.constexpr):
 
 @triton.jit
 def receive(slots, count: tl.constexpr, mask, absent):
-    """What was published in the first `count` slots, along columns; lanes behind these and masked ones are `absent`."""
+    """Wait for the first `count` slots, along columns; other lanes and masked ones are `absent` (the identity)."""
     columns = columns_of(count)
     mask = mask & (columns < count)
     number = wait(slots + columns, mask).to(tl.uint32).to(tl.float32, bitcast=True)
@@ -48,7 +48,7 @@ def receive(slots, count: tl.constexpr, mask, absent):
 
 @triton.jit
 def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
-    """What `publish_pair` gave, as `receive` does."""
+    """As `receive`, for the values of `publish_pair`."""
     columns = columns_of(count)
     mask = mask & (columns < count)
     words = ~wait(slots + columns, mask)
@@ -59,7 +59,7 @@ def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
 
 @triton.jit
 def collect(slots, COUNT: tl.constexpr, mask):
-    """The sum of what `publish` gave in the first `COUNT` slots."""
+    """The sum of the published values of the first `COUNT` slots."""
     members = tl.arange(0, triton.next_power_of_2(COUNT))[None, :]
     mask = mask & (members < COUNT)
     number = wait(slots + members, mask).to(tl.uint32).to(tl.float32, bitcast=True)
@@ -68,7 +68,7 @@ def collect(slots, COUNT: tl.constexpr, mask):
 
 @triton.jit
 def collect_pair(slots, COUNT: tl.constexpr, mask):
-    """The two sums of what `publish_pair` gave in the first `COUNT` slots."""
+    """The two sums of the published pairs of the first `COUNT` slots."""
     members = tl.arange(0, triton.next_power_of_2(COUNT))[None, :]
     mask = mask & (members < COUNT)
     words = ~wait(slots + members, mask)

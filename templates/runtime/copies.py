@@ -53,7 +53,7 @@ def alignments(
     lengths: tuple[int, int, int],
     pads: bool,
 ) -> dict[str, int]:
-    """What divides the lengths of contiguous axes and the distances between them, up to 8, so that loads are as wide as
+    """The common divisor, up to 8, of the lengths and strides of contiguous axes, so that loads are as wide as
     16 bytes: ALIGN_M for rows of the left matrices, ALIGN_N for columns of the right ones, and ALIGN_K for inner axes.
 
     It is 1 where no axis is contiguous, and of sizes that are symbolic. If a kernel `pads`, the lengths are those that
@@ -110,7 +110,7 @@ def marked(copy: torch.Tensor, tensor: torch.Tensor, again: Copying) -> torch.Te
 
 
 def _widest(tensor: torch.Tensor) -> torch.dtype:
-    """The widest integer dtype of which rows of the tensor are a whole number."""
+    """The widest integer dtype whose size divides that of a row."""
     *outer, last = tensor.stride()
     places = [tensor.storage_offset(), tensor.shape[-1], *outer]
     places.append(tensor.data_ptr() // tensor.itemsize)
@@ -142,7 +142,7 @@ def _launch(
 
 
 def _in_blocks(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:
-    """By elements that follow one another."""
+    """By consecutive elements."""
     config = triton.Config({"BLOCK": 2048}, num_warps=8)
     sizes = tensor.numel(), tensor.shape[-1], copy.stride(-2)
     return tensors.cdiv(tensor.numel(), 2048), config, sizes

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The kernels that copy a matrix, or its parts, to where matmuls read it faster."""
+"""The kernels that copy a matrix, or its split into bfloat16s, to a layout that matmuls read faster."""
 
 import triton
 import triton.language as tl
@@ -28,7 +28,7 @@ def copy_kernel(
     stride_batch, stride_row, stride_col,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Copy a tile of a matrix to contiguous rows, stride_copy elements apart."""
+    """Copy a tile of a matrix to contiguous rows with a stride of stride_copy elements."""
     batch, rows, cols, mask, tile = load_tile(
         tensor_ptr, n_rows, n_cols, stride_batch, stride_row, stride_col,
         BLOCK_M, BLOCK_N, INDEX,

@@ -9,7 +9,7 @@ _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 @triton.jit
 def nearest_float8(x, dtype: tl.constexpr):
-    """The number of a float8 that is nearest to x, the even one of two, and NaN with its digits all set."""
+    """x rounded to the nearest float8, ties to even; NaN has all mantissa bits set."""
     digits: tl.constexpr = 2 if dtype == tl.float8e5 else 3
     least: tl.constexpr = 113 if dtype == tl.float8e5 else 121
     bits = x.to(tl.int32, bitcast=True)

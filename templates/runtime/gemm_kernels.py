@@ -44,7 +44,7 @@ def locate_tile(
 
 @triton.jit
 def count_terms(n_inner, n_summed, BLOCK_K: tl.constexpr):
-    """How long all inner axes that are summed over are, in whole blocks where there are several."""
+    """The total length of the summed inner axes, each padded to full blocks where there are several."""
     if n_summed is None:
         n_terms = n_inner
     else:
@@ -135,7 +135,7 @@ def multiply_block(
     PRECISION: tl.constexpr, LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr,
     LEFT_INNER_LAST: tl.constexpr, RIGHT_INNER_LAST: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Add the product of two blocks, loaded by TMA."""
+    """Accumulate the dot of two blocks, loaded by TMA."""
     at, start = locate_block(matrix, term, n_inner, n_summed, BLOCK_K)
     left = load_block(
         left_desc, first_row, start, LEFT_INNER_LAST, at if LEFT_BATCHED else None

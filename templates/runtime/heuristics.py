@@ -14,8 +14,8 @@ from .tensors import cdiv, power_of_two
 
 LARGEST = 1 << 20  # elements of a tensor of Triton's
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
-STRIDED_WHOLE = 128  # columns of whole rows with sums over them, if not contiguous
-SHORTEST_PART = 16_384  # elements of a program, where several share a row and map it
+STRIDED_WHOLE = 128  # columns of full rows with sums over rows, if not contiguous
+SHORTEST_PART = 16_384  # elements of a program, where several reduce a row and broadcast the result back
 
 
 @memoized
@@ -93,19 +93,19 @@ class Tile(Tiles):
         return _narrowed(found, n_rows, n_cols)
 
 
-# Whole rows in registers with strided columns: at most so many columns, rows and elements of a program, and
+# Full rows in registers with strided columns: at most so many columns, rows and elements of a program, and
 # elements of a warp; at least so many warps.
 Strided = tuple[int, int, int, int, int]
 STRIDED: Strided = (1024, 64, 16_384, 1024, 4)
 # Where columns are of two dimensions.
 STRIDED_FOLDED: Strided = (1024, 32, 16_384, 512, 4)
-# Where a row gives a number alone, few warps wait less for one another, and a loop is
+# Where a row reduces to one value, fewer warps synchronise faster, and a loop is
 # faster from fewer columns on.
 STRIDED_REDUCED: Strided = (256, 64, 8192, 2048, 1)
 
 
 class Registers:
-    """For whole rows in registers: the maximal row length, elements per program, and warps; and the rows of a program
+    """For full rows in registers: the maximal row length, elements per program, and warps; and the rows of a program
     where somebody has pinned them.
     """
 
@@ -144,7 +144,7 @@ class Sorted(Tiles):
 
     @memoized
     def choose(self, n_rows: int, n_cols: int, *_: object) -> triton.Config:
-        """As many elements as those of the first that rows fit. Raises ValueError for rows that fit none."""
+        """The elements of the first tile that rows fit. Raises ValueError for rows that fit none."""
         found = next((c for c in self.configs if n_cols <= c.kwargs["BLOCK_N"]), None)
         if found is None:
             most = self.configs[-1].kwargs["BLOCK_N"]
@@ -270,7 +270,7 @@ def choose_parts(
 def choose_mapped_splits(
     n_rows: int, n_cols: int, config: triton.Config, device: torch.device
 ) -> int:
-    """How many programs share a row that is mapped back: as many as run at once, with 32 warps per SM.
+    """How many programs reduce a row that is broadcast back: as many as run at once, with 32 warps per SM.
 
     Both stages read the row, and the second launch takes as long as a short part. So rows are shared only if they are
     fewer than half of all SMs, which are enough to saturate memory.
@@ -284,7 +284,7 @@ def choose_mapped_splits(
 
 
 class Whole:
-    """For whole rows with sums over the rows: the maximal row length, elements per iteration, warps, and stages; and
+    """For full rows with sums over the rows: the maximal row length, elements per iteration, warps, and stages; and
     the rows of an iteration where somebody has pinned them.
     """
 
@@ -331,7 +331,7 @@ class Whole:
 def choose_whole_programs(
     n_rows: int, config: triton.Config, table: Whole, device: torch.device
 ) -> int:
-    """How many programs share whole rows: one to four per SM, by the warps that the table has in flight there."""
+    """The number of persistent programs for full rows: one to four per SM, by the warps of the table's tile."""
     per_sm = min(4, max(1, table.warps_per_sm // config.num_warps))
     programs: int = sm_count(device) * per_sm
     return min(cdiv(n_rows, config.kwargs["BLOCK_M"]), programs)
@@ -362,7 +362,7 @@ def choose_programs(
 
 
 def use_cooperative_sums(n_cols: int, device: torch.device) -> bool:
-    """Whether several CTAs hold a part of each row and wait for one another, so that all must be resident at once."""
+    """Whether several CTAs reduce each row in a cooperative launch, in which all must be resident at once."""
     return (
         is_nvidia(device)
         and n_cols <= 4096 * sm_count(device)
@@ -372,7 +372,7 @@ def use_cooperative_sums(n_cols: int, device: torch.device) -> bool:
 
 
 def choose_cooperative_sums(n_cols: int, column_bytes: int) -> triton.Config:
-    """For rows that CTAs share: 2048 columns per CTA and three rows in registers at once, which need fewer registers if
+    """For rows split over CTAs: 2048 columns per CTA and three rows in registers at once, which need fewer registers if
     columns have few bytes.
     """
     tile = {"CTAS_PER_ROW": cdiv(n_cols, 2048), "BLOCK_M": 1, "BLOCK_N": 2048}
@@ -397,7 +397,7 @@ def use_cooperative_rows(
 def choose_cooperative_rows(
     n_cols: int, n_held: int, merges_pairs: bool, merges_moments: bool
 ) -> triton.Config:
-    """For rows that CTAs share and map back: 16 warps per SM, with three rows in their registers. Up to 32 CTAs of at
+    """For rows split over CTAs, broadcast back: 16 warps per SM, with three rows in registers. Up to 32 CTAs of at
     least 4 warps share a row whose pairs are merged, so that one continues while another waits. Moments take few
     instructions: half the warps with twice the registers merge them faster.
     """

@@ -1,4 +1,4 @@
-"""Triton's interpreter, mended where it takes bits of bfloat16 for integers, and conditions of scalars for floats."""
+"""Fixes of Triton's interpreter: it treats bits of bfloat16 as integers, and scalar conditions as floats."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _create_dot_of_floats(builder: Any, left: Any, right: Any, *others: Any) -> 
 
 
 def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> Any:
-    """A cast; to and from bfloat16 by float32, and rounded to the nearest, where the interpreter truncates."""
+    """A cast; to and from bfloat16 through float32, rounded to nearest, where the interpreter truncates."""
     if source.dtype.scalar == tl.bfloat16 and dtype.scalar != tl.float32:
         source = _cast(builder, source, tl.float32)
     if dtype.scalar != tl.bfloat16:
@@ -30,7 +30,7 @@ def _cast_by_float32(builder: InterpreterBuilder, source: Any, dtype: Any) -> An
 
 
 def _create_splat_of_bools(builder: InterpreterBuilder, to: Any, value: Any) -> Any:
-    """A scalar spread over a block. One that compares floats is a boolean, of which the interpreter makes floats."""
+    """Broadcast a scalar to a block. The interpreter makes floats of comparisons; they stay booleans here."""
     found = _create_splat(builder, to, value)
     return TensorHandle(found.data != 0, tl.int1) if value.data.dtype == bool else found
 

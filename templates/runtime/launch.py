@@ -116,7 +116,7 @@ def distance(first: torch.Tensor, second: torch.Tensor) -> int | None:
 
 
 def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Whichever tensor comes first in memory; under a trace addresses are unknown."""
+    """The tensor with the lower address; under a trace addresses are unknown."""
     if is_traced():
         return first
     return first if first.data_ptr() <= second.data_ptr() else second
@@ -144,7 +144,7 @@ def again(
     adapt: Callable[..., Sequence[Any]] | None = None,
     by_triton: Callable[..., None] | None = None,
 ) -> Callable[..., None]:
-    """What launches a compiled kernel again that was launched on `args`, on the device that is the current one now.
+    """A function that repeats the launch of a compiled kernel with other `args`, on the current device.
 
     Triton's own, `compiled[grid]`, describes each launch for hooks, and asks the driver about each tensor. If nothing
     has set hooks, as profilers do, this calls what that calls in the end, with addresses. Another launcher than the
@@ -180,7 +180,7 @@ def again(
 def _in_c(
     launcher: Any, grid: tuple[int, int, int], described: tuple[Any, ...]
 ) -> Callable[[Any, Sequence[Any]], None]:
-    """What calls Triton's function in C on a stream, with what its launcher adds to the values of a kernel's arguments:
+    """A function that calls Triton's C launcher on a stream, with what that adds to the values of a kernel's arguments:
     one by one in Triton 3.6, later as one. The launcher itself where it allocates memory or instruments.
     """
     call: Any = getattr(launcher, "launch", None)
@@ -206,7 +206,7 @@ def launched(
     device: torch.device,
     repeat: Callable[..., Callable[..., None]] = again,
 ) -> Callable[..., None] | None:
-    """Launch a kernel, and return what launches it again on other arguments before its constexprs, if there is such."""
+    """Launch a kernel. Returns a function that repeats the launch on other non-constexpr arguments, or None."""
     if INTERPRETED:
         from .interpreter import mend
 
@@ -268,7 +268,7 @@ def run(
 def launcher(
     kernel: Any, grid: tuple[int, ...], options: dict[str, Any], device: torch.device
 ) -> Callable[..., None]:
-    """What launches a kernel on its arguments before its constexprs: from the second time on directly."""
+    """A function that launches a kernel on its non-constexpr arguments, directly from the second time on."""
     relaunch = None
 
     def launch(*args: Any) -> None:

@@ -81,7 +81,7 @@ def clamp(x, low, high):
 
 @triton.jit
 def nan_to_num(x, nan, posinf, neginf, dtype: tl.constexpr = None):
-    """x with numbers for NaN and the infinities.
+    """x with finite values in place of NaN and the infinities.
 
     None stands for the largest number of `dtype`, in which x came: here it may be a wider one.
     """
@@ -227,7 +227,7 @@ def any_of(flags):
 
 @triton.jit
 def without_multiples(rest, size):
-    """rest less a whole multiple of size, by one fma, which is exact: a quotient of as many digits as there are.
+    """rest minus an integer multiple of size, by one fma, which is exact: a quotient of as many digits as there are.
 
     Of quotients that might overflow, size is first multiplied by a power of two.
     """
@@ -267,7 +267,7 @@ def remainder(x, other):
 
 @triton.jit
 def floor_divide(x, other):
-    """The quotient rounded down, from fmod, so that it fits remainder even near whole numbers."""
+    """The quotient rounded down, from fmod, so that it is consistent with remainder even near integers."""
     x, other = like(x, other), like(other, x)
     rest = fmod(x, other)
     quotient = divide(x - rest, other)
@@ -413,12 +413,12 @@ def power(x, exponent):
 
 @triton.jit
 def rounded(x):
-    """x, of which a compiler has nothing to fuse with what is added to it; of two zeros 0."""
+    """x, hidden from FMA contraction; -0.0 becomes 0."""
     return x + 0.0
 
 
 @triton.jit
 def rounded_product(x, other):
-    """x * other, which a compiler does not fuse with what is added to it; of two zeros 0."""
+    """x * other, hidden from FMA contraction; -0.0 becomes 0."""
     x, other = like(x, other), like(other, x)
     return tl.fma(x, other, 0.0) if x.dtype.is_floating() else x * other

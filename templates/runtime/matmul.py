@@ -6,14 +6,14 @@ import triton.language as tl
 
 from .dtypes import dot_precision
 
-# How float32 is multiplied that is split into two or three bfloat16s.
+# Precisions that split float32 into two or three bfloat16s.
 BF16X3: tl.constexpr = tl.constexpr(dot_precision("bf16x3"))
 BF16X6: tl.constexpr = tl.constexpr(dot_precision("bf16x6"))
 
 
 @triton.jit
 def swizzle(tile, row_tiles, col_tiles, GROUP: tl.constexpr):
-    """The row and column of a tile: down GROUP rows of tiles before the next column, so that L2 has what they share."""
+    """The row and column of a tile, in groups of GROUP rows (L2 swizzle)."""
     first = tile // (GROUP * col_tiles) * GROUP
     height = tl.minimum(row_tiles - first, GROUP)
     within = tile % (GROUP * col_tiles)
@@ -53,7 +53,7 @@ def locate_in_batch(
 
 @triton.jit
 def block_dot(left, right, acc, PRECISION: tl.constexpr, SWAPS: tl.constexpr):
-    """`tl.dot`; or, if it SWAPS blocks, that of the transposed ones, transposed: without
+    """`tl.dot`; with SWAPS, the transpose of the dot of the transposed blocks: without
     tensor cores, a warp reads few rows of the first block at once, and many columns of the
     second, which are in the same banks where the inner axis is contiguous.
     """
@@ -127,5 +127,5 @@ def quarters(tile, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 @triton.jit
 def hold(x):
-    """An integer, no further from 0 than that positions may be added to it."""
+    """An integer, clamped so that adding a position does not overflow."""
     return tl.minimum(tl.maximum(x.to(tl.int64), -(2**48)), 2**48)

@@ -54,7 +54,7 @@ def use_tma(
         and n_inner > 0
         and dtype.itemsize <= 2
         and capability(device) >= (9, 0)
-        and not is_traced()  # It does not tell where tensors lie.
+        and not is_traced()  # Under a trace, addresses are unknown.
     )
 
 
@@ -78,7 +78,7 @@ def scalar_block_k(config: triton.Config, block_k: int) -> int:
 
 
 def fills(n_inner: int, block_k: int) -> bool:
-    """Whether blocks of an inner axis are nearly full, with at most an eighth of padding."""
+    """Whether blocks of an inner axis are nearly full: at most an eighth is padding."""
     return 8 * cdiv(n_inner, block_k) * block_k <= 9 * n_inner
 
 
@@ -211,7 +211,7 @@ class Tma(heuristics.Table):
     """
 
     def candidates(self, dtype: torch.dtype) -> Configs:
-        """What is searched."""
+        """The candidates of the search."""
         return self.configs
 
     @memoized  # It takes longer than a small kernel.
@@ -327,7 +327,7 @@ class Strided:
         self.half, self.single, self.double = half, single, double
 
     def candidates(self, dtype: torch.dtype) -> Configs:
-        """What is searched, and chosen from."""
+        """The candidates of the search and of the rule."""
         return {4: self.single, 8: self.double}.get(dtype.itemsize, self.half)
 
     @memoized

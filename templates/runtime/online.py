@@ -49,7 +49,7 @@ def base2_to_e(x):
 
 @triton.jit
 def exp_in_base(x):
-    """What `x` is the exponent of: in base 2, and of float64 in base e."""
+    """exp2(x); exp(x) for float64."""
     return tl.exp(x) if x.dtype == tl.float64 else tl.exp2(x)
 
 
@@ -68,7 +68,7 @@ def online_max(largest, x):
 
 @triton.jit
 def merge_max(largest, parts):
-    """Update the running maximum of a row with those of some of its parts [parts, 1], all in base 2.
+    """Merge the running maxima of splits [parts, 1] into that of a row, all in base 2.
 
     Returns the new maximum, and the factors that rescale the sums of the parts and the old sums.
     """
@@ -91,20 +91,20 @@ def init_row_max_low(ROWS: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit
 def exp_shift_low(largest):
-    """What exponentials of rows of any size are below, and what takes these rows to base 2, in which that is."""
+    """The shift to subtract (base 2), and the factor that takes scores to base 2, for each row."""
     factor = tl.where(largest < LOW, 1.0, 1.4426950408889634)
     return scaled_low(exp_shift(largest, True), factor), factor
 
 
 @triton.jit
 def scaled_low(x, factor):
-    """Numbers of rows in base 2, rounded before anything is taken away from them."""
+    """Per-row values in base 2, rounded before anything is subtracted."""
     return x if x.dtype == tl.float64 else tl.fma(x, factor, 0.0)
 
 
 @triton.jit
 def exp2_shifted_low(x, shift, factor):
-    """`exp2_shifted`, of rows that have a factor."""
+    """`exp2_shifted`, with a scale factor for each row."""
     return tl.exp(x - shift) if x.dtype == tl.float64 else tl.exp2(x * factor - shift)
 
 
@@ -118,7 +118,7 @@ def online_max_low(largest, x):
 
 @triton.jit
 def merge_max_low(largest, parts):
-    """`merge_max` of what `online_max_low` gives."""
+    """`merge_max` of the results of `online_max_low`."""
     larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
     shift, factor = exp_shift_low(larger)
     shrink = exp_in_base(scaled_low(parts, factor) - shift)
@@ -127,7 +127,7 @@ def merge_max_low(largest, parts):
 
 @triton.jit
 def base2_to_e_low(largest):
-    """What sums of rows are below, to base e: the largest as it was rounded in base 2."""
+    """The shift of a row's sums in base e: the maximum as it was rounded in base 2."""
     if largest.dtype != tl.float64:
         rounded = tl.fma(largest, 1.4426950408889634, 0.0) * 0.6931471805599453
         largest = tl.where(largest < LOW, largest, rounded)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""How tiles are read and reduced along their columns, whole or block by block: device functions.
+"""Device functions that load tiles and reduce them along their columns, at once or block by block.
 
 Of blocks, there are running statistics: Welford's, and maxima with sums of exponentials.
 """
@@ -41,7 +41,7 @@ def kahan_add(total, lost, x):
 
 @triton.jit
 def add_at(sums, place: tl.constexpr, x):
-    """Some sums, with `x` added to one of them."""
+    """Add `x` to one of several running sums."""
     return sums[:place] + (sums[place] + x,) + sums[place + 1 :]  # noqa: RUF005
 
 
@@ -53,13 +53,13 @@ def sum_pair(a, b):
 
 @triton.jit
 def read_once(pointers, mask, other):
-    """A tile that nothing reads again, so that it need not stay in L2."""
+    """Load a tile that is not read again: evict it from L2 first."""
     return tl.load(pointers, mask=mask, other=other, eviction_policy="evict_first")
 
 
 @triton.jit
 def read_again(pointers, mask, other):
-    """A tile that a later pass of the program reads again, from L2 if it fits."""
+    """Load a tile that a later pass of the program reads again: keep it in L2 if it fits."""
     return tl.load(pointers, mask=mask, other=other, eviction_policy="evict_last")
 
 
@@ -103,7 +103,7 @@ def argmin_update(best, best_at, value, at):
 
 @triton.jit
 def lowest(dtype: tl.constexpr):
-    """What every value of a dtype is at least."""
+    """The lowest value of a dtype."""
     if dtype.is_floating():
         return tl.full((), float("-inf"), dtype)
     else:
@@ -112,7 +112,7 @@ def lowest(dtype: tl.constexpr):
 
 @triton.jit
 def highest(dtype: tl.constexpr):
-    """What every value of a dtype is at most."""
+    """The highest value of a dtype."""
     if dtype.is_floating():
         return tl.full((), float("inf"), dtype)
     else:
@@ -121,7 +121,7 @@ def highest(dtype: tl.constexpr):
 
 @triton.jit
 def welford(mean, squares, x, mask, step):
-    """Take `x` into a running mean and sum of squared distances from it (Welford, 1962).
+    """Update a running mean and sum of squared distances from it (Welford, 1962).
 
     `step` counts from 1; lanes that are masked off stay as they are.
     """
@@ -166,7 +166,7 @@ def exp_shift(largest, finite: tl.constexpr):
 
 @triton.jit
 def online_exp(largest, total, x, finite: tl.constexpr):
-    """Take `x` into running maxima and sums of exp(x - maximum) (Milakov and Gimelshein, 2018).
+    """Update running maxima and sums of exp(x - maximum) (Milakov and Gimelshein, 2018).
 
     Neighbouring columns of `x` share one, as those of a thread, so that few sums are to be rescaled.
     """

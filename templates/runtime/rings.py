@@ -22,13 +22,13 @@ barrier = getattr(gl, "thread_barrier", None) or gl.barrier
 
 @gluon.constexpr_function
 def several(count, shape):
-    """The shape of so many blocks."""
+    """The shape of a ring of blocks."""
     return [count, *shape]
 
 
 @gluon.jit
 def mirrored(turn, n_tiles, in_group):
-    """The tile of a turn, where tiles of a group take less and less time, and each program takes every so many turns.
+    """The tile of an iteration of a persistent program: mirrored for balance, since later tiles of a group are faster.
 
     After each tile from the front of a group a program takes the one that is as far from its end, so that all pairs
     take as long. Each tile has one turn. Groups have an even number of tiles, but for the last.
@@ -61,7 +61,7 @@ def memory(desc, COUNT: gl.constexpr):
 
 @gluon.jit
 def ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
-    """Memory for so many blocks, and barriers that tell of each that it is full, and that all readers have read it."""
+    """Shared memory for a ring of blocks, with full and empty barriers for each."""
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
@@ -86,7 +86,7 @@ def fill(ring, step, desc, head, row, col=0):
 
 @gluon.jit
 def take(ring, step):
-    """The block of a step as a matrix, as soon as it is there."""
+    """Wait for the block of a step, and view it as a matrix."""
     blocks, full, _ = ring
     STAGES: gl.constexpr = blocks.shape[0]
     stage, turn = step % STAGES, step // STAGES
@@ -96,7 +96,7 @@ def take(ring, step):
 
 @gluon.jit
 def give_back(ring, step):
-    """Tell that the block of a step has been read."""
+    """Signal that the block of a step has been read (its empty barrier)."""
     blocks, _, free = ring
     STAGES: gl.constexpr = blocks.shape[0]
     mbarrier.arrive(free.index(step % STAGES))
@@ -126,13 +126,13 @@ def as_matrix(block):
 
 @gluon.constexpr_function
 def product_layout(n_cols):
-    """How four warps hold what tensor cores of Hopper multiply."""
+    """The register layout of a WGMMA accumulator of four warps."""
     return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, n_cols, 16])
 
 
 @gluon.jit
 def begin_scores(left, right):
-    """Begin to multiply the rows of two matrices in shared memory."""
+    """Issue an asynchronous WGMMA of the rows of two matrices in shared memory."""
     ROWS: gl.constexpr = left.shape[0]
     COLS: gl.constexpr = right.shape[0]
     zeros = gl.zeros([ROWS, COLS], gl.float32, product_layout(COLS))
@@ -143,20 +143,20 @@ def begin_scores(left, right):
 
 @gluon.jit
 def as_left(x, dtype: gl.constexpr, layout: gl.constexpr):
-    """What is multiplied from the left, for a product in some layout."""
+    """The left operand of a WGMMA with an accumulator of this layout, in registers."""
     return gl.convert_layout(x.to(dtype), gl.DotOperandLayout(0, layout, 2))
 
 
 @gluon.jit
 def begin_sum(ROWS: gl.constexpr, ring):
-    """Where the sum of products with blocks of a ring begins."""
+    """The zero accumulator of matmuls with blocks of a ring."""
     COLS: gl.constexpr = ring[0].shape[-1]
     return gl.zeros([ROWS, COLS], gl.float32, product_layout(COLS))
 
 
 @gluon.jit
 def add_product(so_far, x, right):
-    """Begin to add a product to a sum, with what is multiplied from the left, which has to be kept until then."""
+    """Issue an asynchronous WGMMA into an accumulator; the left operand must stay live until it has completed."""
     dtype: gl.constexpr = right.dtype
     layout: gl.constexpr = so_far.type.layout
     left = as_left(x, dtype, layout)
@@ -165,14 +165,14 @@ def add_product(so_far, x, right):
 
 @gluon.jit
 def in_float32(block):
-    """A matrix in shared memory, in registers."""
+    """Load a matrix from shared memory into registers."""
     COLS: gl.constexpr = block.shape[1]
     return block.load(product_layout(COLS)).to(gl.float32)
 
 
 @gluon.jit
 def sum_of_rows(x, layout: gl.constexpr):
-    """The sum of each row, as some layout has numbers of rows."""
+    """The sum of each row, in a layout of per-row values."""
     return gl.convert_layout(gl.sum(x, 1), layout)
 
 
@@ -198,7 +198,7 @@ def in_pairs(x, dtype: gl.constexpr):
 
 @gluon.jit
 def left_of(pairs, dtype: gl.constexpr, layout: gl.constexpr):
-    """What is multiplied from the left, of such pairs."""
+    """The left operand of a WGMMA, from packed pairs."""
     ROWS: gl.constexpr = pairs.shape[0]
     COLS: gl.constexpr = 2 * pairs.shape[1]
     halves = gl.join(pairs.to(gl.uint16), (pairs >> 16).to(gl.uint16))
@@ -208,7 +208,7 @@ def left_of(pairs, dtype: gl.constexpr, layout: gl.constexpr):
 
 @gluon.jit
 def negate(block):
-    """Change the sign of a matrix in shared memory."""
+    """Negate a matrix in shared memory."""
     block.store(-block.load(gl.BlockedLayout([1, 8], [16, 2], [4, 1], [1, 0])))
     fence_async_shared()
 
@@ -225,7 +225,7 @@ def online_row_max(largest, x, factor):
 
 @gluon.jit
 def online_row_max_led(largest, x, factor, lead):
-    """`online_row_max` of `x` plus one number for each row; the shift is that of `x` alone."""
+    """`online_row_max` of `x` plus a per-row value; the shift is that of `x` alone."""
     larger = gl.maximum(largest, (gl.max(x, 1) + lead) * factor)
     shift = gl.where(gl.abs(larger) == float("inf"), 0.0, larger)
     return larger, shift - lead * factor, gl.exp2(largest - shift)
@@ -233,7 +233,7 @@ def online_row_max_led(largest, x, factor, lead):
 
 @gluon.jit
 def online_row_max_low(largest, x):
-    """`online_max_low` of numbers of rows that have no axis of columns."""
+    """`online_max_low` of per-row values without a column axis."""
     larger = gl.maximum(largest, gl.max(x, 1))
     shift, factor = exp_shift_low(larger)
     rescale = gl.exp2(scaled_low(largest, factor) - shift)
@@ -255,15 +255,15 @@ def add_columns(sums, rescale, x):
 
 @gluon.jit
 def across_columns(x):
-    """Numbers of columns, of which each thread has one, as those have them that compute with scores."""
+    """Per-column values, converted from one per thread to the layout of scores."""
     layout: gl.constexpr = gl.SliceLayout(0, product_layout(x.shape[0]))
     return gl.convert_layout(x, layout)[None, :]
 
 
 @gluon.jit
 def store_block(desc, blocks, place, head, row, x):
-    """Store what a warp group has computed by TMA, by way of memory that this alone uses."""
-    tma.store_wait(0)  # What was there before has been read.
+    """Store the result of a warp group by TMA, through shared memory of its own."""
+    tma.store_wait(0)  # The store before has read its staging buffer.
     as_matrix(blocks.index(place)).store(x.to(desc.dtype))
     fence_async_shared()
     at = head + (row.to(gl.int32), 0)  # noqa: RUF005

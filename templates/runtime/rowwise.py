@@ -103,7 +103,7 @@ def run_loop(rows: Rows) -> None:
 
 
 def _shape(rows: Rows) -> tuple[Any, ...]:
-    """The numbers of rows and columns."""
+    """The shape: rows, columns."""
     return rows.args[1][:2] if rows.shape is None else rows.shape
 
 
@@ -122,7 +122,7 @@ def _vector(rows: Rows) -> dict[str, int]:
 
 
 def _run(rows: Rows, kernel: Any, config: triton.Config, **vector: int) -> None:
-    """Launch a kernel whose programs have whole rows."""
+    """Launch a kernel whose programs hold full rows."""
     grid = (tensors.cdiv(_shape(rows)[0], config.kwargs["BLOCK_M"]),)
     options = rows.constants | vector | _index(rows)
     launch.run(rows.key, kernel, grid, config, *rows.args, **options)
@@ -288,7 +288,7 @@ def run_split_map(
 
 
 def _parts_of(rows: Rows, split: Split) -> Parts | None:
-    """The parts of rows that are reduced alone; None if there are programs enough for whole rows."""
+    """The split of rows for partial reductions; None if there are enough programs without it."""
     n_rows, n_cols = _shape(rows)
     config, device = _tile(rows), launch.device_of(rows.args[0])
     count = heuristics.choose_splits(n_rows, n_cols, config, device)
@@ -296,7 +296,7 @@ def _parts_of(rows: Rows, split: Split) -> Parts | None:
 
 
 def _parts(rows: Rows, split: Split, config: triton.Config, count: int) -> Parts:
-    """About so many parts of each row, in whole blocks."""
+    """A split of each row into about so many chunks of full blocks."""
     n_rows, n_cols = _shape(rows)
     count, columns = even_parts(n_cols, count, config.kwargs["BLOCK_N"])
     device = launch.device_of(rows.args[0])
@@ -330,7 +330,7 @@ def _launch_both(
 
 
 def even_parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
-    """The number of parts of a row, in whole blocks, and the columns of each; fewer if blocks do not divide evenly."""
+    """The number of chunks of a row, and the columns of each, a multiple of blocks; fewer if that does not divide."""
     split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n
     return tensors.cdiv(n_cols, split_cols), split_cols
 
@@ -342,7 +342,7 @@ def run_parts(
     constants: dict[str, Any],
     tiles: tuple[heuristics.Tile, Any],
 ) -> None:
-    """Launch a kernel whose programs each loop over a part of a few rows, whose length it takes after its sizes."""
+    """Launch a kernel whose programs loop over a chunk of a few rows; its length follows the sizes."""
     n_rows, n_cols = shape
     config = tiles[0].choose(n_rows, n_cols, contiguous)
     given, sizes, params = args

@@ -31,13 +31,13 @@ def cumprod(x, carry, reverse: tl.constexpr):
 
 @triton.jit
 def compose(decay, x, later_decay, later_x):
-    """Two steps of a linear recurrence as one."""
+    """Compose two steps of a linear recurrence."""
     return decay * later_decay, later_decay * x + later_x
 
 
 @triton.jit
 def compose_tile(decay, x, reverse: tl.constexpr):
-    """All steps of a linear recurrence up to each column as one."""
+    """The composition of a linear recurrence's steps up to each column."""
     decay, x = tl.broadcast(decay, x)
     return tl.associative_scan((decay, x), 1, compose, reverse=reverse)
 

@@ -117,7 +117,7 @@ def segments_kernel(
         last = key
         key, mask, term = next_key, next_mask, next_term
     if part_ptr is not None:
-        # What a chunk has no part of is a 0 of its other one.
+        # A chunk with one open end stores 0 for its other partial sum.
         first_key = key_at(key_ptr, first, first < end)
         last_key = key_at(key_ptr, end - 1, first < end)
         after = key_at(key_ptr, end, end < end_term)

@@ -182,7 +182,7 @@ def atanh(x):
 
 @triton.jit
 def sinc(x):
-    """sin(pi * x) / (pi * x), 1 at 0, 3 ulp: pi multiplies only what is left of a whole x."""
+    """sin(pi * x) / (pi * x), 1 at 0, 3 ulp: pi multiplies only the fraction of x."""
     whole = round_even(x)
     sin = tl.sin(3.141592653589793 * (x - whole))
     sin = tl.where(tl.floor(0.5 * whole) == 0.5 * whole, sin, -1.0 * sin)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Device functions of split-K and stream-K: who sums which part of a tile, and where partial sums are stored."""
+"""Device functions of split-K and stream-K: which program sums which terms, and where partial sums are stored."""
 
 import triton
 import triton.language as tl

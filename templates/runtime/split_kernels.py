@@ -15,7 +15,7 @@ from .matmul import load_block, store_tile
 
 @triton.jit
 def pair_of(pair, N_PARTS: tl.constexpr):
-    """The left and the right part of a product, of all but the largest, the smallest first."""
+    """The operands of the small cross products of the split, the smallest first."""
     if N_PARTS == 3:
         left = tl.where(pair == 1, 2, tl.where((pair == 0) | (pair == 3), 1, 0))
         right = tl.where(pair == 2, 2, tl.where((pair == 0) | (pair == 4), 1, 0))
@@ -46,7 +46,7 @@ def gemm_split_kernel(
         right_first = matrix * N_PARTS if RIGHT_BATCHED else 0
         first = tl.zeros([BLOCK_M, HALF], ACC)
         second = tl.zeros([BLOCK_M, HALF], ACC)
-        # What the small products add up to is so small that tensor cores may round it down as they do.
+        # The small products add up to so little that truncation in tensor cores does not matter.
         for step in range(n_pairs * n_steps):
             left_part, right_part = pair_of(step // n_steps, N_PARTS)
             start = step % n_steps * BLOCK_K
@@ -62,7 +62,7 @@ def gemm_split_kernel(
                 left, other.T, second, input_precision="ieee", out_dtype=ACC
             )
 
-        # Infinity has no rest but NaN: the largest product alone tells what becomes of it.
+        # The rest of an infinity is NaN: use the largest product alone.
         first = tl.where(first == first, first, 0.0)
         second = tl.where(second == second, second, 0.0)
         # The large product is added a block at a time, in float32: by an fma, since `+` would

@@ -12,7 +12,7 @@ from . import launch, streaming_heuristics, streaming_tma, tensors
 from .dtypes import torch_dtype
 from .search import fastest
 
-BLOCK_SPLITS = 16  # partial sums of a row that the reduction reads at once
+BLOCK_SPLITS = 16  # splits of a row that the reduction loads at once
 
 
 class Split(NamedTuple):
@@ -297,5 +297,5 @@ def _stages(
 
 
 def padded(width: int) -> int:
-    """The width of a tile that holds whole rows of a matrix."""
+    """The width of a tile that holds full rows of a matrix."""
     return max(16, tensors.power_of_two(width))

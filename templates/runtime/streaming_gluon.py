@@ -168,7 +168,7 @@ def descriptors(
 def described(
     tensor: torch.Tensor, dims: streaming_tma.Dims, kind: str, n_cols: int
 ) -> TensorDescriptor:
-    """A descriptor of a tensor, in blocks of whole rows of one head, or of the scores of a warp group."""
+    """A descriptor of a tensor, in blocks of full rows of one head, or of the scores of a warp group."""
     n_rows = BLOCK_M // 2
     rows = n_cols if kind in ("cols", "across") else n_rows
     block = streaming_tma.block_of(dims[0], rows)

@@ -28,7 +28,7 @@ def use_gluon(
     """
     _, n_rows, n_cols = lengths
     return (
-        not is_traced()  # It does not tell where tensors lie.
+        not is_traced()  # Under a trace, addresses are unknown.
         and capability(device)[0] == 9
         and dtype in (torch.float16, torch.bfloat16)
         and n_rows > 64
@@ -41,7 +41,7 @@ def use_gluon(
 def use_descriptors(device: torch.device, n_rows: int, n_cols: int) -> bool:
     """Whether streamed blocks are read by TMA: on NVIDIA's Hopper and later, if the rows fill more than half a tile."""
     return (
-        not is_traced()  # It does not tell where tensors lie.
+        not is_traced()  # Under a trace, addresses are unknown.
         and capability(device) >= (9, 0)
         and n_rows > 64
         and n_cols > 0

@@ -66,7 +66,7 @@ def dims_of(
 
 
 def block_of(shape: tuple[int, ...], rows: int) -> list[int]:
-    """A block of so many whole rows."""
+    """The block shape of so many full rows."""
     return [*[1] * (len(shape) - 2), rows, max(16, tensors.power_of_two(shape[-1]))]
 
 

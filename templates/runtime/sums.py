@@ -1,4 +1,4 @@
-"""Launches of kernels whose programs each compute a part of some sums, and of the kernel that adds the parts up."""
+"""Launches of kernels whose programs write partial sums, and of the kernel that reduces these."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

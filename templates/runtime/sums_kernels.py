@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The kernel that finishes sums of which each program has computed a part."""
+"""The kernel that reduces partial sums."""
 
 import triton
 import triton.language as tl

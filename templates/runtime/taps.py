@@ -1,4 +1,4 @@
-"""Launches of kernels that sum parts of rows for several taps, and of the one that merges the parts."""
+"""Launches of kernels that compute partial sums of rows for several taps, and of the one that reduces them."""
 
 from typing import Any
 

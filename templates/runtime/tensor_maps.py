@@ -12,7 +12,7 @@ from triton.compiler import CompiledKernel
 
 from .sources import is_descriptor
 
-MOST = 256  # addresses, of which one descriptor has its tensor maps kept
+MOST = 256  # addresses for which a descriptor's tensor maps are cached
 
 
 def with_maps(
@@ -94,7 +94,7 @@ def _launcher(compiled: Any, described: dict[int, Any]) -> tuple[Any, Any, list[
 
 
 def _maker(descriptor: Any, meta: Any) -> Callable[[torch.Tensor], Any]:
-    """What encodes the tensor map of a tensor that lies as a descriptor says."""
+    """A function that encodes the tensor map of a tensor with the layout of a descriptor."""
     from triton.backends.nvidia.driver import make_tensordesc_arg
 
     # From Triton 3.8 on, it takes another argument, which is for other GPUs.

@@ -1,4 +1,4 @@
-"""The work of a public function before its launches: checks of tensors, folding of dimensions, index width."""
+"""The host work before launches: checks of tensors, folding of dimensions, index width."""
 
 import itertools
 from collections.abc import Sequence
@@ -249,7 +249,7 @@ def power_of_two(count: int) -> int:
 
 
 def contiguous(*args: Any) -> tuple[Any, ...]:
-    """The arguments of a call, with every tensor contiguous, and strides that tell so."""
+    """The arguments of a call with every tensor contiguous, in its strides too."""
     return tuple(
         _contiguous(arg) if isinstance(arg, torch.Tensor) else arg for arg in args
     )

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Where the tiles of elementwise kernels are."""
+"""Device functions that locate the tiles of elementwise kernels."""
 
 import triton
 import triton.language as tl

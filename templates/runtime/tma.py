@@ -96,7 +96,7 @@ def each(
 def alike(
     left: Matrices, right: Matrices, blocks: tuple[int, int, int], n_rows: int
 ) -> Descriptors:
-    """The same for matrices that take turns: those of a side in the layout of its first, and two flags."""
+    """The same for matrices that alternate: those of a side in the layout of its first, and two flags."""
     block_m, block_n, block_k = blocks
     descs, flags = list[TensorDescriptor | None](), list[bool]()
     for side, block, n_others in ((left, block_m, 0), (right, block_n, n_rows)):

@@ -39,7 +39,7 @@ class StoresBetween(Harness):
     def errors_of_torch(
         cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
     ) -> list[float]:
-        """How far torch itself is off from what is wanted; 0 where it has no kernels for the dtypes, or of integers."""
+        """The error of torch itself; 0 for integers, and where it has no kernels for the dtypes."""
         try:
             own = results(function(*tensors))
         except RuntimeError:

@@ -192,7 +192,7 @@ class Harness:
 
     @pytest.fixture
     def patch(self, monkeypatch: Patch) -> Patch:
-        """Sets what is as it was after the test."""
+        """Sets attributes, and restores them after the test."""
         return monkeypatch
 
     # Inputs
@@ -289,7 +289,7 @@ class Harness:
 
     @classmethod
     def is_within_range(cls, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether torch, in the dtypes of the inputs, finds numbers wherever float64 does."""
+        """Whether torch, in the dtypes of the inputs, has no NaN where float64 has none."""
         try:
             own = results(cls.in_torch(*tensors))
         except RuntimeError:  # It has no kernels for the dtypes.

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-calls
-"""Functions and modules that specs say again: compared with where they are installed."""
+"""Specs that restate a function or module: compared with the original where it is installed."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ class InFloat64(TorchDispatchMode):
 
 
 class OriginalTests(Harness):
-    """The function or module that the spec says again is the oracle of a test of its own."""
+    """The function or module that the spec restates is the oracle of a test of its own."""
 
     original: ClassVar[Callable[..., Any]]
 

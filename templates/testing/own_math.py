@@ -1,4 +1,4 @@
-"""References whose rows without keys are others than the spec's, as those of torch's attention are."""
+"""References that differ from the spec in rows without keys, as torch's attention does."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

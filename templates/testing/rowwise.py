@@ -181,7 +181,7 @@ class RowKernels(MapKernels):
         ),
     )
     def test_whole_configs(self, backward: bool, row: Row, patch: Patch) -> None:
-        """Rows held whole by two programs that sum over them, or a row at a time by one that loops over all."""
+        """Full rows in two persistent programs that sum over them, or a row at a time in one that loops over all."""
         elements, num_warps, stages = row
         chosen = heuristics.Whole((2**20, elements, num_warps, stages))
         for one in self.tables_of(heuristics.Whole):

@@ -15,7 +15,7 @@ _reduce = interpreter.ReduceOps.generic_reduce
 
 
 def _reduce_pairs(self: Any, given: tuple[Any, ...]) -> Any:
-    """The interpreter calls a function for each pair of numbers that a sort compares: here it takes all at once."""
+    """The interpreter calls a function for each pair that a sort compares: here it compares all at once."""
     if self.combine_fn != tl.standard._xor_combine:
         return _reduce(self, given)
     (pairs,) = given
@@ -33,7 +33,7 @@ class SortTests(StepsTests):
     """Equal elements keep their order, and rows that do not fit in registers are refused."""
 
     def test_equal_elements(self) -> None:
-        """Few numbers, of which each row has many."""
+        """Few distinct values, each many times in a row."""
         tensors = self.make(self.ragged)
         few = [
             one.round() if one is not None and one.is_floating_point() else one

@@ -185,7 +185,7 @@ class StreamingGradients(BackwardTests):
 
     @only(lambda cls: cls.few_keys)
     def test_gradients_of_fewer_keys_than_rows(self) -> None:
-        """Those of torch. Where rows without keys make these NaN, those of keys and values are none here; those of a
+        """Those of torch. Where rows without keys make these NaN, keys and values have none here; those of a
         gate are, as what it multiplies is.
         """
         tensors = self.make(self.few_keys)
