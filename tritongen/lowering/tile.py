@@ -147,7 +147,12 @@ class Tile:
         if first and self.is_uniform(tensor):
             one = Line(f"{tensor.name} = {self.read_once(tensor, first)}")
             return [
-                Branch("UNIFORM", "One for the whole block.", body=(one,), other=(*self.load_lines(tensor, policy),))
+                Branch(
+                    "UNIFORM",
+                    "One element for the entire block.",
+                    body=(one,),
+                    other=(*self.load_lines(tensor, policy),),
+                )
             ]
         mine = self.tensor(tensor)
         text = self.raw(tensor, policy) + self.widen(tensor)

@@ -131,7 +131,7 @@ class Places:
                 return [plain]
             fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
             one = Line(f"{tensor.name} = {self.loaded(tensor, side, whole)}")
-            return [Branch(fits, "One for the whole tile.", body=(one,), other=(plain,))]
+            return [Branch(fits, "One element for the entire tile.", body=(one,), other=(plain,))]
         number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         # A whole tile of it may be stored as it is.

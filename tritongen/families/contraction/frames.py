@@ -207,7 +207,7 @@ class Frames:
         if (joined := self.operands.joined) is None:
             return ()
         total, both = joined.sum, f"{joined.sum}_halves"
-        halves = Line(f"{both} = halves({total}, BLOCK_M, 2 * BLOCK_N)", "The two halves of the joined product.")
+        halves = Line(f"{both} = halves({total}, BLOCK_M, 2 * BLOCK_N)", "The two halves of the joined accumulator.")
         places = ("0 if {} else 1", "1 if {} else 0")
         each = zip(joined.sums, places, strict=True)
         return (halves, *(Line(f"{name} = {both}[{place.format(joined.flag)}]") for name, place in each))

@@ -150,7 +150,7 @@ class Sums:
             return Line(f"{name} = block_dot({left}, {right}, {name}, {input_precision(self.op)}, SWAPS)")
         comment = ""
         if self.operands.float8:
-            comment = "Tensor cores of Hopper sum float8 with fewer digits than float32 has: a block at a time."
+            comment = "Hopper accumulates float8 dots in less than float32 precision: add up blocks."
         return Line(f"{name} = {self.dot(left, right, name)}", comment)
 
     def dot(self, *terms: str) -> str:
@@ -240,7 +240,7 @@ class Sums:
         lowering = self.lowering()
         lowering.index = index
         text = ast.unparse(lowering.expression(condition))
-        return [Line(f"n_summed = tl.where({text}, {every}, 0)", "A tile that is masked as a whole is not summed.")]
+        return [Line(f"n_summed = tl.where({text}, {every}, 0)", "Fully masked tiles skip the loop.")]
 
     def start(self, width: str = "BLOCK_N", names: Iterable[str] = (), knows: bool = True) -> list[Line]:
         """The accumulators, NaN of matrices that do not exist where a loop `knows` of them."""

@@ -24,7 +24,7 @@ class Walks(Rows):
         if not any(result.over for result in self.op.results):
             return []
         names = " and ".join(result.over for result in self.op.results if result.over)
-        comment = f"No thread writes over {names} before all have read what they take from the row."
+        comment = f"All threads must have gathered before {names} are overwritten."
         return [Line("tl.debug_barrier()", comment)]
 
     def row_results(self) -> list[Result]:

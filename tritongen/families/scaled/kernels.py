@@ -37,12 +37,12 @@ def plan_scaled(program: Program) -> ScaledKernel:
     setup = [
         *assembler.bases(()),
         *tile.load_lines(factors),
-        Line(f"row_mask = row_mask & ({factors.name} != 1)", "A sum's gradient is 1 everywhere: then all is done."),
+        Line(f"row_mask = row_mask & ({factors.name} != 1)", "Factors of 1 change nothing: skip their rows."),
         Branch("tl.sum(row_mask.to(tl.int32)) == 0", body=(Line("return"),)),
     ]
     address = tile.address(tile.tensor(rows))
     scaled = f"tl.where({rows.name} == 0, {rows.name}, {rows.name} * {factors.name})"
-    stays = "Zeros stay, as those of rows that do not count: times an infinity or NaN they would not."
+    stays = "Zeros stay zero, also under a factor that is infinite or NaN."
     store = Line(f"tl.store({address}, {scaled}, mask=tile_mask)", stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."

@@ -17,7 +17,7 @@ from .program import ScatterProgram
 KEYS = ("keys_kernel", "Which row of the result each position is, by which torch sorts them.")
 SEGMENTS = (
     "segments_kernel",
-    "Sorted terms, as many to each program: whole sums and parts, launched again for the parts.",
+    "Sorted terms, equally many per program: complete and partial sums; launched again for the partial ones.",
 )
 ATOMIC = ("atomic_kernel", "Atomics, in any order.")
 

@@ -181,7 +181,7 @@ class Blocks:
         lines = [Line(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
         if "last_row" in names_of(lines):
             lines.insert(0, Line("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
-        return [replace(lines[0], comment="No page is read but for positions that a row needs."), *lines[1:]]
+        return [replace(lines[0], comment="Pages without an unmasked position are not loaded."), *lines[1:]]
 
     def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The line that tells the bounds of the runs."""
@@ -263,11 +263,11 @@ class Blocks:
             ]
         lines.append(For(f"range({begin}, end, 32 * BLOCK_N)", index="start", body=tuple(inner)))
         if self.finds_full:
-            says = "Blocks within one are whole where there are no others between them."
+            says = "Blocks between the first and the last full one need no mask if all of them are full."
             lines.append(Line("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))
             without = "tl.where(tl.sum(in_full, 0) == last_full - first_full, last_full, 0)"
             lines.append(Line(f"last_full = {without}", says))
-        says = "What streams is needed from the first to the last block that has anything in common with the tile."
+        says = "Blocks are needed from the first to the last with an unmasked element."
         return [replace(lines[0], comment=says), *lines[1:]]
 
     def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:

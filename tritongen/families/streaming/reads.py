@@ -65,7 +65,7 @@ class Reads(Assembly):
             pages.numbers(self.places, self.pages, paged, start, *self.blocks.ends)
             for start in ("bounds[0]", "start + BLOCK_N")
         )
-        comment = "" if self.lines.ahead else "Numbers of pages are loaded one block ahead."
+        comment = "" if self.lines.ahead else "Page indices are prefetched one block ahead."
         self.lines.ahead.append(replace(first, comment=comment))
         return [pages.positions(self.places, paged, *self.blocks.ends), following]
 

@@ -163,7 +163,7 @@ class _TileBuilder(Builder):
         self.elements([Value("bounds", node, "") for node in self.met.values])
         self.lowering.begin("bounds", ())
         met = self.met.meets(lambda node: ast.unparse(self.lowering.expression(node)))
-        turns = Line(f"n_turns = tl.where({met}, {count}, 0)", "A tile that is masked away has no turns.")
+        turns = Line(f"n_turns = tl.where({met}, {count}, 0)", "Fully masked tiles skip the loop.")
         self.lines.bounds += [*self.lowering.pending, turns]
 
     def begin(self) -> None:
