@@ -130,6 +130,12 @@ def describe_once() -> None:
 
     A shape that is kept stays one object, by whose identity others here know it.
     """
+    _describe_dtypes_once()
+    _describe_blocks_once()
+    _describe_tensors_once()
+
+
+def _describe_dtypes_once() -> None:
     np_dtype = interpreter._get_np_dtype
     by_name: Any = functools.cache(lambda name, kind: [])
 
@@ -141,7 +147,13 @@ def describe_once() -> None:
         return found[0]
 
     interpreter._get_np_dtype = known_np_dtype
+    # An attribute, where it was a property.
+    tl.dtype.scalar = itself = functools.cached_property(lambda dtype: dtype)
+    itself.__set_name__(tl.dtype, "scalar")
+    del tl.pointer_type.scalar, tl.block_type.scalar
 
+
+def _describe_blocks_once() -> None:
     block = tl.block_type.__init__
     shapes: dict[Any, Any] = {}
     known_shapes: dict[int, Any] = {}
@@ -166,11 +178,9 @@ def describe_once() -> None:
         self.name = name
 
     tl.block_type.__init__ = init_block
-    # An attribute, where it was a property.
-    tl.dtype.scalar = itself = functools.cached_property(lambda dtype: dtype)
-    itself.__set_name__(tl.dtype, "scalar")
-    del tl.pointer_type.scalar, tl.block_type.scalar
 
+
+def _describe_tensors_once() -> None:
     tensor = tl.tensor.__init__
     described: dict[int, Any] = {}
 

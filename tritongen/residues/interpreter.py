@@ -50,7 +50,9 @@ def interpreted(memory: Memory) -> Iterator[None]:
         put = functools.partial(patches.setattr, raising=False)  # Releases of Triton differ in what they have.
         for patch in (_patch_numbers, _patch_arithmetic, _patch_reductions, _patch_functions):
             patch(put)
-        _patch_memory(put, memory)
+        allowed = _Allowed(memory)
+        _patch_arguments(put, memory, allowed)
+        _patch_accesses(put, allowed)
         yield
 
 
@@ -139,6 +141,33 @@ def _words(data: field.Elements) -> Any:
     return (words | (field.key(data) < 0).astype(np.uint64) << np.uint64(31)).astype(np.uint32)
 
 
+# What the builder calls functions of floats, of two or three of them and of one.
+FLOAT_FUNCTIONS: dict[str, Any] = {
+    "create_fadd": field.add,
+    "create_fsub": field.sub,
+    "create_fmul": field.mul,
+    "create_fdiv": field.div,
+    "create_precise_divf": field.div,
+    "create_approx_divf": field.div,
+    "create_frem": field.hashed("fmod"),
+    "create_minimumf": field.minimum,
+    "create_minnumf": field.minimum,
+    "create_maximumf": field.maximum,
+    "create_maxnumf": field.maximum,
+    "create_fma": field.fma,
+    "create_fneg": field.neg,
+    "create_fabs": field.absolute,
+    "create_exp": field.exp,
+    "create_exp2": field.exp2,
+    "create_log": field.log,
+    "create_log2": field.log2,
+    "create_sqrt": field.sqrt,
+    "create_precise_sqrt": field.sqrt,
+    "create_rsqrt": field.rsqrt,
+    **{f"create_{name}": field.hashed(name) for name in ("sin", "cos", "erf", "floor", "ceil")},
+}
+
+
 def _patch_arithmetic(put: Put) -> None:
     builder = interpreter.InterpreterBuilder
 
@@ -155,33 +184,7 @@ def _patch_arithmetic(put: Put) -> None:
 
         put(builder, name, create)
 
-    binary = {
-        "create_fadd": field.add,
-        "create_fsub": field.sub,
-        "create_fmul": field.mul,
-        "create_fdiv": field.div,
-        "create_precise_divf": field.div,
-        "create_approx_divf": field.div,
-        "create_frem": field.hashed("fmod"),
-        "create_minimumf": field.minimum,
-        "create_minnumf": field.minimum,
-        "create_maximumf": field.maximum,
-        "create_maxnumf": field.maximum,
-        "create_fma": field.fma,
-    }
-    unary = {
-        "create_fneg": field.neg,
-        "create_fabs": field.absolute,
-        "create_exp": field.exp,
-        "create_exp2": field.exp2,
-        "create_log": field.log,
-        "create_log2": field.log2,
-        "create_sqrt": field.sqrt,
-        "create_precise_sqrt": field.sqrt,
-        "create_rsqrt": field.rsqrt,
-        **{f"create_{name}": field.hashed(name) for name in ("sin", "cos", "erf", "floor", "ceil")},
-    }
-    for name, function in {**binary, **unary}.items():
+    for name, function in FLOAT_FUNCTIONS.items():
         over(name, function)
     for order in "OU":
         for name in ("LT", "LE", "GT", "GE", "EQ", "NE"):
@@ -290,33 +293,51 @@ def _elements(given: Any) -> field.Elements:
     return np.asarray(data if is_float(value.dtype) else field.embed(data), np.uint64)
 
 
-def _patch_memory(put: Put, memory: Memory) -> None:
-    builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
-    convert, addptr = interpreter._implicit_cvt, builder.create_addptr
-    allowed: list[tuple[int, int]] = []
+class _Allowed:
+    """The addresses that the kernel under way may access: those of the tensors of its launch."""
 
-    def begin(_: Any, args: Any, kwargs: Any) -> Any:
-        allowed.clear()
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.spans: list[tuple[int, int]] = []
+
+    def begin(self, args: Any, kwargs: Any) -> Any:
+        self.spans.clear()
         return args, kwargs
 
-    def span(tensor: Any, shape: Any, strides: Any) -> tuple[int, int]:
-        """The addresses from the first element of a tensor, for a shape and strides."""
-        address, size = memory.address(tensor) if memory.is_float(tensor) else (tensor.data_ptr(), tensor.itemsize)
+    def add(self, tensor: Any, shape: Any, strides: Any) -> int:
+        """Where the first element of a tensor is; with those from there on for a shape and strides."""
+        is_float = self.memory.is_float(tensor)
+        address, size = self.memory.address(tensor) if is_float else (tensor.data_ptr(), tensor.itemsize)
         last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if 0 not in shape else -1
-        return address, address + (last + 1) * size
+        self.spans.append((address, address + (last + 1) * size))
+        return address
+
+    def check(self, pointers: Any, mask: Any) -> None:
+        mask = getattr(mask, "data", mask)
+        outside = pointers.data[np.asarray(mask, bool)] if np.shape(mask) else pointers.data
+        for start, end in self.spans:
+            outside = outside[(outside < start) | (outside >= end)]
+        if outside.size:
+            raise OutOfBounds("an access outside of the tensors")
+
+
+def _patch_arguments(put: Put, memory: Memory, allowed: _Allowed) -> None:
+    """Tensors and descriptors of a launch are those of a memory."""
+    convert = interpreter._implicit_cvt
+    materialize = interpreter.TensorDescHandle.materialize_pointers
 
     def described(arg: Any) -> Any:
         """A descriptor; of two tensors as one, by the distance of their addresses, what is in both becomes one."""
         found = convert(arg)
         base, (step, *steps) = arg.base, arg.strides
         if not memory.is_float(base) or memory.is_inside(base, (arg.shape[0] - 1) * step):
-            allowed.append(span(base, arg.shape, arg.strides))
+            allowed.add(base, arg.shape, arg.strides)
             return found
         joined = np.stack([memory.at(base, place * step, arg.shape[1:], steps) for place in range(arg.shape[0])])
         memory.joined.append(joined)
         found.handle.base.data = np.array([joined.ctypes.data], np.uint64)
         found.handle.strides = [Handle(np.array([one // BYTES]), tl.int64) for one in joined.strides]
-        allowed.append((joined.ctypes.data, joined.ctypes.data + joined.nbytes))
+        allowed.spans.append((joined.ctypes.data, joined.ctypes.data + joined.nbytes))
         return found
 
     def implicit_cvt(arg: Any) -> Any:
@@ -325,59 +346,12 @@ def _patch_memory(put: Put, memory: Memory) -> None:
         if not hasattr(arg, "data_ptr"):
             return convert(arg)
         found = convert(arg)
-        allowed.append(span(arg, arg.shape, arg.stride()))
-        address = allowed[-1][0]
+        address = allowed.add(arg, arg.shape, arg.stride())
         if memory.is_float(arg) and not arg.is_floating_point():
             kind = tl.pointer_type({1: tl.float8e5, 2: tl.float16, 4: tl.float32, 8: tl.float64}[arg.itemsize])
             return tl.tensor(Handle(np.array([address], np.uint64), kind), kind)
         found.handle.data = np.array([address], np.uint64)
         return found
-
-    def create_addptr(self: Any, pointer: Any, offset: Any) -> Any:
-        if not is_float(_element(pointer)):
-            return addptr(self, pointer, offset)
-        return Handle(pointer.data + np.uint64(BYTES) * offset.data.astype(np.uint64), pointer.dtype)
-
-    def check(pointers: Any, mask: Any) -> None:
-        mask = getattr(mask, "data", mask)
-        outside = pointers.data[np.asarray(mask, bool)] if np.shape(mask) else pointers.data
-        for start, end in allowed:
-            outside = outside[(outside < start) | (outside >= end)]
-        if outside.size:
-            raise OutOfBounds("an access outside of the tensors")
-
-    load, store = builder.create_masked_load, builder.create_masked_store
-
-    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        check(pointers, mask)
-        return load(self, pointers, mask, *rest, **named)
-
-    def create_masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        check(pointers, mask)
-        return store(self, pointers, value, mask, *rest)
-
-    rmw = builder.create_atomic_rmw
-
-    def create_atomic_rmw(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        check(pointers, mask)
-        if not is_float(value.dtype):
-            return rmw(self, how, pointers, value, mask, *rest)
-        if "FADD" not in str(how):
-            raise Unjudged(f"an atomic {how} of floats")
-        return _added(self, pointers, value, mask)
-
-    def _added(self: Any, pointers: Any, value: Any, mask: Any) -> Any:
-        """One element after another, since several may be at one address."""
-        shape = pointers.data.shape
-        places, values, masks = (np.broadcast_to(one.data, shape).reshape(-1) for one in (pointers, value, mask))
-        before = np.zeros(places.size, np.uint64)
-        for n in np.flatnonzero(masks):
-            one = slice(n, n + 1)
-            before[one] = interpreter._interpreter.load(places[one], np.ones(1, bool), before[one], np.dtype(np.uint64))
-            interpreter._interpreter.store(places[one], field.add(before[one], values[one]), np.ones(1, bool))
-        return Handle(before.reshape(shape), value.dtype.scalar)
-
-    materialize = interpreter.TensorDescHandle.materialize_pointers
 
     def materialize_pointers(self: Any, offsets: Any) -> Any:
         """The pointers of a block of a descriptor, whose elements lie as far apart as in the memory."""
@@ -388,11 +362,52 @@ def _patch_memory(put: Put, memory: Memory) -> None:
         wide.strides = [Handle(one.data * times, tl.int64) for one in self.strides]
         return materialize(wide, offsets)
 
-    put(executor, "_init_args_hst", begin)
-    put(executor, "_restore_args_dev", lambda *_: None)
+    put(interpreter.GridExecutor, "_init_args_hst", allowed.begin)
+    put(interpreter.GridExecutor, "_restore_args_dev", lambda *_: None)
     put(interpreter, "_implicit_cvt", implicit_cvt)
+    put(interpreter.TensorDescHandle, "materialize_pointers", materialize_pointers)
+
+
+def _patch_accesses(put: Put, allowed: _Allowed) -> None:
+    """Pointers to floats step over elements of the field, and loads and stores stay inside of tensors."""
+    builder = interpreter.InterpreterBuilder
+    addptr, load, store = builder.create_addptr, builder.create_masked_load, builder.create_masked_store
+    rmw = builder.create_atomic_rmw
+
+    def create_addptr(self: Any, pointer: Any, offset: Any) -> Any:
+        if not is_float(_element(pointer)):
+            return addptr(self, pointer, offset)
+        return Handle(pointer.data + np.uint64(BYTES) * offset.data.astype(np.uint64), pointer.dtype)
+
+    def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        allowed.check(pointers, mask)
+        return load(self, pointers, mask, *rest, **named)
+
+    def create_masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        allowed.check(pointers, mask)
+        return store(self, pointers, value, mask, *rest)
+
+    def create_atomic_rmw(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        allowed.check(pointers, mask)
+        if not is_float(value.dtype):
+            return rmw(self, how, pointers, value, mask, *rest)
+        if "FADD" not in str(how):
+            raise Unjudged(f"an atomic {how} of floats")
+        return _added(pointers, value, mask)
+
     put(builder, "create_addptr", create_addptr)
     put(builder, "create_masked_load", create_masked_load)
     put(builder, "create_masked_store", create_masked_store)
     put(builder, "create_atomic_rmw", create_atomic_rmw)
-    put(interpreter.TensorDescHandle, "materialize_pointers", materialize_pointers)
+
+
+def _added(pointers: Any, value: Any, mask: Any) -> Any:
+    """One element after another, since several may be at one address."""
+    shape = pointers.data.shape
+    places, values, masks = (np.broadcast_to(one.data, shape).reshape(-1) for one in (pointers, value, mask))
+    before = np.zeros(places.size, np.uint64)
+    for n in np.flatnonzero(masks):
+        one = slice(n, n + 1)
+        before[one] = interpreter._interpreter.load(places[one], np.ones(1, bool), before[one], np.dtype(np.uint64))
+        interpreter._interpreter.store(places[one], field.add(before[one], values[one]), np.ones(1, bool))
+    return Handle(before.reshape(shape), value.dtype.scalar)
