@@ -7,7 +7,8 @@ tensors. Here is told where more is done with them than int32 may hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..spec.types import DTYPE_CLASSES, Param
@@ -215,34 +216,37 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
     if len(known) < len(terms):
         return None
     (a, b), (c, d) = known[0], known[-1]
-    lows, highs = zip(*known, strict=True)
+    corners = _AT_CORNERS.get(function)
+    if corners is not None and (function != "floor_divide" or c > 0):
+        found = [corners(one, other) for one in (a, b) for other in (c, d)]
+        return min(found), max(found)
     match function:
-        case "add":
-            return a + c, b + d
-        case "sub":
-            return a - d, b - c
-        case "mul" | "square":
-            products = [one * other for one in (a, b) for other in (c, d)]
-            return min(products), max(products)
-        case "neg":
-            return -b, -a
         case "abs":
             return 0, max(abs(a), abs(b))
-        case "floor_divide" if c > 0:
-            quotients = [one // other for one in (a, b) for other in (c, d)]
-            return min(quotients), max(quotients)
         case "positive" | "bitwise_not" | "bitwise_right_shift" | "floor_divide":
             most = max(abs(a), abs(b)) + 1
             return (a, b) if function == "positive" or (a >= 0 and c >= 0) else (-most, most)
         case "remainder" if c > 0:
             return 0, d - 1
-        case "maximum" | "clamp_min":
-            return max(lows), max(highs)
-        case "minimum" | "clamp_max":
-            return min(lows), min(highs)
         case "clamp" | "where":
+            lows, highs = zip(*known, strict=True)
             return min(lows), max(highs)
     return None
+
+
+# Functions that are least and greatest at ends of what they are given.
+_AT_CORNERS: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "square": operator.mul,
+    "neg": lambda one, _: -one,
+    "floor_divide": operator.floordiv,
+    "maximum": max,
+    "clamp_min": max,
+    "minimum": min,
+    "clamp_max": min,
+}
 
 
 def _union(one: Bounds | None, other: Bounds | None) -> Bounds | None:

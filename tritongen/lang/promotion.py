@@ -46,7 +46,8 @@ def _of_tensors(strong: list[Dtype], others: list[Dtype]) -> Dtype:
     others = others if optional else []
     of = tuple(dict.fromkeys(name for dtype in (floats if optional else strong) for name in dtype.of))
     absent = dict.fromkeys(leaf for dtype in [*others, *floats] if optional for leaf in dtype.leaves)
-    rule = next((rule for rule in ("sum", "int") if any(dtype.rule == rule for dtype in strong)), "")
+    rules = {dtype.rule for dtype in strong}
+    rule = "sum" if "sum" in rules else "int" if "int" in rules else ""
     if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in [*strong, *others]):
         rule = "float"
     return Dtype(kind, of, rule, tuple(leaf for leaf in absent if leaf not in of), optional)  # type: ignore[arg-type]

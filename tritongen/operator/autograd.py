@@ -14,6 +14,7 @@ from ..emit.registration import Registered, registration_view, typed
 from ..families.family import Step, module_of
 from ..families.functions import function_view, kind_of, summary
 from ..families.step_host import StepHost
+from ..lang.ir import Op
 from ..lang.names import shown
 from ..passes.structure import SAVES
 from ..plan.backward import Backward
@@ -43,30 +44,32 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
     ]
-    is_ahead = backward.write != "backward"
     inline = {step.op.name: call for step, module in computed if (call := module.view["inline"])}
-    namespace = spec.namespace if is_registered else ""
-    own = ahead_view(backward) if is_ahead else class_view(backward, namespace, saves, inline)
     view = dict(forward.view)
-    if is_ahead:
+    if backward.write != "backward":
+        own = ahead_view(backward)
         view |= {"notes": notes(backward), "also_raises": raises(backward)}
+    else:
+        own = class_view(backward, spec.namespace if is_registered else "", saves, inline)
     view["results"] = [field for field in view["results"] if not is_saved(op, field.name)]
     view["returns"] = returned_types(*[False] * len(view["results"]))
     view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Function.apply.
-    signature = [*typed(op), *([f"{name}: bool" for name in extra])]
-    saved = len(op.results) - len(view["results"])
-    returns = returned_types(*[False] * len(view["results"]), *[saves] * saved)
-    says = f"The results, and what the backward needs{' if that is saved' if saves else ''}." if saved else ""
     if is_registered:
         view["registration"] = registration_view(spec, op, autocast, [_registered(step, optional) for step in steps])
-    view["gradient"] = {
-        "parts": functions,
-        "forward_signature": ", ".join(signature),
-        "forward_returns": returns,
-        "forward_says": says,
-        **own,
-    }
+    saved = len(op.results) - len(view["results"])
+    view["gradient"] = {"parts": functions, **_forward_view(op, extra, saved, saves), **own}
     return replace(forward, view=view), computed
+
+
+def _forward_view(op: Op, extra: tuple[str, ...], saved: int, is_asked: bool) -> dict[str, str]:
+    """The function of the forward, with what it saves among its results, None where it `is_asked` not to."""
+    results = [False] * (len(op.results) - saved) + [is_asked] * saved
+    says = f"The results, and what the backward needs{' if that is saved' if is_asked else ''}."
+    return {
+        "forward_signature": ", ".join([*typed(op), *(f"{name}: bool" for name in extra)]),
+        "forward_returns": returned_types(*results),
+        "forward_says": says if saved else "",
+    }
 
 
 def _check_parts(backward: Backward, optional: frozenset[str]) -> None:

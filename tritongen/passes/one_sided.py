@@ -9,9 +9,10 @@ Three factors or more are summed in the order that takes the least time.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, walk
 from ..lang.names import fresh
@@ -22,6 +23,8 @@ from .epilogues import below
 from .factors import factors_of
 from .orders import Term, are_many, in_order, term_of
 from .structure import name_reductions, reached, read_lines, references
+
+F = TypeVar("F", Node, Term)
 
 
 def one_sided_sums_first(op: Op) -> Op:
@@ -131,8 +134,7 @@ def _first_named_first(op: Op, value: Value, node: Reduce, factors: list[Node], 
     over = node.over
     # One factor comes before a product of several, whose sum may need no matmul then, and matmuls come last.
     for (several, by_matmul), axis in itertools.product(((False, False), (True, False), (True, True)), node.over):
-        inside = [factor for factor in factors if axis in factor.axes]
-        others = [factor for factor in factors if axis not in factor.axes]
+        inside, others = _parted(factors, axis)
         if not inside or not others or (len(inside) > 1) != several:
             continue
         so_far = replace(op, values=(*op.values, *sums))
@@ -144,13 +146,18 @@ def _first_named_first(op: Op, value: Value, node: Reduce, factors: list[Node], 
         sums.append(Value(name, first, ""))
         over = tuple(axis for axis in over if axis not in first.over)
         place = factors.index(inside[0])
-        joint = term_of((one for one in terms if axis in one.axes), first.over)
+        joined, left = _parted(terms, axis)
+        joint = term_of(joined, first.over)
         others = [outside(so_far, value.name, other, first.over, over) for other in others]
-        left = [one for one in terms if axis not in one.axes]
         factors = [*others[:place], Ref(name, first.axes, first.dtype), *others[place:]]
         terms = [*left[:place], joint, *left[place:]]
     within = [one for one in terms if one.parts or {*one.axes} & {*over}]
     return _Ordered(tuple(sums), tuple(factors), over, term_of(within, over))
+
+
+def _parted(factors: Sequence[F], axis: str) -> tuple[list[F], list[F]]:
+    """Those that have an axis, and the others."""
+    return [one for one in factors if axis in one.axes], [one for one in factors if axis not in one.axes]
 
 
 def _summed_alone(product: Node, others: list[Node], over: tuple[str, ...]) -> Reduce:

@@ -37,22 +37,21 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     rows = [factor for factor in factors if factor not in others]
     if len(rows) != 1 or not others:
         return [value]
-    (row,) = rows
-    table, at = _parts(op, row)
-    inside = [factor for factor in others if {*factor.axes} & {*node.over}]
+    table, at = _parts(op, rows[0])
+    over, taken_along = {*node.over}, {axis for axis, _ in at}
+    inside = [factor for factor in others if {*factor.axes} & over]
     by = {axis for factor in inside for axis in factor.axes}
     positions = {axis for _, index in at for axis in index.axes}
-    if positions <= by or not positions & by or not {*node.over} <= {*table.axes} & by:
-        return [value]
     # Positions along a summed axis differ by term, and other factors go along the axes that rows are taken of.
-    if positions & {*node.over} or dict(at).keys() & by:
+    lie_apart = positions - by and positions & by and not positions & over and not taken_along & by
+    if not lie_apart or not over <= {*table.axes} & by:
         return [value]
     arg = reduce(times, [*inside, table])
     product = replace(node, arg=arg, axes=tuple(axis for axis in arg.axes if axis not in node.over))
     if not is_product(op, product):
         return [value]
     name = fresh(f"{value.name}_all", taken)
-    axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - dict(at).keys())
+    axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - taken_along)
     found = Take(Ref(name, product.axes, product.dtype), at, axes, product.dtype)
     outside = [factor for factor in others if factor not in inside]
     return [Value(name, product, ""), replace(value, node=reduce(times, [found, *outside]))]

@@ -116,14 +116,7 @@ class _Streams:
         between |= {name: Dtype("float", (name,)) for name in here if name in further}
         asked = tuple(dict.fromkeys((*between, *here)))
         others = {**outgoing.others, **{name: outgoing.seeds[name] for name in apart}}
-        after = replace(
-            outgoing,
-            seeds={name: seed for name, seed in outgoing.seeds.items() if name in own},
-            others={name: tensor for name, tensor in others.items() if name in asked},
-            between=between,
-            known=(*outgoing.known, *outgoing.seeds.values()),
-            dtypes={tensor.name: dtype for tensor, dtype in found.before},
-        )
+        after = self.after(outgoing, found, between, {name: one for name, one in others.items() if name in asked})
         inner = plan_streaming_backward(found.op, found.stream, replace(self.grad, wrt=asked), self.families, after)
         known = self.known(found.op, inner, outgoing, between)
         others |= {name: known[inner.plan.spelled[name]] for name in between}
@@ -138,6 +131,20 @@ class _Streams:
             kept={**outgoing.kept, **self.shapes(op, stored, apart)},
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
+
+    def after(
+        self, outgoing: Outgoing, found: Streamed, between: Mapping[str, Dtype], others: Mapping[str, Input]
+    ) -> Outgoing:
+        """What the gradient of a stream and of what follows it goes on from."""
+        own = {result.output.name for result in found.op.results}
+        return replace(
+            outgoing,
+            seeds={name: seed for name, seed in outgoing.seeds.items() if name in own},
+            others=others,
+            between=between,
+            known=(*outgoing.known, *outgoing.seeds.values()),
+            dtypes={tensor.name: dtype for tensor, dtype in found.before},
+        )
 
     def without_streams(self, op: Op, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
         """The gradient of values before all streams, in steps of other families."""
@@ -200,15 +207,22 @@ class _Streams:
             found[own.name] = part_of_gradient(op.input(name), own.name, own.type.shape)
         return found
 
-    def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
-        """Both parts of the gradient, and the forward of what they go by."""
-        done = {value.name for value in outer.values}.intersection(before)
+    def together(
+        self, inner: Backward, outer: _Part, stored: Container[str], before: tuple[str, ...]
+    ) -> tuple[tuple[Value, ...], Mapping[str, str], Mapping[str, str]]:
+        """The values of both parts, and the new names of those of either."""
+        known = {value.name for value in outer.values}
+        done = known.intersection(before)
         others = tuple(value for value in self.op.values if value.name not in done)
         apart = needed(others, [name for name in before if name not in done])
-        names = {tensor.name: tensor for tensor, _ in found.before}
-        after = [with_lines(value, names, self.op) for value in inner.gradient.forward.values]
-        values, _, _ = _together(outer.values, apart, {value.name for value in outer.values})
-        values, first, second = _together(values, after, {*before, *outer.saved})
+        after = [with_lines(value, stored, self.op) for value in inner.gradient.forward.values]
+        values, _, _ = _together(outer.values, apart, known)
+        return _together(values, after, {*before, *outer.saved})
+
+    def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
+        """Both parts of the gradient, and the forward of what they go by."""
+        names = [tensor.name for tensor, _ in found.before]
+        values, first, second = self.together(inner, outer, names, before)
         alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}
         values = with_dtypes(replace(self.op, values=values, results=()), alike).values
         forward = with_dtypes(inner.forward.op, alike)

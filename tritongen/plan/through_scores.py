@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from ..autodiff.gradient import Gradient, derive
-from ..lang.ir import Call, Constant, Node, Op, Reduce, Ref, Result, Value, children
+from ..lang.ir import Call, Constant, Load, Node, Op, Reduce, Ref, Result, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import rebuild
 from ..lang.unparse import spelled
@@ -84,11 +84,7 @@ class ThroughScores(MeansOfRows):
         found.add(score, found.named("ds", applied("mul", p, dp)))
         for mean in averaged:
             if mean.matrix is not None:
-                factor = weighted.get(mean.name, p)
-                product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), mean.matrix)
-                over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
-                axes = tuple(axis for axis in product.axes if axis not in over)
-                node = Reduce("sum", product, over, axes, product.dtype)
+                node = self.sum_of(weighted.get(mean.name, p), mean.matrix)
                 found.add(found.named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
         for sink in self.sinks:
             power = applied("sub", sink, lse)
@@ -101,6 +97,13 @@ class ThroughScores(MeansOfRows):
             *self.known,
         )
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), found.gradients
+
+    def sum_of(self, factor: Node, matrix: Load) -> Reduce:
+        """The sum along what streams of a matrix times a factor, which has no gradient by it."""
+        product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), matrix)
+        over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
+        axes = tuple(axis for axis in product.axes if axis not in over)
+        return Reduce("sum", product, over, axes, product.dtype)
 
     def by_probabilities(
         self, found: _Results, p: Ref, means: Sequence[Mean], delta: Node

@@ -46,22 +46,26 @@ class Factors:
                 yield from self.factors(above)
                 yield applied("div", Constant(1.0, above.dtype), below), False
             case Call(function="where") if (chosen := self.chosen_of_means(node)) is not None:
-                conditions, mask = self.conditions(chosen.condition), self.mask()
-                is_masked = mask is not None and mask <= conditions
-                of_rows = [] if is_masked else sorted((c for c in conditions if not self.streams(c)), key=repr)
-                for factor, is_divisor in self.factors(chosen.score):
-                    is_sum = is_divisor and self.is_summed(factor)
-                    is_zero = is_sum and (is_masked or of_rows)
-                    yield unless_zero(factor, of_rows) if is_zero else factor, is_divisor
-                if conditions != mask:
-                    numbers = (Constant(number, node.dtype) for number in (1.0, 0.0))
-                    yield Call("where", (chosen.condition, *numbers), chosen.condition.axes, node.dtype), False
+                yield from self.chosen_factors(chosen, node)
             case Ref(name=name):
                 found = list(self.factors(self.op.value(name).node))
                 apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
                 yield from found if apart and len(found) > 1 else [(node, False)]
             case _:
                 yield node, False
+
+    def chosen_factors(self, chosen: Mask, node: Node) -> Iterator[tuple[Node, bool]]:
+        """What a choice of a product or 0 multiplies and divides by."""
+        conditions, mask = self.conditions(chosen.condition), self.mask()
+        is_masked = mask is not None and mask <= conditions
+        of_rows = [] if is_masked else sorted((c for c in conditions if not self.streams(c)), key=repr)
+        for factor, is_divisor in self.factors(chosen.score):
+            is_sum = is_divisor and self.is_summed(factor)
+            is_zero = is_sum and (is_masked or of_rows)
+            yield unless_zero(factor, of_rows) if is_zero else factor, is_divisor
+        if conditions != mask:
+            numbers = (Constant(number, node.dtype) for number in (1.0, 0.0))
+            yield Call("where", (chosen.condition, *numbers), chosen.condition.axes, node.dtype), False
 
     def chosen_of_means(self, node: Node) -> Mask | None:
         """What is chosen, or else 0, and has a sum along the streamed axis as a factor, as what dropout leaves has.

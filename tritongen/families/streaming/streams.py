@@ -187,8 +187,8 @@ class Finder(Factors):
         factors = list(self.factors(node.arg))
         inside = tuple(factor for factor, is_divisor in factors if not is_divisor and self.streams(factor))
         outside = [(self.outside(*one, node.over), one[1]) for one in factors if not self.streams(one[0])]
+        divides = len(inside) + len(outside) < len(factors)
         outside += [(Size(node.over), True)] * (node.kind == "mean")  # A mean of nothing is NaN.
-        divides = any(is_divisor and self.streams(factor) for factor, is_divisor in factors)
         if divides or not inside or any(set(factor.axes) & set(node.over) for factor, _ in outside):
             raise NotStreamed(f"{line} sums what varies along {self.streamed} otherwise than as a factor")
         matrices = tuple(factor for factor in inside if self.is_matrix(factor, inside))
