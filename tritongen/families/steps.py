@@ -91,12 +91,22 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
     Dtypes are those of the results, and of `more`. A shape has the leading axes of all inputs together, which no input
     of the forward tells by itself.
     """
-    axes = lengths_read(op)
+    found = _telling_besides(origin, op)
+    shapes = dict.fromkeys(tensor.name for tensor in found)
+    known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
+    every = [*(leaf for result in op.results for leaf in result.dtype.leaves), *more]
+    known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
+    leaves = [leaf for leaf in every if leaf not in known]
+    return tuple(shapes), tuple(dict.fromkeys(leaves))
+
+
+def _telling_besides(origin: Origin, op: Op) -> list[Input]:
+    """The inputs of the forward that tell lengths which those of a step do not, as few as do."""
     mine = _telling(op)
     short = frozenset() if at_full_length(origin, op) or origin.short <= {t.name for t in op.inputs} else origin.short
     formulas = computed_in(origin, op)
     fixed = {*dict(op.sizes), *(formula.axis for formula in formulas)}
-    axes = axes.union(*(formula.reads for formula in formulas))
+    axes = lengths_read(op).union(*(formula.reads for formula in formulas))
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
     telling = _told_in_order(origin.forward)
     missing = sorted(axes - fixed, key=shown)
@@ -115,12 +125,7 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
         told = {axis for one in others for axis in one.type.axes}
         if {*missing} <= told and not any(tells_more(one, others) for one in telling):
             found = others
-    shapes = dict.fromkeys(tensor.name for tensor in found)
-    known = {tensor.name for tensor in op.inputs} | dict(stand_ins(origin, op)).keys()
-    every = [*(leaf for result in op.results for leaf in result.dtype.leaves), *more]
-    known |= set(every) - {tensor.name for tensor in origin.forward.inputs}
-    leaves = [leaf for leaf in every if leaf not in known]
-    return tuple(shapes), tuple(dict.fromkeys(leaves))
+    return found
 
 
 def _telling(op: Op) -> list[Input]:

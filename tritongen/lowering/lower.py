@@ -78,28 +78,31 @@ class Compute:
 
 def compute_of(op: Op) -> Compute:
     nodes = [node for value in op.values for node in walk(value.node)]
-    positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
-    data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
-    # A step of positions alone computes as what it is told of does.
-    inputs = [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
-    floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & {"float16", "bfloat16", "float32", "float64"}]
+    inputs = _computed_with(op, nodes)
+    floats = [tensor for tensor in inputs if {*tensor.type.dtypes} & {*FLOATS}]
     if any(isinstance(node, Cast) and node.dtype.of == ("float64",) for node in nodes):
         return Compute("COMPUTE", mode="float", in_float64=True)
-    as_float = any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar))
+    others = tuple(tensor.name for tensor in inputs if tensor.type.dtypes != ("bool",))
     names = tuple(tensor.name for tensor in floats)
-    mixed = [t for t in floats if not set(t.type.dtypes) <= {"float16", "bfloat16", "float32", "float64"}]
-    if not as_float and (mixed or any(t.type.joins_bools for t in inputs)):
-        wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
-        others = tuple(t.name for t in inputs if t.type.dtypes != ("bool",))
-        return Compute("COMPUTE", others if len(mixed) == len(floats) else names, "promote", wide, counts(nodes))
-    if not floats:
-        ints = [t.name for t in inputs if t.type.dtypes != ("bool",)]
-        if as_float:
-            return Compute("tl.float32")
-        return Compute("COMPUTE", tuple(ints), "promote") if len(ints) > 1 else Compute("")
+    if not any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar)):
+        mixed = [tensor for tensor in floats if not {*tensor.type.dtypes} <= {*FLOATS}]
+        if mixed or any(tensor.type.joins_bools for tensor in inputs):
+            wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
+            of = others if len(mixed) == len(floats) else names
+            return Compute("COMPUTE", of, "promote", wide, counts(nodes))
+        if not floats:
+            return Compute("COMPUTE", others, "promote") if len(others) > 1 else Compute("")
     if any("float64" in tensor.type.dtypes for tensor in floats):
         return Compute("COMPUTE", names, "float")
     return Compute("tl.float32")
+
+
+def _computed_with(op: Op, nodes: list[Node]) -> list[Input]:
+    """The inputs that are computed with, and do not tell positions alone; of positions alone, all."""
+    positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
+    data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
+    # A step of positions alone computes as what it is told of does.
+    return [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
 
 
 def counts(nodes: list[Node]) -> bool:
@@ -282,25 +285,10 @@ class Lowering:
             template = rounded(template)
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
         arguments: dict[str, ast.expr] = {}
-        widened = self.integers.widened.get(node)
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
-        several = several and sum(map(self.numbers.is_number, node.args)) > 1
-        takes_tensor = row.accepts == "float" or several
-        typed = self.numbers.to_type(row.accepts, node)
-        for place, (arg, given) in enumerate(zip(row.args, node.args, strict=True)):
-            value = self.argument(row, given, node.dtype, kind, first=arg is row.args[0])
-            if place == widened:
-                value = self.numbers.converted(given, value, "tl.int64")
-            is_tensor = place == widened or given in self.integers.widened
-            of_numbers = takes_tensor and arg is row.args[0] and given.dtype.weak
-            if place == typed:
-                value = self.in_compute(given)
-            elif of_numbers and not is_tensor and self.numbers.is_number(given):  # No function takes plain numbers.
-                value = parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
-            elif self.numbers.rounds(given) and compares(template, arg.name):
-                value = self.numbers.full(value)
-            elif narrower := self.numbers.narrower_beside(given, row.accepts, node):
-                value = self.wrapped(value, narrower)
+        takes_tensor = row.accepts == "float" or (several and sum(map(self.numbers.is_number, node.args)) > 1)
+        for place, arg in enumerate(row.args[: len(node.args)]):
+            value = self.typed(node, place, kind, takes_tensor and place == 0, compares(template, arg.name))
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
@@ -309,6 +297,24 @@ class Lowering:
         if needs_dtype and isinstance(tree, ast.Call):
             tree.args += self.element_types(node.args[0].dtype)
         return tree
+
+    def typed(self, node: Call, place: int, kind: str, takes_tensor: bool, is_compared: bool) -> ast.expr:
+        """An argument of a call, in a dtype in which the function gives what torch's does."""
+        row, given = FUNCTIONS[node.function], node.args[place]
+        if place == self.numbers.to_type(row.accepts, node):
+            return self.in_compute(given)
+        value = self.argument(row, given, node.dtype, kind, first=place == 0)
+        is_widened = place == self.integers.widened.get(node)
+        if is_widened:
+            value = self.numbers.converted(given, value, "tl.int64")
+        is_tensor = is_widened or given in self.integers.widened
+        if takes_tensor and given.dtype.weak and not is_tensor and self.numbers.is_number(given):
+            # No function takes plain numbers.
+            return parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
+        if self.numbers.rounds(given) and is_compared:
+            return self.numbers.full(value)
+        narrower = self.numbers.narrower_beside(given, row.accepts, node)
+        return self.wrapped(value, narrower) if narrower else value
 
     def wrapped(self, value: ast.expr, leaves: Sequence[str]) -> ast.expr:
         """A number in the dtype to which integers promote, where it wraps around if it does not fit."""

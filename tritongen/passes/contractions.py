@@ -351,12 +351,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
     for axis in sides.over:
         if not all(any(axis in factor.axes for factor in side) for side in (sides.left, sides.right)):
             raise refused(op, line, f"sums one side alone over {axis}", f"sum that side over {axis} first")
-    nodes = {node for one in found.values() for factor in one.inside for node in below(op, factor)}
-    if reductions := [node for node in nodes if isinstance(node, Reduce)]:
-        products = [op.value(name).node for name in names]
-        what = "a sum of products" if all(node in products for node in reductions) else "a reduction"
-        raise refused(op, line, f"multiplies {what}", "write a spec for each step")
-    inside = {node.name for node in nodes if isinstance(node, Load)}
+    inside = _factors_read(op, line, names, found)
     for tensor in op.inputs:
         if tensor.name in inside and tensor.default is not None and len(tensor.type.axes) > 1:
             raise refused(op, line, f"multiplies {tensor.name}, which may be None", "make it a required input")
@@ -370,6 +365,16 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
             what = f"has the axis {more} more than its contraction"
             raise refused(op, result.output.name, what, "write a spec for each step")
     return inside
+
+
+def _factors_read(op: Op, line: str, names: tuple[str, ...], found: dict[str, _Sides]) -> set[str]:
+    """The inputs that factors are made of. Refuses factors that are made of reductions."""
+    nodes = {node for one in found.values() for factor in one.inside for node in below(op, factor)}
+    if reductions := [node for node in nodes if isinstance(node, Reduce)]:
+        products = [op.value(name).node for name in names]
+        what = "a sum of products" if all(node in products for node in reductions) else "a reduction"
+        raise refused(op, line, f"multiplies {what}", "write a spec for each step")
+    return {node.name for node in nodes if isinstance(node, Load)}
 
 
 def check_picked(op: Op, contraction: Contraction, picked: Picked) -> None:

@@ -411,10 +411,9 @@ class _Body:
         used = {name for name in self._used if rest.get(name) not in self._literals}
         plain = {name: one for name, one in rest.items() if name not in used}
         plain |= {name: one for name, one in named.items() if not isinstance(one, bool | None)}
-        modules = {name: one for name, one in plain.items() if isinstance(one, torch.nn.Module)}
-        plain = {name: one for name, one in plain.items() if name not in modules}
-        tensors = {name: one for name, one in plain.items() if _tensors(one)}
-        texts = {name: self._like(one, letters, numbers) for name, one in (tensors | plain).items()}
+        modules = {name: plain.pop(name) for name, one in [*plain.items()] if isinstance(one, torch.nn.Module)}
+        plain = dict(sorted(plain.items(), key=lambda item: not _tensors(item[1])))
+        texts = {name: self._like(one, letters, numbers) for name, one in plain.items()}
         texts |= {name: text for name, one in modules.items() if (text := self._has(one, of._attributes))}
         texts |= {name: "ANY" for name in rest if name in used}
         texts |= {name: "ANY" for name, one in named.items() if _tensors(one)}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lang.ir import Load, Node, Op, Reduce, Result, Value, walk
 from ...lang.names import fresh
 from ...lang.rewrite import renamed_value
 from ...lowering.choices import Choices
 from ...lowering.space import row_space
 from ...lowering.tile import needed
-from ...passes.structure import Program, only_maps_and_reduces, reached
+from ...passes.structure import Program, only_maps_and_reduces, reached, references
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +64,23 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     every = {*cols} | over
     names = {result.output.name for result in sums}
     nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
-    fits = all({*r.axes} == every or _is_row_sum(op, r, over) for r in mapped)
-    fits &= set() < {*cols} < every
-    for result in sums:
-        node = values[result.output.name]
-        assert isinstance(node, Reduce)
-        fits &= _adds_up(node) and result.axes == cols and {*node.over} == over
     rows = [node for node in nodes if isinstance(node, Reduce)]
-    fits &= all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
-    fits &= not any(isinstance(node, Ref) and node.name in names for value in values.values() for node in walk(value))
-    fits &= not any(isinstance(node, Load) and node.at for node in nodes)
     # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
     lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
-    fits &= bool(rows) or lies_across or mapped[0].axes[: len(cols)] != cols
+    fits = (
+        set() < {*cols} < every
+        and all({*r.axes} == every or _is_row_sum(op, r, over) for r in mapped)
+        and all(_is_sum_of_columns(values[r.output.name], over) and r.axes == cols for r in sums)
+        and all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
+        and not any(references(value) & names for value in values.values())
+        and not any(isinstance(node, Load) and node.at for node in nodes)
+        and (bool(rows) or lies_across or mapped[0].axes[: len(cols)] != cols)
+    )
     return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
+
+
+def _is_sum_of_columns(node: Node, over: Set[str]) -> bool:
+    return isinstance(node, Reduce) and _adds_up(node) and {*node.over} == over
 
 
 def _sums_of_columns(op: Op, values: Mapping[str, Node]) -> list[Result]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
-from ...lowering.accumulate import Numbers, Span, running
+from ...lowering.accumulate import Numbers, Running, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
@@ -37,16 +37,23 @@ def is_windowed(program: Program) -> bool:
     nodes = [node for value in op.values for node in walk(value.node)]
     if program.maps_back and not (_is_apart(op.results[0].axes, over) and _has_even_columns(program, nodes)):
         return False
-    if any(isinstance(node, Choose) for node in nodes):
-        return False
-    if any(isinstance(node, Load) and over & {axis for axis, _ in node.at} for node in nodes):
-        return False
-    reduced = [node for node in nodes if isinstance(node, Reduce)]
-    if any(node.kind not in KINDS or node.arg.dtype.kind != "float" for node in reduced):
+    if not all(_is_for_windows(node, over) for node in nodes):
         return False
     known = _made_of(op.values, {value.name for value in program.reductions})
     once = program.reductions if program.maps_back else [v for v in op.values if _in_window(v, over)]
     return not any(references(value.node) & known for value in once)
+
+
+def _is_for_windows(node: Node, over: set[str]) -> bool:
+    """Whether a node is no choice, takes nothing along a window, and reduces floats in one of some ways."""
+    match node:
+        case Choose():
+            return False
+        case Load(at=at):
+            return over.isdisjoint(axis for axis, _ in at)
+        case Reduce(kind=kind, arg=arg):
+            return kind in KINDS and arg.dtype.kind == "float"
+    return True
 
 
 def shared_axes(op: Op) -> tuple[str, ...]:
@@ -130,11 +137,7 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
 
     lines = assembler.reads(values, window=False)
     lines += [line for value in before for line in lowering.line(value)]
-    for value, state in states:
-        (one,) = state.states
-        shape = {"rows": "", "lanes": "BLOCK"} if is_line(assembler.tile.space) else TILE
-        start = replace(one, **shape).line
-        lines.append(replace(start, comment=f"{value.name} = {value.source}" if value.source else ""))
+    lines += [_start(value, state, assembler) for value, state in states]
     reduced = needed(op.values, [value.name for value in reductions])
     body = assembler.reads(reduced, window=True)
     body += [line for value in inside if value in reduced for line in lowering.line(value)]
@@ -146,6 +149,13 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
     lines += _through(program, assembler, body) if reductions else ()
     lines += [line for _, state in states for line in state.finish]
     return lines + [line for value in after for line in lowering.line(value)]
+
+
+def _start(value: Value, state: Running, assembler: Assembler) -> Line:
+    """Where a reduction begins."""
+    (one,) = state.states
+    shape = {"rows": "", "lanes": "BLOCK"} if is_line(assembler.tile.space) else TILE
+    return replace(replace(one, **shape).line, comment=f"{value.name} = {value.source}" if value.source else "")
 
 
 def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> Nest:

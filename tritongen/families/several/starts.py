@@ -9,7 +9,7 @@ from ...lang.ir import Op, Reduce, Value
 from ...passes.contractions import sides_of
 from ...passes.structure import reached, references
 from ...spec.types import FLOATS
-from ..streaming.stored import attentions
+from ..streaming.stored import Attention, attentions
 
 MOST = 2  # the number of stored values up to which all combinations are tried
 MANY = 20  # values, of more than which each is tried by itself
@@ -26,17 +26,26 @@ def but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple
     attention is made of by way of its scores, as by an lse with a sink.
     """
     found, scores = attentions(op), {value.name for value in _crossing(op)}
+    if not found:
+        return []
     others = [value for value in op.values if value.name in names and value.name not in scores]
     totals, refs = {one.total.name for one in found}, op.refs
     below = {name: reached(refs, refs[name], ()) for name in refs}
     inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
     outside = [value for value in others if value.name not in inside]
-    reductions = tuple(v.name for v in others if isinstance(v.node, Reduce))
+    lines = [_lines(outside, more) for more in (totals, kept, _matrices(op, found))]
+    reductions = tuple(value.name for value in others if isinstance(value.node, Reduce))
+    return [*lines, _lines(others, reductions), reductions]
+
+
+def _lines(values: Sequence[Value], more: Container[str]) -> tuple[str, ...]:
+    return tuple(value.name for value in values if value.source or value.name in more)
+
+
+def _matrices(op: Op, found: Sequence[Attention]) -> set[str]:
     products = [node for one in found for node in (op.value(one.score).node, one.total.node)]
     sides = (side for node in products for side in (sides_of(op, node) or ())[:2])
-    matrices = {name for side in sides for name in references(side)}
-    lines = [tuple(v.name for v in outside if v.source or v.name in more) for more in (totals, kept, matrices)]
-    return [*lines, tuple(v.name for v in others if v.source or v.name in reductions), reductions] if found else []
+    return {name for side in sides for name in references(side)}
 
 
 def scores_of(op: Op) -> set[str]:
