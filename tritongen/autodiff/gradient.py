@@ -103,23 +103,21 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
     derived = read_once(derived, reverse.op, reverse.algebra)
     roots = itertools.chain.from_iterable(references(node) for _, node in derived)
     recomputed = choice.closure(roots, {*kept, *outputs})
-    values = [value for value in reverse.op.values if value.name in recomputed]
-    values += [Value(name, node, "") for name, node in derived]
     read_as = {name: name for name in outputs} | stand_ins
-    turned = tuple(
-        value if value.name in recomputed else replace(value, source=spelled(value.node))
-        for value in (one.of(as_loads(one.node, read_as, of_their_own=True)) for one in values)
-    )
+    own = [value for value in reverse.op.values if value.name in recomputed]
+    turned = tuple(value.of(as_loads(value.node, read_as, of_their_own=True)) for value in own)
+    nodes = [(name, as_loads(node, read_as, of_their_own=True)) for name, node in derived]
+    turned += tuple(Value(name, node, spelled(node)) for name, node in nodes)
     read = {name for value in turned for name in value.node.reads}
     final = {value.name: value.node for value in turned}
-    results = [_result(reverse.op, name, own, final[own]) for name, own in names.items()]
+    results = tuple(_result(reverse.op, name, own, final[own]) for name, own in names.items())
     op = Op(
         name=f"{reverse.op.name}_backward",
         summary="",
         inputs=tuple(tensor for tensor in _inputs(reverse, stand_ins, outputs) if tensor.name in read),
         params=tuple(p for p in reverse.op.params if any(_mentions(value.node, p.name) for value in turned)),
         values=turned,
-        results=tuple(results),
+        results=results,
         axes=reverse.op.axes,
         sizes=reverse.op.sizes,
         precision=reverse.op.precision,

@@ -29,7 +29,6 @@ from ..lang.ir import (
     Take,
     Value,
     children,
-    walk,
 )
 from ..lang.names import fresh, shown
 from ..lang.promotion import is_float8
@@ -61,8 +60,8 @@ class Reverse:
         differentiable = [r for r in op.results if r.dtype.kind in ("float", "any") and self.is_active(r.node)]
         self.seeds = {r.output.name: self.fresh(f"d{r.output.name}") for r in differentiable if not given}
         known = tuple(value for value in op.values if value.source and value.node.axes)
-        seeds = {n.name for node in self.given.values() for n in walk(node) if isinstance(n, Load)}
-        self.algebra = Algebra(op, known, frozenset(self.seeds.values()) | seeds)
+        seeds = frozenset(self.seeds.values()).union(*(node.reads for node in self.given.values()))
+        self.algebra = Algebra(op, known, seeds)
         self.values = {value.name: value for value in op.values}
         self.vanishing = Vanishing(self.values, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()))
         self.flowing: dict[str, list[Node]] = {}

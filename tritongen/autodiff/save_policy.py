@@ -51,10 +51,7 @@ class Kept:
         spared = self.closure(roots, summaries | alone)
         outputs = [name for name in exact if name in spared and (name in alone or name not in compared)]
         chosen = self.fewest_bytes(nodes, roots, summaries, outputs, alone)
-        known = summaries | chosen
-        for name in reversed(self.values):
-            if name in known - kept - compared and self.is_mapped(name, known - {name}):
-                known = min(known, known - {name}, key=lambda some: self.cost(nodes, roots, some)[0])
+        known = self.without_mapped(nodes, roots, summaries | chosen, kept | compared)
         read = self.closure(roots, known, leaves=True) & known
         return [name for name in self.values if name in summaries & read], chosen & read
 
@@ -65,6 +62,13 @@ class Kept:
         counts = range(len(outputs), -1, -1)
         choices = [{*some, *alone} for count in counts for some in itertools.combinations(outputs, count)]
         return min(choices, key=lambda some: self.cost(nodes, roots, saved | some))
+
+    def without_mapped(self, nodes: list[Node], roots: set[str], known: set[str], kept: set[str]) -> set[str]:
+        """Known values but those that are computed again, element by element, of fewer bytes."""
+        for name in reversed(self.values):
+            if name in known - kept and self.is_mapped(name, known - {name}):
+                known = min(known, known - {name}, key=lambda some: self.cost(nodes, roots, some)[0])
+        return known
 
     def asked_for(self, save: tuple[str, ...], roots: set[str], computed: set[str]) -> tuple[list[str], set[str]]:
         """Of what the spec says to save, what has to be, and the outputs that are read: not those of `computed`."""

@@ -63,7 +63,7 @@ class Taken:
             if len(digits) > 1 and not {axis, *own} & {*digits}:
                 return self.counted_back(g, axis, digits, offset)
         backs = [self.turned_back(index, axis, own) for axis, index in at]
-        places = [back for back in backs if back is not None]
+        places = [*filter(None, backs)]
         if len(places) < len(at) or not _are_apart(places, at):
             return scattered(self.op, self.algebra, g, own, at)
         for taken_to, place in places:

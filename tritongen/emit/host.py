@@ -214,14 +214,12 @@ class Host(Checks):
         free_axes = tuple(dict.fromkeys(axis for dim in free for axis in dim.axes))
         folds = len(free) > 1 or free_axes[:1] == (BATCH,)
         rest = [dim for dim in dims if dim.pinned] if folds else dims
-        lines: list[str] = []
-        if folds:
-            lines = self.fold_free(group, free, free_axes)
+        lines = self.fold_free(group, free, free_axes) if folds else []
+        sizes, lengths = f"{group[:-1]}_sizes", tuple(dim.axes[0] for dim in rest)
         if folds and rest:
-            sizes = _beside(f"*{group[:-1]}_sizes", [dim.axes[0] for dim in rest], dims)
-            lines.append(f"{group[:-1]}_sizes = ({sizes})")
+            lines.append(f"{sizes} = ({_beside(f'*{sizes}', [*lengths], dims)})")
         elif len(rest) > 1:
-            lines.append(f"{group[:-1]}_sizes = {self.sizes(tuple(dim.axes[0] for dim in dims))}")
+            lines.append(f"{sizes} = {self.sizes(lengths)}")
         for name, axes, optional in self.moving(dims) if rest else ():
             own = [self.stride(name, axes, dim.axes[0]) for dim in rest]
             text = tuple_text(own)

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 
 from ..spec.types import BOOLS, FLOAT8S, FLOATS, INTS
 from .ir import INT64, Constant, Dtype, Kind, Node, Op
@@ -44,10 +45,10 @@ def _of_tensors(strong: list[Dtype], others: list[Dtype]) -> Dtype:
     floats = [dtype for dtype in strong if kind != "float" or dtype.kind in ("float", "any")]
     optional = all(dtype.optional for dtype in floats)
     others = others if optional else []
-    of = tuple(dict.fromkeys(name for dtype in (floats if optional else strong) for name in dtype.of))
-    absent = dict.fromkeys(leaf for dtype in [*others, *floats] if optional for leaf in dtype.leaves)
+    of = tuple(dict.fromkeys(chain.from_iterable(dtype.of for dtype in (floats if optional else strong))))
+    absent = dict.fromkeys(chain.from_iterable(dtype.leaves for dtype in [*others, *floats] if optional))
     rules = {dtype.rule for dtype in strong}
-    rule = "sum" if "sum" in rules else "int" if "int" in rules else ""
+    rule = next((rule for rule in ("sum", "int") if rule in rules), "")
     if kind == "float" and any(d.kind != "float" or d.rule == "float" for d in [*strong, *others]):
         rule = "float"
     return Dtype(kind, of, rule, tuple(leaf for leaf in absent if leaf not in of), optional)  # type: ignore[arg-type]

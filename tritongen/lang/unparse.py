@@ -60,25 +60,29 @@ def _tree(node: Node) -> ast.expr:
             return _applied("cast", _tree(arg), ast.Name(dtype.of[0]))
         case Choose(condition=condition, then=then, other=other):
             return ast.IfExp(_tree(condition), _tree(then), _tree(other))
-        case Reduce():
-            name = f"strip_{node.kind}" if node.strips else node.kind
-            call = _applied(name, _tree(node.arg), *map(_axis, node.over))
-            if node.kind == "var":
-                call.keywords = [ast.keyword("correction", ast.Constant(node.correction))]
-            return call
-        case ScatterSum():
-            call = _applied(node.kind, _tree(node.arg), _tree(node.at), *map(_axis, node.into))
-            named = [*map(_axis, node.over)]
-            several = named[0] if len(named) == 1 else ast.Tuple(named)
-            call.keywords = [ast.keyword("over", several)] if node.lines else []
-            return call
-        case Scan():
-            call = _applied(node.kind, *map(_tree, children(node)), ast.Name(node.over))
-            option = "descending" if node.kind == "argsort" else "reverse"
-            call.keywords = [ast.keyword(option, ast.Constant(True))] if node.reverse else []
-            return call
+        case Reduce() | ScatterSum() | Scan():
+            return _along(node)
         case Call(function=function, args=args):
             return _call(function, tuple(map(_tree, args)), args)
+
+
+def _along(node: Reduce | ScatterSum | Scan) -> ast.Call:
+    """What goes along axes, which are arguments."""
+    if isinstance(node, Reduce):
+        name = f"strip_{node.kind}" if node.strips else node.kind
+        call = _applied(name, _tree(node.arg), *map(_axis, node.over))
+        if node.kind == "var":
+            call.keywords = [ast.keyword("correction", ast.Constant(node.correction))]
+    elif isinstance(node, ScatterSum):
+        call = _applied(node.kind, _tree(node.arg), _tree(node.at), *map(_axis, node.into))
+        named = [*map(_axis, node.over)]
+        several = named[0] if len(named) == 1 else ast.Tuple(named)
+        call.keywords = [ast.keyword("over", several)] if node.lines else []
+    else:
+        call = _applied(node.kind, *map(_tree, children(node)), ast.Name(node.over))
+        option = "descending" if node.kind == "argsort" else "reverse"
+        call.keywords = [ast.keyword(option, ast.Constant(True))] if node.reverse else []
+    return call
 
 
 def _call(function: str, trees: tuple[ast.expr, ...], args: tuple[Node, ...]) -> ast.expr:

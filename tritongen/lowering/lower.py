@@ -82,19 +82,27 @@ def compute_of(op: Op) -> Compute:
     floats = [tensor for tensor in inputs if {*tensor.type.dtypes} & {*FLOATS}]
     if any(isinstance(node, Cast) and node.dtype.of == ("float64",) for node in nodes):
         return Compute("COMPUTE", mode="float", in_float64=True)
-    others = tuple(tensor.name for tensor in inputs if tensor.type.dtypes != ("bool",))
-    names = tuple(tensor.name for tensor in floats)
     if not any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar)):
-        mixed = [tensor for tensor in floats if not {*tensor.type.dtypes} <= {*FLOATS}]
-        if mixed or any(tensor.type.joins_bools for tensor in inputs):
-            wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
-            of = others if len(mixed) == len(floats) else names
-            return Compute("COMPUTE", of, "promote", wide, counts(nodes))
-        if not floats:
-            return Compute("COMPUTE", others, "promote") if len(others) > 1 else Compute("")
+        promoted = _promoted(nodes, inputs, floats)
+        if promoted is not None:
+            return promoted
+    names = tuple(tensor.name for tensor in floats)
     if any("float64" in tensor.type.dtypes for tensor in floats):
         return Compute("COMPUTE", names, "float")
     return Compute("tl.float32")
+
+
+def _promoted(nodes: list[Node], inputs: list[Input], floats: list[Input]) -> Compute | None:
+    """The computation of what may be no float; None where its dtype is that of floats all the same."""
+    others = tuple(tensor.name for tensor in inputs if tensor.type.dtypes != ("bool",))
+    mixed = [tensor for tensor in floats if not {*tensor.type.dtypes} <= {*FLOATS}]
+    if mixed or any(tensor.type.joins_bools for tensor in inputs):
+        wide = any(isinstance(n, Reduce | Scan) and n.kind not in ("any", "all") for n in nodes)
+        of = others if len(mixed) == len(floats) else tuple(tensor.name for tensor in floats)
+        return Compute("COMPUTE", of, "promote", wide, counts(nodes))
+    if floats:
+        return None
+    return Compute("COMPUTE", others, "promote") if len(others) > 1 else Compute("")
 
 
 def _computed_with(op: Op, nodes: list[Node]) -> list[Input]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ..lang.ir import BOOL, INT64, Call, Cast, Constant, Dtype, Load, Node, Op, Ref, Size, children, walk
 from ..spec.grammar import READ_DTYPES
@@ -98,12 +99,13 @@ def scales_by_group(
     they vary. There are none where the terms of a group are too few to be summed by themselves.
     """
     sides = [side for product in products for side in product]
-    others = (factor for _, *others in sides for factor in others)
+    others = chain.from_iterable(side[1:] for side in sides)
     scales = {one for one in others if not set(over) <= set(one.axes) and one.dtype.kind == "float"}
-    groups = tuple(axis for axis in over if any(axis in scale.axes for scale in scales))
+    along = {axis for scale in scales for axis in scale.axes}
+    groups = tuple(axis for axis in over if axis in along)
     sizes = dict(op.sizes)
     within = [sizes.get(axis, 0) for axis in over if axis not in groups]
-    rest = [factor for side in sides for factor in side if factor not in scales]
+    rest = [factor for factor in chain.from_iterable(sides) if factor not in scales]
     shared = _names(op, scales) & _names(op, rest)
     whole = all(set(over) <= set(side[0].axes) for side in sides)
     if not scales or not within or shared or not whole or 0 < math.prod(within) < SHORTEST:

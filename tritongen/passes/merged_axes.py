@@ -7,7 +7,7 @@ whose tiles have one axis across goes along both as along one of their whole len
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Index, Load, Node, Op, Reduce, Result, Size, children, walk
@@ -122,16 +122,22 @@ def axes_together(op: Op, wanted: Container[str]) -> MergedAxes:
     along = [{axis for term in shape for axis in term.names} for shape in shapes]
     along += [axes for value in values for node in walk(value.node) for axes in _sets(node)]
     along += [{axis} for formula in op.formulas for axis in (formula.axis, *formula.reads)]
-    groups: dict[tuple[bool, ...], list[str]] = {}
-    for axis in filter(wanted.__contains__, op.axes):
-        groups.setdefault(tuple(axis in axes for axes in along), []).append(axis)
+    groups = _alike(filter(wanted.__contains__, op.axes), along)
     taken = {*op.axes, *op.names}
     found = []
-    for group in groups.values():
+    for group in groups:
         order = next((order for shape in shapes if (order := _order(shape, group))), ())
         if len(group) > 1 and all(_is_aligned(shape, order) for shape in shapes):
             found.append((numbered("_".join(order), taken), order))
     return MergedAxes(tuple(found))
+
+
+def _alike(axes: Iterable[str], along: list[set[str]]) -> list[list[str]]:
+    """Axes in groups that are in the same of some sets."""
+    groups: dict[tuple[bool, ...], list[str]] = {}
+    for axis in axes:
+        groups.setdefault(tuple(axis in one for one in along), []).append(axis)
+    return [*groups.values()]
 
 
 def _sets(node: Node) -> Iterator[set[str]]:

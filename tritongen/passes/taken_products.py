@@ -40,11 +40,13 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     table, at = _parts(op, rows[0])
     over, taken_along = {*node.over}, {axis for axis, _ in at}
     inside = [factor for factor in others if {*factor.axes} & over]
+    outside = [factor for factor in others if factor not in inside]
     by = {axis for factor in inside for axis in factor.axes}
     positions = {axis for _, index in at for axis in index.axes}
     # Positions along a summed axis differ by term, and other factors go along the axes that rows are taken of.
-    lie_apart = positions - by and positions & by and not positions & over and not taken_along & by
-    if not lie_apart or not over <= {*table.axes} & by:
+    if not positions - by or not positions & by or positions & over or taken_along & by:
+        return [value]
+    if not over <= {*table.axes} & by:
         return [value]
     arg = reduce(times, [*inside, table])
     product = replace(node, arg=arg, axes=tuple(axis for axis in arg.axes if axis not in node.over))
@@ -53,7 +55,6 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     name = fresh(f"{value.name}_all", taken)
     axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - taken_along)
     found = Take(Ref(name, product.axes, product.dtype), at, axes, product.dtype)
-    outside = [factor for factor in others if factor not in inside]
     return [Value(name, product, ""), replace(value, node=reduce(times, [found, *outside]))]
 
 

@@ -256,19 +256,19 @@ class Planner:
         single = self.found(single_step_of, whole)
         if single is not None and (multiplies_outer(single) or repeats_reductions(single)):
             return [self.in_steps(whole) or single]
-        fills = single if single is not None and not leaves_idle(single) else None
+        fills = None if single is None or leaves_idle(single) else single
         if fills is not None and not is_strided(fills):
             return [fills]
         groups = self.by_reductions(results)
         ops = [self.restricted(group, place) for place, group in enumerate(groups)]
         steps = [self.found(single_step_of, op) for op in ops]
-        alone = [step for step in steps if step is not None]
+        alone = [*filter(None, steps)]
         time = sum(map(time_of, alone)) if len(alone) == len(ops) else math.inf
         if fills is not None:  # Which may read what lies apart twice.
             return alone if time < time_of(fills) else [fills]
-        is_refused = time == math.inf or any(map(leaves_idle, alone))
-        several = self.in_steps(whole) if is_refused or len(ops) > 1 else None
-        if several is not None and (is_refused or time_of(several) < time):
+        time = math.inf if any(map(leaves_idle, alone)) else time
+        several = self.in_steps(whole) if time == math.inf or len(ops) > 1 else None
+        if several is not None and time_of(several) < time:
             return [several]  # Of which several results may go on from the same values.
         if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
             ops[0] = self.restricted(groups[0], 1)

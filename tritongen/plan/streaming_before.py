@@ -116,14 +116,14 @@ class _Streams:
         between |= {name: Dtype("float", (name,)) for name in here if name in further}
         asked = tuple(dict.fromkeys((*between, *here)))
         others = {**outgoing.others, **{name: outgoing.seeds[name] for name in apart}}
-        after = self.after(outgoing, found, between, {name: one for name, one in others.items() if name in asked})
+        after = self.after(outgoing, found, between, _only(others, asked))
         inner = plan_streaming_backward(found.op, found.stream, replace(self.grad, wrt=asked), self.families, after)
         known = self.known(found.op, inner, outgoing, between)
         others |= {name: known[inner.plan.spelled[name]] for name in between}
         self.named |= {step.op.name for step in inner.plan.steps}
         before_it = Outgoing(
             {one.output.name: others[one.output.name] for one in rest.results},
-            {name: tensor for name, tensor in others.items() if name in further},
+            _only(others, further),
             {},
             numbered(self.outgoing.name, self.named),
             self.op,
@@ -139,7 +139,7 @@ class _Streams:
         own = {result.output.name for result in found.op.results}
         return replace(
             outgoing,
-            seeds={name: seed for name, seed in outgoing.seeds.items() if name in own},
+            seeds=_only(outgoing.seeds, own),
             others=others,
             between=between,
             known=(*outgoing.known, *outgoing.seeds.values()),
@@ -240,6 +240,10 @@ class _Streams:
             {**outer.dtypes, **own, **{tensor.name: dtype for tensor, dtype in found.before}},
             inner.stored or outer.stored,
         )
+
+
+def _only(tensors: Mapping[str, Input], names: Container[str]) -> dict[str, Input]:
+    return {name: tensor for name, tensor in tensors.items() if name in names}
 
 
 def _in_dtypes_of(alike: Mapping[str, str], step: Step) -> Step:

@@ -55,8 +55,8 @@ class StreamPlanner(Planner):
         steps += self.tiles(op, [result for result in plain if both <= {*result.axes}], _made_by(steps))
         taken = _made_by(steps)
         within = {own: in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
-        terms = {value.name: value for values in within.values() for value in values if value.name not in taken}
-        steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms.values())), taken))
+        terms = dict.fromkeys(value for values in within.values() for value in values if value.name not in taken)
+        steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms)), taken))
         taken = _made_by(steps)
         told = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
         own = {*_names(results), self.told_name} - {value.name for value in told}

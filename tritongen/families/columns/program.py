@@ -63,20 +63,27 @@ def recognise_sums(op: Op) -> SumsProgram | None:
     cols, over = sums[0].axes, {*_reduced(values, sums[0])}
     every = {*cols} | over
     names = {result.output.name for result in sums}
-    nodes = [node for name, value in values.items() if name not in names for node in walk(value)]
-    rows = [node for node in nodes if isinstance(node, Reduce)]
-    # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
-    lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
     fits = (
         set() < {*cols} < every
         and all({*r.axes} == every or _is_row_sum(op, r, over) for r in mapped)
         and all(_is_sum_of_columns(values[r.output.name], over) and r.axes == cols for r in sums)
-        and all(set(node.over) == set(cols) and set(node.axes) == set(rows[0].axes) for node in rows)
         and not any(references(value) & names for value in values.values())
-        and not any(isinstance(node, Load) and node.at for node in nodes)
-        and (bool(rows) or lies_across or mapped[0].axes[: len(cols)] != cols)
+        and _fits_beside([node for name, node in values.items() if name not in names], op, cols, every, mapped[0])
     )
     return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
+
+
+def _fits_beside(values: list[Node], op: Op, cols: tuple[str, ...], every: set[str], first: Result) -> bool:
+    """Whether values beside sums of columns reduce nothing but whole rows alike, and take nothing."""
+    nodes = [node for value in values for node in walk(value)]
+    rows = [node for node in nodes if isinstance(node, Reduce)]
+    # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
+    lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
+    return (
+        all({*node.over} == {*cols} and {*node.axes} == {*rows[0].axes} for node in rows)
+        and not any(isinstance(node, Load) and node.at for node in nodes)
+        and (bool(rows) or lies_across or first.axes[: len(cols)] != cols)
+    )
 
 
 def _is_sum_of_columns(node: Node, over: Set[str]) -> bool:

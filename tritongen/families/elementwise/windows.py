@@ -125,7 +125,7 @@ def decoded_window(program: Program) -> list[Line]:
 
 def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Any]:
     """What is the same for a whole window, the loop through it, and what is made of the reductions."""
-    op, lengths = program.op, dict(program.op.sizes)
+    lengths = dict(program.op.sizes)
     reductions = [value for value in values if isinstance(value.node, Reduce)]
     inside = _inside(program, values)
     later = _made_of(values, {value.name for value in reductions})
@@ -138,7 +138,20 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
     lines = assembler.reads(values, window=False)
     lines += [line for value in before for line in lowering.line(value)]
     lines += [_start(value, state, assembler) for value, state in states]
-    reduced = needed(op.values, [value.name for value in reductions])
+    lines += _through(program, assembler, _body(program, assembler, lowering, inside, states)) if reductions else ()
+    lines += [line for _, state in states for line in state.finish]
+    return lines + [line for value in after for line in lowering.line(value)]
+
+
+def _body(
+    program: Program,
+    assembler: Assembler,
+    lowering: Lowering,
+    inside: list[Value],
+    states: list[tuple[Value, Running]],
+) -> list[Line]:
+    """What is read and computed of each element of a window, and the steps of the reductions."""
+    reduced = needed(program.op.values, [value.name for value, _ in states])
     body = assembler.reads(reduced, window=True)
     body += [line for value in inside if value in reduced for line in lowering.line(value)]
     for value, state in states:
@@ -146,9 +159,7 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
         assert isinstance(value.node, Reduce)
         lowering.put(*state.step(ast.unparse(lowering.operand(value.node.arg))))
         body += lowering.pending
-    lines += _through(program, assembler, body) if reductions else ()
-    lines += [line for _, state in states for line in state.finish]
-    return lines + [line for value in after for line in lowering.line(value)]
+    return body
 
 
 def _start(value: Value, state: Running, assembler: Assembler) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -260,13 +260,12 @@ class _GluonBuilder(GluonBuilder):
 
     def arranged(self) -> GluonLines | None:
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
-        reads = [line for line in setup if line.assigned in self.numbers]
-        computed = [line for line in setup if line.assigned not in self.numbers]
+        reads, computed = _parted(setup, self.numbers)
         columns = [line for line in loop if line.assigned in self.of_cols]
-        inner = (*computed, *(line for line in loop if line.assigned not in self.numbers))
+        inner = (*computed, *_parted(loop, self.numbers)[1])
         bounds, found = bounds_of(self, reads)
         others = {*(name for line in computed for name in line.targets), *self.numbers} - {*self.of_heads}
-        math_of_rows = [*bounds, *inner, *(line for line in end if line.assigned not in self.of_heads)]
+        math_of_rows = [*bounds, *inner, *_parted(end, self.of_heads)[1]]
         takes = (
             calls_only(math_of_rows, SHARED)
             and not told([*bounds, *end], others)
@@ -329,3 +328,9 @@ class _GluonBuilder(GluonBuilder):
             "spread_cols": ", ".join(f"across_columns({name})" for name in self.of_cols),
             "col_params": listed(told(columns, passed)),
         }
+
+
+def _parted(lines: Iterable[Line], names: Container[str]) -> tuple[list[Line], list[Line]]:
+    """Lines that assign some names, and others."""
+    lines = [*lines]
+    return [one for one in lines if one.assigned in names], [one for one in lines if one.assigned not in names]

@@ -165,8 +165,8 @@ class Ranges:
         if self.every and not exact:
             late = [interval for interval in (one, other) if interval.first is not None]
             return NOTHING if self.spans.extremes or len(late) != 1 else late[0]
-        first = None if one.first is None or other.first is None else least(one.first, other.first)
-        last = None if one.last is None or other.last is None else greatest(one.last, other.last)
+        first = least(one.first, other.first) if one.first is not None and other.first is not None else None
+        last = greatest(one.last, other.last) if one.last is not None and other.last is not None else None
         return Interval(first, last, exact=exact and one.exact and other.exact)
 
     def gap(self, condition: Condition) -> tuple[Expression, Expression] | None:

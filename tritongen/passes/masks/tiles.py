@@ -84,14 +84,13 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
     some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
     parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
-    ranged = [part for part in parts if part.every != NOTHING]
-    rest = [part for part in parts if part.every == NOTHING]
+    rest = [part for part in parts if part.is_rest]
     gaps = (some.gap(part.read) for part in parts)
-    holes = [part.read for part in parts if part.every == NOTHING or not part.some.exact]
+    holes = [part.read for part in parts if part.is_rest or not part.some.exact]
     cycle = Cycles(of_ends).of(part.read for part in parts)
     return Tiles(
         some=Range(*some.ends(intersection(part.some for part in parts))),
-        every=Range(*every.ends(intersection(part.every for part in ranged))),
+        every=Range(*every.ends(intersection(part.every for part in parts if not part.is_rest))),
         gap=next((Range(*gap) for gap in gaps if gap is not None), None),
         cycle=cycle,
         cyclic=tuple(part.node for part in parts if cycle is not None and cycle.decides(part.read)),
@@ -106,6 +105,7 @@ class _Part:
 
     def __init__(self, node: Node, read: Condition, some: Ranges, every: Ranges) -> None:
         self.node, self.read, self.some, self.every = node, read, some.of(read), every.of(read)
+        self.is_rest = self.every == NOTHING
 
 
 def _both(one: Node, other: Node) -> Node:
