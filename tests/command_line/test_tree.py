@@ -13,18 +13,18 @@ from tritongen.spec.types import Spec
 
 
 def test_header() -> None:
-    text = with_header("specs/a b.toml", "ab", "cd", 3, "import os\n\nX = 1\n", "a/op.py by the project in ../..")
+    text = with_header("specs/a to b.toml", "ab", "cd", 3, "import os\n\nX = 1\n", "in project ../of it to a/op.py")
     assert format_python(text) == text
     header = read_header(text)
     assert header
-    assert (header.source, header.count, header.spec) == ("specs/a b.toml", 3, "ab")
-    assert (header.path, header.root) == ("a/op.py", "../..")
+    assert (header.source, header.count, header.spec) == ("specs/a to b.toml", 3, "ab")
+    assert (header.path, header.root) == ("a/op.py", "../of it")
     assert body_of(text) == "import os\n\nX = 1\n"
     assert text.split("\n")[HEADER_LINES] == "import os"
     assert not is_edited(text, header)
     assert is_edited(text + "\n", header)
     assert read_header("import os\n") is None
-    docstring = with_header("a.toml", "ab", "cd", 3, '"""Text."""\n\nX = 1\n', "_runtime/math.py")
+    docstring = with_header("a.toml", "ab", "cd", 3, '"""Text."""\n\nX = 1\n', "in project .. to _runtime/math.py")
     assert format_python(docstring) == docstring
 
 
@@ -36,7 +36,7 @@ def test_build_writes_once(project: Project) -> None:
     made = [*SHARED, *(f"{op}/{name}" for op in ("one", "two") for name in FILES)]
     assert list(built.written) == [f"generated/{name}" for name in made]
     kernel = (project.out / "two" / "kernels.py").read_text()
-    assert "from specs/deep/second.toml: math in" in kernel
+    assert "from specs/deep/second.toml in project ../.. to two/kernels.py: do not edit." in kernel
     assert body_of(kernel) == 'import os\n\nEXPRESSION = "x * 2"\n'
     before = project.state()
     assert project.build() == Built(2)
