@@ -69,10 +69,10 @@ def rules(one: Choice) -> Iterator[tuple[Any, str, Any]]:
 
 def as_chosen(run: Callable[[], Any], one: Choice) -> Callable[[], Any]:
     """A call of an operator with the rules saying one choice. Raises OutOfResources where that does not fit."""
-    from generated._runtime.launch import Launches
+    from generated._runtime import launch
 
     known: dict[Any, Any] = {}
-    said = [(Launches, "known", known), *rules(one)]
+    said = [(launch, "LAUNCHES", known), *rules(one)]
     own = [(owner, name, vars(owner)[name]) for owner, name, _ in said]
 
     def chosen() -> Any:

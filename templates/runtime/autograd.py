@@ -132,10 +132,7 @@ class Operator(torch.autograd.Function):
 
 
 class BatchedOperator(Operator):
-    """An operator for which the batch of torch.func.vmap is a leading axis.
-
-    `named` has the number of axes of each argument after the leading ones; None if it has no leading ones.
-    """
+    """An operator for which the batch of torch.func.vmap is a leading axis: see `over_batch`."""
 
     named: ClassVar[tuple[int | None, ...]]
 
@@ -153,9 +150,7 @@ class Once(Operator):
 
     @staticmethod
     def backward(ctx, *grads):
-        raise RuntimeError(
-            "a gradient has no derivative here: it is once_differentiable"
-        )
+        raise RuntimeError("a gradient is once_differentiable: it has no derivative")
 
 
 def once(function: Callable[..., Any], *args: Any) -> Any:

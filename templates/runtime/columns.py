@@ -8,7 +8,6 @@ import triton
 import triton.language as tl
 
 from . import heuristics, launch, sums, tensors
-from .dtypes import torch_dtype
 
 
 class Call(NamedTuple):
@@ -65,14 +64,9 @@ def run_cooperative(
     """
     n_rows, n_cols = call.args[1][:2]
     device = launch.device_of(call.args[0])
-    is_single = call.compute == tl.float32
-    if not (
-        call.contiguous
-        and is_single
-        and heuristics.use_cooperative_sums(n_cols, device)
-    ):
+    config = heuristics.choose_cooperative_sums(n_cols, _column_bytes(reads), device)
+    if config is None or not (call.contiguous and call.compute == tl.float32):
         return False
-    config = heuristics.choose_cooperative_sums(n_cols, _column_bytes(reads))
     n_programs = heuristics.choose_groups(n_rows, config, device)
     members: int = config.kwargs["CTAS_PER_ROW"]
     options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
@@ -86,21 +80,10 @@ def run_cooperative(
     return True
 
 
-def run_tiles(
-    call: Call,
-    table: heuristics.Sums,
-    kernel: Any,
-    rows: Any = (),
-    args: launch.Args | None = None,
-    constants: dict[str, Any] | None = None,
-) -> None:
+def run_tiles(call: Call, table: heuristics.Sums, kernel: Any, rows: Any = ()) -> None:
     """Launch the kernel for tiles of rows and columns. It takes what another one has computed of each of the `rows`
-    before its tensors, and other `args` and `constants` than those of the call, if any.
+    before its tensors.
     """
-    if args is not None:
-        call = call._replace(args=args)
-    if constants is not None:
-        call = call._replace(constants=constants)
     n_rows, n_cols = call.args[1][:2]
     device = launch.device_of(call.args[0])
     config = table.choose(n_rows, n_cols, call.contiguous)
@@ -125,7 +108,7 @@ def _run(
     """Launch a kernel whose programs write so many partial sums, and then what adds them up."""
     options |= {**config.kwargs, "num_warps": config.num_warps, **call.constants}
     options["INDEX"] = tensors.index_dtype(*call.args[0], *call.sums)
-    dtypes = (torch_dtype(call.compute),) * len(call.sums)
+    dtypes = (tensors.torch_dtype(call.compute),) * len(call.sums)
     of_sums = call.sums, dtypes, n_programs, call.add_kernel, made
     sums.run(call.key, kernel, grid, call.args, *of_sums, **options)
 

@@ -23,7 +23,6 @@ import triton
 import triton.language as tl
 
 from . import copies, launch, matmul_heuristics, tensors, tma
-from .dtypes import accumulator_dtype, torch_dtype
 from .matmul_heuristics import blocks_of, count_tiles
 
 REDUCE_M = 4  # rows of a tile per program of the reduction, so that many programs read
@@ -130,7 +129,7 @@ def run(
     """
     first, *_ = _given((*operands.matrices(), *operands.results))
     device, dtype = first.device, operands.dtype or first.dtype
-    accumulator = operands.accumulator or accumulator_dtype(dtype)
+    accumulator = operands.accumulator or tensors.accumulator_dtype(dtype)
     axis = matmul_heuristics.contiguous_axis(device, dtype, kernels.precision)
     if axis is not None:
         operands = _arranged(operands, axis)
@@ -420,6 +419,6 @@ def _partial_sums(
     kernels: Kernels, facts: Facts, shape: tuple[int, int, int]
 ) -> list[torch.Tensor]:
     """Memory for so many partial sums of each sum of a tile."""
-    dtype, device = torch_dtype(facts.accumulator), facts.device
+    dtype, device = tensors.torch_dtype(facts.accumulator), facts.device
     count = range(kernels.n_sums)
     return [torch.empty(shape, dtype=dtype, device=device) for _ in count]

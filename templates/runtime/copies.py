@@ -9,7 +9,6 @@ import triton
 
 from . import launch, sources, tensors
 from .copy_kernels import contiguous_copy_kernel, copy_kernel, split_kernel
-from .dtypes import part_dtype
 
 ROWS = 128  # bytes: the alignment of rows of copies
 Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
@@ -92,7 +91,7 @@ def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
     """
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
-    like = torch.empty(0, dtype=part_dtype(), device=tensor.device)
+    like = torch.empty(0, dtype=tensors.part_dtype(), device=tensor.device)
     parts = aligned_empty(like, n_batch * n_parts, n_rows, n_cols)
     if tensor.numel() > 0:
         _launch("split", split_kernel, tensor, parts, _in_tiles, N_PARTS=n_parts)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from . import contraction, dtypes, launch, matmul_heuristics
+from . import contraction, launch, matmul_heuristics, tensors
 from . import gemm_kernels as kernels
 from .matmul_heuristics import tile
 
@@ -96,7 +96,7 @@ def gemm(
     if result.numel() == 0:
         return result
     by_name = {"left": left, "right": right, "result": result}
-    flags = dtypes.dot_precision(precision), left.ndim > 2, right.ndim > 2
+    flags = tensors.dot_precision(precision), left.ndim > 2, right.ndim > 2
     operands = contraction.Operands(
         lengths=(n_rows, n_cols, n_inner),
         left=(left,),

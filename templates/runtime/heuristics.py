@@ -3,13 +3,13 @@
 The rules were measured on an H100, and scale with the number of SMs of the device.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import triton
 
-from .launch import is_nvidia, is_traced, memoized
+from .launch import INTERPRETED, is_nvidia, memoized
 from .tensors import cdiv, power_of_two
 
 LARGEST = 1 << 20  # elements of a tensor of Triton's
@@ -47,7 +47,7 @@ class Table:
 
 def searched(table: Table) -> list[triton.Config]:
     """The configurations that @triton.autotune tries: only the first in the interpreter, which cannot time."""
-    return [*table][: 1 if triton.knobs.runtime.interpret else None]
+    return [*table][: 1 if INTERPRETED else None]
 
 
 class Flat(Table):
@@ -66,16 +66,16 @@ class Flat(Table):
         return self.configs[-1]
 
 
+def tile(rows: int, cols: int, num_warps: int = 4) -> triton.Config:
+    """A configuration for programs that have a tile."""
+    return triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=num_warps)
+
+
 class Tiles(Table):
     """Rows and columns of a program, and warps if not 4."""
 
     def __init__(self, *tiles: tuple[int, int] | tuple[int, int, int]) -> None:
-        super().__init__(
-            *(
-                triton.Config({"BLOCK_M": rows, "BLOCK_N": cols}, num_warps=warps)
-                for rows, cols, warps in ((*tile, 4)[:3] for tile in tiles)
-            )
-        )
+        super().__init__(*(tile(*one) for one in tiles))
 
 
 class Tile(Tiles):
@@ -136,7 +136,7 @@ class Registers:
             if block_n <= 128 and n_cols % 16 == 0:  # Read in vectors, few by a thread.
                 num_warps = max(2, num_warps)
         rows = min(self.block_m or rows, LARGEST // block_n)
-        return triton.Config({"BLOCK_M": rows, "BLOCK_N": block_n}, num_warps=num_warps)
+        return tile(rows, block_n, num_warps)
 
 
 class Sorted(Tiles):
@@ -155,8 +155,7 @@ class Sorted(Tiles):
         block_n = max(2, power_of_two(n_cols))  # A tile of one element has no pairs.
         block_m = found.kwargs["BLOCK_M"] * found.kwargs["BLOCK_N"] // block_n
         block_m = min(block_m, max(1, power_of_two(n_rows)))
-        tile = {"BLOCK_M": block_m, "BLOCK_N": block_n}
-        return triton.Config(tile, num_warps=found.num_warps)
+        return tile(block_m, block_n, found.num_warps)
 
 
 class Loop(Tiles):
@@ -173,8 +172,8 @@ class Loop(Tiles):
             found = next(fitting, [found, *wide][-1])
         elif n_cols <= 1024:
             block_m, block_n = found.kwargs["BLOCK_M"], found.kwargs["BLOCK_N"]
-            tile = {"BLOCK_M": 2 * block_m, "BLOCK_N": max(1, block_n // 4)}
-            return triton.Config(tile, num_warps=max(1, found.num_warps // 2))
+            num_warps = max(1, found.num_warps // 2)
+            return tile(2 * block_m, max(1, block_n // 4), num_warps)
         return _narrowed(found, n_rows, n_cols)
 
 
@@ -196,8 +195,7 @@ class Simple(Loop):
         rows = _filling(n_rows, block_m * block_n // 4, 512)
         if n_cols > 2 * block_n or rows <= found.kwargs["BLOCK_M"]:
             return found
-        tile = {"BLOCK_M": rows, "BLOCK_N": block_m * block_n // rows}
-        return triton.Config(tile, num_warps=strided.num_warps)
+        return tile(rows, block_m * block_n // rows, strided.num_warps)
 
 
 def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
@@ -207,8 +205,7 @@ def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
         return config
     short = power_of_two(n_cols)
     rows = _filling(n_rows, block_m * block_n // short)
-    tile = {"BLOCK_M": rows, "BLOCK_N": short}
-    return triton.Config(tile, num_warps=config.num_warps)
+    return tile(rows, short, config.num_warps)
 
 
 def _filling(n_rows: int, most: int, programs: int = 256) -> int:
@@ -242,8 +239,8 @@ class Uniform(Loop):
         num_warps = config.num_warps
         if is_uniform:
             num_warps, block_n = max(4, num_warps * divides // block_n), divides
-        tile = {**config.kwargs, "BLOCK_N": block_n, "UNIFORM": is_uniform}
-        return triton.Config(tile, num_warps=num_warps)
+        kwargs = {**config.kwargs, "BLOCK_N": block_n, "UNIFORM": is_uniform}
+        return triton.Config(kwargs, num_warps=num_warps)
 
 
 def choose_splits(
@@ -289,10 +286,7 @@ class Whole:
     """
 
     def __init__(
-        self,
-        *rows: tuple[int, int, int, int],
-        warps_per_sm: int = 8,
-        block_m: int = 0,
+        self, *rows: tuple[int, int, int, int], warps_per_sm: int = 8, block_m: int = 0
     ) -> None:
         self.rows, self.warps_per_sm, self.block_m = rows, warps_per_sm, block_m
 
@@ -302,11 +296,7 @@ class Whole:
 
     @memoized
     def choose(
-        self,
-        n_cols: int,
-        column_bytes: int,
-        device: torch.device,
-        contiguous: bool = True,
+        self, n_cols: int, column_bytes: int, device: torch.device, contiguous: bool
     ) -> triton.Config:
         """Several short rows per iteration, and as many pipeline stages as fit in shared memory at that many bytes per
         column. Where neighbours in memory are in neighbouring rows, more of these, and no pipeline: what comes out of
@@ -324,8 +314,8 @@ class Whole:
         rows = min(self.block_m or rows, LARGEST // block_n)
         prefetched = (shared_memory(device) - 4096) // (column_bytes * rows * block_n)
         stages = min(stages, 1 + prefetched)
-        tile = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
-        return triton.Config(tile, num_warps=num_warps)
+        kwargs = {"STAGES": stages, "BLOCK_M": rows, "BLOCK_N": block_n}
+        return triton.Config(kwargs, num_warps=num_warps)
 
 
 def choose_whole_programs(
@@ -361,54 +351,46 @@ def choose_programs(
     return min(blocks, max(1, programs))
 
 
-def use_cooperative_sums(n_cols: int, device: torch.device) -> bool:
-    """Whether several CTAs reduce each row in a cooperative launch, in which all must be resident at once."""
-    return (
-        is_nvidia(device)
-        and n_cols <= 4096 * sm_count(device)
-        and not is_traced()  # It has no cooperative launches.
-        and not triton.knobs.runtime.interpret
-    )
-
-
-def choose_cooperative_sums(n_cols: int, column_bytes: int) -> triton.Config:
-    """For rows split over CTAs: 2048 columns per CTA and three rows in registers at once, which need fewer registers if
-    columns have few bytes.
+def choose_cooperative_sums(
+    n_cols: int, column_bytes: int, device: torch.device
+) -> triton.Config | None:
+    """For rows split over resident CTAs, if all fit: 2048 columns per CTA and three rows in registers at once, which
+    need fewer registers if columns have few bytes.
     """
-    tile = {"CTAS_PER_ROW": cdiv(n_cols, 2048), "BLOCK_M": 1, "BLOCK_N": 2048}
-    return triton.Config(tile, num_warps=8, maxnreg=80 if column_bytes <= 4 else 128)
-
-
-def use_cooperative_rows(
-    n_cols: int, element_size: int, n_held: int, device: torch.device
-) -> bool:
-    """Whether CTAs share rows that are mapped back, each with a part of `n_held` tensors in registers: if the loop
-    would read most of a row from memory twice.
-    """
-    return (
-        is_nvidia(device)
-        and not triton.knobs.runtime.interpret
-        and n_cols % 16 == 0  # Other rows are read one element at a time.
-        and element_size == 2
-        and 65_536 <= n_cols <= SHORTEST_PART // n_held * sm_count(device)
-    )
+    if not may_wait(device) or n_cols > 4096 * sm_count(device):
+        return None
+    kwargs = {"CTAS_PER_ROW": cdiv(n_cols, 2048), "BLOCK_M": 1, "BLOCK_N": 2048}
+    maxnreg = 80 if column_bytes <= 4 else 128
+    return triton.Config(kwargs, num_warps=8, maxnreg=maxnreg)
 
 
 def choose_cooperative_rows(
-    n_cols: int, n_held: int, merges_pairs: bool, merges_moments: bool
-) -> triton.Config:
-    """For rows split over CTAs, broadcast back: 16 warps per SM, with three rows in registers. Up to 32 CTAs of at
+    n_cols: int, held: Sequence[torch.Tensor], merges: str
+) -> triton.Config | None:
+    """For rows split over CTAs, broadcast back, each with a part of the tensors `held` in registers, if the loop would
+    read most of a row from memory twice: 16 warps per SM, with three rows in registers. Up to 32 CTAs of at
     least 4 warps share a row whose pairs are merged, so that one continues while another waits. Moments take few
     instructions: half the warps with twice the registers merge them faster.
     """
-    held = SHORTEST_PART
-    if merges_pairs:
-        held = min(held, max(4096, power_of_two(cdiv(n_cols, 32)) * n_held))
-    block_n = held // n_held
-    tile = {"CTAS_PER_ROW": cdiv(n_cols, block_n), "BLOCK_M": 1, "BLOCK_N": block_n}
-    if merges_moments and held > 4096:
-        return triton.Config(tile, num_warps=held // 2048, maxnreg=255)
-    return triton.Config(tile, num_warps=held // 1024, maxnreg=128)
+    device, n_held = held[0].device, len(held)
+    longest = SHORTEST_PART // n_held * sm_count(device)
+    # Rows of other lengths are read one element at a time.
+    suits = n_cols % 16 == 0 and all(one.element_size() == 2 for one in held)
+    if not (may_wait(device) and suits and 65_536 <= n_cols <= longest):
+        return None
+    elements = SHORTEST_PART
+    if merges != "sums":
+        elements = min(elements, max(4096, power_of_two(cdiv(n_cols, 32)) * n_held))
+    block_n = elements // n_held
+    kwargs = {"CTAS_PER_ROW": cdiv(n_cols, block_n), "BLOCK_M": 1, "BLOCK_N": block_n}
+    if merges == "moments" and elements > 4096:
+        return triton.Config(kwargs, num_warps=elements // 2048, maxnreg=255)
+    return triton.Config(kwargs, num_warps=elements // 1024, maxnreg=128)
+
+
+def may_wait(device: torch.device) -> bool:
+    """Whether CTAs can wait for others, as those of a cooperative launch: not in the interpreter nor under a trace."""
+    return is_nvidia(device) and not (INTERPRETED or torch.compiler.is_compiling())
 
 
 def choose_groups(n_rows: int, config: triton.Config, device: torch.device) -> int:

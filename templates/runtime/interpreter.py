@@ -6,8 +6,8 @@ import torch
 import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-_create_dot, _cast = InterpreterBuilder.create_dot, InterpreterBuilder.cast_impl
-_create_splat = InterpreterBuilder.create_splat
+_cast, _create_splat = InterpreterBuilder.cast_impl, InterpreterBuilder.create_splat
+_create_dot = InterpreterBuilder.create_dot
 
 
 def _create_dot_of_floats(builder: Any, left: Any, right: Any, *others: Any) -> Any:
@@ -36,11 +36,14 @@ def _create_splat_of_bools(builder: InterpreterBuilder, to: Any, value: Any) -> 
 
 
 def mend() -> None:
-    """Have the interpreter multiply and cast bfloat16 and spread conditions of scalars as GPUs do: once in a process,
-    though several packages of operators have a runtime each.
-    """
-    if not hasattr(InterpreterBuilder, "is_mended"):
-        InterpreterBuilder.is_mended = True
+    """Have it cast bfloat16 and spread conditions of scalars as GPUs do, once for all packages in a process."""
+    if not hasattr(InterpreterBuilder, "casts_bfloat16"):
+        InterpreterBuilder.casts_bfloat16 = True
         InterpreterBuilder.create_splat = _create_splat_of_bools
-        InterpreterBuilder.create_dot = _create_dot_of_floats
         InterpreterBuilder.cast_impl = _cast_by_float32
+
+
+def mend_dots() -> None:
+    """Have it multiply matrices of bfloat16 as GPUs do, besides."""
+    if InterpreterBuilder.create_dot is _create_dot:
+        InterpreterBuilder.create_dot = _create_dot_of_floats

@@ -5,7 +5,7 @@ import copy
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -13,10 +13,11 @@ import triton.language as tl
 from triton import KernelInterface
 from triton.compiler import CompiledKernel
 
-from .dtypes import INTERPRETED
 from .sources import DescribedSources, Sources, is_tensor, tensor_of
 from .tensor_maps import with_maps
 
+# Decided at import, as it is for kernels; torch.compile cannot trace reads of the environment.
+INTERPRETED: bool = triton.knobs.runtime.interpret
 Key = tuple[object, ...]
 # Programs that CUDA launches along the first and the second axis of a grid.
 MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
@@ -51,35 +52,26 @@ def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make a device the current one, where Triton launches."""
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
-        return torch.cuda.device(device)
-    return contextlib.nullcontext()
-
-
 def check_gpu() -> None:
     """Refuse to launch without a GPU, of which Triton says "0 active drivers"."""
     try:
         triton.runtime.driver.active.get_current_device()
     except RuntimeError:
         raise RuntimeError(
-            "there is no GPU: to run kernels in Triton's interpreter, which is slow, set the environment variable "
-            "TRITON_INTERPRET=1 before triton is imported"
+            "there is no GPU: set the environment variable TRITON_INTERPRET=1 before Triton loads to interpret kernels"
         ) from None
 
 
-class Launches:
-    """A cache of the launches of earlier calls: to find a compiled kernel anew takes Triton longer than its launch."""
+# Launches of earlier calls by their keys: to find a compiled kernel anew takes longer than to launch it.
+LAUNCHES: dict[Key, Callable[..., None]] = {}
 
-    known: ClassVar[dict[Key, Callable[..., None]]] = {}
 
-    @classmethod
-    def add(cls, key: Key, launch: Callable[..., None]) -> None:
-        """Cache the launch for a key; the cache is cleared when it is full."""
-        if len(cls.known) >= 8192:
-            cls.known.clear()
-        cls.known[key] = launch
+def remember(key: Key | None, launch: Callable[..., None]) -> None:
+    """Cache the launch for a key, if there is one; the cache is cleared when it is full."""
+    if key is not None:
+        if len(LAUNCHES) >= 8192:
+            LAUNCHES.clear()
+        LAUNCHES[key] = launch
 
 
 def lookup(
@@ -93,7 +85,7 @@ def lookup(
         return None, None
     key = (function, *others, *map(layout, tensors))
     try:
-        return key, Launches.known.get(key)
+        return key, LAUNCHES.get(key)
     except TypeError:
         return None, None
 
@@ -217,14 +209,13 @@ def launched(
         # From Triton 3.10 on it is off by default. torch's wrappers of kernels refuse options.
         options = options | {"enable_fp_fusion": True}
     if "num_warps" in options:
-        # Triton 3.6 can mix up the int64 columns of a single warp: LLVM shifts the two halves of a
-        # register together, of which one is left over from another layout. AMD's warps have 64
-        # threads of the 1,024 that a program may have.
+        # Triton 3.6 can mix up int64 columns of a single warp: LLVM shifts two halves of a register together,
+        # one left over from another layout. AMD's warps have 64 threads of a program's 1,024 at most.
         least = 2 if options.get("INDEX") == tl.int64 else 1
         most = 16 if torch.version.hip else 32
-        num_warps = min(max(options["num_warps"], least), most)
-        options = options | {"num_warps": num_warps}
-    with on_device(device):
+        options = options | {"num_warps": min(max(options["num_warps"], least), most)}
+    is_current = device.type != "cuda" or device.index == torch.cuda.current_device()
+    with contextlib.nullcontext() if is_current else torch.cuda.device(device):
         compiled = kernel[grid](*args, **options)
         if compiled is None or callable(grid) or not is_replayed(device):
             return None
@@ -241,59 +232,36 @@ def run(
     tensors: tuple[torch.Tensor | None, ...],
     sizes: tuple[int | None, ...] = (),
     params: tuple[Any, ...] = (),
-    made: Callable[[], torch.Tensor] | None = None,
+    made: Callable[[], Values] = tuple,
     /,
     **options: Any,
 ) -> None:
-    """Launch a kernel on a tensor that is `made` for each launch, if any, `tensors`, `sizes` and `params`, in this
-    order; options are its constexprs.
-
-    With a key, later calls with the same key repeat the launch directly, on their own tensors and params.
+    """Launch a kernel on what is `made` for each launch, `tensors`, `sizes` and `params`; options are its constexprs.
+    Later calls with the same key repeat the launch directly, on their own tensors and params.
     """
     if config is not None:
         options |= {**config.kwargs, "num_warps": config.num_warps}
-    own = (made(),) if made else ()
-    args = (*own, *tensors, *sizes, *params)
+    args = (*made(), *tensors, *sizes, *params)
     relaunch = launched(kernel, grid, args, options, device_of(tensors))
-    if key is None or relaunch is None:
+    if relaunch is None:
         return
 
-    def replay(tensors: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-        own = (made(),) if made else ()
-        relaunch(*own, *tensors, *sizes, *params)
+    def replay(tensors: Values, params: Values = ()) -> None:
+        relaunch(*made(), *tensors, *sizes, *params)
 
-    Launches.add(key, replay)
-
-
-def launcher(
-    kernel: Any, grid: tuple[int, ...], options: dict[str, Any], device: torch.device
-) -> Callable[..., None]:
-    """A function that launches a kernel on its non-constexpr arguments, directly from the second time on."""
-    relaunch = None
-
-    def launch(*args: Any) -> None:
-        nonlocal relaunch
-        if relaunch is None:
-            relaunch = launched(kernel, grid, args, options, device)
-        else:
-            relaunch(*args)
-
-    return launch
+    remember(key, replay)
 
 
-def repeated(
-    key: Key | None,
-    launches: Callable[..., None],
-    tensors: tuple[torch.Tensor | None, ...],
-    params: tuple[Any, ...] = (),
-) -> None:
-    """Call a function whose launchers are called on `tensors` and `params`, and memory that it makes.
+class Launcher:
+    """A kernel, its grid, options and device. `launch` takes its other arguments, directly from the second time on."""
 
-    With a key, later calls with the same key call it with their own.
-    """
-    launches(tensors, params)
-    if key is not None and is_replayed(device_of(tensors)):
-        Launches.add(key, launches)
+    def __init__(self, *of: Any) -> None:
+        self.of, self.launch = of, self.launch_first
+
+    def launch_first(self, *args: Any) -> None:
+        kernel, grid, options, device = self.of
+        relaunch = launched(kernel, grid, args, options, device)
+        self.launch = relaunch or self.launch_first
 
 
 def is_nvidia(device: torch.device) -> bool:
@@ -312,10 +280,7 @@ def is_replayed(device: torch.device) -> bool:
 
 def device_of(args: tuple[Any, ...]) -> torch.device:
     """The device of the first argument that is a tensor."""
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            return arg.device
-    raise TypeError("a launch takes a tensor")
+    return next(arg.device for arg in args if isinstance(arg, torch.Tensor))
 
 
 class Stage(NamedTuple):
@@ -344,8 +309,17 @@ def run_in_turn(
     _run_from(key, Sources(given), stages, device_of(stages[0].args))
 
 
+def mend_dots() -> None:
+    """Before kernels that multiply matrices, in Triton's interpreter: see there."""
+    if INTERPRETED:
+        from . import interpreter
+
+        interpreter.mend_dots()
+
+
 def run_stages(key: Key | None, given: dict[str, Any], stages: Sequence[Stage]) -> None:
-    """`run_in_turn`, where arguments may be descriptors and copies of tensors."""
+    """`run_in_turn` of kernels that multiply matrices, whose arguments may be descriptors and copies of tensors."""
+    mend_dots()
     stages = [one for one in stages if any(map(is_tensor, one.args))]
     device = device_of(tuple(map(tensor_of, stages[0].args)))
     repeat = functools.partial(with_maps, again)
@@ -360,7 +334,7 @@ def _run_from(
     repeat: Callable[..., Callable[..., None]] = again,
 ) -> None:
     runs = [launched(*stage, device, repeat) for stage in stages]
-    if key is None or None in runs:
+    if None in runs:
         return
     picks: list[tuple[Any, Callable[[list[Any]], Any]]] = []
     for (kernel, _, args, _), run in zip(stages, runs, strict=True):
@@ -378,7 +352,7 @@ def _run_from(
         for run, pick in picks:
             run(*pick(values))
 
-    Launches.add(key, replay)
+    remember(key, replay)
 
 
 def own_names(kernel: Any) -> list[str]:

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from .dtypes import dot_precision
+from .tensors import dot_precision
 
 # Precisions that split float32 into two or three bfloat16s.
 BF16X3: tl.constexpr = tl.constexpr(dot_precision("bf16x3"))

@@ -1,8 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""Device functions that load tiles and reduce them along their columns, at once or block by block.
-
-Of blocks, there are running statistics: Welford's, and maxima with sums of exponentials.
-"""
+"""Device functions that load tiles, reduce them along their columns, and exchange and add up partial results."""
 
 import triton
 import triton.language as tl
@@ -198,3 +195,83 @@ def merge_online_exp(largest, total, finite: tl.constexpr):
     larger = tl.reduce(largest, 1, nan_max, keep_dims=True)
     parts = total * tl.exp(largest - exp_shift(larger, finite))
     return larger, tl.sum(parts, axis=1, keep_dims=True)
+
+
+@triton.jit
+def publish(slots, number, mask):
+    """Publish a float32 to other CTAs: value and flag share one word, so that a reader of the flag has the value."""
+    word = number.to(tl.uint32, bitcast=True).to(tl.int64) + 0x100000000
+    tl.atomic_xchg(slots, word, mask=mask, sem="relaxed")
+
+
+@triton.jit
+def publish_pair(slots, one, other, mask):
+    """Publish two float32 in one word. 0 means empty: bits are flipped, and no NaN has all bits set."""
+    one = tl.where(one == one, one, float("nan"))
+    word = one.to(tl.uint32, bitcast=True).to(tl.int64) << 32
+    word |= other.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.atomic_xchg(slots, ~word, mask=mask, sem="relaxed")
+
+
+@triton.jit
+def wait(slots, mask):
+    """Wait until all slots are filled, and load their words."""
+    words = tl.load(slots, mask=mask, other=1, volatile=True)
+    while tl.max(tl.max((words == 0).to(tl.int32), axis=1), axis=0) == 1:
+        words = tl.load(slots, mask=mask, other=1, volatile=True)
+    return words
+
+
+@triton.jit
+def columns_of(count: tl.constexpr):
+    """Indices of `count` slots, padded to 32 or more: Triton lays out tiles narrower than a warp badly."""
+    return tl.arange(0, max(32, triton.next_power_of_2(count)))[None, :]
+
+
+@triton.jit
+def receive(slots, count: tl.constexpr, mask, absent):
+    """Wait for the first `count` slots, along columns; other lanes and masked ones are `absent` (the identity)."""
+    columns = columns_of(count)
+    mask = mask & (columns < count)
+    number = wait(slots + columns, mask).to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.where(mask, number, absent)
+
+
+@triton.jit
+def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
+    """As `receive`, for the values of `publish_pair`."""
+    columns = columns_of(count)
+    mask = mask & (columns < count)
+    words = ~wait(slots + columns, mask)
+    one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.where(mask, one, absent), tl.where(mask, other, other_absent)
+
+
+@triton.jit
+def add_parts(
+    part_ptr, sum_ptr, n_parts, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):
+    """Add up [n_parts, n] to [n], in the same order always."""
+    cols = (tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
+    col_mask = cols < n
+    total = tl.zeros([BLOCK_M, BLOCK_N], part_ptr.dtype.element_ty)
+    for start in range(0, n_parts, BLOCK_M):
+        parts = start + tl.arange(0, BLOCK_M)[:, None]
+        total += tl.load(
+            part_ptr + parts * n + cols, mask=(parts < n_parts) & col_mask, other=0
+        )
+    total = tl.sum(total, axis=0, keep_dims=True)
+    tl.store(sum_ptr + cols, total.to(sum_ptr.dtype.element_ty), mask=col_mask)
+
+
+@triton.jit
+def add_parts_kernel(
+    part_ptr, sum_ptr, other_part_ptr, other_sum_ptr,
+    n_parts, n,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """One sum, and another where there is one."""
+    add_parts(part_ptr, sum_ptr, n_parts, n, BLOCK_M, BLOCK_N)
+    if other_sum_ptr is not None:
+        add_parts(other_part_ptr, other_sum_ptr, n_parts, n, BLOCK_M, BLOCK_N)

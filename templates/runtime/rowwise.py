@@ -1,7 +1,4 @@
-"""Launches of kernels that reduce rows: which kernel, in which configuration, and how many programs share a row.
-
-Each function called `run_…` launches its kind of kernel if that suits the rows, and says whether it did.
-"""
+"""Launches of kernels that reduce rows: which kernel, in which configuration, and how many programs share a row."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -73,33 +70,44 @@ def sizes(
     These are n_rows, n_cols, the lengths of all dimensions but the first, and strides: of `tiles` [*rows, n_cols] along
     the rows and columns, then of tensors [n_cols], then of tensors [*rows]. Those of an absent tensor are 0.
     """
-    n, absent = len(rows), (0,) * len(rows)
-    every = (absent if one is None else one.stride()[:n] for one in (*tiles, *by_row))
-    folded = tensors.fold(n_dims, tuple(rows), tuple(every))
+    n = len(rows)
+    given = (*tiles, *by_row)
+    own = [(0,) * (n + 1) if one is None else one.stride() for one in given]
+    folded = tensors.fold(n_dims, tuple(rows), tuple(step[:n] for step in own))
     if folded is None:
         return None
     row_sizes, steps = folded
     found = [math.prod(rows), n_cols, *row_sizes[1:]]
-    for tile, step in zip(tiles, steps, strict=False):
-        found += [*step, tensors.stride(tile, -1)]
-    found += [tensors.stride(vector, -1) for vector in by_col]
+    for step, (*_, along_cols) in zip(steps[: len(tiles)], own, strict=False):
+        found += [*step, along_cols]
+    found += [0 if one is None else one.stride(-1) for one in by_col]
     for step in steps[len(tiles) :]:
         found += step
     return tuple(found)
 
 
-def run_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
-    """Launch the kernel that holds rows in registers, if they are short enough."""
+def run(rows: Rows, table: heuristics.Registers, kernel: Any) -> None:
+    """Launch the kernel that holds rows in registers if they are short enough, otherwise the loop."""
     n_rows, n_cols = _shape(rows)
-    if not table.fits(n_rows, n_cols, rows.contiguous):
-        return False
-    _run(rows, kernel, table.choose(n_rows, n_cols, rows.contiguous))
-    return True
+    if table.fits(n_rows, n_cols, rows.contiguous):
+        _run(rows, kernel, table.choose(n_rows, n_cols, rows.contiguous))
+    else:
+        run_loop(rows)
+
+
+def run_registers(rows: Rows, table: heuristics.Registers, kernel: Any) -> bool:
+    """Launch the kernel that holds rows in registers, if they are short enough, and say whether."""
+    n_rows, n_cols = _shape(rows)
+    fits = table.fits(n_rows, n_cols, rows.contiguous)
+    if fits:
+        run(rows, table, kernel)
+    return fits
 
 
 def run_loop(rows: Rows) -> None:
     """Launch the kernel that loops along each row."""
-    _run(rows, rows.kernel, _tile(rows), **_vector(rows))
+    config = rows.table.choose(*_shape(rows), rows.contiguous)
+    _run(rows, rows.kernel, config, **_vector(rows))
 
 
 def _shape(rows: Rows) -> tuple[Any, ...]:
@@ -112,9 +120,7 @@ def _tile(rows: Rows) -> triton.Config:
 
 
 def _vector(rows: Rows) -> dict[str, int]:
-    """How many columns a thread reduces at a time, as a constexpr of kernels that loop along rows: those that it loads
-    at once, 16 bytes if the row allows it.
-    """
+    """The constexpr of loops whose threads reduce the columns that they load at once, 16 bytes if the row allows it."""
     if rows.vector is None:
         return {}
     is_wide = rows.contiguous and _shape(rows)[1] % 16 == 0
@@ -155,47 +161,35 @@ def _index(rows: Rows) -> dict[str, Any]:
 
 
 def run_cooperative(
-    rows: Rows,
-    kernel: Any,
-    held: tuple[torch.Tensor, ...],
-    n_words: int,
-    n_values: int,
-    merges_moments: bool = False,
+    rows: Rows, kernel: Any, held: tuple[torch.Tensor, ...], n_words: int, merges: str
 ) -> bool:
     """Launch the kernel for long rows of which several CTAs, all resident (a cooperative launch), reduce a row
-    together, if the device and the tensors allow it.
+    together, if the device and the tensors allow it, and say whether.
 
-    Each CTA holds a part of the tensors `held`. They exchange `n_words` per row with `n_values` in these, which are
-    means and squared distances from them if it `merges_moments`. The kernel takes a mailbox, which is empty in each
-    call, and then what the loop takes.
+    Each CTA holds a part of the tensors `held`. They exchange `n_words` per row: "sums", maxima and the like, "pairs"
+    of which one scales the other, or "moments", means and squared distances from them. The kernel takes a mailbox,
+    which is empty in each call, and then what the loop takes.
     """
     n_rows, n_cols = _shape(rows)
-    n_held, device = len(held), held[0].device
+    config = heuristics.choose_cooperative_rows(n_cols, held, merges)
     is_single = rows.constants.get("COMPUTE", tl.float32) == tl.float32
-    # There are no keys under torch.compile, which has no cooperative launches.
-    if rows.key is None or not (rows.contiguous and is_single):
+    if config is None or not (rows.contiguous and is_single):
         return False
-    size = max(one.element_size() for one in held)
-    if not heuristics.use_cooperative_rows(n_cols, size, n_held, device):
-        return False
-    pairs = n_values > n_words
-    config = heuristics.choose_cooperative_rows(n_cols, n_held, pairs, merges_moments)
-    ctas: int = config.kwargs["CTAS_PER_ROW"]
+    device, ctas = held[0].device, config.kwargs["CTAS_PER_ROW"]
     grid = (heuristics.choose_groups(n_rows, config, device) * ctas,)
+
+    def mailbox() -> tuple[torch.Tensor]:
+        size = (n_rows, n_words, ctas)
+        return (torch.zeros(size, dtype=torch.int64, device=device),)
+
     options = {"maxnreg": config.maxnreg, "launch_cooperative_grid": True}
     options |= rows.constants | _index(rows)
-
-    def mailbox() -> torch.Tensor:
-        return torch.zeros((n_rows, n_words, ctas), dtype=torch.int64, device=device)
-
     launch.run(rows.key, kernel, grid, config, *rows.args, mailbox, **options)
     return True
 
 
 def run_sums(
-    rows: Rows,
-    states: tuple[torch.dtype, ...],
-    add_kernel: Any = None,
+    rows: Rows, states: tuple[torch.dtype, ...], add_kernel: Any = None
 ) -> None:
     """Launch the kernel that adds up rows, one or two sums or means of each, the last ones of its tensors.
 
@@ -231,7 +225,8 @@ def run_split_merge(
     constants: dict[str, Any],
     counted: bool = False,
 ) -> bool:
-    """Launch the kernel for parts of rows, and the one that merges them; not if there are enough programs for rows.
+    """Launch the kernel for parts of rows, and the one that merges them, and say whether: not if there are enough
+    programs for rows.
 
     The second kernel takes the states of parts before its tensors and, before its sizes, the number of parts and, if
     `counted`, the columns of each.
@@ -259,7 +254,7 @@ def run_split_map(
     own: tuple[str, ...] = (),
 ) -> bool:
     """Launch the kernel for parts of rows, and the one that maps a part of each row after merging the states of all of
-    its parts; not if rows are enough to saturate memory.
+    its parts, and say whether: not if rows are enough to saturate memory.
 
     The second kernel takes the states before its tensors and, before its sizes, the number of parts and the columns of
     each. Of the constexprs that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.

@@ -7,9 +7,8 @@ import torch
 
 from . import launch
 from . import scatter_sums_kernels as kernels
-from .dtypes import compute_dtype, torch_dtype
 from .launch import memoized
-from .tensors import cdiv, power_of_two
+from .tensors import cdiv, compute_dtype, power_of_two, torch_dtype
 
 TILE = 256  # elements per program of two warps
 
@@ -171,7 +170,7 @@ class _Launches:
     ) -> None:
         key = None if self.key is None else (self.key, self.count)
         self.count += 1
-        replay = None if key is None else launch.Launches.known.get(key)
+        replay = None if key is None else launch.LAUNCHES.get(key)
         if replay is not None:
             replay(tensors)
             return

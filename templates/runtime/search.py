@@ -9,7 +9,8 @@ import triton
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from . import dtypes, launch
+from . import launch
+from .launch import INTERPRETED
 
 
 class Searches:
@@ -31,7 +32,7 @@ def fastest(
     if len(configs) == 1:
         return configs[0]
     if (
-        dtypes.INTERPRETED
+        INTERPRETED
         or device.type != "cuda"
         or launch.is_traced()
         or torch.cuda.is_current_stream_capturing()

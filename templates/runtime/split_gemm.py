@@ -9,7 +9,6 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from . import (
     contraction,
     copies,
-    dtypes,
     gemm,
     launch,
     matmul_heuristics,
@@ -32,7 +31,7 @@ def multiply(
     search: contraction.Search | None = None,
 ) -> torch.Tensor:
     """As `gemm.gemm`, with large float32 matrices split beforehand into as many bfloat16s as the precision says."""
-    parts = dtypes.n_parts(left.dtype, precision)
+    parts = tensors.n_parts(left.dtype, precision)
     if sums_batch and parts:
         left, right, sums_batch = gemm.in_a_row(left), gemm.in_a_row(right), False
     batch = left.shape[:-2] or right.shape[:-2]
@@ -58,7 +57,7 @@ def splits(
     """
     n_rows, n_cols, _ = lengths
     return (
-        dtypes.n_parts(left.dtype, precision) > 0
+        tensors.n_parts(left.dtype, precision) > 0
         and n_batch * n_rows * n_cols >= 2**21
         and matmul_heuristics.use_tma(
             left.device, torch.bfloat16, *lengths, n_batch, False
@@ -81,7 +80,7 @@ def _stage(
     tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
     lengths = n_rows, n_cols, left.shape[-1], tiles
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
-    accumulator = dtypes.accumulator_dtype(left.dtype)
+    accumulator = tensors.accumulator_dtype(left.dtype)
     options = {
         "N_PARTS": parts,
         "INDEX": tensors.index_dtype(result),

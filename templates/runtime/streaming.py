@@ -9,7 +9,6 @@ import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
 from . import launch, streaming_heuristics, streaming_tma, tensors
-from .dtypes import torch_dtype
 from .search import fastest
 
 BLOCK_SPLITS = 16  # splits of a row that the reduction loads at once
@@ -207,6 +206,7 @@ def _launch(
         named = {} if key is None else launch.named(kernel, (given, between, params))
         launch.run_stages(key, named, stages)
         return
+    launch.mend_dots()
     launch.run(key, kernel, first.grid, None, given, between, params, **first.options)
 
 
@@ -272,7 +272,7 @@ def _stages(
         merged, merged_sizes, merged_params = split.args
         partial = torch.empty(
             (n_splits, n_lines, split.length),
-            dtype=torch_dtype(constants.get("COMPUTE", tl.float32)),
+            dtype=tensors.torch_dtype(constants.get("COMPUTE", tl.float32)),
             device=given[0].device,
         )
         first = (*given, partial, *sizes, *params)

@@ -11,7 +11,7 @@ import triton.experimental.gluon.language as gl
 import triton.language as tl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from . import dtypes, heuristics, launch, streaming, streaming_tma, tensors
+from . import heuristics, launch, streaming, streaming_tma, tensors
 
 BLOCK_M = 128
 # By the number of scores of a block and of the sums that it adds to, which are in registers: its length, and
@@ -174,6 +174,6 @@ def described(
     block = streaming_tma.block_of(dims[0], rows)
     if kind in OF_SCORES:
         block[-1] = n_rows if kind == "across" else n_cols
-    dtype = dtypes.triton_dtype(tensor.dtype)
+    dtype = tensors.triton_dtype(tensor.dtype)
     layout = gl.NVMMASharedLayout.get_default_for(block, dtype)
     return TensorDescriptor(tensor, *map(list, dims), block, layout)

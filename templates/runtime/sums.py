@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from . import launch, tensors
-from .sums_kernels import add_parts_kernel
+from .reduce import add_parts_kernel
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
     """
     given, sizes, params = args
     device = launch.device_of((*given, *sums))
-    first = launch.launcher(kernel, grid, options, device)
+    first = launch.Launcher(kernel, grid, options, device)
     n_sums = len(sums)
     asked = [place for place, one in enumerate(sums) if one is not None]
     elements = [one.numel() for one in sums if one is not None]
@@ -43,16 +43,18 @@ def run(
     add_kernel = add_parts_kernel if add_kernel is None else add_kernel
     blocks = (tensors.cdiv(n, block_n),)
     pairs = [asked[place : place + 2] for place in range(0, len(asked), 2)]
-    adds = [launch.launcher(add_kernel, blocks, tile, device) for _ in pairs]
+    adds = [launch.Launcher(add_kernel, blocks, tile, device) for _ in pairs]
 
     def launches(given: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
         given, sums = given[:-n_sums], given[-n_sums:]
         parts: list[torch.Tensor | None] = [None] * n_sums
         for place in asked:
             parts[place] = torch.empty((n_parts, n), dtype=dtypes[place], device=device)
-        first(*made(), *given, *parts, *sizes, *params)
+        first.launch(*made(), *given, *parts, *sizes, *params)
         for add, (one, *others) in zip(adds, pairs, strict=True):
             two = (parts[others[0]], sums[others[0]]) if others else (None, None)
-            add(parts[one], sums[one], *two, n_parts, n)
+            add.launch(parts[one], sums[one], *two, n_parts, n)
 
-    launch.repeated(key, launches, (*given, *sums), params)
+    launches((*given, *sums), params)
+    if launch.is_replayed(device):
+        launch.remember(key, launches)

@@ -1,5 +1,6 @@
-"""The host work before launches: checks of tensors, folding of dimensions, index width."""
+"""The host work before launches: checks of tensors, dtypes, folding of dimensions, index width."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -7,9 +8,16 @@ from typing import Any, TypeVar
 import torch
 import triton.language as tl
 
-from .launch import capability, is_nvidia, memoized
+from .launch import INTERPRETED, capability, is_nvidia, memoized
 
 Found = TypeVar("Found")
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOAT8S = (torch.float8_e4m3fn, torch.float8_e5m2)
+INTS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+BOOLS = (torch.bool,)
+NUMBERS = (*FLOATS, *INTS)
+ANY = (*NUMBERS, *BOOLS)
+N_PARTS = {"bf16x3": 2, "bf16x6": 3}  # by the precision of float32 matmuls
 
 
 def check_tensor(name: str, tensor: object) -> None:
@@ -19,20 +27,16 @@ def check_tensor(name: str, tensor: object) -> None:
 
 
 def check(
-    name: str,
-    tensor: torch.Tensor,
-    dtypes: tuple[torch.dtype, ...],
-    axes: str,
-    ndim: int,
-    leading: bool,
+    name: str, tensor: torch.Tensor, dtypes: tuple[torch.dtype, ...], axes: str
 ) -> None:
-    """Refuse a tensor of a dtype or rank that the operator does not support."""
+    """Refuse a tensor of a dtype or rank that the operator does not support; "[..., N, C=3]" has two axes or more."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
     if tensor.dtype not in dtypes:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise TypeError(f"{name} must be {known}, not {tensor.dtype}")
-    if tensor.ndim < ndim or (tensor.ndim > ndim and not leading):
+    ndim = len([one for one in axes[1:-1].split(", ") if one not in ("", "...")])
+    if tensor.ndim < ndim or (tensor.ndim > ndim and "..." not in axes):
         raise ValueError(f"{name} must have the shape {axes}, not {list(tensor.shape)}")
 
 
@@ -197,15 +201,10 @@ def check_float8(name: str, dtype: torch.dtype, device: torch.device) -> None:
 def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     """int64 if an offset may exceed int32; a tile reaches at most 2**20 elements past the end."""
     for tensor in tensors:
-        if tensor is None:
-            continue
-        span = tensor.numel()
-        if not tensor.is_contiguous():
-            span = 1
-            for size, step in zip(tensor.shape, tensor.stride(), strict=True):
-                span += (size - 1) * step
-        if span > 2**31 - 2**20:
-            return tl.int64
+        if tensor is not None:
+            axes = zip(tensor.shape, tensor.stride(), strict=True)
+            if sum((size - 1) * step for size, step in axes) >= 2**31 - 2**20:
+                return tl.int64
     return tl.int32
 
 
@@ -249,12 +248,85 @@ def power_of_two(count: int) -> int:
 
 
 def contiguous(*args: Any) -> tuple[Any, ...]:
-    """The arguments of a call with every tensor contiguous, in its strides too."""
+    """The arguments of a call with every tensor contiguous, in its strides too, also of one without elements."""
     return tuple(
-        _contiguous(arg) if isinstance(arg, torch.Tensor) else arg for arg in args
+        arg.flatten().view(arg.shape) if isinstance(arg, torch.Tensor) else arg
+        for arg in args
     )
 
 
-def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """To torch, a tensor without elements is contiguous whatever its strides are."""
-    return tensor.contiguous() if tensor.numel() else tensor.new_empty(tensor.shape)
+def promote(*dtypes: torch.dtype) -> torch.dtype:
+    """torch's promotion of several dtypes; the default dtype if there are none, as all inputs may be optional."""
+    return functools.reduce(torch.promote_types, dtypes or (torch.get_default_dtype(),))
+
+
+def as_float(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a float function's result."""
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def int_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of arithmetic with a Python integer, which promotes booleans to int64."""
+    return torch.int64 if dtype == torch.bool else dtype
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a sum: int64 for integers and booleans."""
+    return dtype if dtype.is_floating_point else torch.int64
+
+
+def compute_dtype(dtype: torch.dtype) -> tl.dtype:
+    """The dtype of computations: float32 for half precision, integers for booleans."""
+    widened = {torch.float16: "float32", torch.bfloat16: "float32", torch.bool: "int8"}
+    return getattr(tl, widened.get(dtype, str(dtype).removeprefix("torch.")))
+
+
+def widest(*tensors: torch.Tensor | None) -> tl.dtype:
+    """The dtype in which floats are computed: float64 if a tensor has it, otherwise float32."""
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype is torch.float64:
+            return tl.float64
+    return tl.float32
+
+
+def wide_compute_dtype(dtype: torch.dtype) -> tl.dtype:
+    """The dtype of reductions: float32 for half precision, int64 for integers."""
+    if dtype == torch.float64:
+        return tl.float64
+    return tl.float32 if dtype.is_floating_point else tl.int64
+
+
+def accumulator_dtype(dtype: torch.dtype) -> tl.dtype:
+    """The dtype in which tensor cores accumulate products of a dtype."""
+    if dtype == torch.float64:
+        return tl.float64
+    return tl.float32 if dtype.is_floating_point else tl.int32
+
+
+def dot_precision(precision: str) -> str:
+    """The `input_precision` of tl.dot for float32; the interpreter lacks some, and never splits or rounds."""
+    return "ieee" if INTERPRETED else precision
+
+
+def n_parts(dtype: torch.dtype, precision: str) -> int:
+    """The number of bfloat16 values that each element is split into; 0 if matrices are not split."""
+    return N_PARTS.get(precision, 0) if dtype == torch.float32 else 0
+
+
+def part_dtype() -> torch.dtype:
+    """The dtype of these parts: float32 in the interpreter, which multiplies bfloat16 incorrectly."""
+    return torch.float32 if INTERPRETED else torch.bfloat16
+
+
+def torch_dtype(dtype: tl.dtype) -> torch.dtype:
+    """The torch dtype of a Triton dtype."""
+    if dtype == tl.int64:
+        return torch.int64
+    if dtype == tl.int32:
+        return torch.int32
+    return torch.float64 if dtype == tl.float64 else torch.float32
+
+
+def triton_dtype(dtype: torch.dtype) -> tl.dtype:
+    """The Triton dtype of a torch dtype."""
+    return getattr(tl, str(dtype).removeprefix("torch."))

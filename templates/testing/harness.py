@@ -187,7 +187,7 @@ class Harness:
         access nothing outside of their tensors.
         """
         compile_ahead(request)
-        launch.Launches.known.clear()
+        launch.LAUNCHES.clear()
         check_bounds(patch)
 
     @pytest.fixture

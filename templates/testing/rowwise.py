@@ -68,7 +68,7 @@ class RowKernels(MapKernels):
                 patch.setattr(table, "fits", lambda *_: False)
         for kind in (heuristics.Loop, heuristics.Tile):
             cls.force_all(patch, kind, tile)
-        patch.setattr(heuristics, "use_cooperative_sums", lambda *_: False)
+        patch.setattr(heuristics, "choose_cooperative_sums", lambda *_: None)
         patch.setattr(heuristics, "choose_splits", lambda *_: splits)
         patch.setattr(heuristics, "choose_mapped_splits", lambda *_: splits)
 
@@ -154,16 +154,14 @@ class RowKernels(MapKernels):
     def test_shared_rows(self, backward: bool, members: int, patch: Patch) -> None:
         """CTAs that wait for one another need a GPU: in the interpreter, each row has one CTA."""
 
-        def choose(n_cols: int, *_: Any) -> Config:
+        def choose(n_cols: int, *_: Any) -> Config | None:
             block_n = triton.next_power_of_2(-(-n_cols // members))
             tile = {"BLOCK_M": 1, "BLOCK_N": block_n}
-            return Config({"CTAS_PER_ROW": -(-n_cols // block_n), **tile})
+            config = Config({"CTAS_PER_ROW": -(-n_cols // block_n), **tile})
+            return config if members == 1 or DEVICE == "cuda" else None
 
-        is_possible = members == 1 or DEVICE == "cuda"
         self.force_loop(patch)
-        patch.setattr(heuristics, "use_cooperative_rows", lambda *_: is_possible)
         patch.setattr(heuristics, "choose_cooperative_rows", choose)
-        patch.setattr(heuristics, "use_cooperative_sums", lambda *_: is_possible)
         patch.setattr(heuristics, "choose_cooperative_sums", choose)
         patch.setattr(heuristics, "choose_groups", lambda *_: 2)
         self.check_pass(backward, self.make(self.wide))

@@ -8,7 +8,7 @@ import pytest
 import triton.language as tl
 from triton.runtime import interpreter
 
-from ..runtime import dtypes
+from ..runtime import launch
 from .steps import StepsTests
 
 _reduce = interpreter.ReduceOps.generic_reduce
@@ -25,7 +25,7 @@ def _reduce_pairs(self: Any, given: tuple[Any, ...]) -> Any:
     return [self.to_tensor(found, pairs.dtype)]
 
 
-if dtypes.INTERPRETED:
+if launch.INTERPRETED:
     interpreter.ReduceOps.generic_reduce = _reduce_pairs
 
 

@@ -156,7 +156,7 @@ class StreamingTests(Products, OperatorTests):
         for is_gluon in (True, False):
             if not is_gluon:
                 patch.setattr(streaming_heuristics, "use_gluon", lambda *_: False)
-            launch.Launches.known.clear()
+            launch.LAUNCHES.clear()
             launched.clear()
             self.check(*tensors)
             found = any(name.endswith("_gluon_kernel") for name in launched)

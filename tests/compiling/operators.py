@@ -295,7 +295,7 @@ def ways(
     def whole_step(n_cols: int, *_: Any) -> triton.Config:
         return triton.Config({"STAGES": 3, **whole_row(0, n_cols, True).kwargs}, num_warps=4)
 
-    def shared(*_: int) -> triton.Config:
+    def shared(*_: Any) -> triton.Config:
         return triton.Config({"CTAS_PER_ROW": 8, "BLOCK_M": 1, "BLOCK_N": 64}, num_warps=4, maxnreg=128)
 
     def strided(table: Any) -> Any:
@@ -326,32 +326,31 @@ def ways(
                 products.append([*described, (matmul_heuristics, "choose_stream_k", split)])
     fixed = [(table, "choose", whole_row) for table in of("REGISTERS")]
     fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
-    fixed += [(heuristics, "choose_cooperative_sums", shared), (heuristics, "choose_groups", always(2))]
-    fixed.append((heuristics, "choose_cooperative_rows", shared))
+    fixed.append((heuristics, "choose_groups", always(2)))
     for table in (table for kind in ("FLAT", "TILE", *LOOPS, "SUMS") for table in of(kind)):
         smallest = min(table, key=lambda config: math.prod(config.kwargs.values()))
         fixed.append((table, "choose", always(smallest)))
 
-    def rows(kind: str, fits: bool, splits: int = 1, use_cooperative_sums: bool = False) -> list[tuple[Any, str, Any]]:
+    def rows(kind: str, fits: bool, splits: int = 1, are_shared: bool = False) -> list[tuple[Any, str, Any]]:
         # A step may reduce rows beside another that has sums over them.
         chosen = [(table, "fits", always(fits)) for one in {kind, "REGISTERS"} for table in of(one)]
         others = [
             (heuristics, "choose_splits", always(splits)),
-            (heuristics, "use_cooperative_sums", always(use_cooperative_sums)),
+            (heuristics, "choose_mapped_splits", always(splits)),
+            (heuristics, "choose_cooperative_sums", shared if are_shared else always(None)),
+            (heuristics, "choose_cooperative_rows", shared if are_shared else always(None)),
         ]
-        others.append((heuristics, "choose_mapped_splits", always(splits)))
-        others.append((heuristics, "use_cooperative_rows", always(use_cooperative_sums)))
         return [*fixed, *chosen, *others]
 
     if of("SUMS"):
         long = [rows("WHOLE", False, splits) for splits in ((1, 3) if any(map(of, LOOPS)) else (1,))]
         if target.startswith("sm_"):
-            long.append(rows("WHOLE", False, use_cooperative_sums=True))
+            long.append(rows("WHOLE", False, are_shared=True))
         others = [rows("WHOLE", True), *long]
     elif any(map(of, LOOPS)):
         others = [rows("REGISTERS", fits, splits) for fits, splits in ((True, 1), (False, 1), (False, 3))]
         if target.startswith("sm_"):
-            others.append(rows("REGISTERS", False, use_cooperative_sums=True))
+            others.append(rows("REGISTERS", False, are_shared=True))
     else:
         others = [fixed]
     return [[*one, *other] for one, other in itertools.product(others, products)]

@@ -221,18 +221,18 @@ def test_tiles_change_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> Non
     tiles = script("tiles")
     names = ("matmul_heuristics", "launch")
     matmul_heuristics, launch = (importlib.import_module(f"generated._runtime.{name}") for name in names)
-    known, device = launch.Launches.known, torch.device("cpu")
+    known, device = launch.LAUNCHES, torch.device("cpu")
     asked = (matmul_heuristics.Strided((), (), ()), matmul_heuristics.choose_stages)
 
     def run() -> Any:
-        assert launch.Launches.known is not known
+        assert launch.LAUNCHES is not known
         table, _ = asked
         config = table.choose(64, 64, torch.float16, True, device)
         stages = matmul_heuristics.choose_stages(config, 1, 1, device)
         return config.kwargs["BLOCK_N"], stages, matmul_heuristics.persistent_programs(device)
 
     assert tiles.as_chosen(run, tiles.choice("32x48x64/4/5/7"))() == (48, 5, 7)
-    assert launch.Launches.known is known
+    assert launch.LAUNCHES is known
     assert matmul_heuristics.choose_stages is asked[1]
 
 

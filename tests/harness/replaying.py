@@ -51,7 +51,7 @@ def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
 
 def replay_on_the_cpu(launch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the CPU stand for those of a GPU; what a test makes known, no other test launches."""
-    monkeypatch.setattr(launch.Launches, "known", {})
+    monkeypatch.setattr(launch, "LAUNCHES", {})
     monkeypatch.setattr(launch, "is_replayed", lambda _: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU.
 

@@ -14,7 +14,7 @@ from tests.cases.gemm import GEMM, SPLIT
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has rules of the heuristics choose something, and forgets the launches of other choices."""
-    GEMM.launch.Launches.known.clear()
+    GEMM.launch.LAUNCHES.clear()
 
     def choose(config: triton.Config | None = None, **answers: Any) -> None:
         for rule, answer in answers.items():

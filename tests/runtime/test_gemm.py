@@ -308,7 +308,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def known() -> list[Any]:
     """The calls that launches are known of, but for those of copies."""
-    return [key for key in GEMM.launch.Launches.known if "gemm" in key[0]]
+    return [key for key in GEMM.launch.LAUNCHES if "gemm" in key[0]]
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="the emitted tests show it on a GPU")

@@ -53,7 +53,7 @@ def test_products_launched_again_are_right(name: str, way: str, monkeypatch: pyt
             got = module.linear_silu_mul(x, gate, up)
             want = torch.nn.functional.silu(x.double() @ gate.T.double()) * (x.double() @ up.T.double())
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
-        assert len(runtime_of(module, "launch").Launches.known) == 1
+        assert len(runtime_of(module, "launch").LAUNCHES) == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
@@ -81,7 +81,7 @@ def test_stages_launched_again_are_right(
         gone = weakref.ref(x), weakref.ref(found)
         del x, found
         assert gone[0]() is gone[1]() is None
-    assert len(runtime_of(module, "launch").Launches.known) == 1
+    assert len(runtime_of(module, "launch").LAUNCHES) == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
@@ -98,7 +98,7 @@ def test_rows_that_programs_share_are_mapped_back_again(tmp_path: Path, monkeypa
         weight = torch.arange(1.0, 5.0)
         want = torch.nn.functional.group_norm(x.double(), 2, weight.double())
         torch.testing.assert_close(module.group_norm(x, weight).double(), want, rtol=1e-5, atol=1e-5)
-    assert len(runtime_of(module, "launch").Launches.known) == 1
+    assert len(runtime_of(module, "launch").LAUNCHES) == 1
 
 
 def test_rows_that_are_mapped_back_are_split_where_sms_would_idle() -> None:
@@ -132,7 +132,7 @@ def test_split_streams_launched_again_are_right(monkeypatch: pytest.MonkeyPatch)
         s = (q.double() @ k.double().mT * scale).masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf)
         got = module.attention(q, k, v, scale=scale)
         torch.testing.assert_close(got.double(), s.softmax(-1) @ v.double(), rtol=1e-4, atol=1e-5)
-    assert len(runtime_of(module, "launch").Launches.known) == 1
+    assert len(runtime_of(module, "launch").LAUNCHES) == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="generated tests show it on a GPU")
@@ -154,7 +154,7 @@ def test_sums_over_rows_launched_again_are_right(wide: bool, monkeypatch: pytest
         gone = [weakref.ref(one) for one in (*given, dy, *found)]
         del given, dy, found, one
         assert not any(one() is not None for one in gone)
-    known = {key[0] for key in runtime_of(module, "launch").Launches.known}
+    known = {key[0] for key in runtime_of(module, "launch").LAUNCHES}
     assert ("_layer_norm_backward" in known) is not wide
     assert "_layer_norm_forward" in known
 

@@ -140,7 +140,7 @@ def test_launches_are_forgotten_before_they_are_too_many(host: ModuleType) -> No
     kernel = Kernel()
     for size in range(1, 8300):
         call(host, kernel, torch.zeros(size))
-    assert len(host.Launches.known) < 8192
+    assert len(host.LAUNCHES) < 8192
 
 
 def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,11 +149,11 @@ def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypa
             return lambda *args, **options: None
 
     call(host, Interpreted(), torch.zeros(3, 4))
-    assert not host.Launches.known
+    assert not host.LAUNCHES
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert host.lookup("scale", (torch.zeros(3),)) == (None, None)
     call(host, Kernel(), torch.zeros(3, 4))
-    assert not host.Launches.known
+    assert not host.LAUNCHES
 
 
 class Tiles(Kernel):
@@ -268,12 +268,12 @@ def test_a_copy_is_of_one_call(host: ModuleType) -> None:
     kernel, x = Tiles(), torch.zeros(8, 16)
     assert not product(host, kernel, x, copied=True)
     assert not product(host, kernel, x, copied=True)
-    assert not host.Launches.known
+    assert not host.LAUNCHES
     by_name = {"x": x, "y": torch.empty(8, 16), "alpha": 2.0}
     copy = by_name["y"].clone()
     described = TensorDescriptor.from_tensor(x, [4, 8])
     host.run_stages(("copied",), by_name, [host.Stage(kernel, (5,), (described, None, x, copy, 8, 2.0), {"BLOCK": 64})])
-    assert not host.Launches.known
+    assert not host.LAUNCHES
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a copy is launched while tensors of the CPU stand for those of a GPU")
@@ -367,7 +367,7 @@ def test_no_tensor_of_a_call_is_kept(host: ModuleType) -> None:
     product(host, kernel, x)
     kernel.launches.clear()
     del x
-    assert host.Launches.known
+    assert host.LAUNCHES
     assert gone() is None
 
 

@@ -73,7 +73,7 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
         for name in {names!r}:
             importlib.import_module(f"home.{{name}}")
         assert state() == before
-        assert sys.modules["home.runtime.launch"].Launches.known == {{}}
+        assert sys.modules["home.runtime.launch"].LAUNCHES == {{}}
         assert not list(pathlib.Path().iterdir())
         print("imported")
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             raise OutOfResources(rows, 32, "shared memory")
         return 1 / rows
 
-    monkeypatch.setattr(module, "dtypes", SimpleNamespace(INTERPRETED=False))
+    monkeypatch.setattr(module, "INTERPRETED", False)
     monkeypatch.setattr(module.launch, "run_stages", lambda key, by_name, rows: rows)
     monkeypatch.setattr(triton.testing, "do_bench", do_bench)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -55,7 +55,7 @@ def test_a_rule_chooses_where_nothing_can_be_timed(
     where: str, search: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "interpreter":
-        monkeypatch.setattr(search, "dtypes", SimpleNamespace(INTERPRETED=True))
+        monkeypatch.setattr(search, "INTERPRETED", True)
     if where == "trace":
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     if where == "graph":

@@ -57,14 +57,13 @@ def test_parts_of_rows_are_exchanged(name: str, tmp_path: Path, monkeypatch: pyt
     is_long = name == "added"
     inputs = INPUTS.replace(PLACE, 'w = "float[..., N]"') if is_long else INPUTS
     module = built(read_spec("mapped.toml", inputs + SPECS[name]), tmp_path)
-    heuristics, cooperative = (runtime_of(module, name) for name in ("heuristics", "cooperative"))
+    heuristics, reduce = (runtime_of(module, name) for name in ("heuristics", "reduce"))
 
     def choose(n_cols: int, *_: object) -> triton.Config:
         tile = {"CTAS_PER_ROW": -(-n_cols // 16), "BLOCK_M": 1, "BLOCK_N": 16}
         return triton.Config(tile, num_warps=4, maxnreg=128)
 
-    monkeypatch.setattr(cooperative, "wait", take)
-    monkeypatch.setattr(heuristics, "use_cooperative_rows", lambda *_: True)
+    monkeypatch.setattr(reduce, "wait", take)
     monkeypatch.setattr(heuristics, "choose_cooperative_rows", choose)
     monkeypatch.setattr(heuristics, "choose_groups", lambda n_rows, *_: min(n_rows, 2))
     monkeypatch.setattr(heuristics.Registers, "fits", lambda *_: False)
@@ -101,29 +100,25 @@ def test_rows_that_are_shared(text: str, is_shared: bool) -> None:
 def test_lengths_that_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half precision, from where it was measured to be faster, up to what all SMs hold."""
     heuristics = runtime_module("heuristics")
-    device = torch.device("cuda", 0)
-    monkeypatch.setattr(heuristics, "is_nvidia", lambda _: True)
+    monkeypatch.setattr(heuristics, "may_wait", lambda _: True)
     monkeypatch.setattr(heuristics, "sm_count", lambda _: 132)
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
-    use = heuristics.use_cooperative_rows
-    assert use(65_536, 2, 1, device)
-    assert not use(65_520, 2, 1, device)
-    assert not use(131_072, 4, 1, device)
-    assert not use(100_003, 2, 1, device)
-    assert use(132 * 16_384, 2, 1, device)
-    assert not use(132 * 16_384 + 16, 2, 1, device)
-    assert use(132 * 8_192, 2, 2, device)
-    assert not use(132 * 8_192 + 16, 2, 2, device)
+    half, single = torch.empty(1, dtype=torch.bfloat16), torch.empty(1)
+
+    def use(n_cols: int, *held: torch.Tensor) -> bool:
+        return heuristics.choose_cooperative_rows(n_cols, held, "pairs") is not None
+
+    assert use(65_536, half)
+    assert not use(65_520, half)
+    assert not use(131_072, single)
+    assert not use(100_003, half)
+    assert use(132 * 16_384, half)
+    assert not use(132 * 16_384 + 16, half)
+    assert use(132 * 8_192, half, half)
+    assert not use(132 * 8_192 + 16, half, half)
 
     # As many CTAs as share the longest row run at once.
-    for n_held, pairs, moments in (
-        (1, False, False),
-        (1, True, False),
-        (1, True, True),
-        (2, False, False),
-        (2, True, True),
-    ):
+    for n_held, merges in ((1, "sums"), (1, "pairs"), (1, "moments"), (2, "sums"), (2, "moments")):
         for n_cols in (65_536, 100_000, 131_072, 262_144, 524_288, 132 * 16_384 // n_held):
-            config = heuristics.choose_cooperative_rows(n_cols, n_held, pairs, moments)
-            assert heuristics.choose_groups(8, config, device) >= 1
+            config = heuristics.choose_cooperative_rows(n_cols, [half] * n_held, merges)
+            assert heuristics.choose_groups(8, config, half.device) >= 1
             assert config.kwargs["BLOCK_N"] * config.kwargs["CTAS_PER_ROW"] >= n_cols

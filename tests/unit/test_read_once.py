@@ -25,7 +25,7 @@ CASES = {
     "another name": ("mask = rows < n\nf(mask)", None),
     "longer than a line": (f"row_mask = {'rows' * 15} < n_rows\ntile_mask = row_mask & {'cols' * 5}", None),
     "a dtype": ("compute = widest(x)\nf(constants={'COMPUTE': compute})", "f(constants={'COMPUTE': widest(x)})"),
-    "a dtype in a long argument": (f"compute = dtypes.widest(one, another)\nf({LONG})", None),
+    "a dtype in a long argument": (f"compute = tensors.widest(one, another)\nf({LONG})", None),
 }
 
 

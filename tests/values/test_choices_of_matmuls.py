@@ -99,7 +99,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     from triton.runtime.interpreter import InterpreterBuilder
 
     found: list[None] = []
-    runtime_module("interpreter").mend()  # Which the first launch would do, over what counts.
+    runtime_module("interpreter").mend_dots()  # Which the first launch would do, over what counts.
     dot = InterpreterBuilder.create_dot
     monkeypatch.setattr(
         InterpreterBuilder, "create_dot", lambda *args, **named: (found.append(None), dot(*args, **named))[1]

@@ -54,7 +54,7 @@ def test_values(
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 2e-4))[: 1 + in_float32]:
         compare(operator.attend, case.torch, case.tensors(dtype), case.places(), tolerance)
     monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "choose_stream_splits", lambda *_: n_splits)
-    runtime_of(operator, "launch").Launches.known.clear()
+    runtime_of(operator, "launch").LAUNCHES.clear()
     compare(operator.attend, case.torch, case.tensors(torch.float64), (), 1e-9)
 
 

@@ -105,7 +105,7 @@ def test_layouts_that_tma_steps_through(
         q, k, v = (laid_out(torch.randn((2, 2, n, 24), generator=random).half()) for n in (37, 53, 53))
         compare(operator.attend, causal, [q, k, v], [0, 1, 2], 4e-3)
         assert found == [count]
-    assert len(launch.Launches.known) == 3
+    assert len(launch.LAUNCHES) == 3
 
 
 def test_tiles_whose_blocks_tma_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

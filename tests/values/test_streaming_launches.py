@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType], list[Any]]:
         search, streaming = (runtime_of(operator, name) for name in ("search", "streaming"))
         told: list[Any] = []
         fastest = search.fastest
-        monkeypatch.setattr(search, "dtypes", SimpleNamespace(INTERPRETED=False))
+        monkeypatch.setattr(search, "INTERPRETED", False)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
         def on_gpu(key: Any, configs: Any, stages: Any, _: torch.device) -> Any:
@@ -105,7 +105,7 @@ def test_searched_tiles(
         return run(kernel, grid, args, options, device)
 
     monkeypatch.setattr(launch, "launched", noted)
-    launch.Launches.known.clear()  # What a GPU has launched is launched again without `launched`.
+    launch.LAUNCHES.clear()  # What a GPU has launched is launched again without `launched`.
     compare(attend, formula, [one + 1 for one in tensors], (0, 1, 2), 1e-5)
     assert launched == [max(tiles) for tiles in timed_tiles.values()]
 

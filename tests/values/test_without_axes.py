@@ -79,7 +79,7 @@ def test_matmuls_of_a_gradient_keep_half_precision(tmp_path: Path) -> None:
     wanted = torch.autograd.grad(t.double() * (q.double() @ k.double().T), (q, k, t), dy.double())
     found = torch.autograd.grad(y, (q, k, t), dy)
     torch.testing.assert_close(found, wanted, rtol=5e-3, atol=5e-3)
-    assert "dy.to(dtypes.promote(ctx.q_dtype, ctx.k_dtype))" in (tmp_path / "scores" / "op.py").read_text()
+    assert "dy.to(tensors.promote(ctx.q_dtype, ctx.k_dtype))" in (tmp_path / "scores" / "op.py").read_text()
 
 
 ABSENT = """

@@ -22,7 +22,7 @@ def promoted(parts: Mapping[str, str], absent: Mapping[str, str]) -> str:
     """The promotion of some dtypes by their texts, of which some have none at times."""
     texts = [f"*(() if {absent[leaf]} else ({text},))" if leaf in absent else text for leaf, text in parts.items()]
     first, *others = dict.fromkeys(texts)
-    return f"dtypes.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+    return f"tensors.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
 
 
 def by_presence(dtype: Dtype, parts: Mapping[str, str], absent: Mapping[str, str]) -> str:
@@ -47,7 +47,7 @@ class Host(Checks):
 
     def dtype(self, dtype: Dtype) -> str:
         if dtype.rule == "compute":
-            return "dtypes.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+            return "tensors.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
         parts = {leaf: f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.leaves}
         absent = {name: f"{name} is None" for name, tensor in inputs.items() if tensor.default is not None}
@@ -74,10 +74,10 @@ class Host(Checks):
         if is_float:
             return text
         if dtype.rule == "float":
-            return "torch.get_default_dtype()" if len(ints) == len(parts) else f"dtypes.as_float({text})"
+            return "torch.get_default_dtype()" if len(ints) == len(parts) else f"tensors.as_float({text})"
         if dtype.rule == "int" and any("bool" in own for own in known.values()):
-            return f"dtypes.int_dtype({text})"
-        return f"dtypes.sum_dtype({text})" if dtype.rule == "sum" else text
+            return f"tensors.int_dtype({text})"
+        return f"tensors.sum_dtype({text})" if dtype.rule == "sum" else text
 
     def told_inputs(self) -> tuple[Input, ...]:
         """Tensors whose shapes or dtypes are passed though they are not."""
@@ -279,8 +279,8 @@ class Host(Checks):
             names = [name for name in self.compute.of if name in doubles]
             if all(doubles[name].default is not None for name in names):  # Left out, they tell nothing.
                 names += [name for name, one in doubles.items() if one.default is None and name not in names]
-            return f"dtypes.widest({', '.join(names)})"
-        helper = "dtypes.wide_compute_dtype" if self.compute.wide else "dtypes.compute_dtype"
+            return f"tensors.widest({', '.join(names)})"
+        helper = "tensors.wide_compute_dtype" if self.compute.wide else "tensors.compute_dtype"
         dtype = self.dtype(Dtype("any", self.compute.of, "int" if self.compute.counts else ""))
         made = [] if self.allocates_wide() else [result for result in self.op.results if not result.when]
         same = (f"{result.output.name}.dtype" for result in made if self.dtype(result.dtype) == dtype)

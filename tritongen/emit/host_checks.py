@@ -17,9 +17,9 @@ from ..nest.conditions import condition_operand
 from ..passes.exponentials import VALUELESS, is_hidden
 from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
 
-# The tuples of the runtime's dtypes.py.
-CLASS_NAMES = {dtypes: f"dtypes.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
-CLASS_NAMES[DTYPE_CLASSES["any"]] = "dtypes.ANY"
+# The tuples of the runtime's tensors.py.
+CLASS_NAMES = {dtypes: f"tensors.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
+CLASS_NAMES[DTYPE_CLASSES["any"]] = "tensors.ANY"
 
 
 IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
@@ -122,12 +122,8 @@ class Checks:
         return [f"{given}:", *(f"    {line}" for line in block)]
 
     def check(self, tensor: Input) -> str:
-        leading = BATCH in tensor.type.axes
-        ndim = len(tensor.type.shape) - leading
-        return (
-            f'tensors.check("{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}, '
-            f'"{shape_text(tensor.type.shape)}", {ndim}, {leading})'
-        )
+        given = f'"{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}'
+        return f'tensors.check({given}, "{shape_text(tensor.type.shape)}")'
 
     def param_checks(self, param: Param) -> list[str]:
         name, where = param.name, self.op.name

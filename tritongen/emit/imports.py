@@ -43,7 +43,7 @@ GLUON = {
 }
 # The modules of the runtime that kernels call, and those that host code calls.
 DEVICE_MODULES = tuple(
-    "addressing blocks cooperative float8 math matmul online reduce scans sorting special split_k strips tiles".split()
+    "addressing blocks float8 math matmul online reduce scans sorting special split_k strips tiles".split()
 )
 SIBLINGS = ("configs", "kernels")
 

@@ -68,11 +68,12 @@ def _setup(backward: Backward, constant: list[str], is_alone: bool) -> tuple[lis
     results = [result.output.name for result in op.results]
     read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
     saved, attributes = [name for name in (*inputs, *results) if name in read], _attributes(backward)
+    kept = ["output" if [name] == results else name for name in saved]
     read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
     return saved, [
         *unpacked([*inputs, *(param.name for param in op.params)], read_by_context, "inputs"),
-        *unpacked(results, {*saved, *constant}, "output"),
-        *([f"ctx.save_for_backward({', '.join(saved)})"] if saved else []),
+        *(unpacked(results, {*saved, *constant}, "output") if len(results) > 1 else []),
+        *([f"ctx.save_for_backward({', '.join(kept)})"] if kept else []),
         *(f"ctx.{name} = {value}" for name, value in attributes),
         *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
     ]
@@ -120,12 +121,12 @@ def constant_lines(names: list[str]) -> list[str]:
 
 
 def unpacked(names: list[str], read: Container[str], source: str) -> list[str]:
-    """The line that takes a tuple apart, where any of it is read; one result comes without a tuple."""
+    """The line that takes a tuple apart, where any of it is read."""
     targets = [name if name in read else f"_{name}" for name in names]
     if not any(name in read for name in names):
         return []
     if len(names) == 1:
-        return [f"{targets[0]} = output" if source == "output" else f"({targets[0]},) = {source}"]
+        return [f"({targets[0]},) = {source}"]
     return [f"{', '.join(targets)} = {source}"]
 
 

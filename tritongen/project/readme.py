@@ -13,7 +13,7 @@ from ..resources import read_text, templates_dir
 _WIDTH = 120
 # Modules in the order in which they are read; others follow. Each family of kernels has one that launches it.
 _FAMILIES = ("elementwise", "rowwise", "columns", "contraction", "streaming", "scatter_sums", "gemm", "split_gemm")
-_FIRST = ("launch", "tensors", "dtypes", "autograd")
+_FIRST = ("launch", "tensors", "autograd")
 _RULES = ("heuristics", "matmul_heuristics", "streaming_heuristics", "search")
 _LOOKUP = """\
 `op.py` checks the arguments, and asks `launch.lookup` for the launch of an earlier call of the same shapes,

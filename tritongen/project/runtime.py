@@ -226,8 +226,11 @@ def package_files(ops: Iterable[str], of_files: bool = False) -> Mapping[str, st
     package = read_text(os.path.join(templates_dir(), f"{template}.py.template"))
     names = tuple(ops)
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
-    exports = (f'    "{name}",' for name in sorted(names, key=lambda name: (_kind(name), _natural(name))))
-    text = Template(package).substitute(imports="\n".join(imports), names="\n".join(exports))
+    exports = [f'"{name}"' for name in sorted(names, key=lambda name: (_kind(name), _natural(name)))]
+    listed = f"[{', '.join(exports)}]"
+    if len(f"__all__ = {listed}") > _LENGTH:
+        listed = "\n".join(["[", *(f"    {name}," for name in exports), "]"])
+    text = Template(package).substitute(imports="\n".join(imports), names=listed)
     return {"__init__.py": with_shared_header(PACKAGE, digest(package), text, "__init__.py")}
 
 

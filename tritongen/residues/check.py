@@ -109,8 +109,11 @@ def _outcome(
 ) -> tuple[str, str]:
     code, arguments = test.__code__, dict(given)
     runtime = cls.op.__module__.rsplit(".", 2)[0] + "._runtime"
-    importlib.import_module(f"{runtime}.launch").Launches.known.clear()
-    importlib.import_module(f"{runtime}.interpreter").mend()  # What a first launch would do over what is here.
+    importlib.import_module(f"{runtime}.launch").LAUNCHES.clear()
+    interpreter = importlib.import_module(f"{runtime}.interpreter")
+    interpreter.mend()  # What a first launch would do over what is here.
+    if hasattr(interpreter, "mend_dots"):
+        interpreter.mend_dots()
     with pytest.MonkeyPatch.context() as patch, interpreted(memory):
         if "patch" in code.co_varnames[: code.co_argcount]:
             arguments["patch"] = patch

@@ -77,7 +77,7 @@ def template_names() -> frozenset[str]:
     """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
     texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in TEMPLATES]
     found = (name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
-    return frozenset(found) | {"dtypes", "kernels", "lengths", "original", "testing"}
+    return frozenset(found) | {"tensors", "kernels", "lengths", "original", "testing"}
 
 
 def declared_together(*declared: Mapping[str, str]) -> dict[str, str]:
@@ -154,7 +154,7 @@ def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
     name = local_name(op)
     operator = f"from . import {op.name}" + ("" if name == op.name else f" as {name}")
     shared = {
-        "dtypes": f"from {home}{RUNTIME_FOLDER} import dtypes",
+        "tensors": f"from {home}{RUNTIME_FOLDER} import tensors",
         "testing": f"from {home} import {TESTING_FOLDER} as testing",
     }
     return shared | {each: f"from . import {each}" for each in ("configs", "kernels")} | {name: operator}

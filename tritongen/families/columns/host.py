@@ -30,7 +30,8 @@ class SumsModule(RowSizes):
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
-        if self.plan.shared and self.contiguous == "False":  # CTAs share rows of contiguous columns alone.
+        # CTAs share rows of contiguous columns alone, and torch sees no cooperative launches.
+        if self.plan.shared and (self.contiguous == "False" or around.register == "triton_op"):
             self.kernels.remove(self.plan.shared.kernel)
             self.plan = replace(self.plan, shared=None)
 
@@ -46,7 +47,7 @@ class SumsModule(RowSizes):
             "rows_function": self.rows_function(),
             "whole": plan.whole and self.one(plan.whole),
             "cooperative": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
-            "tiles": self.one(plan.tiles),
+            "tiles": self.one(plan.tiles) | {"replaced": self.replaced()},
             "contiguous": self.contiguous,
             "args": self.args((plan.whole or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
@@ -54,7 +55,7 @@ class SumsModule(RowSizes):
             "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
             # What the runtime launches is not wrapped, unless it is told so.
-            "add_kernel": self.around.wrapped("sums_kernels.add_parts_kernel"),
+            "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
         }
         extra["lengths"] = self.lengths(*extra["sizes"], extra["args"], extra["tiles"]["args"])
         every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
@@ -62,6 +63,13 @@ class SumsModule(RowSizes):
         extra |= self.known_with((plan.whole or plan.tiles).kernel, self.sums)
         traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
         return Module(self.view(extra), traffic)
+
+    def replaced(self) -> str:
+        """What the kernel for tiles takes that the others do not, in the call of all."""
+        tiles, others = self.plan.tiles.kernel, (self.plan.whole or self.plan.tiles).kernel
+        every = {"args": self.args, "constants": self.constants_of}
+        own = [f"{name}={text_of(tiles)}" for name, text_of in every.items() if text_of(tiles) != text_of(others)]
+        return f"._replace({', '.join(own)})" if own else ""
 
     @property
     def contiguous(self) -> str:

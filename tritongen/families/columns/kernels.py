@@ -254,7 +254,9 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     for pair in pairs:
         slots, suffix = Line(f"slots = {pair[0]}_slots_ptr + rows * CTAS_PER_ROW"), "_pair" if len(pair) == 2 else ""
         following += [slots, Line(f"publish{suffix}(slots + member, {', '.join(pair)}, row_mask)")]
-        inside += [slots, Line(f"{', '.join(pair)} = collect{suffix}(slots, CTAS_PER_ROW, row_mask)")]
+        absent = ", 0.0" * len(pair)
+        inside += [slots, Line(f"{', '.join(pair)} = receive{suffix}(slots, CTAS_PER_ROW, row_mask{absent})")]
+        inside += [Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)") for name in pair]
     inside += [*parts.means(reductions), *parts.finish(rest, "member == 0")]
     inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
     doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."

@@ -344,9 +344,9 @@ class _Builder(Sums):
         found += param_arguments(self.op, self.compute)
         dot = "dot" if self.operands.converts else f"{self.operands.matrices[0].name}.dtype"
         constexprs = {param.name: param.name for param in self.op.params if param.kind in ("bool", "enum")}
-        constexprs |= {"DOT": f"dtypes.triton_dtype({dot})", "SUM": f"dtypes.accumulator_dtype({dot})"}
+        constexprs |= {"DOT": f"tensors.triton_dtype({dot})", "SUM": f"tensors.accumulator_dtype({dot})"}
         constexprs["COMPUTE"] = "compute"
-        constexprs |= {one.dtype: f"dtypes.triton_dtype({one.name}.dtype)" for one in self.operands.matrices}
+        constexprs |= {one.dtype: f"tensors.triton_dtype({one.name}.dtype)" for one in self.operands.matrices}
         return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
 
     def kernel(

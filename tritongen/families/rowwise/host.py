@@ -62,7 +62,7 @@ class RowsModule(RowSizes):
             "searches_uniform": plan.uniform and self.autotune,
             "are_sums": plan.are_sums,
             "states": self.states(),
-            "add_kernel": self.around.wrapped("sums_kernels.add_parts_kernel"),
+            "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
             "shape": self.shape(loop),
             "loop": self.one(loop),
             "registers": None,
@@ -87,9 +87,10 @@ class RowsModule(RowSizes):
             }
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            names = ("tensors", "words", "n_values", "moments")
-            parts = {name: getattr(self.shared, name) for name in names}
+            parts = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
             extra["cooperative"] = self.one(self.shared.kernel) | parts
+        # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
+        extra["runs"] = registers and not (plan.partial or plan.are_sums or self.autotune or extra["uniform"])
         passed = (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
         reads_once = "n_cols" if extra["uniform"] and plan.registers else ""
         conditions = [condition for condition, _ in extra["empty_errors"]]
@@ -147,7 +148,7 @@ class RowsModule(RowSizes):
         if dtype == "INDEX":
             return "torch.int64"
         if dtype == "COMPUTE":
-            return "dtypes.torch_dtype(compute)"
+            return "tensors.torch_dtype(compute)"
         return {
             "tl.float32": "torch.float32",
             "tl.int64": "torch.int64",

@@ -26,15 +26,14 @@ HALF = frozenset(("float16", "bfloat16"))
 
 @dataclass(frozen=True, slots=True)
 class SharedRows:
-    """The kernel, whose CTAs hold parts of the `tensors`, and exchange so many `words` for each row, with `n_values` in
-    them. These may be `moments`: means, and squared distances from them.
+    """The kernel, whose CTAs hold parts of the `tensors`, and exchange so many `words` for each row: "sums" and the
+    like, "pairs" of which one scales the other, or "moments", means and squared distances from them.
     """
 
     kernel: Kernel
     tensors: tuple[str, ...]
     words: int
-    n_values: int
-    moments: bool
+    merges: str
 
 
 def share_rows(program: Program) -> SharedRows | None:
@@ -145,9 +144,9 @@ class _Sharing(RowBuilder):
         stages = (ahead, following, inside)
         further = ((Argument("mailbox_ptr", "mailbox"),), ())
         kernel = self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages, further=further)
-        held, n_values = tuple(tensor.name for tensor in tensors), sum(len(run.states) for _, run in states)
-        moments = any(run.counts for _, run in states)
-        return SharedRows(kernel, held, len(states), n_values, moments)
+        pairs = any(len(run.states) > 1 for _, run in states)
+        merges = "moments" if any(run.counts for _, run in states) else "pairs" if pairs else "sums"
+        return SharedRows(kernel, tuple(tensor.name for tensor in tensors), len(states), merges)
 
     def held(self, tensors: list[Input], when: str) -> list[Line]:
         """The parts of a row in registers, in the dtype of the computation."""

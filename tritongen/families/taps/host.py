@@ -36,12 +36,12 @@ class TapsModule(RowSizes):
             "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
             "sum": result.output.name,
-            "sum_dtype": f"dtypes.torch_dtype({'compute' if self.compute.constexpr else self.compute.text})",
+            "sum_dtype": f"tensors.torch_dtype({'compute' if self.compute.constexpr else self.compute.text})",
             "args": self.args(self.kernel),
             "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(self.kernel),
             # What the runtime launches is not wrapped, unless it is told so.
-            "add_kernel": self.around.wrapped("sums_kernels.add_parts_kernel"),
+            "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
             **self.known_with(self.kernel, [result.output.name]),
         }
         return Module(self.view(extra), Traffic(frozenset({"taps"}), taps=self.count))
