@@ -36,6 +36,7 @@ from ..lang.ir import (
 )
 from ..lang.names import fresh, shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
+from ..nest.access import Access
 from ..nest.conditions import condition_tree, is_condition
 from ..nest.ir import Line, under
 from ..passes.exponentials import resolve
@@ -408,7 +409,7 @@ class Lowering:
         self.put(Line(f"{wanted} = {text}"))
         return ast.Name(wanted)
 
-    def optional(self, tensor: Input, value: str, otherwise: str) -> ast.Name:
+    def optional(self, tensor: Input, value: Access, otherwise: str) -> ast.Name:
         """What is read of an optional input, under a name."""
         wanted = self.new_name(tensor.name)
         self.put(*if_given(tensor, wanted, value, otherwise))

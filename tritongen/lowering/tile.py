@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
 from ..lang.trees import parse
+from ..nest.access import Access, Address
 from ..nest.ir import Branch, Line
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
@@ -108,16 +109,16 @@ class Tile:
             return None
         return Line(f"{self.base(tensor)} = {self.sum(tensor.pointer, dims, tensor)}")
 
-    def address(self, tensor: Tensor) -> str:
+    def address(self, tensor: Tensor) -> Address:
         if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
-            return f"{tensor.pointer} + rows" if tensor.axes else tensor.pointer
+            return Address(tensor.pointer, ("rows",) if tensor.axes else ())
         dims = self.space.dims if tensor.optional else self.space.cols
         return self.sum(self.base(tensor), self.space.steps(tensor.axes, (*dims, *self.space.taken)), tensor)
 
-    def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> str:
+    def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> Address:
         """A pointer and the offsets along some dimensions."""
         if self.space.flat:
-            return base
+            return Address(base)
         in_rows = [dim for dim in dims if dim in self.space.rows]
         rows = [f"{self.position(dim)} * {tensor.stride(dim)}" for dim in in_rows]
         is_aligned = rows and self.aligned and all(self.moves(tensor.axes))
@@ -126,21 +127,15 @@ class Tile:
         elif is_aligned:
             rows = [f"aligned({' + '.join(rows)}, ALIGN)"]
         others = (f"{dim.index} * {tensor.stride(dim)}" for dim in dims if dim not in self.space.rows)
-        return " + ".join([base, *rows, *others])
+        return Address(base, (*rows, *others))
 
     # Reading and writing
 
-    def raw(self, tensor: Input, policy: str = "") -> str:
-        """What reads an input as it is."""
+    def raw(self, tensor: Input, policy: str = "") -> Access:
+        """What reads an input as it is; the names of policies say what they are for."""
         mine = self.tensor(tensor)
-        mask = self.mask(mine.axes)
-        arguments = [self.address(mine)]
-        if mask:
-            arguments += [f"mask={mask}"]
-            arguments += [] if self.space.flat else [f"other={self.fill(tensor)}"]
-        if policy and mask and not self.space.flat:  # The names say what the policy is for.
-            return f"{policy}({', '.join([self.address(mine), mask, self.fill(tensor)])})"
-        return f"tl.load({', '.join(arguments)})"
+        mask, other = self.mask(mine.axes), "" if self.space.flat else self.fill(tensor)
+        return Access(self.address(mine), mask, other, by=(policy if mask and other else "") or "tl.load")
 
     def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
         """With the `first` column of a block, one element is read where the whole block has only that."""
@@ -155,10 +150,10 @@ class Tile:
                 )
             ]
         mine = self.tensor(tensor)
-        text = self.raw(tensor, policy) + self.widen(tensor)
+        read = replace(self.raw(tensor, policy), to=self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
-            return if_given(tensor, tensor.name, text, self.default(tensor, mine.axes))
-        return [Line(f"{tensor.name} = {text}")]
+            return if_given(tensor, tensor.name, read, self.default(tensor, mine.axes))
+        return [Line(f"{tensor.name} = {read}")]
 
     def is_uniform(self, tensor: Input) -> bool:
         """Whether neighbouring columns may share an element, because it varies along the first of their axes alone."""
@@ -166,13 +161,13 @@ class Tile:
         free = len(self.space.cols) > 1 and not any(dim.pinned for dim in self.space.cols)
         return free and tensor.default is None and cols[-1] not in own and bool({*cols} & {*own})
 
-    def read_once(self, tensor: Input, first: str) -> str:
+    def read_once(self, tensor: Input, first: str) -> Access:
         """What reads the one element of a row in the block of columns that begins at `first`."""
         mine = self.tensor(tensor)
         dims = self.space.cols
-        steps = [f"({_along(first, dims, n)}).to(INDEX) * {mine.stride(dim)}" for n, dim in enumerate(dims[:-1])]
-        masked = f", mask=row_mask, other={self.fill(tensor)}" if self.moves(mine.axes)[0] else ""
-        return f"tl.load({' + '.join([self.base(mine), *steps])}{masked}){self.widen(tensor)}"
+        steps = (f"({_along(first, dims, n)}).to(INDEX) * {mine.stride(dim)}" for n, dim in enumerate(dims[:-1]))
+        mask = "row_mask" if self.moves(mine.axes)[0] else ""
+        return Access(Address(self.base(mine), (*steps,)), mask, self.fill(tensor), self.widen(tensor))
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
         """What a kernel reads along axes in place of an absent input: a number, typed where nothing else types it."""
@@ -212,7 +207,7 @@ class Tile:
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
         tensor = self.op.input(node.name)
-        terms, checks, alike = self.located(node, lowering)
+        address, checks, alike = self.located(node, lowering)
         mask = self.mask_of_gather(node.axes)
         if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
             mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
@@ -220,16 +215,16 @@ class Tile:
         masks = [*([mask] if mask else alike), *checks]
         floats = tensor.type.may_be_float
         other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
-        rest = f", mask={' & '.join(masks)}, other={other}" if masks else ""
-        read = parse(f"tl.load({' + '.join(terms)}{rest}){self.widen(tensor)}")
+        mask = ast.unparse(parse(" & ".join(masks))) if masks else ""
+        read = Access(address, mask, other, self.widen(tensor))
         if tensor.default is None:
-            return read
-        return lowering.optional(tensor, ast.unparse(read), self.default(tensor, node.axes))
+            return parse(str(read))
+        return lowering.optional(tensor, read, self.default(tensor, node.axes))
 
     def guarded(self, guard: Guard, lowering: Lowering) -> ast.expr | None:
         """An element that is read only where a condition holds; None if its positions may be out of range there."""
         tensor = self.op.input(guard.read.name)
-        terms, checks, alike = self.located(guard.read, lowering)
+        address, checks, alike = self.located(guard.read, lowering)
         moves = [self.moves(axes) for _, axes in guard.conditions]
         if alike or tensor.default is not None or not guard.told.issuperset(checks) or not all(map(any, moves)):
             return None
@@ -240,17 +235,17 @@ class Tile:
         parts = [" & ".join(texts) for texts in found.values()]
         masks = [self.mask_of_gather(guard.read.axes), *(f"({part})" if " & " in part else part for part in parts)]
         mask = " & ".join(filter(None, masks))
-        return parse(f"tl.load({' + '.join(terms)}, mask={mask}, other={guard.otherwise}){self.widen(tensor)}")
+        return parse(str(Access(address, mask, guard.otherwise, self.widen(tensor))))
 
-    def located(self, node: Load, lowering: Lowering) -> tuple[list[str], list[str], list[str]]:
-        """The terms of the address of what is taken, and comparisons that tell whether it is within bounds.
+    def located(self, node: Load, lowering: Lowering) -> tuple[Address, list[str], list[str]]:
+        """The address of what is taken, and comparisons that tell whether it is within bounds.
 
         Those of the last list are of positions that are, or may be, the same for a whole tile.
         """
         mine = self.tensor(self.op.input(node.name))
         checks: list[str] = []
         alike: list[str] = []
-        terms = [mine.pointer]
+        terms: list[str] = []
         at = dict(node.at)
         mask = self.mask_of_gather(node.axes)
         for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
@@ -269,7 +264,7 @@ class Tile:
                 is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in parts))
                 own = checks if is_tile else alike
                 own += bounds
-        return terms, checks, alike
+        return Address(mine.pointer, (*terms,)), checks, alike
 
     def is_one_for_a_block(self, part: Node) -> bool:
         """Whether a part of a position is an input of which a block of columns may have one element."""
@@ -299,12 +294,12 @@ class Tile:
         """The lines that store a result, `where` a condition holds."""
         mine = self.result(result)
         axes, first = mine.axes, list[Line]()
-        address = self.address(mine) if axes or not self.space.dims else f"{mine.pointer} + rows"
+        address = self.address(mine) if axes or not self.space.dims else Address(mine.pointer, ("rows",))
         if mine.optional and not self.space.flat and axes and all(self.moves(axes)):
             row = replace(mine, optional=False)
             first, address = [line for line in [self.base_line(row)] if line], self.address(row)
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
-            address = f"{mine.pointer} + rows"
+            address = Address(mine.pointer, ("rows",))
         mask = (self.mask(axes) or "row_mask") if self.space.dims else ""
         # What lies over an input has been read for the last time.
         policy = ', eviction_policy="evict_first"' if result.over else ""

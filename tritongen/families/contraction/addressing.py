@@ -12,6 +12,7 @@ from ...lang.trees import parse
 from ...lowering.lower import Compute
 from ...lowering.optional import if_given, load_default
 from ...lowering.tile import Tensor, meets_tensors, widen_float8
+from ...nest.access import Access, Address
 from ...nest.ir import Branch, Line
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
@@ -51,7 +52,7 @@ class Places:
         ]
         if self.is_picked(operand.name):
             steps[0] = f"{operand.name}_at.to(INDEX) * {stride(operand.name, 'batch')}"
-        return Line(f"{self.base(operand)} = {' + '.join([f'{operand.name}_ptr', *steps])}")
+        return Line(f"{self.base(operand)} = {Address(f'{operand.name}_ptr', (*steps,))}")
 
     def is_picked(self, name: str) -> bool:
         return any(one.name == name for one in self.picked)
@@ -72,7 +73,7 @@ class Places:
     def base(self, operand: Operand) -> str:
         return f"{operand.name}_{('rows', 'cols')[operand.side]}"
 
-    def address(self, tensor: Tensor, side: int | None = None, whole: Mapping[str, int] = NONE) -> str:
+    def address(self, tensor: Tensor, side: int | None = None, whole: Mapping[str, int] = NONE) -> Address:
         """Of the elements of a block of a side, or else of a tile and the group in hand.
 
         Of a tile's rows or columns, `whole` has those along which the tensor has one element for all.
@@ -81,16 +82,16 @@ class Places:
         if side is None:
             places["cols"] = self.columns(tensor.axes)
         places |= {role: FIRST[role] for role in whole}
-        terms = [tensor.pointer]
+        terms: list[str] = []
         for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
             lacks = self.contraction.lacking(role, tensor.axes)
             if role == "inner" and side is None:
                 lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
             steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
             terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
-        return " + ".join(terms)
+        return Address(tensor.pointer, (*terms,))
 
-    def of_result(self, result: Result) -> str:
+    def of_result(self, result: Result) -> Address:
         """The address of a contiguous result that has not all of batch, rows and columns."""
         roles = self.contraction.roles(result.axes)
         counts = COUNTS | ({"cols": f"(n_cols // {self.group})"} if self.group else {})
@@ -100,7 +101,7 @@ class Places:
             for n, (role, place) in enumerate(places.items())
             if role in roles
         )
-        return " + ".join([f"{result.output.name}_ptr", *([at] if at else [])])
+        return Address(f"{result.output.name}_ptr", (at,) if at else ())
 
     @property
     def group(self) -> int:
@@ -123,9 +124,9 @@ class Places:
         return " & ".join(text for role, text in found.items() if role in roles and text)
 
     def load(self, tensor: Input, side: int | None = None) -> list[Line]:
-        text = self.loaded(tensor, side)
+        read = self.loaded(tensor, side)
         if tensor.default is None or tensor.name in self.op.chosen:
-            plain = Line(f"{tensor.name} = {text}")
+            plain = Line(f"{tensor.name} = {read}")
             whole = self.whole(tensor) if side is None else NONE
             if not whole:
                 return [plain]
@@ -137,7 +138,7 @@ class Places:
         # A whole tile of it may be stored as it is.
         shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == "tile_mask" else "()"
         number = number if typed else f"tl.full({shape}, {number}, {self.compute.text})"
-        return if_given(tensor, tensor.name, text, number)
+        return if_given(tensor, tensor.name, read, number)
 
     @property
     def whole_mask(self) -> str:
@@ -151,13 +152,12 @@ class Places:
         lasting = sides & lasting_axes(self.op, node, sums)
         return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(tuple(sides))}
 
-    def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> str:
+    def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> Access:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
         varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in whole)
         mask = self.mask(varies, side)
-        floats = tensor.type.may_be_float
-        masked = f", mask={mask}, other={'0.0' if floats else '0'}" if mask else ""
-        return f"tl.load({self.address(mine, side, whole)}{masked}){self.widening(tensor)}{self.restoring(tensor)}"
+        other, to = "0.0" if tensor.type.may_be_float else "0", self.widening(tensor) + self.restoring(tensor)
+        return Access(self.address(mine, side, whole), mask, other, to)
 
     def whole(self, tensor: Input) -> dict[str, int]:
         """The roles along which so many neighbours have one element, a number that tiles may divide."""
@@ -186,13 +186,13 @@ class Places:
         name, inner = operand.name, inner_of(operand.side)
         other = "0.0" if operand.tensor.type.may_be_float else "0"
         alignment = ALIGN[("rows", "cols")[operand.side]]
-        at = f"{self.base(operand)} + offsets({inner}, {stride(name, 'inner')}, {alignment})"
+        at = Address(self.base(operand), (f"offsets({inner}, {stride(name, 'inner')}, {alignment})",))
         mask = self.mask(operand.tensor.type.axes, operand.side)
         if self.is_picked(name):
             mask = f"{name}_mask & {inner_of(operand.side, 'inner_mask')}"
         restoring = self.restoring(operand.tensor)
         comment = "The wrapper widens it for a float64 matmul." if restoring else ""
-        return [Line(f"{name} = tl.load({at}, mask={mask}, other={other}){restoring}", comment)]
+        return [Line(f"{name} = {Access(at, mask, other, restoring)}", comment)]
 
     def index(self, axis: str, side: int | None) -> ast.expr:
         """The position along an axis."""

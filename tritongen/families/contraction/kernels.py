@@ -124,8 +124,8 @@ class _Builder(Sums):
             at = f"first_row, {col}, n_rows, n_cols, {width}, {axis}, INDEX{matrix}"
             line = Line(f"store_strips({name}_ptr, {name}, {at})")
         else:
-            at, mask = self.places.of_result(result), self.places.mask(result.axes)
-            line = Line(f"tl.store({at}, {stored(self.op, result)}, mask={mask})")
+            address, mask = self.places.of_result(result), self.places.mask(result.axes)
+            line = Line(f"tl.store({address}, {stored(self.op, result)}, mask={mask})")
         if result.when:
             return [Branch(f"{name}_ptr is not None", body=(line,))]
         return under(condition(result.paths), [line])

@@ -15,6 +15,7 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
+from ...nest.access import Address
 from ...nest.ir import Branch, Line, under
 from ...passes.exponentials import resolve
 from ...passes.structure import lasting_axes, references
@@ -343,7 +344,7 @@ class Builder(Reads):
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.result(result), self.places.mask(result.axes)
         masked = f", mask={mask}" if mask else ""
-        address = self.places.moved(tensor, f"{tensor.name}_head", self.space.cols)
+        address = self.places.moved(tensor, Address(f"{tensor.name}_head"), self.space.cols)
         lines = [
             Line(f"{tensor.name}_head = {self.places.head(tensor)}"),
             Line(f"tl.store({address}, {stored(self.op, result)}{masked})"),

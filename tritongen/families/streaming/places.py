@@ -11,6 +11,7 @@ from ...lang.trees import parse
 from ...lowering.optional import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
+from ...nest.access import Access, Address
 from ...nest.ir import Branch, Line
 from ...passes.paged import Pages
 from ...spec.types import BATCH, Input
@@ -67,13 +68,13 @@ class Places(Tile):
         dims = self.space.rows
         return list(decoded("head", dims)) if len(dims) > 1 else []
 
-    def head(self, tensor: Tensor) -> str:
+    def head(self, tensor: Tensor) -> Address:
         """The pointer to a tensor at the index of the batch."""
-        return self.moved(tensor, tensor.pointer, self.space.rows)
+        return self.moved(tensor, Address(tensor.pointer), self.space.rows)
 
-    def moved(self, tensor: Tensor, pointer: str, dims: Iterable[Dim]) -> str:
-        steps = [f"{dim.index} * {tensor.stride(dim)}" for dim in self.space.steps(tensor.axes, tuple(dims))]
-        return " + ".join([pointer, *steps])
+    def moved(self, tensor: Tensor, address: Address, dims: Iterable[Dim]) -> Address:
+        mine = self.space.steps(tensor.axes, (*dims,))
+        return address.moved(*(f"{dim.index} * {tensor.stride(dim)}" for dim in mine))
 
     # Matrices
 
@@ -127,17 +128,17 @@ class Places(Tile):
         """The axes of what is read of an input."""
         return self.pages.axes_of(tensor) if self.pages else tensor.type.axes
 
-    def address(self, tensor: Tensor) -> str:
-        return " + ".join([self.moved(tensor, self.head(tensor), self.space.cols), *self.to_positions(tensor)])
+    def address(self, tensor: Tensor) -> Address:
+        return self.moved(tensor, self.head(tensor), self.space.cols).moved(*self.to_positions(tensor))
 
-    def to_positions(self, tensor: Tensor) -> list[str]:
+    def to_positions(self, tensor: Tensor) -> tuple[str, ...]:
         """The steps to the positions of a block by way of its pages, and to those in a page."""
         if self.pages is None:
-            return []
+            return ()
         paged, size = self.pages.of(tensor.name), self.size_name(self.pages.slot)
         page = (paged.pages, f"{paged.table}_at[None, :]") if paged else (self.pages.page, f"cols // {size}")
         steps = dict((page, (self.pages.slot, f"cols % {size}")))
-        return [f"{at} * {self.taken_stride(tensor, axis)}" for axis, at in steps.items() if axis in tensor.axes]
+        return tuple(f"{at} * {self.taken_stride(tensor, axis)}" for axis, at in steps.items() if axis in tensor.axes)
 
     def mask_of(self, tensor: Input) -> str:
         """The mask of what is read of an input: what is in pages is there for positions that a row needs."""
@@ -157,12 +158,11 @@ class Places(Tile):
         mine = self.of_input(tensor.name)
         mask = self.mask_of(tensor)
         # What whole blocks read has no mask. Past the end all that is computed of it is masked.
-        other = "" if mask == "col_mask" else f", other={_other(tensor)}"
-        masked = f", mask={mask}{other}" if mask else ""
-        text = f"tl.load({self.address(mine)}{masked}){self.widen(tensor)}"
+        other = "" if mask == "col_mask" else _other(tensor)
+        read = Access(self.address(mine), mask, other, self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
-            return if_given(tensor, tensor.name, text, self.default(tensor, mine.axes))
-        return [Line(f"{tensor.name} = {text}")]
+            return if_given(tensor, tensor.name, read, self.default(tensor, mine.axes))
+        return [Line(f"{tensor.name} = {read}")]
 
     def widen(self, tensor: Input) -> str:
         return " != 0" if may_be_wide(self.op, self.stream, tensor) else Tile.widen(self, tensor)
@@ -170,7 +170,7 @@ class Places(Tile):
     def compared(self, load: Load, axis: str) -> str:
         """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""
         tensor, at = self.of_input(load.name), "tile_met" if axis == self.stream.rows else "cols_met"
-        return f"tl.load({self.head(tensor)} + {at} * {tensor.stride(self.dim(axis))})"
+        return str(Access(self.head(tensor).moved(f"{at} * {tensor.stride(self.dim(axis))}")))
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
         number = load_default(tensor)
