@@ -154,7 +154,7 @@ class WindowedAttention(nn.Module):
 
 
 class SparseAttention(nn.Module):
-    """Of each query, the four keys with the highest scores."""
+    """Of each query, the keys whose scores are not below the median."""
 
     def __init__(self, n_embd=64):
         super().__init__()
@@ -165,7 +165,7 @@ class SparseAttention(nn.Module):
     def forward(self, x, memory):
         q, k = self.q_proj(x), self.k_proj(memory)
         scores = q @ k.mT / q.shape[-1] ** 0.5
-        least = torch.topk(scores, 4, dim=-1)[0][..., -1:]
+        least = torch.median(scores, dim=-1, keepdim=True)[0]
         p = scores.masked_fill(scores < least, float("-inf")).softmax(-1)
         return self.o_proj(p @ memory)
 
@@ -253,7 +253,28 @@ class TokenEmbedding(nn.Module):
         return self.wte(ids) + self.wpe(pos)
 
 
-def sorted_norm(x, weight):
+def highest_so_far(x, weight):
     h = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
-    top = torch.sort(h, -1)[0]
+    top = torch.cummax(h, -1)[0]
     return torch.softmax(top * weight, -1)
+
+
+def route(logits, k: int = 2):
+    gates, experts = torch.topk(logits.softmax(-1), k, dim=-1)
+    return gates / gates.sum(-1, keepdim=True), experts
+
+
+def message_passing(x, source, target, weight):
+    messages = x.index_select(0, source) @ weight
+    return torch.zeros_like(x).index_add(0, target, messages)
+
+
+def histogram_loss(x, bins, prior):
+    counts = prior.scatter_add(1, bins, x.square())
+    return (counts.log() - counts.logsumexp(-1, keepdim=True)).sum(-1)
+
+
+def hits(scores, labels):
+    order = scores.argsort(-1, descending=True)
+    ranked = torch.zeros_like(scores).scatter_(1, labels[:, None], 1.0).gather(-1, order)
+    return ranked.flip(-1).cumsum(-1).flip(-1)

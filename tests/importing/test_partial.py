@@ -15,13 +15,14 @@ import torch
 
 from tests.importing.test_values import printed
 from tritongen.cli import run
-from tritongen.importing.run import _traced, partially
-from tritongen.importing.tracing import call
+from tritongen.importing.run import partially
+from tritongen.importing.targets import load, parse_example
+from tritongen.importing.tracing import call, trace
 
 HERE = Path(__file__).parent
 CASES = {
     "SparseAttention": (f"{HERE}/functions.py:SparseAttention", (), "x=f32[2,8,64] memory=f32[2,12,64]"),
-    "sorted_norm": (f"{HERE}/functions.py:sorted_norm", (), "x=f32[2,8] weight=f32[8]"),
+    "highest_so_far": (f"{HERE}/functions.py:highest_so_far", (), "x=f32[2,8] weight=f32[8]"),
 }
 
 
@@ -39,15 +40,16 @@ def test_parts_compute_the_original(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "generated", generated)
     scope: dict[str, object] = {}
     exec(found.source, scope)
-    target, trace, _ = _traced(spelled, init, example)
+    target = load(spelled, init, example)
+    traced = trace(target, parse_example(example))
     random = torch.Generator().manual_seed(0)
     tensors = []
-    for one in trace.arguments:
+    for one in traced.arguments:
         shape = [length.number for length in one.shape]
         floats = one.tensor.dtype.is_floating_point
         tensors.append(torch.rand(shape, generator=random) if floats else torch.randint(0, 3, shape, generator=random))
     result = scope[target.name](*tensors)  # type: ignore[operator]
-    torch.testing.assert_close(result, call(target, trace, tuple(tensors), trace.scalars), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result, call(target, traced, tuple(tensors), traced.scalars), rtol=1e-4, atol=1e-4)
 
 
 def test_specs_and_python_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +61,7 @@ def test_specs_and_python_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
         "attention_1.toml",
         "attention_2.toml",
     ]
-    assert "left out: the language has no `topk`" in capsys.readouterr().err
+    assert "left out: the language has no `median`" in capsys.readouterr().err
     assert run(["import", spelled, "--example", example, "--partial", "-o", str(out)]) == 2
 
 

@@ -14,7 +14,8 @@ from .axes import Axes, Dim, Dims
 
 _SYMBOL = {function: symbol for symbol, function in OPERATORS.items()}
 _OF_SYMBOL = {symbol: kind for kind, symbol in SYMBOLS.items()}
-KEEPS_AXES = frozenset(("softmax", "log_softmax", "cumsum", "cumprod"))
+KEEPS_AXES = frozenset(("softmax", "log_softmax", "cumsum", "cumprod", "sort", "argsort"))
+_MAKES_AXES = frozenset(("topk", "argtopk", "scatter_sum"))  # The first that they name, of the others.
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,7 +109,10 @@ class AxesOf:
         found = frozenset[int]().union(*map(self, parts(expr)))
         if not isinstance(expr, Apply):
             return found
-        over = frozenset(self._axes.all_atoms(one.dim for one in expr.args if isinstance(one, Over)))
+        overs = [frozenset(self._axes.atoms(one.dim)) for one in expr.args if isinstance(one, Over)]
+        if expr.function in _MAKES_AXES:
+            return (found - overs[1]) | overs[0]
+        over = frozenset[int]().union(*overs)
         if expr.function == "index":
             return over
         if expr.function == "size":
@@ -150,12 +154,16 @@ def _tree(
     if isinstance(expr, Number):
         return number_tree(expr.value)
     args: list[ast.expr] = []
-    for one in expr.args:
+    options = [ast.keyword(name, _tree(value, axis_names, lines)) for name, value in expr.options]
+    for place, one in enumerate(expr.args):
         if isinstance(one, Over):
-            args += map(ast.Name, axis_names(one, expr))
+            names: list[ast.expr] = [*map(ast.Name, axis_names(one, expr))]
+            if place < 3 or expr.function != "scatter_sum":
+                args += names
+            elif names:
+                options += [ast.keyword("over", names[0] if len(names) == 1 else ast.Tuple(names))]
         else:
             args.append(ast.Name(one.text) if isinstance(one, Word) else _tree(one, axis_names, lines))
-    options = [ast.keyword(name, _tree(value, axis_names, lines)) for name, value in expr.options]
     return _applied(expr.function, args, options)
 
 

@@ -6,6 +6,7 @@ import keyword
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from ..lang.along import ALONG
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import CONSTANTS
 from .expressions import Apply, Expr, Input, Line, bare, parts, text
@@ -96,7 +97,7 @@ class Lines:
             return not self._is_short(expr)
         if not name or (name in self._taken and self._operations(expr) < 6):
             return False
-        return expr.function in REDUCTIONS or self._operations(expr) > 2
+        return expr.function in REDUCTIONS or expr.function in ALONG or self._operations(expr) > 2
 
     def _is_short(self, expr: Apply) -> bool:
         """Whether it may be written twice: a cast, a sign, a comparison of positions."""

@@ -73,7 +73,8 @@ class Names:
     def over(self, over: Over, expr: Expr) -> list[str]:
         """What a function is given for its axes: nothing where a reduction is over all of them."""
         atoms = self.axes.atoms(over.dim)
-        if is_complete(expr, atoms, self.axes_of):
+        is_over = isinstance(expr, Apply) and expr.args[3:] == (over,)  # Of a sum by index: all axes of positions.
+        if is_complete(expr, atoms, self.axes_of) or (is_over and self.axes_of(parts(expr)[1]) == set(atoms)):
             return []
         return [self.of[axis] for axis in atoms]
 

@@ -23,7 +23,7 @@ class Recording:
 
     places: dict[str, tuple[Place, ...]] = field(default_factory=dict)
     names: dict[str, tuple[int, str]] = field(default_factory=dict)  # with the depth of the frame that has it
-    lengths: dict[str, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
+    lengths: dict[Any, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
     used: set[str] = field(default_factory=set)  # symbols of which the program made Python's numbers
     calls: dict[str, Call] = field(default_factory=dict)  # the innermost that each node was made in, if followed
 
@@ -115,7 +115,7 @@ class _Recorder:
         if isinstance(value, torch.SymInt):
             expr = value.node.expr
             if expr.is_Symbol:
-                self.recording.lengths.setdefault(str(expr), name)
+                self.recording.lengths.setdefault(expr, name)
         elif isinstance(value, torch.Tensor):
             node = self._node_of(value)
             if node is not None and node.op != "placeholder":
@@ -124,6 +124,8 @@ class _Recorder:
     def _node_of(self, value: torch.Tensor) -> Any:
         from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
+        if hasattr(value, "node"):  # Of a plain trace.
+            return value.node
         mode = get_proxy_mode()
         slot = get_proxy_slot(value, mode.tracer, None) if mode is not None else None
         proxy = getattr(slot, "proxy", slot)

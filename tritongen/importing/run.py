@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..diagnostics.report import Rejected
 from .partial import Partial, partial
 from .refusals import NOWHERE, Refusal, diagnostic
+from .symbols import NeedsSymbols
 from .targets import Example, Located, Target, load, parse_example
-from .tracing import Trace, bound, trace
+from .tracing import Trace, bound, plain_trace, trace
 from .translation import Translation
 from .values import Value
 from .writing import Imported, NeedsOnes, Refusals, written
@@ -37,12 +39,9 @@ def imported(spelled: str, init: Sequence[str], example: str, name: str = "") ->
 def imported_target(target: Target, given: Mapping[str, Example | object], name: str = "") -> Result:
     """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
     try:
-        traced, scalars = _traced_target(target, given)
-        try:
-            made = _written(target, traced, scalars, name or target.name)
-        except NeedsOnes as error:
-            made = _written(target, traced, scalars, name or target.name, error.names)
-        return Result(made, target, traced)
+        with suppress(NeedsSymbols, Located, Refusals):
+            return _result(target, plain_trace(target, given), _numbers(target, given), name)
+        return _result(target, trace(target, given), _numbers(target, given), name)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     except Refusals as error:
@@ -52,8 +51,8 @@ def imported_target(target: Target, given: Mapping[str, Example | object], name:
 def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -> Partial:
     """The parts of a function that can be said, and Python that calls them. Raises `Rejected`."""
     try:
-        target, traced, scalars = _traced(spelled, init, example)
-        return partial(target, traced, scalars, name or target.name)
+        target, given = load(spelled, init, example), parse_example(example)
+        return partial(target, trace(target, given), _numbers(target, given), name or target.name)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     except Refusals as error:
@@ -63,19 +62,18 @@ def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -
         raise Rejected([diagnostic(error, NOWHERE)]) from None
 
 
-def _traced(spelled: str, init: Sequence[str], example: str) -> tuple[Target, Trace, dict[str, float | int]]:
-    """A target, its trace, and its numbers by their names."""
-    target = load(spelled, init, example)
-    return target, *_traced_target(target, parse_example(example))
+def _numbers(target: Target, given: Mapping[str, Example | object]) -> dict[str, float | int]:
+    """The numbers of a target and its example, by their names."""
+    found = {name: value for name, value in bound(target, given).items() if isinstance(value, int | float)}
+    return dict(target.scalars) | {name: value for name, value in found.items() if not isinstance(value, bool)}
 
 
-def _traced_target(target: Target, given: Mapping[str, Example | object]) -> tuple[Trace, dict[str, float | int]]:
-    numbers = {
-        name: value
-        for name, value in bound(target, given).items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    return trace(target, given), dict(target.scalars) | numbers
+def _result(target: Target, traced: Trace, scalars: Mapping[str, float | int], name: str) -> Result:
+    try:
+        made = _written(target, traced, scalars, name or target.name)
+    except NeedsOnes as error:
+        made = _written(target, traced, scalars, name or target.name, error.names)
+    return Result(made, target, traced)
 
 
 def _written(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -24,6 +26,81 @@ _FUNCTIONS = {
     "Min": "minimum",
     "OpaqueUnaryFn_exp": "exp",
     "OpaqueUnaryFn_log": "log",
+}
+
+
+class NeedsSymbols(Exception):
+    """More has to be known of lengths, or of values, than a plain trace does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A number of a plain trace that lengths decide: the `length` of a node and a dimension, or a function of some."""
+
+    function: str
+    args: tuple[Any, ...]
+
+    @property
+    def is_Symbol(self) -> bool:  # As sympy has it.
+        return self.function == "length"
+
+    @property
+    def is_number(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.args))})"
+
+    def __add__(self, other: Any) -> Any:
+        return made("add", self, other)
+
+    __radd__ = __add__
+
+
+def made(function: str, *args: Any) -> Any:
+    """A function of numbers and formulas, without those that change nothing: what is added comes last."""
+    if not any(isinstance(one, Formula) for one in args):
+        return COMPUTED[function](*args)
+    if function in ("add", "sub"):
+        return _added(args[0], args[1], 1 if function == "add" else -1)
+    if function == "mul":
+        first, last = sorted(args, key=lambda one: isinstance(one, Formula))
+        return last if first == 1 else Formula("mul", (first, last))
+    if function == "floor_divide" and isinstance(args[1], int):
+        first, by = _shifted(args[0])
+        if by % args[1] == 0:
+            return made("add", Formula(function, (first, args[1])) if args[1] != 1 else first, by // args[1])
+    return Formula(function, args)
+
+
+def _added(first: Any, last: Any, sign: int) -> Any:
+    (one, by), (other, more) = map(_shifted, (first, last))
+    by += sign * more
+    if one is None:
+        one = other if sign > 0 else Formula("neg", (other,))
+    elif other is not None:
+        one = Formula("add" if sign > 0 else "sub", (one, other))
+    return Formula("add" if by > 0 else "sub", (one, abs(by))) if by else one
+
+
+def _shifted(number: Any) -> tuple[Any, Any]:
+    """A number as a formula, or None, and what is added to it."""
+    if not isinstance(number, Formula):
+        return None, number
+    if number.function in ("add", "sub") and isinstance(number.args[1], int | float):
+        return number.args[0], number.args[1] if number.function == "add" else -number.args[1]
+    return number, 0
+
+
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+    "pow": operator.pow,
+    "div": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
 }
 
 
@@ -56,24 +133,35 @@ def _with_exact_quotients(formula: Any, shape_env: Any) -> Any:
     return formula.replace(FloorDiv, quotient)
 
 
-def spelled(formula: Any, dim_of: Callable[[str], Dim]) -> Expr:
-    """A formula of sympy in the language, with sizes of axes in the place of symbols."""
+def spelled(formula: Any, dim_of: Callable[[Any], Dim], number_of: Callable[[float], Expr] = Number) -> Expr:
+    """A formula, of sympy or of a plain trace, in the language, with sizes of axes in the place of symbols.
+
+    `number_of` is what numbers are that are no integers.
+    """
+    if isinstance(formula, float):
+        return number_of(formula)
+    if isinstance(formula, int):
+        return Number(formula)
     if formula.is_Symbol:
-        dim = dim_of(str(formula))
+        dim = dim_of(formula)
         return Apply("size", (Over(dim),)) if dim else Number(1)
+    if isinstance(formula, Formula):
+        return Apply(formula.function, tuple(spelled(one, dim_of, number_of) for one in formula.args))
     if formula.is_Integer:
         return Number(int(formula))
     if formula.is_number:
-        return Number(float(formula))
+        return number_of(float(formula))
     name = type(formula).__name__
     if name == "ToFloat":
-        return spelled(formula.args[0], dim_of)
+        return spelled(formula.args[0], dim_of, number_of)
     if name == "Mul" and formula.could_extract_minus_sign():
-        return Apply("neg", (spelled(-formula, dim_of),))
+        return Apply("neg", (spelled(-formula, dim_of, number_of),))
     if name == "Add":
         terms = sorted(formula.args, key=lambda one: (one.is_number, bool(one.could_extract_minus_sign()), str(one)))
-        return reduce(lambda one, other: _sum(one, other, dim_of), terms[1:], spelled(terms[0], dim_of))
-    args = tuple(spelled(one, dim_of) for one in formula.args)
+        return reduce(
+            lambda one, other: _sum(one, other, dim_of, number_of), terms[1:], spelled(terms[0], dim_of, number_of)
+        )
+    args = tuple(spelled(one, dim_of, number_of) for one in formula.args)
     if name == "Mul":
         return reduce(lambda one, other: Apply("mul", (one, other)), args)
     if name == "OpaqueUnaryFn_sqrt":
@@ -83,7 +171,7 @@ def spelled(formula: Any, dim_of: Callable[[str], Dim]) -> Expr:
     return Apply(_FUNCTIONS[name], args)
 
 
-def _sum(one: Expr, other: Any, dim_of: Callable[[str], Dim]) -> Expr:
+def _sum(one: Expr, other: Any, dim_of: Callable[[Any], Dim], number_of: Callable[[float], Expr]) -> Expr:
     if other.could_extract_minus_sign():
-        return Apply("sub", (one, spelled(-other, dim_of)))
-    return Apply("add", (one, spelled(other, dim_of)))
+        return Apply("sub", (one, spelled(-other, dim_of, number_of)))
+    return Apply("add", (one, spelled(other, dim_of, number_of)))

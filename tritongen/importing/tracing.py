@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .recording import Recording, recorded
 from .refusals import NOWHERE, Refusal
+from .symbols import NeedsSymbols
 from .targets import Example, Length, Located, Target, place_of, snake, user_place
 
 if TYPE_CHECKING:
@@ -55,6 +57,35 @@ def trace(target: Target, example: Mapping[str, Example | object], is_model: boo
     return made
 
 
+def plain_trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
+    """A trace without torch's symbols for lengths. Raises `NeedsSymbols` for what needs them, and for what is wrong."""
+    from .plain import OtherLengths, Tracer, scales
+
+    given = bound(target, example)
+    state = [] if target.module is None else [*target.module.parameters(), *target.module.buffers()]
+    shapes = [one.shape for one in given.values() if isinstance(one, Example)]
+    for one in scales([*shapes, *(tuple(map(Length, tensor.shape)) for tensor in state)]):
+        with suppress(OtherLengths):
+            return _traced_plainly(target, given, Tracer(one))
+    raise NeedsSymbols
+
+
+def _traced_plainly(target: Target, given: Mapping[str, Example | object], tracer: Any) -> Trace:
+    arguments = tuple(_arguments(target, given, tracer, False))
+    scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
+    made = Trace(SimpleNamespace(graph=tracer.graph), arguments, scalars, Recording(), order=tuple(given))
+    try:
+        with tracer.tracing(), recorded(made.recording):
+            found = call(target, made, tuple(one.tensor for one in arguments), scalars)
+        names, flat = _flat(found)
+    except NeedsSymbols:
+        raise
+    except Exception as error:
+        raise NeedsSymbols from error
+    tracer.returns(flat)
+    return replace(made, results=tuple(names), structure=_structure(found))
+
+
 def _trace(target: Target, example: Mapping[str, Example | object], is_model: bool, device: str = "") -> Trace:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -64,7 +95,7 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     symbols = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=symbols, allow_non_fake_inputs=True)
     given = bound(target, example)
-    arguments = tuple(_arguments(target, given, mode, is_model))
+    arguments = tuple(_arguments(target, given, _Fakes(mode, is_model, target.module), is_model))
     if device:
         with mode:
             arguments = tuple(replace(one, tensor=torch.empty_like(one.tensor, device=device)) for one in arguments)
@@ -165,17 +196,16 @@ def _has_signature(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _arguments(target: Target, given: Mapping[str, object], mode: Any, is_model: bool) -> list[Argument]:
+def _arguments(target: Target, given: Mapping[str, object], tensors: _Tensors, is_model: bool) -> list[Argument]:
     import torch
 
     taken = set(given)
     found = []
-    of_model = next(target.module.parameters(), None) if is_model and target.module is not None else None
     for name, one in given.items():
         if isinstance(one, Example):
             dtype = getattr(torch, one.dtype)
-            fake = _fake(mode, [*one.shape], dtype, of_model)
-            found.append(Argument(name, fake, one.shape, "", dtype.is_floating_point))
+            made = tensors.argument(name, one.shape, dtype)
+            found.append(Argument(name, made, one.shape, "", dtype.is_floating_point))
     if target.module is None:
         return found
     floats = (one.tensor.dtype for one in found if one.tensor.dtype.is_floating_point)
@@ -188,8 +218,8 @@ def _arguments(target: Target, given: Mapping[str, object], mode: Any, is_model:
         taken.add(name)
         shape = tuple(Length(length, "", is_model) for length in tensor.shape)
         own = dtype if tensor.dtype.is_floating_point and not is_model else tensor.dtype
-        fake = mode.from_tensor(tensor, static_shapes=True) if is_model else _fake(mode, [*shape], own)
-        found.append(Argument(name, fake, shape, path, tensor.requires_grad))
+        made = tensors.state(tensor) if is_model else tensors.argument(name, shape, own)
+        found.append(Argument(name, made, shape, path, tensor.requires_grad))
     return found
 
 
@@ -200,16 +230,34 @@ def _name_of(module: Any, path: str) -> str:
     return prefix + path.replace(".", "_").strip("_")
 
 
-def _fake(mode: Any, shape: list[Length], dtype: torch.dtype, like: torch.Tensor | None = None) -> torch.Tensor:
-    """A tensor without memory, whose lengths are symbols where they are not fixed, on the device of another one."""
-    import torch
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+class _Tensors(Protocol):
+    """Makes the tensors that a trace is called with."""
 
-    sizes = [DimDynamic.STATIC if one.fixed or one.number < 2 else DimDynamic.DYNAMIC for one in shape]
-    device = None if like is None else like.device
-    real = torch.empty([one.number for one in shape], dtype=dtype, device=device)  # Memory that nothing touches.
-    fake: torch.Tensor = mode.from_tensor(real, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
-    return fake
+    def argument(self, name: str, shape: Sequence[Length], dtype: torch.dtype) -> torch.Tensor: ...
+
+    def state(self, tensor: torch.Tensor) -> torch.Tensor: ...
+
+
+class _Fakes:
+    """Torch's tensors without memory, whose lengths are symbols where they are not fixed, on the device of a model."""
+
+    def __init__(self, mode: Any, is_model: bool, module: torch.nn.Module | None) -> None:
+        first = next(module.parameters(), None) if is_model and module is not None else None
+        self._mode, self._device = mode, None if first is None else first.device
+
+    def argument(self, name: str, shape: Sequence[Length], dtype: torch.dtype) -> torch.Tensor:
+        import torch
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+        sizes = [DimDynamic.STATIC if one.fixed or one.number < 2 else DimDynamic.DYNAMIC for one in shape]
+        real = torch.empty([one.number for one in shape], dtype=dtype, device=self._device)  # Nothing touches it.
+        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
+        fake: torch.Tensor = self._mode.from_tensor(real, symbolic_context=context)
+        return fake
+
+    def state(self, tensor: torch.Tensor) -> torch.Tensor:
+        fake: torch.Tensor = self._mode.from_tensor(tensor, static_shapes=True)
+        return fake
 
 
 def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]]]:

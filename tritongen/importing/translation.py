@@ -190,6 +190,9 @@ class Translation(Building):
             return {name: self.argument(one) for name, one in given.items()}
         if isinstance(given, list | tuple):
             return [self.argument(one) for one in given]
+        if isinstance(given, Symbolic):
+            formula = self.resolved(given.formula)
+            return Symbolic(given.hint, formula, formula)
         if type(given) in (int, float):
             return GivenInt(given) if type(given) is int else GivenFloat(given)
         return given

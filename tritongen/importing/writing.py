@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -312,11 +313,9 @@ class _Writer:
     def _named(self) -> Names:
         tensors = list(self.declared.values())
         for symbol, variable in self.trace.recording.lengths.items():
-            if symbol in self.trace.symbols:
-                name, place = self.trace.symbols[symbol]
-                wanted = axis_of_variable(variable)
-                if wanted and name in self.t.inputs:
-                    self.axes.wish(self.t.inputs[name].dims[place], wanted, 1)
+            wanted = axis_of_variable(variable)
+            with suppress(Refusal):
+                self.axes.wish(self.t.dim_of(symbol) if wanted else (), wanted, 1)
         self._fix_groups(tensors)
         wish_by_place(self.axes, tensors)
         roots = Counter(map(self.axes.root, dict.fromkeys(self._all_axes())))

@@ -210,6 +210,7 @@ class ExprForms:
             options = tuple(self(value).data for _, value in expr.options)
             return self.forms.reduced(name, args[0], frozenset(over), options)
         named: list[tuple[str, object]] = [(one, literal(self(value).data)) for one, value in expr.options]
+        named += [("over", tuple(over))] if over else []  # Of sorting and sums by index, which no form of a spec is.
         return self.forms.call(name, args, named + [("dtype", one) for one in words])
 
 

@@ -1,6 +1,18 @@
 """ATen operators in the language, a module for each kind: importing this package fills the table."""
 
-from . import attention, contractions, creation, indexing, losses, norms, pointwise, reductions, shapes, windows
+from . import (
+    attention,
+    contractions,
+    creation,
+    indexing,
+    losses,
+    norms,
+    pointwise,
+    reductions,
+    shapes,
+    sorting,
+    windows,
+)
 
 __all__ = [
     "attention",
@@ -12,5 +24,6 @@ __all__ = [
     "pointwise",
     "reductions",
     "shapes",
+    "sorting",
     "windows",
 ]

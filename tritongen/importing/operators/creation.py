@@ -58,7 +58,7 @@ def _number(t: Building, value: Any) -> Expr:
 
 @operator("fill")
 def _fill(t: Building, x: Value, value: Any) -> Value:
-    return Value(t.operand(value).expr, x.dims, t.dtype, t.dtype)
+    return Value(value.expr if isinstance(value, Value) else _number(t, value), x.dims, t.dtype, t.dtype)
 
 
 @operator("arange")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...lang.functions import FUNCTIONS
 from ..expressions import Apply, Input, Number, Word, bare, parts
+from ..naming import reachable
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value, dtype_name
@@ -159,7 +160,8 @@ def _same(t: Building, x: Value) -> Value:
 
 @operator("detach", "detach_copy")
 def _detach(t: Building, x: Value) -> Value:
-    return x.of(Apply("detach", (x.expr,)))
+    reads = x.dtype.is_floating_point and any(isinstance(one, Input) for one in reachable([x.expr]))
+    return x.of(Apply("detach", (x.expr,))) if reads else x
 
 
 @operator("dropout", "native_dropout", "alpha_dropout", "feature_dropout")

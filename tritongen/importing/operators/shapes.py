@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..building import hint
-from ..expressions import Apply, Expr, Number, Over
+from ..expressions import Apply, Expr, Number, Over, bare, text
 from ..refusals import Refusal
-from ..symbols import known
+from ..symbols import Formula
 from ..table import operator
 from ..values import Symbolic, Value
 
@@ -90,6 +91,12 @@ def _expand(t: Building, x: Value, size: Any, **__: Any) -> Value:
     return x.of(dims=tuple(dims))
 
 
+@operator("broadcast_tensors")
+def _broadcast_tensors(t: Building, tensors: list[Value]) -> list[Value]:
+    made, dims = t.broadcast(*tensors)
+    return [one.of(dims=dims) for one in made]
+
+
 @operator("repeat", "tile")
 def _repeat(t: Building, x: Value, repeats: list[Any]) -> Value:
     dims: list[Dim] = [()] * (len(repeats) - x.rank) + list(x.dims)
@@ -170,7 +177,7 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
 @operator("slice", "narrow", "slice_copy")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
-    part, whole = (_formula(node, place) for node in (t.node, t.node.args[0]))
+    part, whole = (_formula(t, node, place) for node in (t.node, t.node.args[0]))
     step = 1 if t.packet == "narrow" else step
     if part == whole and step == 1:
         return x
@@ -186,7 +193,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
         t.axes.wish(inner, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place + 1, int(offset), ())
     count = full // length
-    if step == 1 and _is_part(part, whole, 1, count) and _is_part(formula, whole, int(offset) // length, count):
+    if step == 1 and _is_part(t, part, whole, 1, count) and _is_part(t, formula, whole, int(offset) // length, count):
         outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(part, int))
         t.axes.wish(outer, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
@@ -194,15 +201,15 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
     return _positions(t, x, place, t.fresh(t.result_length(place)), at, step)
 
 
-def _formula(node: Any, place: int) -> Any:
-    """The length of a dimension of a node: a number, or a formula of sympy."""
-    return known(node.meta["val"].shape[place])
+def _formula(t: Building, node: Any, place: int) -> Any:
+    """The length of a dimension of a node: a number, or a formula."""
+    return t.known(node.meta["val"].shape[place])
 
 
-def _is_part(part: Any, whole: Any, number: int, count: int) -> bool:
+def _is_part(t: Building, part: Any, whole: Any, number: int, count: int) -> bool:
     """Whether a length is as many of `count` equal parts of another, in any call where that has such parts."""
-    if isinstance(whole, int):
-        return bool(part * count == whole * number)
+    if isinstance(whole, int | Formula):
+        return all(one * count == other * number for one, other in zip(t.pair(part), t.pair(whole), strict=True))
     left = part * count - whole * number
     return bool(left.subs({one: count * one for one in whole.free_symbols}).expand() == 0)
 
@@ -211,7 +218,7 @@ def _is_part(part: Any, whole: Any, number: int, count: int) -> bool:
 def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
     atoms = {t.axes.atoms(one.dims[place]) for one in tensors}
-    formulas = {_formula(node, place) for node in t.node.args[0]}
+    formulas = {_formula(t, node, place) for node in t.node.args[0]}
     free = all(getattr(one, "is_Symbol", False) for one in formulas)  # Lengths of arguments, which may be the same.
     alike = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
     if len(atoms) == 1 or alike:
@@ -271,8 +278,25 @@ def _flip(t: Building, x: Value, dims: list[int]) -> Value:
         place = x.place(one)
         axis = x.dims[place]
         last = Apply("sub", (Apply("size", (Over(axis),)), Number(1)))
-        x = _moved(t, x, place, Apply("sub", (last, t.index(axis))))
+        flipped = _moved(t, x, place, Apply("sub", (last, t.index(axis))))
+        x = _reversed_scan(t, x, flipped) or flipped
     return x
+
+
+def _reversed_scan(t: Building, x: Value, flipped: Value) -> Value | None:
+    """What a scan from the last element back is, of which this is the last step: flipped, scanned, and flipped."""
+    scan, move = bare(x.expr), bare(flipped.expr)
+    if not (isinstance(scan, Apply) and scan.function in ("cumsum", "cumprod") and isinstance(move, Apply)):
+        return None
+    inner = bare(scan.args[0])  # type: ignore[arg-type]
+    if not (isinstance(inner, Apply) and inner.function == "take"):
+        return None
+    written = {
+        text(replace(one, args=(Number(0), *one.args[1:])), lambda over, _: [*map(str, t.axes.atoms(over.dim))], {})
+        for one in (inner, move)
+    }
+    options = (("reverse", Number(True)),)
+    return x.of(Apply(scan.function, (inner.args[0], *scan.args[1:]), options)) if len(written) == 1 else None
 
 
 @operator("roll")

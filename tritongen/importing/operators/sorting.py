@@ -1,0 +1,130 @@
+"""Sorting, and sums at computed positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..expressions import Apply, Number, Over, bare
+from ..refusals import Refusal
+from ..table import operator
+from ..values import Value
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..axes import Dim, Dims
+    from ..building import Building
+
+
+@operator("sort", "sort.stable", "argsort", "argsort.stable", "msort")
+def _sort(t: Building, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
+    over = _one_axis(t, x, x.place(0 if t.packet == "msort" else dim))
+    options = (("descending", Number(True)),) if descending else ()
+    value, place = _both(x, x.dims, "sort", (over,), options)
+    return place if t.packet == "argsort" else value if t.packet == "msort" else (value, place)
+
+
+@operator("topk")
+def _topk(t: Building, x: Value, k: Any, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Value, Value]:
+    place = x.place(dim)
+    over = _one_axis(t, x, place)
+    first = t.fresh(k)
+    if not first:
+        value, at = (t.reduce(kind, x, dim, True) for kind in (("max", "argmax") if largest else ("min", "argmin")))
+        return value, replace(at, dtype=_int64(), natural=_int64())
+    t.axes.note((*first, *over.dim))
+    t.axes.wish(first, "K", 2)
+    options = () if largest else (("largest", Number(False)),)
+    return _both(x, x.with_dim(place, first).dims, "topk", (Over(first), over), options)
+
+
+def _one_axis(t: Building, x: Value, place: int) -> Over:
+    """The axis of a dimension, along which a value is sorted."""
+    atoms = t.axes.atoms(x.dims[place]) if x.rank else ()
+    if len(atoms) > 1:
+        raise Refusal(f"{t.packet} along a group of axes")
+    if not atoms or atoms[0] not in t.axes_of(x.expr):
+        raise Refusal(f"{t.packet} along a dimension of length 1, or to which the value was only expanded")
+    t.axes.wish(atoms, "N", 2)
+    return Over(atoms)
+
+
+def _both(x: Value, dims: Dims, function: str, over: tuple[Over, ...], options: Any) -> tuple[Value, Value]:
+    """What is found, and the positions of it."""
+    at = Value(Apply(f"arg{function}", (x.expr, *over), options), dims, _int64(), _int64())
+    return Value(Apply(function, (x.expr, *over), options), dims, x.dtype, x.natural), at
+
+
+def _int64() -> torch.dtype:
+    import torch
+
+    return torch.int64
+
+
+@operator("index_add")
+def _index_add(t: Building, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    place = x.place(dim)
+    return _summed(
+        t,
+        x,
+        place,
+        source if t.is_one(alpha) else t.apply("mul", source, alpha),
+        index.of(dims=index.dims or ((),)),
+        ["index"],
+    )
+
+
+@operator("scatter_add", "scatter_reduce")
+def _scatter_add(
+    t: Building, x: Value, dim: int, index: Value, source: Value, reduce: str = "sum", include_self: bool = True
+) -> Value:
+    if reduce != "sum" or not include_self:
+        raise Refusal(f"scatter_reduce by {reduce}" if include_self else "scatter_reduce without the tensor itself")
+    place = x.place(dim)
+    _check_lengths(t, index, source, None)
+    _check_lengths(t, index, x, place)
+    labels: list[Any] = list(range(x.rank))
+    labels[place] = "index"
+    return _summed(t, x, place, source, index, labels)
+
+
+@operator("scatter.value")
+def _scatter_value(t: Building, x: Value, dim: int, index: Value, value: Any) -> Value:
+    """The number where any index is the position."""
+    place = x.place(dim)
+    _check_lengths(t, index, x, place)
+    (x, index), dims = t.aligned([(x, range(x.rank)), (index, [*range(place), "index", *range(place + 1, x.rank)])])
+    condition = t.compared("eq", index.of(dims=()), Value(t.index(dims[place]), (), index.dtype, index.dtype))
+    over = t.axes.atoms(dims.get("index", ()))
+    hit = condition if not over else condition.of(Apply("any", (condition.expr, Over(over))))
+    made = t.apply("where", hit, value, x.of(dims=()))
+    return made.of(dims=tuple(dims.get(one, ()) for one in range(x.rank)))
+
+
+def _check_lengths(t: Building, index: Value, x: Value, but: int | None) -> None:
+    for place, (own, its) in enumerate(zip(x.dims, index.dims, strict=True)):
+        if place != but and t.axes.length(t.axes.atoms(own)) != t.axes.length(t.axes.atoms(its)):
+            raise Refusal(f"`{t.packet}` by an index that is shorter than a tensor", "cut the tensor to its length")
+
+
+def _summed(t: Building, x: Value, place: int, source: Value, index: Value, labels: list[Any]) -> Value:
+    """A tensor, with what a source has added at the positions of an index along a dimension."""
+    if isinstance(bare(x.expr), Number):  # Only its shape is that of a tensor.
+        x = x.of(dims=tuple(dim if number == place else () for number, dim in enumerate(x.dims)))
+    own: list[Any] = [*range(place), "index", *range(place + 1, x.rank)]
+    (x, source, index), dims = t.aligned([(x, range(x.rank)), (source, own), (index, labels)])
+    into: Dim = t.axes.atoms(dims.get(place, ()))
+    over = t.axes.atoms(dims.get("index", ()))
+    has = t.axes_of(index.expr)
+    if not into or not over or not set(over) <= has:
+        raise Refusal(f"`{t.packet}` along a dimension of length 1, or by an index that is one position")
+    made = Value(
+        Apply("scatter_sum", (source.expr, index.expr, Over(into), Over(over))),
+        (),
+        t.dtype,
+        t.natural([source], t.dtype),
+    )
+    if not (isinstance(number := bare(x.expr), Number) and not number.value):
+        made = t.apply("add", x.of(dims=()), made)
+    return made.of(dims=tuple(dims.get(one, ()) for one in range(x.rank)))
