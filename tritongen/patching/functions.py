@@ -408,15 +408,14 @@ class _Body:
         named = rest.pop(self._call.rest[1], {}) if self._call.rest[1] else {}
         rest.pop(self._call.rest[0], None)
         numbers = {one for one in rest.values() if type(one) is int and one > 1}
-        used = {name for name in self._used if rest.get(name) not in self._literals}
-        plain = {name: one for name, one in rest.items() if name not in used}
-        plain |= {name: one for name, one in named.items() if not isinstance(one, bool | None)}
-        modules = {name: plain.pop(name) for name, one in [*plain.items()] if isinstance(one, torch.nn.Module)}
-        plain = dict(sorted(plain.items(), key=lambda item: not _tensors(item[1])))
-        texts = {name: self._like(one, letters, numbers) for name, one in plain.items()}
-        texts |= {name: text for name, one in modules.items() if (text := self._has(one, of._attributes))}
-        texts |= {name: "ANY" for name in rest if name in used}
-        texts |= {name: "ANY" for name, one in named.items() if _tensors(one)}
+        used = [name for name, one in rest.items() if name in self._used and one not in self._literals]
+        given = {name: one for name, one in rest.items() if name not in used}
+        given |= _of(named, lambda one: not isinstance(one, bool | None))
+        modules = _of(given, lambda one: isinstance(one, torch.nn.Module))
+        plain = _of(given, lambda one: not isinstance(one, torch.nn.Module))
+        texts = {name: self._like(one, letters, numbers) for name, one in (_of(plain, _tensors) | plain).items()}
+        texts |= _of({name: self._has(one, of._attributes) for name, one in modules.items()}, bool)
+        texts |= dict.fromkeys([*used, *_of(named, _tensors)], "ANY")
         return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
 
     def _has(self, module: Any, read: frozenset[str]) -> str:
@@ -456,6 +455,10 @@ class _Body:
             return "ANY"
         text = str(length) if isinstance(length, int) else str(length.node.expr)
         return letters.setdefault(text, f'"{chr(ord("A") + len(letters))}"')
+
+
+def _of(given: Mapping[str, Any], is_wanted: Callable[[Any], object]) -> dict[str, Any]:
+    return {name: one for name, one in given.items() if is_wanted(one)}
 
 
 def _tensors(value: Any) -> list[At]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,21 +87,27 @@ def _by_tensors(operator: Operator, window: Window, bound: Bound, found: Mapping
     """Axes that no function is along: the tensors tell that have them. What is nearest to the spec's order is first."""
     shapes = {name: _flat(shape) for name, shape in operator.inputs.items()} | {"": _flat(operator.result)}
     atoms_of = {name: form.axes for name, form in bound.inputs.items()} | {"": window.forms[window.root].axes}
-    known = {atom for dim in found.values() for atom in dim}
-    open_ = list(dict.fromkeys(name for shape in shapes.values() for name in shape if name not in found))
-    free = _ordered({atom for atoms in atoms_of.values() for atom in atoms} - known, window)
-    choices = []
-    for atom in free:
-        has = {name for name, atoms in atoms_of.items() if atom in atoms}
-        fits = [name for name in open_ if has <= {one for one, shape in shapes.items() if name in shape}]
-        if not fits:
-            raise DoesNotFit("an axis that the operator has no name for", next((one for one in has if one), ""))
-        choices.append(fits)
+    open_ = [name for name in dict.fromkeys(itertools.chain(*shapes.values())) if name not in found]
+    free = _ordered(set().union(*atoms_of.values()) - set(itertools.chain(*found.values())), window)
+    tensors = {name: _having(name, shapes) for name in open_}
+    choices = [_choices(_having(atom, atoms_of), tensors) for atom in free]
     if math.prod(map(len, choices)) > _WAYS:
         raise DoesNotFit("too many axes that may be each other's")
-    ways = sorted(itertools.product(*choices), key=lambda way: _cost(way, open_))
-    for way in ways:
+    for way in sorted(itertools.product(*choices), key=lambda way: _cost(way, open_)):
         yield {name: tuple(atom for atom, one in zip(free, way, strict=True) if one == name) for name in open_}
+
+
+def _having(axis: object, axes_of: Mapping[str, Container[object]]) -> set[str]:
+    """The tensors that have an axis."""
+    return {name for name, axes in axes_of.items() if axis in axes}
+
+
+def _choices(has: set[str], tensors: Mapping[str, set[str]]) -> list[str]:
+    """The axes of an operator that tensors have which have one of the model's."""
+    fits = [name for name, own in tensors.items() if has <= own]
+    if not fits:
+        raise DoesNotFit("an axis that the operator has no name for", next((one for one in has if one), ""))
+    return fits
 
 
 def _cost(way: Sequence[str], names: Sequence[str]) -> tuple[int, int, int]:
@@ -152,26 +158,30 @@ def _argument(
     operator: Operator, window: Window, form: Form, axes: Mapping[str, Dim], name: str, node: Any
 ) -> Argument:
     dims = list(window.dims(node))
-    selected = tuple(place for place, dim in enumerate(dims) if not set(dim) & form.axes)
+    selected = tuple(place for place, dim in enumerate(dims) if not form.axes.intersection(dim))
     left = [dim for place, dim in enumerate(dims) if place not in selected]
     parts: list[tuple[int, int]] = []
     order: list[tuple[int, ...]] = []
     lengths: list[tuple[tuple[Any, int], ...]] = []
     for term in operator.inputs[name]:
-        wanted = tuple(atom for one in term for atom in axes[one])
+        wanted = tuple(itertools.chain.from_iterable(axes[one] for one in term))
         if term == (BATCH,):
-            order += [(place,) for place, dim in enumerate(left) if set(dim) & set(wanted)]
+            order += [(place,) for place in _places(left, wanted)]
             continue
-        has = tuple(atom for atom in wanted if atom in form.axes)
-        places = tuple(place for place, dim in enumerate(left) if set(dim) & set(has))
-        order.append(places)
+        order.append(places := _places(left, form.axes.intersection(wanted)))
         if not places:
             lengths.append(_length(window, wanted))
-        elif tuple(atom for place in places for atom in left[place]) != wanted:
+        elif tuple(itertools.chain.from_iterable(left[place] for place in places)) != wanted:
             parts.append((places[0], _parts(window, form, left[places[0]], wanted, name)))
-    if sorted(place for places in order for place in places) != list(range(len(left))):
+    if sorted(itertools.chain.from_iterable(order)) != list(range(len(left))):
         raise DoesNotFit(f"{name} has other dimensions")
     return Argument(node, selected, tuple(parts), tuple(order), tuple(lengths))
+
+
+def _places(dims: Sequence[Dim], atoms: Iterable[int]) -> tuple[int, ...]:
+    """Which dimensions have any of some axes."""
+    wanted = set(atoms)
+    return tuple(place for place, dim in enumerate(dims) if wanted.intersection(dim))
 
 
 def _parts(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> int:
