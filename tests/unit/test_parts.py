@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from tritongen.families.family import Families
-from tritongen.families.registry import families_of_steps, step_of
+from tritongen.families.registry import Alone, families_of_steps, step_of
+from tritongen.families.several.beside import Beside
+from tritongen.families.several.parts import Part, Parts
+from tritongen.families.several.stored import may_be_stored
 from tritongen.lang.ir import Op, Reduce, Result, walk
 from tritongen.lang.typecheck import typecheck
 from tritongen.lowering.tile import needed
+from tritongen.passes.structure import name_reductions
 from tritongen.plan.backward import plan_whole
 from tritongen.spec.read import read_spec
 
@@ -77,6 +82,32 @@ def test_results_are_tried_together_along_the_same_axes_alone(asked: list[Op]) -
     for op in together:
         spaces = [_space(op, result) for result in op.results]
         assert frozenset[str]().union(*spaces) in spaces
+
+
+class Asking:
+    """Offers all parts to families, also what surely none of them takes."""
+
+    is_ours = False
+
+    def __call__(self, op: Op) -> Part:
+        return Alone(families_of_steps(is_registered=False))(op)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_what_is_refused_beside_matmuls_no_family_takes(fixed: bool) -> None:
+    text = TOWERS.replace("J]", "J=16]").replace("D]", "D=32]") if fixed else TOWERS
+    op = name_reductions(typecheck(read_spec("contrastive.toml", text)))
+    parts, beside = Parts(op, Asking()), Beside(op)
+    names = [value.name for value in op.values if may_be_stored(op, value)]
+    refused = 0
+    for left_out in (None, *names):
+        stored = parts.storing(name for name in names if name != left_out)
+        targets = [*stored.values(), *op.results]
+        for one in (*((target,) for target in targets), *combinations(targets, 2)):
+            if beside.refuses(parts.made_of(one, stored).computed, one):
+                refused += 1
+                assert parts.part(one, stored).step is None
+    assert refused > 100
 
 
 def _space(op: Op, result: Result) -> frozenset[str]:

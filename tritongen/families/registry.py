@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ..diagnostics.report import Mistake, Mistakes
@@ -42,6 +42,7 @@ AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
 _FAMILIES: list[Family[Any]] = [STREAMING, CONTRACTION, WINDOWS, TAPS, ROWWISE, ELEMENTWISE, SCANS, SORTS]
+_OURS = frozenset({GEMM, COLUMNS, SCALED, SCATTER, *_FAMILIES})
 
 
 def register(family: Family[Any], templates: str) -> None:
@@ -89,6 +90,20 @@ def _part_taken(op: Op, candidates: Families) -> Part:
     return APART
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Finds the family that takes an operator by itself."""
+
+    families: Families
+
+    def __call__(self, op: Op) -> Part:
+        return _part_taken(op, self.families)
+
+    @property
+    def is_ours(self) -> bool:
+        return _OURS.issuperset(self.families)
+
+
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
     """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
     one that leaves SMs idle, multiplies factors for each tile anew or reduces again for each row what does not vary
@@ -114,7 +129,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
 
 def _refused(op: Op, families: Families) -> Mistakes:
     """Why no family takes a part of an operator, told of the line that it is a part of."""
-    whole, part = untaken(op, partial(_part_taken, candidates=families))
+    whole, part = untaken(op, Alone(families))
     try:
         single_step_of(part, families)
     except Mistakes as found:
@@ -133,6 +148,6 @@ def _told_of_line(op: Op, mistake: Mistake) -> Mistake:
 
 @lru_cache(maxsize=AGAIN)
 def _several_of(op: Op, families: Families) -> Step | None:
-    family = Several(partial(_part_taken, candidates=families))
+    family = Several(Alone(families))
     program = family.take(op)
     return Step(family, program, stored=stored_scores(op, program.steps)) if program is not None else None

@@ -220,6 +220,12 @@ def comes_of_matmuls(op: Op, name: str) -> bool:
     return bool(found) and all(is_product(op, op.value(other).node) for other in found)
 
 
+def free_sides(op: Op, node: Node) -> tuple[frozenset[str], ...]:
+    """The axes of either side of a sum of products that are not summed; () for any other node."""
+    sides = _sides(op, node, False)
+    return sides.free if sides else ()
+
+
 def sides_of(op: Op, node: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
     """The two sides of a sum of products, and the factors that lack all summed axes; None for any other node."""
     sides = _sides(op, node, False)

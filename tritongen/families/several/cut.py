@@ -292,10 +292,13 @@ class _Search(Parts):
         levels: list[_Level] = []
         done = 0
         while left:
-            ready = [one for one in left if not one[1].bits & ~done]
+            ready: _Level = []
+            waiting: _Level = []
+            for one in left:
+                (waiting if one[1].bits & ~done else ready).append(one)
             if not ready:
                 return None
-            left = [one for one in left if one[1].bits & ~done]
+            left = waiting
             done |= sum(bits.get(id(target), 0) for target, _ in ready)
             levels.append(ready)
         return levels

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from ...lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, walk
 from ...lowering.choices import Choices
@@ -14,9 +15,10 @@ from ...passes.contractions import comes_of_matmuls, is_product
 from ...passes.structure import is_extremum, reached, reads, references, taken_from
 from ...spec.types import COMPUTED
 from ..family import Step
+from .beside import Beside
 from .operators import part_of, same_op, same_result, same_value
 from .stored import always_stored, may_be_stored, stored_result
-from .strips import made_for, reduced_by_strips, spreads
+from .strips import made_for, merged_strips, reduced_by_strips, spreads
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,31 @@ class Part:
 
 
 APART = Part(None, math.inf)
-TakeAlone = Callable[[Op], Part]  # APART for math that no family takes
+
+
+class TakeAlone(Protocol):
+    """Finds the family that takes an operator; APART for math that none does."""
+
+    def __call__(self, op: Op) -> Part: ...
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether all families are of this package, of which it is known what no kernel computes together."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
     """What some results are made of: values that their step computes, and others that it reads, as a set of bits, too.
 
-    In its `space`, the step goes through all axes of what it computes.
+    In its `space`, the step goes through all axes of what it computes. It is so wherever of those in the `mask` just
+    what it reads is stored.
     """
 
     computed: frozenset[str]
     reads: tuple[str, ...]
     bits: int
+    mask: int
     space: frozenset[str]
 
 
@@ -70,6 +84,8 @@ class Parts:
 
     def __init__(self, op: Op, take: TakeAlone, exact_ties: bool = False) -> None:
         self.op, self.take, self.exact_ties = op.of(map(same_value, op.values)), take, exact_ties
+        self.of_strips = merged_strips(op)
+        self.beside = Beside(op) if take.is_ours else None
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = op.refs
@@ -95,7 +111,7 @@ class Parts:
         self.bits = {name: 1 << place for place, name in enumerate(self.names)}
         self.below = [sum(self.bits[name] for name in self.refs[one] if name in self.bits) for one in self.names]
         self.reached: dict[tuple[str, ...], int] = {}
-        self.found: dict[tuple[tuple[str, ...], int], MadeOf] = {}
+        self.found: dict[tuple[str, ...], list[MadeOf]] = {}
         self.parts: dict[tuple[tuple[int, ...], int], Part] = {}  # by the ids of results
 
     def storing(self, names: Iterable[str]) -> Stored:
@@ -123,22 +139,26 @@ class Parts:
     def made_of(self, targets: tuple[Result, ...], stored: Stored) -> MadeOf:
         """What some results are made of where some values are stored by other steps."""
         names = tuple([target.output.name for target in targets])
+        known = self.found.setdefault(names, [])
+        for place, made_of in enumerate(known):
+            if stored.bits & made_of.mask == made_of.bits:
+                if place:  # Those that are asked for next are mostly the same.
+                    known.insert(0, known.pop(place))
+                return made_of
         if names not in self.reached:
             self.reached[names] = sum(self.bits[name] for name in self.readable(targets))
-        known = stored.bits & self.reached[names]
-        if (names, known) not in self.found:
-            self.found[names, known] = self.found_for(targets, known)
-        return self.found[names, known]
+        known.insert(0, self.found_for(targets, stored.bits, self.reached[names]))
+        return known[0]
 
-    def found_for(self, targets: tuple[Result, ...], known: int) -> MadeOf:
-        """What some results are made of where the values of some bits are stored."""
+    def found_for(self, targets: tuple[Result, ...], stored: int, readable: int) -> MadeOf:
+        """What some results are made of where the values of some bits are stored, of which they may read some."""
         left = sum(self.bits[name] for name in self.roots(targets) if name in self.bits)
         reads, computed = 0, 0
         while left:  # Values refer to those before them.
             place = left.bit_length() - 1
             bit = 1 << place
             left ^= bit
-            if known & bit:
+            if stored & readable & bit:
                 reads |= bit
             else:
                 computed |= bit
@@ -146,7 +166,8 @@ class Parts:
         names = self.names_of(computed)
         axes = {axis for target in targets for axis in target.axes}.union(*(self.axes[name] for name in names))
         space = frozenset(axes.difference(strips.axis for strips in self.op.strips))
-        return MadeOf(frozenset(names), tuple(self.names_of(reads)), reads, space)
+        mask = (reads | computed) & readable
+        return MadeOf(frozenset(names), tuple(self.names_of(reads)), reads, mask, space)
 
     def names_of(self, bits: int) -> list[str]:
         """The values of some bits, in order."""
@@ -195,6 +216,9 @@ class Parts:
 
     def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Part:
         computed, reads = made_of.computed, {name: stored[name] for name in made_of.reads}
+        merged = [axes for name, axes in self.of_strips.items() if name in computed]
+        if spreads(merged, targets) or (self.beside is not None and self.beside.refuses(computed, targets)):
+            return APART
         own = {self.value_of(target) for target in targets}
         if self.parts_ties(computed, own) or self.rounds_ties(computed, reads):
             return APART
@@ -242,7 +266,7 @@ class Parts:
 
     def taken(self, op: Op) -> Part:
         """The part, whose only result is made wherever its step is called."""
-        if spreads(op) or self.casts_to_others(op):
+        if self.casts_to_others(op):
             return APART
         if len(op.results) == 1 and (op.results[0].when or op.results[0].paths != ALWAYS):
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))

@@ -6,11 +6,27 @@ have the dtype of the computation, and are reduced in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from ...lang.ir import ALWAYS, Call, Constant, Dtype, Index, Load, Node, Op, Reduce, Ref, Size, Strips, Value, walk
+from ...lang.ir import (
+    ALWAYS,
+    Call,
+    Constant,
+    Dtype,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Result,
+    Size,
+    Strips,
+    Value,
+    walk,
+)
 from ...lang.names import fresh
 from ...lang.unparse import spelled
 from ...lowering.choices import Choices
@@ -42,11 +58,16 @@ def reduced_by_strips(op: Op) -> list[str]:
     return [value.name for value in op.values if isinstance(value.node, Reduce) and value.node.strips]
 
 
-def spreads(op: Op) -> bool:
-    """Whether what strips gave would be reduced for each element of something that has more axes."""
+def merged_strips(op: Op) -> dict[str, tuple[str, ...]]:
+    """The axes of the values that are reduced of what strips gave."""
     axes = {strips.axis for strips in op.strips}
-    merged = [value.node for value in op.values if isinstance(value.node, Reduce) and set(value.node.over) <= axes]
-    return any(not set(result.axes) <= set(node.axes) for node in merged for result in op.results)
+    nodes = {value.name: value.node for value in op.values}
+    return {name: node.axes for name, node in nodes.items() if isinstance(node, Reduce) and {*node.over} <= axes}
+
+
+def spreads(merged: Collection[tuple[str, ...]], results: Iterable[Result]) -> bool:
+    """Whether what strips gave would be reduced for each element of something that has more axes."""
+    return any(not {*result.axes} <= {*axes} for axes in merged for result in results)
 
 
 def made_for(op: Op, name: str) -> set[str]:

@@ -1,0 +1,74 @@
+"""What no kernel computes beside matmuls, told of values before an operator is made of them and offered to families.
+
+A search for a cut asks of thousands of parts whether one kernel takes them. Most that none does have matmuls beside
+other reductions, or results of more axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...lang.ir import Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Result, Scalar, Size, Value
+from ...passes.contractions import free_sides
+from ...passes.structure import reached
+
+# Other math has kernels of its own, of which this knows nothing.
+PLAIN = frozenset({Call, Cast, Constant, Load, Reduce, Ref, Scalar, Size})
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A reduction, which surely is a matmul if it has `sides`: the axes that it sums, and those that either side has
+    besides. It is a bit, and what it is made of others.
+    """
+
+    bit: int
+    below: int
+    axes: frozenset[str]
+    sides: tuple[frozenset[str], ...]
+    is_perhaps_matmul: bool
+
+
+class Beside:
+    """Tells of the parts of an operator, by the names of the values that each computes."""
+
+    def __init__(self, op: Op) -> None:
+        sums = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
+        self.strips = {name for name, node in sums.items() if node.strips}
+        bits = {name: 1 << place for place, name in enumerate(sums)}
+        # What is read as it is stored is one factor, whatever it multiplies.
+        stored = op.of(Value(value.name, Constant(0.0, value.node.dtype), "") for value in op.values)
+        self.sums: dict[str, _Sum] = {}
+        for name in sums.keys() - self.strips:
+            node = sums[name]
+            below = sum(bits[one] for one in reached(op.refs, op.refs[name], ()) & sums.keys())
+            made, read = ({*free_sides(one, node)} for one in (op, stored))
+            sides = (frozenset(node.over), *sorted(read, key=sorted)) if made and made == read else ()
+            self.sums[name] = _Sum(bits[name], below, frozenset(node.axes), sides, bool(made or read))
+        self.others = {value.name for value in op.values if not value.node.kinds <= PLAIN or value.node.gathers}
+        # Heads are as narrow as tiles, and groups of columns and rows of tiles as short, where a length says so; heads
+        # are likely to be, where there are exponentials.
+        self.is_long = not op.sizes
+        self.powers = {value.name for value in op.values if any(map(_is_power, value.node.nodes))}
+
+    def refuses(self, computed: frozenset[str], targets: Iterable[Result]) -> bool:
+        """Whether surely no kernel computes some values, of which it gives some results."""
+        sums = [self.sums[name] for name in computed if name in self.sums]
+        matmuls = [one for one in sums if one.sides]
+        if not matmuls or not self.others.isdisjoint(computed):
+            return False
+        if not self.is_long or not self.powers.isdisjoint(computed):
+            every = sum(one.bit for one in sums)
+            if not self.strips.isdisjoint(computed) or any(one.below & every for one in sums):
+                return False  # A kernel may stream these, or reduce rows of its tiles.
+        first = matmuls[0]
+        axes = [frozenset(target.axes) for target in targets if target.output.name not in self.strips]
+        if any(one == first.axes | first.sides[0] for one in axes):  # Its terms are a result, whose columns it sums.
+            return False
+        is_other = any(one.sides != first.sides for one in matmuls) or any(not one.is_perhaps_matmul for one in sums)
+        return is_other or any(not one <= first.axes for one in axes)
+
+
+def _is_power(node: Node) -> bool:
+    return isinstance(node, Call) and "exp" in node.function
