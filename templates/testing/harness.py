@@ -142,7 +142,6 @@ class Harness:
     wide: ClassVar[Shape] = ()  # of several steps of a loop, and several programs
     special: ClassVar[Shape] = ()  # for infinities and NaN
     finite: ClassVar[Sequence[str]] = ()  # inputs that have none of them there
-    tiny: ClassVar[Shape] = ()  # for finite differences
     wrong_shapes: ClassVar[Sequence[tuple[str, Shape]]] = ()  # of an input
     too_long: ClassVar[Shape] = ()  # to be sorted in registers
     far: ClassVar[tuple[str, Shape] | None] = None  # an input to spread out, and axes
@@ -153,6 +152,7 @@ class Harness:
 
     tolerances: ClassVar[Mapping[torch.dtype, float]] = TOLERANCES
     cancels: ClassVar[bool] = False  # whether sums may be far smaller than terms
+    expands: ClassVar[bool] = True  # whether equal rows leave more than rounding
     error_factor: ClassVar[float] = 2  # beside the error of torch's own
     shifts: ClassVar[Sequence[float]] = ()  # of values whose exp overflows
     own_range: ClassVar[bool] = False  # whether results tell how far a dtype reaches
@@ -309,11 +309,9 @@ class Harness:
         return {"...": batch} | {axis: (size,) for axis, size in found.items()}
 
     @classmethod
-    def layout_shapes(cls, every: bool = False) -> list[Shape]:
-        """Of more dimensions than kernels have, as many, and fewer, which gradients, if any, are tried with."""
-        shapes = dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep])
-        is_left = cls.has_gradient() and not every
-        return [one for one in shapes if one != cls.ragged or not is_left]
+    def layout_shapes(cls) -> list[Shape]:
+        """Of fewer dimensions than kernels have, of as many, and of more."""
+        return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
 
     @classmethod
     def narrowed_places(cls) -> list[tuple[int, Any]]:
@@ -335,7 +333,7 @@ class Harness:
         """Layouts to try, other than those constant along a reduced axis, which leave nothing but rounding."""
         found: list[Layout] = [backwards, scattered, misaligned, overlapping]
         most = max(cls.inputs, key=lambda one: len(one.axes)).axes or ("",)
-        expands = {same_rows: most[0], same_columns: most[-1]}
+        expands = {same_rows: most[0], same_columns: most[-1]} if cls.expands else {}
         for layout, term in expands.items():
             if not set(term.split(" * ")) & set(cls.reduced):
                 found.append(layout)

@@ -32,16 +32,16 @@ class Tiles(Harness):
     @classmethod
     def small(cls) -> Config:
         """A small tile, but wide enough if it must hold whole rows, or strips of them."""
-        return cls.tile(max(cls.narrowest, min(cls.widths())))
+        return cls.few_rows(max(cls.narrowest, min(cls.widths())))
 
     @classmethod
     def extremes(cls) -> list[Config]:
         """A small tile and, for axes whose lengths the tables' tiles divide, one wider than these."""
-        wide = [cls.tile(4 * max(cls.widths()))] if cls.sizes else []
+        wide = [cls.few_rows(4 * max(cls.widths()))] if cls.sizes else []
         return [cls.small(), *wide]
 
     @classmethod
-    def tile(cls, width: int) -> Config:
+    def few_rows(cls, width: int) -> Config:
         """A tile with few rows."""
         tile = {"BLOCK_M": 16, "BLOCK_N": width, "BLOCK_K": 32, "GROUP": 2}
         return Config(tile, num_stages=2)

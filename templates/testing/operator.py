@@ -77,7 +77,8 @@ class OperatorTests(Harness):
         patch.setattr(type(self), "reference", staticmethod(expanded))
         self.check_pass(None, tensors)
 
-    @each("shape", lambda cls: cls.layout_shapes())
+    # Gradients, if any, are tried with the first of these shapes, and results too.
+    @each("shape", lambda cls: cls.layout_shapes()[cls.has_gradient() :])
     @each("layout", lambda cls: cls.layouts())
     def test_layouts(self, layout: Layout, shape: Shape) -> None:
         self.check(*map(layout, self.make(shape)))
@@ -196,16 +197,12 @@ class OperatorTests(Harness):
     def test_graph_capture(self) -> None:
         self.check_capture(self.call)
 
-    @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-    def test_other_device(self) -> None:
-        self.check(*(tensor.to("cuda:1") for tensor in self.make(self.ragged)))
-
     @gpu
     @once
     def test_torch_compile(self) -> None:
         """Of several shapes, whose sizes torch traces as symbols from the second on."""
         compiled = torch.compile(self.op, fullgraph=True)
-        for shape in filter(None, (self.ragged, self.wide, self.tiny)):
+        for shape in (self.ragged, self.wide, self.shapes[-1]):
             tensors = self.make(shape)
             got = compiled(*tensors, **self.params)
             self.compare(got, self.oracle(*tensors), tensors)

@@ -46,7 +46,7 @@ class RegisteredTests(VmapTests):
                 return tensors
         return cls.make(cls.ragged)
 
-    @each("shape", lambda cls: cls.layout_shapes(True))
+    @each("shape", lambda cls: cls.layout_shapes())
     @each("layout", lambda cls: cls.layouts())
     def test_fake_tensors(self, layout: Layout, shape: Shape) -> None:
         """Results of fake tensors have the same shapes, dtypes and strides as real ones."""

@@ -9,7 +9,6 @@ from triton import Config
 from ..runtime import matmul_heuristics
 from .between import StoresBetween, StreamsBetween
 from .harness import Patch, each
-from .inputs import Layout, same_columns, same_rows
 from .matmul import Products, described
 from .rowwise import RowwiseTests
 from .streaming import StreamingTests
@@ -29,13 +28,7 @@ class MatmulStepsTests(StoresBetween, Products, RowwiseTests):
 
     rounds_factors = True
     stores_scores = True
-
-    @classmethod
-    def layouts(cls) -> list[Layout]:
-        """Without those of equal rows or columns: after a matmul, these are constant along reduced axes."""
-        return [
-            one for one in super().layouts() if one not in (same_rows, same_columns)
-        ]
+    expands = False  # After a matmul, what is equal is constant along reduced axes.
 
     @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
     @each("n_parts", lambda _: (1, 3))

@@ -12,7 +12,7 @@ from triton import Config
 from ..runtime import launch, streaming_heuristics
 from .gradients import BackwardTests
 from .harness import Dtypes, Harness, Patch, Shape, each, gpu, in_turn, only, wide
-from .inputs import DEVICE, Layout, same_columns, same_rows
+from .inputs import DEVICE
 from .matmul import Products, Tiles
 from .operator import OperatorTests
 
@@ -75,16 +75,10 @@ class StreamingTests(Products, OperatorTests):
 
     rounds_factors = True
     stores_scores = False
+    expands = False  # All scores would be equal.
     leaves_rows_out: ClassVar[bool] = True
     gluon: ClassVar[Sequence[Shape]] = ()  # of tensors that a Gluon kernel takes
     error_factor = 8  # Scores are summed in another order, and exponentials amplify the difference.
-
-    @classmethod
-    def layouts(cls) -> list[Layout]:
-        """Without those of equal rows or columns, whose scores are all equal."""
-        return [
-            one for one in super().layouts() if one not in (same_rows, same_columns)
-        ]
 
     @classmethod
     def check_special_values(cls, dtypes: Dtypes) -> None:
@@ -93,13 +87,10 @@ class StreamingTests(Products, OperatorTests):
         """
         tensors = cls.make(cls.special, dtypes, ends=False)
         for one, tensor in zip(cls.inputs, tensors, strict=True):
-            for value in (0.0, -0.0):
-                if one.is_float:
-                    tensor.masked_fill_(
-                        torch.rand(tensor.shape).to(DEVICE) < 0.02, value
-                    )
+            chosen = torch.rand(tensor.shape).to(DEVICE)
+            if one.is_float:
+                tensor[chosen < 0.02], tensor[chosen > 0.98] = 0.0, -0.0
         tensors[0].flatten()[0] = math.nan
-        assert tensors[0].isnan().any()
         cls.check(*tensors)
 
     @classmethod
@@ -126,10 +117,6 @@ class StreamingTests(Products, OperatorTests):
         self.check(*tensors)
         self.force_splits(patch, 3)
         self.check(*tensors)
-
-    def test_deterministic_splits(self, patch: Patch) -> None:
-        self.force_splits(patch, 3)
-        self.test_deterministic()
 
     @gpu
     def test_splits_of_calls_alike(self, patch: Patch) -> None:
@@ -185,17 +172,7 @@ class StreamingGradients(BackwardTests):
 
     @only(lambda cls: cls.few_keys)
     def test_gradients_of_fewer_keys_than_rows(self) -> None:
-        """Those of torch. Where rows without keys make these NaN, keys and values have none here; those of a
-        gate are, as what it multiplies is.
-        """
-        tensors = self.make(self.few_keys)
-        want = self.gradients(self.oracle, *wide(tensors))
-        if not self.leaves_rows_out or all(one.isfinite().all() for one in want):
-            self.check_gradients(*tensors)
-        else:
-            found = self.gradients(self.call, *tensors)
-            for one, other in zip(found, want, strict=True):
-                assert (one.isfinite() | of_lost_rows(one, other)).all()
+        self.check_gradients(*self.make(self.few_keys))
 
     @each("hidden", lambda cls: cls.hiding if cls.leaves_rows_out else ())
     def test_gradients_of_rows_without_keys(self, hidden: Hidden) -> None:

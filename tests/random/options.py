@@ -35,9 +35,7 @@ TILES = {
     "num_stages": (1, 2),
 }
 # Tests of configurations take long, and have the same tables whatever the options.
-TESTS = (
-    "(dtypes or shapes or gradients or gradcheck or registered or opcheck or compile or vmap or absent) and not configs"
-)
+TESTS = "(dtypes or shapes or gradients or registered or opcheck or compile or vmap or absent) and not configs"
 
 
 @dataclass

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 from tests.harness.importing import runtime_module
 
@@ -121,3 +123,40 @@ def test_what_operators_inherit_is_traced_and_mapped(base: str) -> None:
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
     (dx,) = torch.autograd.grad(compiled(given), given)
     torch.testing.assert_close(dx, 8 * x)
+
+
+def _attention() -> tuple[Any, list[torch.Tensor]]:
+    """An operator of the gallery, and inputs of which keys and values lack a leading axis."""
+    from generated.attention import attention
+
+    return functools.partial(attention, scale=0.5), [torch.randn(*shape, 5, 4) for shape in ((2, 3), (3,), (3,))]
+
+
+def test_vmap_of_inputs_with_fewer_leading_axes() -> None:
+    call, (q, k, v) = _attention()
+    pairs = [torch.stack((one, one + 1)) for one in (q, k, v)]
+    for dims in ((0, 0, 0), (0, None, 0), (None, 0, None)):
+        given = [one[0] if dim is None else one for one, dim in zip(pairs, dims, strict=True)]
+        want = [
+            call(*(one[0] if dim is None else one[n] for one, dim in zip(pairs, dims, strict=True))) for n in (0, 1)
+        ]
+        torch.testing.assert_close(torch.func.vmap(call, dims)(*given), torch.stack(want))
+
+
+def test_a_forward_that_is_repeated_in_the_backward() -> None:
+    call, tensors = _attention()
+
+    def again(*given: torch.Tensor) -> Any:
+        return torch.utils.checkpoint.checkpoint(call, *given, use_reentrant=False)
+
+    leaves = [one.requires_grad_() for one in tensors]
+    found, want = (torch.autograd.grad(function(*leaves).sum(), leaves) for function in (again, call))
+    torch.testing.assert_close(found, want)
+
+
+def test_a_gradient_has_no_derivative() -> None:
+    call, tensors = _attention()
+    q = tensors[0].requires_grad_()
+    (first,) = torch.autograd.grad(call(*tensors).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()

@@ -45,7 +45,7 @@ def test_no_shape_is_shorter_than_the_smallest() -> None:
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
     shapes = Shapes(spec, forward_of(spec).program)
     assert spec.smallest == (("N", 2),)
-    tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
+    tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.special()]
     assert min(shape[shapes.axes.index("N")] for shape in tried) == 2
     assert min(shape[shapes.axes.index("C")] for shape in tried) == 0
     emitted = generate(spec)["test_smallest_rows.py"]
@@ -89,7 +89,7 @@ def test_there_are_values_below_the_length_of_an_axis() -> None:
     path = ROOT / "examples" / "specs" / "attention_decode.toml"
     spec = read_spec(path.name, path.read_text(encoding="utf-8"))
     shapes = StreamingShapes(spec, forward_of(spec).program)
-    tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.tiny(), shapes.special()]
+    tried = [*shapes.small(), *shapes.large(), *shapes.empty(), shapes.wide(), shapes.special()]
     assert spec.smallest == ()
     assert min(shape[shapes.axes.index("N")] for shape in tried) == 2
 

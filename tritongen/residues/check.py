@@ -28,9 +28,9 @@ from .oracle import Math, Unknown, math_of
 
 # Tests of what is no formula: special values, what is refused, dtypes, and calls of torch around an operator.
 OTHERS = (
-    "special wrong empty deterministic gradcheck vmap torch_func checkpointing second_derivative outside shifted "
+    "special wrong empty deterministic vmap torch_func outside shifted "
     "param_of_another param_out_of half_precision dense deprecated registered own_math "
-    "masked rows_without_keys zeros_stay finite_differences"
+    "masked rows_without_keys zeros_stay"
 ).split()
 
 

@@ -228,10 +228,6 @@ class Shapes:
         """Small tiles of a matmul, of which split-K and stream-K divide several."""
         return ()
 
-    def tiny(self) -> tuple[int, ...]:
-        """For finite differences."""
-        return self.of((2,), 2, RAGGED)
-
     def special(self) -> tuple[int, ...]:
         """Fewer rows where axes of fixed sizes make each of them long."""
         is_long = math.prod(size for _, size in self.program.op.sizes) > 32

@@ -69,7 +69,6 @@ class GradientTests:
 
     bases: tuple[str, ...] = ()
     declared: Mapping[str, str] = field(default_factory=dict)
-    shapes: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -122,7 +121,7 @@ def tests_view(
         "axes": shapes.axes,
         "declared": stated(declared),
         "other_oracles": oracles,
-        "shapes": stated({**shapes_view(op, shapes), **gradient.shapes}),
+        "shapes": stated(shapes_view(op, shapes)),
         "tensors": ", ".join(f"{tensor.name}: torch.Tensor" for tensor in op.inputs),
         "result_dtypes": tuple_text(dtypes),
     }
