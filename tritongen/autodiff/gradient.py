@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, is_order, walk
@@ -108,16 +108,24 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
     turned = tuple(value.of(as_loads(value.node, read_as, of_their_own=True)) for value in own)
     nodes = [(name, as_loads(node, read_as, of_their_own=True)) for name, node in derived]
     turned += tuple(Value(name, node, spelled(node)) for name, node in nodes)
-    read = {name for value in turned for name in value.node.reads}
-    final = {value.name: value.node for value in turned}
-    results = tuple(_result(reverse.op, name, own, final[own]) for name, own in names.items())
-    op = Op(
+    op = _operator(reverse, turned, names, _inputs(reverse, stand_ins, outputs))
+    saved = tuple((own, name) for name, own in stand_ins.items())
+    return Gradient(
+        reverse.op, op, reverse.grad.wrt, tuple(reverse.seeds.items()), saved, tuple(sorted(outputs, key=shown))
+    )
+
+
+def _operator(reverse: Reverse, values: tuple[Value, ...], names: dict[str, str], inputs: Iterable[Input]) -> Op:
+    """The operator of the values of a gradient, which are results under `names`."""
+    read = {name for value in values for name in value.node.reads}
+    final = {value.name: value.node for value in values}
+    return Op(
         name=f"{reverse.op.name}_backward",
         summary="",
-        inputs=tuple(tensor for tensor in _inputs(reverse, stand_ins, outputs) if tensor.name in read),
-        params=tuple(p for p in reverse.op.params if any(_mentions(value.node, p.name) for value in turned)),
-        values=turned,
-        results=results,
+        inputs=tuple(tensor for tensor in inputs if tensor.name in read),
+        params=tuple(p for p in reverse.op.params if any(_mentions(value.node, p.name) for value in values)),
+        values=values,
+        results=tuple(_result(reverse.op, name, own, final[own]) for name, own in names.items()),
         axes=reverse.op.axes,
         sizes=reverse.op.sizes,
         precision=reverse.op.precision,
@@ -125,10 +133,6 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
         fuse=reverse.op.fuse,
         typical=reverse.op.typical,
         formulas=reverse.op.formulas,
-    )
-    saved = tuple((own, name) for name, own in stand_ins.items())
-    return Gradient(
-        reverse.op, op, reverse.grad.wrt, tuple(reverse.seeds.items()), saved, tuple(sorted(outputs, key=shown))
     )
 
 

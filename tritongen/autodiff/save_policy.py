@@ -40,10 +40,8 @@ class Kept:
         nodes = list(nodes)
         roots = {name for node in nodes for name in references(node)}
         exact = [r.output.name for r in self.op.results if self.is_exact(r)]
-        # Some outputs are read, and not saved besides.
-        alone = {name for name in exact if self.is_costly(name) or self.is_picked(name)}
         extrema, compared = self.compared(nodes)
-        alone |= {name for name in exact if self.is_matrix(name)} - extrema - compared
+        alone = self.read_alone(exact, extrema | compared)
         if self.save is not None:
             return self.asked_for(self.save, roots, (extrema | compared) - alone)
         kept = {*self.stored, *extrema, *(name for name in compared if isinstance(self.values[name].node, Reduce))}
@@ -54,6 +52,11 @@ class Kept:
         known = self.without_mapped(nodes, roots, summaries | chosen, kept | compared)
         read = self.closure(roots, known, leaves=True) & known
         return [name for name in self.values if name in summaries & read], chosen & read
+
+    def read_alone(self, exact: list[str], compared: set[str]) -> set[str]:
+        """The outputs that are read, and not saved besides."""
+        matrices = {name for name in exact if self.is_matrix(name)} - compared
+        return matrices.union(name for name in exact if self.is_costly(name) or self.is_picked(name))
 
     def fewest_bytes(
         self, nodes: list[Node], roots: set[str], saved: set[str], outputs: list[str], alone: set[str]

@@ -221,11 +221,9 @@ class Host(Checks):
         elif len(rest) > 1:
             lines.append(f"{sizes} = {self.sizes(lengths)}")
         for name, axes, optional in self.moving(dims) if rest else ():
-            own = [self.stride(name, axes, dim.axes[0]) for dim in rest]
-            text = tuple_text(own)
-            if folds:
-                steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"
-                text = f"({_beside(steps, own, dims)})"
+            own = [self.stride(name, axes, one) for one in lengths]
+            steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"
+            text = f"({_beside(steps, own, dims)})" if folds else tuple_text(own)
             if optional:
                 text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
             lines.append(f"{name}_{group} = {text}")

@@ -67,15 +67,12 @@ class _Kernel:
         accesses = [node for node in _taken(statement.value) if ast.unparse(node.func) in ACCESSES]
         if len(accesses) != 1 or not accesses[0].args:
             return []
-        masks = [word.value for word in accesses[0].keywords if word.arg == "mask"]
-        parts = [(accesses[0].args[0], "ptrs"), *((mask, "mask") for mask in masks)]
-        long = [(part, end) for part, end in parts if isinstance(part, ast.BinOp)]
+        masks = [(word.value, "mask") for word in accesses[0].keywords if word.arg == "mask"]
+        long = [(part, end) for part, end in [(accesses[0].args[0], "ptrs"), *masks] if isinstance(part, ast.BinOp)]
         for base in _bases(statement, accesses[0].args[0]):
             for count in range(1, len(long) + 1):
                 named = {f"{base}_{end}": part for part, end in long[:count]}
-                short = line
-                for name, part in reversed(named.items()):
-                    short = short[: part.col_offset] + name.encode() + short[part.end_col_offset :]
+                short = _with_names(line, named)
                 if len(short) <= self.width and all(self.is_free(name, named[name], scope) for name in named):
                     self.made |= {name: (ast.unparse(part), scope) for name, part in named.items()}
                     self.lines[statement.lineno - 1] = short
@@ -90,6 +87,13 @@ class _Kernel:
             return name not in self.names
         text, other = self.made[name]
         return text == ast.unparse(part) and scope[: len(other)] != other
+
+
+def _with_names(line: bytes, named: dict[str, ast.BinOp]) -> bytes:
+    """A line with names for some parts of it, which are in order."""
+    for name, part in reversed(named.items()):
+        line = line[: part.col_offset] + name.encode() + line[part.end_col_offset :]
+    return line
 
 
 def _bases(statement: Simple, address: ast.expr) -> list[str]:

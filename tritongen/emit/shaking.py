@@ -320,6 +320,11 @@ def _text(module: Module, names: set[str]) -> str:
         kept += [(comment, comment.lines, before) for comment, before in heading]
         kept.append((part, lines, min(gap, 1) if cut and not heading else gap))
         heading, gap, cut = [], 0, False
+    return _spaced(kept)
+
+
+def _spaced(kept: list[tuple[Part, tuple[str, ...], int]]) -> str:
+    """Parts below each other: two lines around definitions, else as many as there were."""
     out: list[str] = []
     for n, (part, lines, gap) in enumerate(kept):
         beside = part.is_definition or (n > 0 and kept[n - 1][0].is_definition)

@@ -112,10 +112,7 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
     missing = sorted(axes - fixed, key=shown)
 
     def tells_more(tensor: Input, found: list[Input]) -> bool:
-        others = (*mine, *found)
-        return tensor not in others and bool(
-            {*tensor.type.axes} & untold(others, fixed) or divided(others, fixed, tensor)
-        )
+        return _tells_more(tensor, (*mine, *found), fixed)
 
     found = [*dict.fromkeys(next(t for t in telling if axis in t.type.axes) for axis in missing)]
     for tensor in telling:
@@ -126,6 +123,12 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
         if {*missing} <= told and not any(tells_more(one, others) for one in telling):
             found = others
     return found
+
+
+def _tells_more(tensor: Input, others: tuple[Input, ...], fixed: AbstractSet[str]) -> bool:
+    """Whether a tensor tells a length that others do not."""
+    told = untold(others, fixed)
+    return tensor not in others and bool({*tensor.type.axes} & told or divided(others, fixed, tensor))
 
 
 def _telling(op: Op) -> list[Input]:

@@ -98,7 +98,7 @@ def scales_by_group(
     """The factors of products' sides that stay the same along some of the summed axes, and the axes along which
     they vary. There are none where the terms of a group are too few to be summed by themselves.
     """
-    sides = [side for product in products for side in product]
+    sides = [*chain.from_iterable(products)]
     others = chain.from_iterable(side[1:] for side in sides)
     scales = {one for one in others if not set(over) <= set(one.axes) and one.dtype.kind == "float"}
     along = {axis for scale in scales for axis in scale.axes}

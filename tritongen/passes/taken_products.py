@@ -7,6 +7,7 @@ written so (Shaw et al., 2018; Transformer-XL).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from functools import reduce
 
@@ -38,24 +39,28 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     if len(rows) != 1 or not others:
         return [value]
     table, at = _parts(op, rows[0])
-    over, taken_along = {*node.over}, {axis for axis, _ in at}
-    inside = [factor for factor in others if {*factor.axes} & over]
+    inside = [factor for factor in others if {*factor.axes} & {*node.over}]
     outside = [factor for factor in others if factor not in inside]
     by = {axis for factor in inside for axis in factor.axes}
     positions = {axis for _, index in at for axis in index.axes}
-    # Positions along a summed axis differ by term, and other factors go along the axes that rows are taken of.
-    if not positions - by or not positions & by or positions & over or taken_along & by:
-        return [value]
-    if not over <= {*table.axes} & by:
+    if not _lies_apart(positions, dict(at).keys(), by, {*node.over}) or not {*node.over} <= {*table.axes} & by:
         return [value]
     arg = reduce(times, [*inside, table])
     product = replace(node, arg=arg, axes=tuple(axis for axis in arg.axes if axis not in node.over))
     if not is_product(op, product):
         return [value]
     name = fresh(f"{value.name}_all", taken)
-    axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - taken_along)
+    axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - dict(at).keys())
     found = Take(Ref(name, product.axes, product.dtype), at, axes, product.dtype)
     return [Value(name, product, ""), replace(value, node=reduce(times, [found, *outside]))]
+
+
+def _lies_apart(positions: Set[str], taken_along: Set[str], by: Set[str], over: Set[str]) -> bool:
+    """Whether rows are taken by positions along axes of the other factors, and of their own besides.
+
+    Positions along a summed axis differ by term, and other factors go along the axes that rows are taken of.
+    """
+    return bool(positions - by and positions & by) and not positions & over and not taken_along & by
 
 
 def _parts(op: Op, row: Node) -> tuple[Node, tuple[tuple[str, Node], ...]]:

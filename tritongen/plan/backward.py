@@ -270,9 +270,7 @@ class Planner:
         several = self.in_steps(whole) if time == math.inf or len(ops) > 1 else None
         if several is not None and time_of(several) < time:
             return [several]  # Of which several results may go on from the same values.
-        if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
-            ops[0] = self.restricted(groups[0], 1)
-        return self.planned(steps, ops)
+        return self.planned(steps, ops, groups)
 
     def by_reductions(self, results: tuple[Result, ...]) -> list[list[Result]]:
         """Results in groups of the same axes whose values are reduced over the same."""
@@ -286,8 +284,10 @@ class Planner:
     def in_steps(self, op: Op) -> Step | None:
         return self.found(step_of, in_own_dtypes(self.gradient, op))
 
-    def planned(self, steps: Sequence[Step | None], ops: Sequence[Op]) -> list[Step]:
+    def planned(self, steps: Sequence[Step | None], ops: list[Op], groups: Sequence[Sequence[Result]]) -> list[Step]:
         """The steps of some operators, several where one is none or repeats reductions. Raises `Mistakes`."""
+        if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
+            ops[0] = self.restricted(groups[0], 1)
         found: list[Step] = []
         mistakes: list[Mistake] = []
         for step, op in zip(steps, ops, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 
 from ...lang.ir import Dtype, Load, Node, Op, Value, walk
 from ...lang.promotion import promote
@@ -97,10 +98,10 @@ def operands_of(op: Op, contraction: Contraction) -> Operands:
     matrices = tuple(Operand(op.input(name), n) for name, n in names if _is_matrix(op, contraction, name, n))
     inside = tuple(dict.fromkeys(name for name, _ in names))
     one_kind = are_alike([one.tensor.type for one in matrices])
-    dtypes = {dtype for operand in matrices for dtype in operand.tensor.type.dtypes}
+    dtypes = {*chain.from_iterable(operand.tensor.type.dtypes for operand in matrices)}
     float8 = contraction.is_plain and dtypes <= set(FLOAT8S)
     converts = not (contraction.is_plain and (one_kind or float8))
-    known = frozenset(dtypes if float8 else {d for name in dot.of for d in dtypes_of(op, name)})
+    known = frozenset(dtypes if float8 else chain.from_iterable(dtypes_of(op, name) for name in dot.of))
     return Operands(
         matrices,
         inside,

@@ -65,30 +65,9 @@ class RowsModule(RowSizes):
             "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
             "shape": self.shape(loop),
             "loop": self.one(loop),
-            "registers": None,
-            "partial": None,
-            "combine": None,
-            "mapping": None,
-            "cooperative": None,
+            **self.others(registers, loop),
             **self.known(loop),
         }
-        if registers is not None:
-            extra["registers"] = self.one(registers)
-        if plan.partial is not None:
-            extra["partial"] = self.one(plan.partial)
-        if plan.combine is not None:
-            extra |= {"combine": self.one(plan.combine), "counted": "split_cols" in plan.combine.passed}
-        if plan.mapping is not None:
-            assert plan.partial is not None
-            extra |= {
-                "mapping": self.one(plan.mapping),
-                "blocks_of_first": _of_blocks(plan.partial),
-                "blocks_of_map": _of_blocks(plan.mapping),
-            }
-        if self.shared is not None:
-            assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            parts = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
-            extra["cooperative"] = self.one(self.shared.kernel) | parts
         # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
         extra["runs"] = registers and not (plan.partial or plan.are_sums or self.autotune or extra["uniform"])
         passed = (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
@@ -100,6 +79,23 @@ class RowsModule(RowSizes):
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
         return Module(self.view(extra), self.traffic(kinds))
+
+    def others(self, registers: Kernel | None, loop: Kernel) -> dict[str, Any]:
+        """The kernels beside the loop, each None where there is none, and what only they need."""
+        plan = self.plan
+        beside = {"registers": registers, "partial": plan.partial, "combine": plan.combine, "mapping": plan.mapping}
+        extra: dict[str, Any] = {name: kernel and self.one(kernel) for name, kernel in beside.items()}
+        extra["cooperative"] = None
+        if plan.combine is not None:
+            extra["counted"] = "split_cols" in plan.combine.passed
+        if plan.mapping is not None:
+            assert plan.partial is not None
+            extra |= {"blocks_of_first": _of_blocks(plan.partial), "blocks_of_map": _of_blocks(plan.mapping)}
+        if self.shared is not None:
+            assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
+            parts = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
+            extra["cooperative"] = self.one(self.shared.kernel) | parts
+        return extra
 
     def shape(self, loop: Kernel) -> str:
         """The numbers of rows and columns, where the kernels do not take both: of one row, as it may be."""

@@ -93,8 +93,8 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     summed = [node for node in reductions if streamed in node.over]
     inside = {axis for node in nodes if streamed in node.axes and not isinstance(node, Load) for axis in node.axes}
     heads = {axis for node in reductions if streamed in node.axes for axis in node.over}
-    matrices = (part for node in summed for part in walk(node.arg) if isinstance(part, Load))
-    heads = heads.union(*(matrix.axes for matrix in matrices))
+    parts = (part for node in summed for part in node.arg.nodes if isinstance(part, Load))
+    heads = heads.union(*(load.axes for load in parts))
     positions = set().union(*(node.over for node in filter(is_extremum, summed)))
     merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
     is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)

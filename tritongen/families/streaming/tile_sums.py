@@ -63,9 +63,8 @@ def _along(streamed: str, op: Op) -> Stream | None:
     (result,) = op.results
     values = needed(op.values, [result.output.name])
     finder = Finder(op, streamed)
-    reduced = {value.name: value.node for value in values if isinstance(value.node, Reduce)}
-    scores = {name: finder.scores_of(name, node) for name, node in reduced.items()}
-    products = tuple(one for one in scores.values() if one is not None)
+    scores = {v.name: finder.scores_of(v.name, v.node) for v in values if isinstance(v.node, Reduce)}
+    products = tuple(filter(None, scores.values()))
     others = [value for value in values if value.name in scores and scores[value.name] is None]
     rows = finder.rows_of(products, ()) if products else None
     total = _sum_of(others or values[-1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -165,8 +165,7 @@ class Ranges:
         if self.every and not exact:
             late = [interval for interval in (one, other) if interval.first is not None]
             return NOTHING if self.spans.extremes or len(late) != 1 else late[0]
-        first = least(one.first, other.first) if one.first is not None and other.first is not None else None
-        last = greatest(one.last, other.last) if one.last is not None and other.last is not None else None
+        first, last = _of_both(least, one.first, other.first), _of_both(greatest, one.last, other.last)
         return Interval(first, last, exact=exact and one.exact and other.exact)
 
     def gap(self, condition: Condition) -> tuple[Expression, Expression] | None:
@@ -231,3 +230,9 @@ def _common(one: Interval, other: Interval) -> Interval:
     last = one.last if other.last is None else other.last if one.last is None else least(one.last, other.last)
     test = all_of(one.test, other.test)
     return NOTHING if test == FALSE else Interval(first, last, test, one.exact and other.exact)
+
+
+def _of_both(
+    choose: Callable[[Expression, Expression], Expression], one: Expression | None, other: Expression | None
+) -> Expression | None:
+    return None if one is None or other is None else choose(one, other)

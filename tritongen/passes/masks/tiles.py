@@ -85,13 +85,13 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
     parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
     rest = [part for part in parts if part.is_rest]
-    gaps = (some.gap(part.read) for part in parts)
+    gaps = filter(None, (some.gap(part.read) for part in parts))
     holes = [part.read for part in parts if part.is_rest or not part.some.exact]
     cycle = Cycles(of_ends).of(part.read for part in parts)
     return Tiles(
         some=Range(*some.ends(intersection(part.some for part in parts))),
         every=Range(*every.ends(intersection(part.every for part in parts if not part.is_rest))),
-        gap=next((Range(*gap) for gap in gaps if gap is not None), None),
+        gap=next((Range(*gap) for gap in gaps), None),
         cycle=cycle,
         cyclic=tuple(part.node for part in parts if cycle is not None and cycle.decides(part.read)),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
