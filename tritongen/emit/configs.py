@@ -304,11 +304,8 @@ def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tupl
     last = [_listed(configs[-1], blocks_n[0] if blocks_n else 0)] if kind in LOOPS else []
     others = configs[:-1] if last else configs
     wide = [_listed(_nearest(others, n), n) for n in _in_order(kind, blocks_n)] or [*others]
-    tiles = [
-        replace(_shaped(tile, m), warps=number or tile.warps)
-        for tile in (*wide, *last)
-        for m, number in product(blocks_m or (0,), warps or (0,))
-    ]
+    every = product((*wide, *last), blocks_m or (0,), warps or (0,))
+    tiles = [replace(_shaped(tile, m), warps=number or tile.warps) for tile, m, number in every]
     if schedule.autotune:
         return tuple(dict.fromkeys(tiles))
     return tuple(one for one, after in zip(tiles, [*tiles[1:], None], strict=True) if one != after)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..lang.ir import Dtype, Result
 from ..lang.literals import literal, prose, word
@@ -211,7 +212,7 @@ class Host(Checks):
         if not dims:
             return []
         free = tuple(dim for dim in dims if not dim.pinned)
-        free_axes = tuple(dict.fromkeys(axis for dim in free for axis in dim.axes))
+        free_axes = tuple(dict.fromkeys(chain.from_iterable(dim.axes for dim in free)))
         folds = len(free) > 1 or free_axes[:1] == (BATCH,)
         rest = [dim for dim in dims if dim.pinned] if folds else dims
         lines = self.fold_free(group, free, free_axes) if folds else []

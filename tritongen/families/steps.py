@@ -103,7 +103,8 @@ def unknown(origin: Origin, op: Op, more: tuple[str, ...] = ()) -> tuple[tuple[s
 def _telling_besides(origin: Origin, op: Op) -> list[Input]:
     """The inputs of the forward that tell lengths which those of a step do not, as few as do."""
     mine = _telling(op)
-    short = frozenset() if at_full_length(origin, op) or origin.short <= {t.name for t in op.inputs} else origin.short
+    is_long = at_full_length(origin, op) or origin.short <= {tensor.name for tensor in op.inputs}
+    short = frozenset() if is_long else origin.short
     formulas = computed_in(origin, op)
     fixed = {*dict(op.sizes), *(formula.axis for formula in formulas)}
     axes = lengths_read(op).union(*(formula.reads for formula in formulas))
@@ -117,10 +118,10 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
     found = [*dict.fromkeys(next(t for t in telling if axis in t.type.axes) for axis in missing)]
     for tensor in telling:
         found += [tensor] if tells_more(tensor, found) else []
-    for tensor in found[::] if len(found) > 1 else ():
+    for tensor in found[::]:
         others = [one for one in found if one != tensor]
-        told = {axis for one in others for axis in one.type.axes}
-        if {*missing} <= told and not any(tells_more(one, others) for one in telling):
+        told = set[str]().union(*(one.type.axes for one in others))
+        if others and told.issuperset(missing) and not any(tells_more(one, others) for one in telling):
             found = others
     return found
 
@@ -173,19 +174,18 @@ def stand_ins(origin: Origin, op: Op) -> list[tuple[str, str]]:
     """Inputs of the forward, each with an input of an operator of the gradient that has its dtype for sure: no result
     has that of an input that is absent.
     """
-    found = []
     names = {tensor.name for tensor in op.inputs}
-    seeds = dict(origin.seeds)
     types = {t.name: t.type.variable for t in origin.forward.inputs}
+    seeds, own = dict(origin.seeds), names - types.keys()
+    found = []
     for result in origin.forward.results:
-        one_type = len({types.get(leaf) or leaf for leaf in result.dtype.of}) == 1 and not result.dtype.optional
-        for name in (seeds.get(result.output.name, ""), result.output.name):
-            if one_type and name in names and name not in {t.name for t in origin.forward.inputs}:
-                found.append((result.dtype.of[0], name))
+        if len({types.get(leaf) or leaf for leaf in result.dtype.of}) == 1 and not result.dtype.optional:
+            pair = (seeds.get(result.output.name, ""), result.output.name)
+            found += [(result.dtype.of[0], name) for name in pair if name in own]
     found += [(leaf, name) for leaf, name in origin.alike if name in names]
     shared = {types[leaf]: name for leaf, name in found if types.get(leaf)}
     shared |= {t.type.variable: t.name for t in op.inputs if t.type.variable and t.default is None}
-    return found + [(name, shared[own]) for name, own in types.items() if own in shared and name not in names]
+    return found + [(name, shared[kind]) for name, kind in types.items() if kind in shared and name not in names]
 
 
 def in_own_dtypes(origin: Origin, op: Op) -> Op:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from ..lang.ir import ALWAYS, BOOL, Call, Choose, Load, Node, Op, Path, Ref, Value, children
 from ..nest.conditions import implies, is_condition, shared_path, without_implied
@@ -93,19 +94,24 @@ def simplified(paths: Sequence[Path]) -> list[Path]:
     """The paths without those that others cover, and as one what is needed whether or not a condition holds."""
     left = list({frozenset(path): path for path in reversed(paths)}.values())[::-1]
     left = [path for n, path in enumerate(left) if not any(_covers(other, path, m < n) for m, other in enumerate(left))]
-    for one in left:
-        for other in left:
-            opposite = {(test, not holds) for test, holds in one}
-            if len(one) == 1 and implies(tuple(opposite), other):  # Where the one is not taken, the other is.
-                return [()]
-            if len(one) == 1 and opposite < set(other):  # "a, or b where not a" is "a, or b".
-                shorter = tuple(literal for literal in other if literal not in opposite)
-                return simplified([shorter if path is other else path for path in left])
-            (*different,) = set(one) ^ set(other)
-            if len(different) == 2 and len(one) == len(other) and different[0][0] == different[1][0]:
-                shared = tuple(literal for literal in one if literal in other)
-                return simplified([shared if path is one else path for path in left if path is not other])
+    for one, other in product(left, left):
+        opposite = {(test, not holds) for test, holds in one}
+        if len(one) == 1 and implies(tuple(opposite), other):  # Where the one is not taken, the other is.
+            return [()]
+        if len(one) == 1 and opposite < set(other):  # "a, or b where not a" is "a, or b".
+            shorter = tuple(literal for literal in other if literal not in opposite)
+            return simplified([shorter if path is other else path for path in left])
+        if (shared := _either_way(one, other)) is not None:
+            return simplified([shared if path is one else path for path in left if path is not other])
     return left
+
+
+def _either_way(one: Path, other: Path) -> Path | None:
+    """What two paths have in common that differ in whether one condition holds; None for others."""
+    different = [test for test, _ in set(one) ^ set(other)]
+    if len(different) != 2 or len(one) != len(other) or different[0] != different[1]:
+        return None
+    return tuple(literal for literal in one if literal in other)
 
 
 def _covers(path: Path, other: Path, is_before: bool) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 from functools import reduce
+from itertools import chain, filterfalse
 
 from ..lang.ir import Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value
 from ..lang.names import fresh
@@ -40,9 +41,8 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
         return [value]
     table, at = _parts(op, rows[0])
     inside = [factor for factor in others if {*factor.axes} & {*node.over}]
-    outside = [factor for factor in others if factor not in inside]
-    by = {axis for factor in inside for axis in factor.axes}
-    positions = {axis for _, index in at for axis in index.axes}
+    by = {*chain.from_iterable(factor.axes for factor in inside)}
+    positions = {*chain.from_iterable(index.axes for _, index in at)}
     if not _lies_apart(positions, dict(at).keys(), by, {*node.over}) or not {*node.over} <= {*table.axes} & by:
         return [value]
     arg = reduce(times, [*inside, table])
@@ -52,6 +52,7 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     name = fresh(f"{value.name}_all", taken)
     axes = tuple(axis for axis in op.axes if axis in positions | {*product.axes} - dict(at).keys())
     found = Take(Ref(name, product.axes, product.dtype), at, axes, product.dtype)
+    outside = filterfalse(inside.__contains__, others)
     return [Value(name, product, ""), replace(value, node=reduce(times, [found, *outside]))]
 
 

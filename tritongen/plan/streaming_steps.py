@@ -55,14 +55,18 @@ class StreamPlanner(Planner):
         steps += self.tiles(op, [result for result in plain if both <= {*result.axes}], _made_by(steps))
         taken = _made_by(steps)
         within = {own: in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
-        terms = dict.fromkeys(value for values in within.values() for value in values if value.name not in taken)
-        steps += _read_by(op, within, self.tiles(op, list(map(told_result, terms)), taken))
+        terms = dict.fromkeys(value for values in within.values() for value in values)
+        tiles = self.tiles(op, [told_result(value) for value in terms if value.name not in taken], taken)
+        steps += _read_by(op, within, tiles)
         taken = _made_by(steps)
         told = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
         own = {*_names(results), self.told_name} - {value.name for value in told}
         made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
         self.op = _reading(op, made) if made else self.op
-        left = tuple(result for result in results if result.output.name not in taken)
+        return self.with_others(tuple(result for result in results if result.output.name not in taken), steps, told)
+
+    def with_others(self, left: tuple[Result, ...], steps: list[Step], told: tuple[Value, ...]) -> list[Step]:
+        """Steps that stream or are tiles, with those that what is left needs."""
         steps = [*self.delta_first(left, steps), *steps]
         others = self.others(left, steps)
         self.stored = self.scores_stored(left, others, told)

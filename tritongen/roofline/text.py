@@ -110,6 +110,11 @@ def _sums(account: Account) -> Iterator[str]:
     if sum(step.seconds for step in account.forward) < HOST[1]:
         least, most = (f"{seconds * 1e6:.0f}" for seconds in HOST)
         yield f"{'host':16}not counted: a call takes {least} to {most} us on the CPU, longer than these kernels may"
+    yield from _memory(account)
+
+
+def _memory(account: Account) -> Iterator[str]:
+    """What is in memory between steps, and what between forward and backward."""
     held = _held(account)
     names = {tensor.name for tensor in held}
     written = [tensor for step in account.steps for tensor in step.writes if tensor.uses]

@@ -68,14 +68,14 @@ def recognise_sums(op: Op) -> SumsProgram | None:
         and all({*r.axes} == every or _is_row_sum(op, r, over) for r in mapped)
         and all(_is_sum_of_columns(values[r.output.name], over) and r.axes == cols for r in sums)
         and not any(references(value) & names for value in values.values())
-        and _fits_beside([node for name, node in values.items() if name not in names], op, cols, every, mapped[0])
+        and _fits_beside(op, names, cols, every, mapped[0])
     )
     return SumsProgram(op, cols, tuple(r.output.name for r in sums)) if fits else None
 
 
-def _fits_beside(values: list[Node], op: Op, cols: tuple[str, ...], every: set[str], first: Result) -> bool:
+def _fits_beside(op: Op, names: Set[str], cols: tuple[str, ...], every: set[str], first: Result) -> bool:
     """Whether values beside sums of columns reduce nothing but whole rows alike, and take nothing."""
-    nodes = [node for value in values for node in walk(value)]
+    nodes = [node for value in op.values if value.name not in names for node in walk(value.node)]
     rows = [node for node in nodes if isinstance(node, Reduce)]
     # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
     lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)

@@ -225,14 +225,14 @@ class SeveralModule(Common):
         passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]
         passed += dict.fromkeys(result.when for result in op.results if result.when)
-        path = condition(simplified([path for r in op.results for path in self.paths[r.output.name]]))
+        path = condition(simplified([path for name in names for path in self.paths[name]]))
         decided = condition_text(path) if path else ""
         arguments = ", ".join([*passed, *(f"{name}={name}" for name in self.fake)])
         return {
             "text": self.views.get(names[0]) or f"_{op.name}({arguments})",
             "condition": decided if "" in whens else " or ".join(whens),
-            "nothing": ", ".join("None" for _ in op.results),
-            "results": ", ".join(result.output.name for result in op.results),
+            "nothing": ", ".join(["None"] * len(names)),
+            "results": ", ".join(names),
             "passed": arguments,
         }
 

@@ -89,7 +89,7 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     an image. And `...`, where no result has it: programs go along it.
     """
     nodes = [value.node for value in op.values]
-    reductions = [node for node in nodes if isinstance(node, Reduce)]
+    reductions = _reductions(nodes)
     summed = [node for node in reductions if streamed in node.over]
     inside = {axis for node in nodes if streamed in node.axes and not isinstance(node, Load) for axis in node.axes}
     heads = {axis for node in reductions if streamed in node.axes for axis in node.over}
@@ -97,8 +97,8 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     heads = heads.union(*(load.axes for load in parts))
     positions = set().union(*(node.over for node in filter(is_extremum, summed)))
     merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
-    is_summed = BATCH in op.axes and not any(BATCH in result.axes for result in op.results)
-    return merged.with_batch(op) if is_summed else merged
+    lasts = any(BATCH in result.axes for result in op.results)
+    return merged if lasts or BATCH not in op.axes else merged.with_batch(op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,10 @@ class _Terms:
     factor: Node
     outside: Sequence[tuple[Node, bool]]
     falls: bool
+
+
+def _reductions(nodes: Iterable[Node]) -> list[Reduce]:
+    return [node for node in nodes if isinstance(node, Reduce)]
 
 
 class Finder(Factors):
