@@ -86,6 +86,12 @@ class Tree(Hashed):
         return frozenset((type(self),)).union(*(part.kinds for part in children(self)))
 
     @cached_property
+    def functions(self) -> frozenset[str]:
+        """The functions that are called."""
+        own = (self.function,) if isinstance(self, Call) else ()
+        return frozenset(own).union(*(part.functions for part in children(self)))
+
+    @cached_property
     def references(self) -> frozenset[str]:
         """The lines that are read."""
         own = (self.name,) if isinstance(self, Ref) else ()

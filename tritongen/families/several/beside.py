@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...lang.ir import Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Result, Scalar, Size, Value
+from ...lang.ir import Call, Cast, Constant, Load, Op, Reduce, Ref, Result, Scalar, Size, Value
 from ...passes.contractions import free_sides
 from ...passes.structure import reached
 
@@ -50,7 +50,7 @@ class Beside:
         # Heads are as narrow as tiles, and groups of columns and rows of tiles as short, where a length says so; heads
         # are likely to be, where there are exponentials.
         self.is_long = not op.sizes
-        self.powers = {value.name for value in op.values if any(map(_is_power, value.node.nodes))}
+        self.powers = {value.name for value in op.values if any("exp" in one for one in value.node.functions)}
 
     def refuses(self, computed: frozenset[str], targets: Iterable[Result]) -> bool:
         """Whether surely no kernel computes some values, of which it gives some results."""
@@ -68,7 +68,3 @@ class Beside:
             return False
         is_other = any(one.sides != first.sides for one in matmuls) or any(not one.is_perhaps_matmul for one in sums)
         return is_other or any(not one <= first.axes for one in axes)
-
-
-def _is_power(node: Node) -> bool:
-    return isinstance(node, Call) and "exp" in node.function

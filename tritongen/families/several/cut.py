@@ -180,7 +180,7 @@ class _Search(Parts):
     def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
         levels = self.levels(self.targets(stored), stored)
-        if levels is None:
+        if levels is None or any(self.known.get(_key(level), []) is None for level in levels):
             return None
         read = {result.output.name for result in stored.values()}
         groups: list[_Group] = []

@@ -30,7 +30,7 @@ class Exponents:
         values: list[Value] = []
 
         def below(node: Node) -> Node:
-            if Call not in node.kinds:
+            if "exp" not in node.functions:
                 return node
             node = rebuild(node, tuple(map(below, children(node))))
             match node:
