@@ -71,6 +71,20 @@ y = "take(softmax(take(x, j, K), N), i, N)"
 [outputs]
 y = "auto[I]"
 """,
+    "part of a larger one": """[inputs]
+w = "float[M, I]"
+x = "float[N, K, I]"
+b = "float[M, K]"
+[compute]
+h = "sum(sum(w * x, I) * softmax(b, K), K)"
+s = "logsumexp(h, N, M)"
+y = "softmax(h, N)"
+[outputs]
+s = "auto[]"
+y = "auto[N, M]"
+[grad]
+wrt = ["w", "x"]
+""",
     "beside a sum": """[inputs]
 x = "float[N, K]"
 w = "float[N, M]"
@@ -318,6 +332,37 @@ def test_part_of_a_gradient_by_what_is_left_out(registered: str, tmp_path: Path)
     tensors = written.drawn(lengths)
     written.compare(lengths, tensors)
     written.compare(lengths, {**tensors, "b": None})
+
+
+def test_a_side_of_a_matmul_whose_columns_are_left_out(tmp_path: Path) -> None:
+    text = """[inputs]
+w = "float[M]"
+q = "float[M, K]"
+c = "float[N]"
+b = "float[N] = 0"
+[compute]
+y = "w / (1 + square(b))"
+h = "sum(y * q, M) - c"
+[outputs]
+h = "auto[K, N]"
+"""
+    written = Written(text, tmp_path)
+    tensors = written.drawn({"M": 8, "N": 2, "K": 5})
+    written.compare({"M": 8, "N": 2, "K": 5}, {**tensors, "b": None})
+
+
+def test_a_position_in_an_unrolled_window_beside_wide_lengths(tmp_path: Path) -> None:
+    text = """[inputs]
+i = "int64[N, M]"
+x = "float[K=7, N]"
+[compute]
+y = "sum(where(index(K, N) == i, x, 0.25), K)"
+[outputs]
+y = "auto[N, M]"
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 4, "N": 3, "K": 7}
+    written.compare(lengths, written.drawn(lengths))
 
 
 def test_a_gradient_that_all_rows_have(tmp_path: Path) -> None:

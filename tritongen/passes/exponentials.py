@@ -84,7 +84,7 @@ def is_hidden(op: Op, largest: Value) -> bool:
     """Whether a maximum is seen only through what it shifts, as those of softmax and logsumexp, so that none may be.
 
     Over no elements nothing is shifted, and what is subtracted with infinities replaced by zero is zero. What is taken
-    of them is NaN, shifted or not.
+    of them is NaN, shifted or not. A maximum of maxima shifts what these are of.
     """
     unnamed = [value for value in op.values if not value.source and resolve(op, value.node) == largest.node]
     names = {value.name for value in unnamed}
@@ -93,15 +93,30 @@ def is_hidden(op: Op, largest: Value) -> bool:
         match node:
             case Ref(name=name):
                 return name in names
-            case Call(function="sub", args=(x, y)) if maximum_of(op, x, y) == largest:
+            case Call(function="sub", args=(x, y)) if _shifts(op, x, y, largest):
                 return is_seen(x)
             case Call(function="sub", args=(x, y)) if _largest(op, y) == largest and _is_taken(x, largest.node):
                 return is_seen(x)
             case Call(function="where", args=(Call(function="isinf", args=(x,)), Constant(value=0.0), y)) if x == y:
                 return not isinstance(y, Ref) and is_seen(y)
+            case Reduce(kind="max", arg=Ref(name=name)) if name in names:
+                return not all(is_hidden(op, value) for value in op.values if value.node == node)
         return any(map(is_seen, children(node)))
 
     return largest in unnamed and not any(is_seen(value.node) for value in op.values if value not in unnamed)
+
+
+def _shifts(op: Op, x: Node, subtracted: Node, largest: Value) -> bool:
+    """Whether the maximum of `x` is subtracted, and is a maximum, or made of it."""
+    value = _largest(op, subtracted)
+    node = None if value is None else value.node
+    is_made = False
+    while isinstance(node, Reduce) and node.kind == "max":
+        is_made = is_made or node == largest.node
+        if node.arg == x:
+            return is_made
+        node = resolve(op, node.arg)
+    return False
 
 
 def _is_taken(x: Node, largest: Node) -> bool:

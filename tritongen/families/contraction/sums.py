@@ -189,7 +189,9 @@ class Sums:
         if name not in done:
             lowering.begin(name, self.path_of(node, n))
             text = ast.unparse(lowering.expression(node))
-            if _lane(self.op, node, self.contraction.inner) != "0":
+            if self.may_lack_dim(node, n):
+                text = f"tl.where({self.places.mask(node.axes, n)}, {text}, 0.0)"
+            elif _lane(self.op, node, self.contraction.inner) != "0":
                 text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
@@ -197,6 +199,13 @@ class Sums:
             lines.loop += lowering.pending
             done[name] = n
         return name
+
+    def may_lack_dim(self, node: Node, n: int) -> bool:
+        """Whether a side is no tile where the inputs are absent that alone lie along its rows, columns, or terms."""
+        roles = (self.contraction.inner, self.contraction.cols if n else self.contraction.rows)
+        read = [self.op.input(name) for name in tensors_of(self.op, node)]
+        there = {axis for one in read if one.default is None or one.name in self.op.chosen for axis in one.type.axes}
+        return any({*axes} & {*node.axes} and not {*axes} & there for axes in roles)
 
     def sides(self, done: dict[str, int | None]) -> dict[str, tuple[Node, int]]:
         """The sides that have been computed, by their names."""

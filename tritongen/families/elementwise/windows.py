@@ -190,6 +190,9 @@ def _through(program: Program, assembler: Assembler, body: list[Line]) -> Nest:
     lengths = dict(program.op.sizes)
     inside: Nest = nested(body)
     for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]):
+        if any(f"{dim.index}.to(" in line.text for line in body if isinstance(line, Line)):
+            # Unrolled, it is a plain number, which has no dtype to be cast from.
+            inside = (Line(f"{dim.index} = tl.full((), {dim.index}, tl.int64)"), *inside)
         inside = (For(f"tl.static_range({lengths[dim.axes[0]]})", index=dim.index, body=inside),)
     return inside
 
