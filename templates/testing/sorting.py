@@ -1,9 +1,8 @@
 """Tests of rows that are sorted in registers."""
 
-import functools
-import operator
 from typing import Any
 
+import numpy as np
 import pytest
 import triton.language as tl
 from triton.runtime import interpreter
@@ -11,22 +10,18 @@ from triton.runtime import interpreter
 from ..runtime import launch
 from .steps import StepsTests
 
-_reduce = interpreter.ReduceOps.generic_reduce
 
-
-def _reduce_pairs(self: Any, given: tuple[Any, ...]) -> Any:
-    """The interpreter calls a function for each pair that a sort compares: here it compares all at once."""
-    if self.combine_fn != tl.standard._xor_combine:
-        return _reduce(self, given)
-    (pairs,) = given
-    data, axis = pairs.handle.data, self.axis
-    places = ([one] if self.keep_dims else one for one in range(data.shape[axis]))
-    found = functools.reduce(operator.xor, (data.take(one, axis) for one in places))
-    return [self.to_tensor(found, pairs.dtype)]
+def _sort(keys: Any, *, descending: bool) -> Any:
+    """In the interpreter: there Triton's own compares one pair of elements after another."""
+    data = np.sort(keys.handle.data, -1)
+    handle = interpreter.TensorHandle(
+        np.flip(data, -1) if descending else data, keys.dtype.scalar
+    )
+    return tl.tensor(handle, keys.type)
 
 
 if launch.INTERPRETED:
-    interpreter.ReduceOps.generic_reduce = _reduce_pairs
+    tl.sort = _sort
 
 
 class SortTests(StepsTests):
