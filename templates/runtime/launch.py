@@ -23,8 +23,7 @@ Key = tuple[object, ...]
 MOST_FIRST, MOST_SECOND = 2**31 - 1, 65_535
 FUNCTIONAL = torch._C._TorchDispatchModeKey.FUNCTIONAL
 Values = tuple[Any, ...]
-# The arguments of a kernel other than constexprs: tensors, sizes and params.
-Args = tuple[Values, Values, Values]
+Args = tuple[Values, Values, Values]  # tensors, sizes and params, but for constexprs
 
 
 def is_traced() -> bool:
