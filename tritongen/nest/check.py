@@ -183,16 +183,7 @@ class _Check:
                 return _broadcast([*args, ("1", "CTAS_PER_ROW")])
             case (("store_tile"), [_, _, _, *_]) if args[2] is not None and len({*args[2]} - {"1"}) < 2:
                 raise TypeError(f"what is stored has {args[2]} alone")
-        if name in _STATES:
-            return _reduced(args[-1:], _STATES[name])
-        if (axis := _AXES.get(name, _axis_of(name, call))) is not None:
-            is_left = name in _REDUCTIONS and "keep_dims" not in {one.arg for one in call.keywords}
-            found = _reduced(args, axis)
-            return found and (*found[:axis], *found[axis + 1 :]) if is_left else found
-        try:
-            return None if name in _OPAQUE or name.startswith("strip_") else _broadcast(args)
-        except TypeError:
-            return None
+        return _mapped(name, call, args)
 
     def access(self, name: str, call: ast.Call) -> Shape | None:
         places, at = _ACCESSES[name]
@@ -209,6 +200,20 @@ class _Check:
         if name == "tl.store" and (extra := _lacking(self.of(call.args[1]), found)):
             raise TypeError(f"the address has no {' and no '.join(extra)}")
         return found
+
+
+def _mapped(name: str, call: ast.Call, args: list[Shape | None]) -> Shape | None:
+    """The shape of what reduces along an axis, or goes element by element."""
+    if name in _STATES:
+        return _reduced(args[-1:], _STATES[name])
+    if (axis := _AXES.get(name, _axis_of(name, call))) is not None:
+        is_left = name in _REDUCTIONS and "keep_dims" not in {one.arg for one in call.keywords}
+        found = _reduced(args, axis)
+        return found and (*found[:axis], *found[axis + 1 :]) if is_left else found
+    try:
+        return None if name in _OPAQUE or name.startswith("strip_") else _broadcast(args)
+    except TypeError:
+        return None
 
 
 # Shapes

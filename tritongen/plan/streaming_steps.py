@@ -55,9 +55,7 @@ class StreamPlanner(Planner):
         steps += self.tiles(op, [result for result in plain if both <= {*result.axes}], _made_by(steps))
         taken = _made_by(steps)
         within = {own: in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
-        terms = dict.fromkeys(value for values in within.values() for value in values)
-        tiles = self.tiles(op, [told_result(value) for value in terms if value.name not in taken], taken)
-        steps += _read_by(op, within, tiles)
+        steps += self.tiles_within(op, within, taken)
         taken = _made_by(steps)
         told = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
         own = {*_names(results), self.told_name} - {value.name for value in told}
@@ -71,6 +69,12 @@ class StreamPlanner(Planner):
         others = self.others(left, steps)
         self.stored = self.scores_stored(left, others, told)
         return [*steps, *others]
+
+    def tiles_within(self, op: Op, within: Mapping[str, Sequence[Value]], taken: Container[str]) -> list[Step]:
+        """The steps of tiles that results are made of."""
+        terms = dict.fromkeys(value for values in within.values() for value in values)
+        tiles = self.tiles(op, [told_result(value) for value in terms if value.name not in taken], taken)
+        return _read_by(op, within, tiles)
 
     def passes(self, op: Op, results: Sequence[Result], parts: Sequence[Value]) -> list[Step]:
         """The steps along the rows, and along what streams, of results and sums that lie along one of them."""

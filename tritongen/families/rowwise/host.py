@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...emit.configs import Traffic
@@ -44,6 +44,7 @@ class RowsModule(RowSizes):
         uniform = ", ".join(f"{name}_cols" for name in plan.uniform)
         registers = self.searched(plan.registers, "WARPS")
         shared = self.shared.kernel if self.shared else None
+        shares, constants = self.shares_constants(), self.constants_of(loop)
         extra: dict[str, Any] = {
             "family": "rowwise",
             "nests": nest_views((registers, loop, shared, plan.partial, plan.combine, plan.mapping)),
@@ -54,8 +55,8 @@ class RowsModule(RowSizes):
             "empty_errors": [] if own_empty else host.empty_errors(),
             "sizes": self.size_lines(),
             "contiguous": self.contiguous_cols(),
-            "shared_constants": self.constants_of(loop) if self.shares_constants() else "",
-            "constants_text": "constants" if self.shares_constants() else self.constants_of(loop),
+            "shared_constants": constants if shares else "",
+            "constants_text": "constants" if shares else constants,
             "args": self.args(loop),
             "vector": self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
             "uniform": plan.uniform and not self.autotune and f"tensors.steady(col_sizes, {uniform})",
@@ -70,11 +71,7 @@ class RowsModule(RowSizes):
         }
         # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
         extra["runs"] = registers and not (plan.partial or plan.are_sums or self.autotune or extra["uniform"])
-        passed = (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
-        reads_once = "n_cols" if extra["uniform"] and plan.registers else ""
-        conditions = [condition for condition, _ in extra["empty_errors"]]
-        texts = (*conditions, *extra["sizes"], extra["args"], *passed, reads_once, extra["shape"])
-        extra["lengths"] = self.lengths(*texts)
+        extra["lengths"] = self.lengths(*self.reading_lengths(extra))
         kinds = {table}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
@@ -96,6 +93,14 @@ class RowsModule(RowSizes):
             parts = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
             extra["cooperative"] = self.one(self.shared.kernel) | parts
         return extra
+
+    def reading_lengths(self, extra: dict[str, Any]) -> Iterator[str]:
+        """The texts of host code that may read lengths."""
+        plan = self.plan
+        yield from (condition for condition, _ in extra["empty_errors"])
+        yield from (*extra["sizes"], extra["args"])
+        yield from (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
+        yield from ("n_cols" if extra["uniform"] and plan.registers else "", extra["shape"])
 
     def shape(self, loop: Kernel) -> str:
         """The numbers of rows and columns, where the kernels do not take both: of one row, as it may be."""

@@ -80,10 +80,14 @@ class _Sharing(RowBuilder):
             and self.compute.text in ("COMPUTE", "tl.float32")
             and not any(self.choices.of(value.name) for value in passes[0])
             and not any(isinstance(node, Load) and node.at for node in nodes)
-            and 1 <= len(self.streamed()) <= 2
-            and all(tensor.default is None and HALF & set(tensor.type.dtypes) for tensor in self.streamed())
-            and {load.name for load in loads(v.node for v in self.reduced())} >= {one.name for one in self.streamed()}
+            and self.reduces_half()
         )
+
+    def reduces_half(self) -> bool:
+        """Whether one or two inputs are held, in half precision, and all of them reduced."""
+        streamed, reduced = self.streamed(), {load.name for load in loads(v.node for v in self.reduced())}
+        half = all(tensor.default is None and HALF & set(tensor.type.dtypes) for tensor in streamed)
+        return half and 1 <= len(streamed) <= 2 and all(tensor.name in reduced for tensor in streamed)
 
     def is_plain(self) -> bool:
         """Whether a single stride tells where the rows are: each tensor has all of their axes, in order, or none."""
