@@ -3,7 +3,7 @@
     tritongen build examples/specs/
     python bench/caches.py [--only SEQUENCES]
 
-Prints a Markdown table for docs/design/attention.md: us and GB/s of keys and values, in CUDA graphs that take turns, of
+Prints a Markdown table for docs/design/attention.md: us and GB/s of keys and values, in CUDA graphs that alternate, of
 which medians are compared, and the relative difference of the results. Pages have 16 positions and are in random order,
 heads are of 128.
 """

@@ -178,7 +178,7 @@ def call_of(case: Case, tree: str) -> Callable[[], Any]:
 
 
 def compare(case: Case) -> tuple[float, ...]:
-    """Microseconds of a call before and after: the medians of rounds, in which both take turns at being the first."""
+    """Microseconds of a call before and after: the medians of rounds, in which both alternate at being the first."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # Autograd runs the backward on the stream of the forward.

@@ -4,7 +4,7 @@
 
 bfloat16 [64, 1024] and matrices, which the GPU is through with soon. Calls come in runs of 20, and the queue is
 empty before each, so that no call waits for the device; the median of the runs of a round, and the least of five
-rounds, in which all take turns, since a processor that is shared is slow at times. With --stub, kernels are not
+rounds, in which all alternate, since a processor that is shared is slow at times. With --stub, kernels are not
 launched and tensors are on the CPU: what is left of ours is Python and torch, and torch's own are left out. --profile
 prints in which functions a call of ours spends its time, with a backward, by cProfile, which makes each take longer.
 """

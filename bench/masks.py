@@ -5,7 +5,7 @@
 
 Prints a Markdown table for docs/performance.md: TFLOP/s of 32 heads of 128 and bfloat16, which count the tiles of 128
 by 128 scores that a mask leaves, as FlexAttention's block masks do. Those are made beforehand and not timed. Backwards
-are by queries, keys and values. Ours and its peers take turns, and the medians of the rounds are compared. The last
+are by queries, keys and values. Ours and its peers alternate, and the medians of the rounds are compared. The last
 column is the relative difference of our results and FlexAttention's.
 """
 

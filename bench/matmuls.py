@@ -4,7 +4,7 @@
 
 Prints Markdown tables for docs/performance.md. Float32: TFLOP/s by precision, and errors against float64 with normal
 and with positive inputs. The others: microseconds in bfloat16, forward and with both gradients, and the ratio to the
-faster of torch and torch.compile. Calls are CUDA graphs, which take turns; medians.
+faster of torch and torch.compile. Calls are CUDA graphs, which alternate; medians.
 """
 
 from __future__ import annotations

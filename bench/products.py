@@ -2,7 +2,7 @@
 
     python bench/products.py [--only NAME] [--markdown FILE]
 
-Random data. Each figure is the median of `triton.testing.do_bench`; ours and torch's take turns in an order that is
+Random data. Each figure is the median of `triton.testing.do_bench`; ours and torch's alternate in an order that is
 drawn for each round, since a GPU slows down as it warms up, and the medians of the rounds are compared.
 """
 

@@ -1,4 +1,4 @@
-"""What the programs of this folder share: their options, operators, and calls that take turns on a GPU."""
+"""What the programs of this folder share: their options, operators, and calls that alternate on a GPU."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def milliseconds(run: Call, rep: int = 20) -> float:
 
 
 def medians(runs: Mapping[str, Call], rounds: int = ROUNDS) -> dict[str, float]:
-    """Milliseconds of calls that take turns in an order drawn for each round: the medians of the rounds."""
+    """Milliseconds of calls that alternate in an order drawn for each round: the medians of the rounds."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name in random.sample(sorted(runs), len(runs)):

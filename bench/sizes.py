@@ -41,7 +41,7 @@ def calls(name: str, rows: int, columns: int) -> dict[str, Callable[[], Any]]:
 
 
 def microseconds(runs: dict[str, Callable[[], Any]]) -> list[float]:
-    """The medians of rounds in which the calls take turns, as graphs; of more where ours seems slower."""
+    """The medians of rounds in which the calls alternate, as graphs; of more where ours seems slower."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     for run in runs.values():  # Compiled, and known to the launch cache, before anything is captured.

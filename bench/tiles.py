@@ -6,7 +6,7 @@
 --size has the rows, columns and terms of a matmul that is none of those. "alone" is what the rule picks, with no tile
 shared by programs. A tile is ROWSxCOLSxINNER/WARPS/STAGES, with /PROGRAMS for how many programs take tiles in turn,
 /PROGRAMS/GROUP for how many rows of tiles are one group besides, and @tma or @pointers for how it is read if not by
-rule. Random data, as CUDA graphs; the rule's choice, the others and torch's take turns in an order that is drawn for
+rule. Random data, as CUDA graphs; the rule's choice, the others and torch's alternate in an order that is drawn for
 each round, and the medians of the rounds are compared.
 """
 

@@ -182,7 +182,7 @@ forward and backward. Beside it, where they were run, Liger-Kernel's patch and t
 - A kernel that rounds elsewhere, as a fused one does, gives other last bits, and training makes them grow: what
   torch.compile, which changes rounding alone, or another round differs by, is what such a difference amounts to.
 - Times are medians of {counted_steps} steps a round (the first {settings["warm_up"]} are left out), over all rounds,
-  in brackets of each; every round of a variant is a process of its own, and variants take turns.
+  in brackets of each; every round of a variant is a process of its own, and variants alternate.
 {wrapped(memory, "- ")}
 
 ## How to repeat it
@@ -219,7 +219,7 @@ def draw(variants: list[Variant], path: Path) -> None:
     count = len(base.losses[0])
     for number, variant in enumerate(variants):
         color = colors[variant.name]
-        # Dashes that take turns let curves show that lie on each other.
+        # Dashes that alternate let curves show that lie on each other.
         dashes = (4 * number, (4, 4 * (len(variants) - 1))) if number else "-"
         curves.plot(range(count), variant.losses[0], color=color, linestyle=dashes)
         curves.plot([], [], color=color, label=variant.name)  # for the legend, without gaps

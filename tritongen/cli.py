@@ -53,9 +53,9 @@ def run(arguments: list[str] | None = None) -> int:
 
         from .diagnostics.report import printable
 
-        told = io.StringIO()
-        error.show(told)
-        click.echo("\n".join(map(printable, told.getvalue().expandtabs().rstrip("\n").split("\n"))), err=True)
+        stream = io.StringIO()
+        error.show(stream)
+        click.echo("\n".join(map(printable, stream.getvalue().expandtabs().rstrip("\n").split("\n"))), err=True)
         return WRONG
     except (click.Abort, KeyboardInterrupt):
         click.echo("\ninterrupted", err=True)
@@ -134,7 +134,7 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     if diff:
         _show_diff(drift)
     found = len(drift.findings)
-    # `build` leaves alone what was edited by hand, unless it is told otherwise.
+    # `build` leaves alone what was edited by hand, unless `--force` is given.
     force = " --force" if all(one.code in ("TG704", "TG705") for one in drift.findings) else ""
     mend = f"run `tritongen build{force}`" if any(one.code != "TG710" for one in drift.findings) else "see the above"
     wrong = f"{count(found, 'file')} not as they should be; {mend}"

@@ -42,6 +42,6 @@ def _line(checked: Checked) -> str:
     why = Counter(one.unjudged for one in checked.verdicts if one.unjudged)
     alike = sum(not one.unjudged and not one.difference for one in checked.verdicts)
     different = len(checked.findings)
-    parts = [f"{count(alike, 'case')} alike", f"{different:,} different" if different else ""]
-    parts += [f"{number:,} not judged ({reason})" for reason, number in sorted(why.items())]
-    return f"{checked.op}: {', '.join(filter(None, parts))}"
+    counts = [f"{count(alike, 'case')} alike", f"{different:,} different" if different else ""]
+    counts += [f"{number:,} not judged ({reason})" for reason, number in sorted(why.items())]
+    return f"{checked.op}: {', '.join(filter(None, counts))}"

@@ -45,7 +45,7 @@ def import_(
         result = imported(target, init, example, name)
     except Rejected as rejected:
         if partial and all(one.code == "TG001" for one in rejected.diagnostics):
-            return _write_parts(rejected, target, init, example, name, out, force)
+            return _write_regions(rejected, target, init, example, name, out, force)
         return _reject(rejected)
     if checked and not _check(result):
         click.echo("nothing was written", err=True)
@@ -59,10 +59,10 @@ def import_(
     return CLEAN
 
 
-def _write_parts(
+def _write_regions(
     rejected: Rejected, target: str, init: Sequence[str], example: str, name: str, out: str | None, force: bool
 ) -> int:
-    """Writes specs and Python, with what keeps the whole from being a spec as notes."""
+    """Writes specs and Python, with what the language cannot say as notes."""
     from .diagnostics.report import Rejected, as_text
     from .importing.run import partially
 

@@ -32,8 +32,8 @@ def template_folders() -> tuple[str, ...]:
     return (templates_dir(), *_ADDED)
 
 
-def digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:DIGITS]
 
 
 def templates_digest(shape: str) -> str:

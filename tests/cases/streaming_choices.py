@@ -13,7 +13,7 @@ LOWER = torch.ones(SIZES["M"], SIZES["N"], dtype=torch.bool).tril()
 
 
 def probabilities(s: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Those of rows that are masked as a whole are 0."""
+    """Those of fully masked rows are 0."""
     return torch.where(mask, torch.softmax(masked(s, mask), -1), 0.0)
 
 

@@ -68,7 +68,7 @@ def divided(p: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def decayed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
-    """Retention: scores are multiplied by an exponential of the distance times a number for each head."""
+    """Retention: scores are multiplied by an exponential of the distance times a value for each head."""
     weights = torch.exp((exponent[:, None, None] * behind(q, k)).masked_fill(behind(q, k) < 0, -torch.inf))
     return q @ k.mT * weights @ v
 

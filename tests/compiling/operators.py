@@ -40,7 +40,7 @@ from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 
 TARGETS = {name: GPUS[name].for_triton() for name in ("sm_80", "sm_90", "sm_100", "gfx942")}
-# Bad layouts move whole tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
+# Bad layouts move full tiles through shared memory or replicate them in every thread: hundreds of stores and 20,000
 # lines of PTX, where a reduction is a store or two. The error function in float64, spelled out, is 13,000 for a whole
 # tile, and what cross entropy and its gradient have of exponentials is 14,300. Bytes in pages of five positions, read
 # element by element, are 15,000 where each thread has 64 rows of a block, as Triton 3.9 distributes them.

@@ -81,7 +81,7 @@ def counted(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in GALLERY if name not in [*PRODUCTS, *STREAMED, "outer"]])
 def test_inputs(name: str, load: Any) -> None:
-    """As many elements as were asked for, in the dtype that was, and whole rows of them."""
+    """As many elements as were asked for, in the dtype that was, and full rows of them."""
     bench = load(name)
     for dtype in (torch.bfloat16, torch.float32):
         tensors = bench.inputs(elements=2**14, dtype=dtype)

@@ -16,7 +16,7 @@ from tests.harness.oracles import compare
 from tritongen.lang import names
 from tritongen.lang.names import MARK, fresh, shown
 
-# What modules derive from names of tensors: pointers, tiles, masks, strides, parts of sums.
+# What modules derive from names of tensors: pointers, tiles, masks, strides, partial sums.
 DERIVED = (
     "rows",
     "ptr",

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.importing.test_values import CASES, HERE, NAMES
-from tritongen.importing.run import _numbers, _result
+from tritongen.importing.run import _result, _scalars
 from tritongen.importing.symbols import NeedsSymbols
 from tritongen.importing.targets import Target, load, parse_example
 from tritongen.importing.tracing import plain_trace, trace
@@ -31,7 +31,7 @@ def test_specs_are_those_of_symbolic_lengths(name: str) -> None:
     target, example = target_of(name)
     given = parse_example(example)
     texts = [
-        _result(target, one(target, given), _numbers(target, given), "").imported.text for one in (plain_trace, trace)
+        _result(target, one(target, given), _scalars(target, given), "").imported.text for one in (plain_trace, trace)
     ]
     assert texts[0] == texts[1]
 
@@ -41,7 +41,7 @@ def test_lengths_of_windows_need_them() -> None:
     given = parse_example(example)
     traced = plain_trace(target, given)
     with pytest.raises(NeedsSymbols):
-        _result(target, traced, _numbers(target, given), "")
+        _result(target, traced, _scalars(target, given), "")
 
 
 def test_a_length_that_is_a_number_needs_them() -> None:

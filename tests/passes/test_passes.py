@@ -15,7 +15,7 @@ import pytest
 
 from tritongen.autodiff.compared import rounded
 from tritongen.autodiff.gradient import derive
-from tritongen.families.several import naming
+from tritongen.families.multi_step import naming
 from tritongen.families.streaming.family import STREAMING
 from tritongen.families.streaming.slopes import sloped
 from tritongen.families.streaming.taken import integers_named
@@ -33,7 +33,7 @@ from tritongen.passes.means import means_as_sums
 from tritongen.passes.merged_axes import axes_together
 from tritongen.passes.merged_sums import sharing_sums
 from tritongen.passes.natural_powers import with_natural_powers
-from tritongen.passes.one_sided import one_sided_sums_first
+from tritongen.passes.operand_sums import operand_sums_first
 from tritongen.passes.paged import pages_of
 from tritongen.passes.picked import picked_in, with_picks_inside
 from tritongen.passes.rounded_weights import weights_before_casts
@@ -43,7 +43,7 @@ from tritongen.passes.softmaxes import with_plain_softmaxes
 from tritongen.passes.split_sums import sums_by_maximum
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
 from tritongen.passes.taken_products import products_before_takes
-from tritongen.passes.triangles import kept_where
+from tritongen.passes.triangles import triangle_condition
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Grad, Spec
 
@@ -92,7 +92,7 @@ def shared(op: Op) -> Op:
 def triangle(op: Op) -> object:
     found = contraction_of(op)
     assert found is not None
-    return kept_where(*found)
+    return triangle_condition(*found)
 
 
 def extrema(op: Op) -> set[str]:
@@ -120,7 +120,7 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "merged_sums": (named, shared),
     "name_reductions": (lines, name_reductions),
     "natural_powers": (named, with_natural_powers),
-    "one_sided_sums": (named, one_sided_sums_first),
+    "operand_sums": (named, operand_sums_first),
     "paged": (named, pages_of),
     "picked": (named, picked_in),
     "picks_inside": (named, with_picks_inside),

@@ -99,7 +99,7 @@ class Comparison:
             if one.dtype == "bool":
                 chosen = drawn < 0.5
                 if one.name == "keep" and chosen.numel():
-                    chosen[self.first_key(one)] = True  # In torch, what drops a whole row makes 0 of NaN.
+                    chosen[self.first_key(one)] = True  # In torch, what drops a full row makes 0 of NaN.
                 made.append(chosen)
             elif "int" in one.dtype:
                 high = self.drawn.high[one.name]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cases.step_cases import APART, CASES, Case
 from tritongen.families.family import Step
-from tritongen.families.several.cost import repeats_reductions
-from tritongen.families.several.family import Several
+from tritongen.families.multi_step.cost import repeats_reductions
+from tritongen.families.multi_step.family import MultiStep
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
 from tritongen.lang.names import shown
@@ -79,10 +79,10 @@ def test_lines_of_gradients_are_kept_apart() -> None:
 
 def test_few_long_rows_are_shared() -> None:
     """A spec that says how few they are is cut into statistics, which programs share, and a map."""
-    assert isinstance(forward_of(CASES["group_norm_of_one"].spec()).family, Several)
-    assert not isinstance(forward_of(CASES["group_norm"].spec()).family, Several)
+    assert isinstance(forward_of(CASES["group_norm_of_one"].spec()).family, MultiStep)
+    assert not isinstance(forward_of(CASES["group_norm"].spec()).family, MultiStep)
     short = replace(CASES["group_norm_of_one"], inputs="x:(G=4 C=8), S=64; w:(G=4 C=8)")
-    assert not isinstance(forward_of(short.spec()).family, Several)
+    assert not isinstance(forward_of(short.spec()).family, MultiStep)
 
 
 @pytest.mark.parametrize(("name", "results"), [("group_norm", [2, 1]), ("group_norm_channels_last", [2, 3])])
@@ -101,7 +101,7 @@ def test_sums_along_different_axes_share_a_walk(name: str, results: list[int]) -
 @pytest.mark.parametrize("name", ["sinkhorn", "layer_norm_of_a_matmul", "lora"])
 def test_no_single_kernel_computes_it(name: str) -> None:
     forward = forward_of(CASES[name].spec())
-    assert isinstance(forward.family, Several)
+    assert isinstance(forward.family, MultiStep)
 
 
 def test_attention_is_one_kernel() -> None:

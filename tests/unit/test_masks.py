@@ -12,7 +12,7 @@ import pytest
 from tests.random.masks import Case, MathOverflows, RandomConditions, Tile, op_of
 from tritongen.lang.ir import Op
 from tritongen.lang.unparse import spelled
-from tritongen.passes.masks.expressions import FALSE, Extreme, parts_of
+from tritongen.passes.masks.expressions import FALSE, Extreme, subexpressions
 from tritongen.passes.masks.tiles import Tiles, tiles_of
 
 SIDES = (("M", "N"), ("N", "M"))
@@ -45,7 +45,7 @@ class Checked:
         return (ends[0], ends[1]), (ends[2], ends[3])
 
     def cycle(self, block: tuple[int, int], length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each position comes back, and whether the cycle's condition is true there for the whole block."""
+        """Whether each position comes back, and whether the cycle's condition is true there for the entire block."""
         cycle = self.tiles.cycle
         assert cycle is not None
         first, last, whole_first, whole_last, period = map(self.tile(block).compute, cycle.ends)
@@ -96,7 +96,7 @@ def check_claims(op: Op, number: int, text: str, rng: random.Random, cases: int,
         found.append(exact)
         loose = tiles_of(op, values[1].node, *side, extremes=False)
         ends = (loose.some.first, loose.some.last, loose.every.first, loose.every.last)
-        assert not any(isinstance(part, Extreme) for end in ends for part in parts_of(end))
+        assert not any(isinstance(part, Extreme) for end in ends for part in subexpressions(end))
         for tiles in [exact] * cases + [loose] * (loose != exact):
             case = Case.drawn(rng, huge)
             length = case.sizes[side[0]]
@@ -367,5 +367,5 @@ def test_integers_that_wrap_around_are_not_taken_apart() -> None:
     for text in ("narrow + narrow > index(N)", "narrow - p > index(N)"):
         op = op_of([text])
         tiles = tiles_of(op, op.value("c0").node, "M", "N")
-        nodes = {spelled(part.node) for part in parts_of(tiles.some.last) if isinstance(part, Extreme)}
+        nodes = {spelled(part.node) for part in subexpressions(tiles.some.last) if isinstance(part, Extreme)}
         assert nodes == {text.partition(" > ")[0]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritongen.families.contraction.copies import take_turns
+from tritongen.families.contraction.copies import alternate
 from tritongen.families.contraction.operands import is_described, operands_of
 from tritongen.lang.ir import Op
 from tritongen.operator.compile import forward_of
@@ -126,7 +126,7 @@ def test_products_that_are_only_added_share_a_sum(lines: str, sums: list[str]) -
 def test_products_of_one_sum_take_turns(x: str, lines: str, in_turn: bool) -> None:
     """In a step each, where descriptors copy what is multiplied."""
     op, contraction = matmuls_of(read_spec("sums.toml", SUMS.format(lines=lines, x=x)))
-    assert take_turns(op, contraction, operands_of(op, contraction)) == in_turn
+    assert alternate(op, contraction, operands_of(op, contraction)) == in_turn
 
 
 @pytest.mark.parametrize(("length", "described"), [("N", True), ("N=129", True), ("N=128", False)])

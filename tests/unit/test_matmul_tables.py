@@ -77,7 +77,7 @@ def test_products_of_one_sum_read_no_more_at_once_than_one() -> None:
     one, two = (fitting(Summing(1, (n, n), described=True, terms=n), Schedule()) for n in (1, 2))
     for tiles, halved in zip(one.pointers, two.pointers, strict=True):
         assert (halved.block_m, halved.block_n, 2 * halved.block_k) == (tiles.block_m, tiles.block_n, tiles.block_k)
-    in_turn = fitting(Summing(1, (2, 2), described=True, takes_turns=True, terms=2), Schedule())
+    in_turn = fitting(Summing(1, (2, 2), described=True, alternates=True, terms=2), Schedule())
     assert in_turn.descriptors == one.descriptors
 
 

@@ -115,6 +115,6 @@ def test_chain_of_matmuls_is_that_of_the_fewest_operations() -> None:
         from_left = term_of((from_left, factor), (factor.axes[0],))
 
     def places(term: Term) -> object:
-        return [places(part) for part in term.parts] if term.parts else term.place
+        return [places(part) for part in term.operands] if term.operands else term.place
 
     assert places(in_order(from_left, factors, lengths, {})) == [[0, [1, 2]], [[3, 4], 5]]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tritongen.families.multi_step.family import StepShapes
+from tritongen.families.multi_step.program import MultiStepProgram
 from tritongen.families.rowwise.family import ROWWISE
-from tritongen.families.several.family import StepShapes
-from tritongen.families.several.program import SeveralProgram
 from tritongen.families.streaming.shapes import StreamingShapes
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
@@ -77,7 +77,7 @@ def test_axes_that_steps_reduce_are_empty_too() -> None:
         """,
     )
     program = forward_of(spec).program
-    assert isinstance(program, SeveralProgram)
+    assert isinstance(program, MultiStepProgram)
     empty = StepShapes(spec, program).empty()
     assert {tuple(length == 0 for length in shape[-3:]) for shape in empty} >= {
         (True, False, False), (False, True, False), (False, False, True)

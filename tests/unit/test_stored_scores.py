@@ -32,7 +32,7 @@ FORWARD = {
     ),
 }
 BACKWARD = {
-    "no pass takes the gradient by o_max, o_sum, which a step apart makes of them": (
+    "no pass takes the gradient by o_max, o_sum, which a separate step computes": (
         QKV,
         "o = sum(softmax(sum(q * k, D), M) * v, N)",
         "q k v",

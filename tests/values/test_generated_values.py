@@ -131,7 +131,7 @@ def ways(module: ModuleType) -> list[Way]:
         ]
         if not hasattr(configs, "TMA"):
             return found
-        if block_n >= 64:  # As wide as a whole row, or halves as wide as strips are.
+        if block_n >= 64:  # As wide as a full row, or halves as wide as strips are.
             block_n = min(config.kwargs["BLOCK_N"] for config in configs.TMA.configs)
         tiles = always(BLOCK_M=16, BLOCK_N=block_n, BLOCK_K=32, GROUP=2)
         described = [(matmul_heuristics, "use_tma", lambda *_: True), (configs.TMA, "choose", tiles)]

@@ -89,7 +89,7 @@ def test_numbers_that_are_the_scale() -> None:
 
 
 def test_the_gradient_is_that_of_the_plain_kernel() -> None:
-    """But for scores, which are in base 2 where only exponentials read them, and numbers of rows are vectors."""
+    """But for scores, which are in base 2 where only exponentials read them, and per-row values are vectors."""
     spec = spec_of(more=GRADIENT)
     plain, gluon = generate(spec)["kernels.py"], kernel_of(spec).partition("_backward_dq_half(")[2]
     lines = {

@@ -219,7 +219,7 @@ def test_gradients_of_a_decay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_gradients_with_weights_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward, of values that have a number for each position inside the sum; dv, which these multiply
+    """Forward and backward, of values that have a value for each position inside the sum; dv, which these multiply
     behind the loop, by the plain kernel.
     """
     compute = CAUSAL.replace("* v", "* (v * weight)")

@@ -29,7 +29,7 @@ OF_KEYS = f'{OF_HEADS}\nbias = "float32[..., N]"'
 
 
 def masked_by(number: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bias of keys that masks whole rows by a number, and these: all of one sequence, of the other the first."""
+    """The bias of keys that masks full rows by a number, and these: all of one sequence, of the other the first."""
     bias = torch.zeros(2, 333, device=DEVICE)
     bias[0], bias[1, :70] = number, number
     return bias, torch.arange(200, device=DEVICE) < torch.tensor([[[200]], [[70]]], device=DEVICE)

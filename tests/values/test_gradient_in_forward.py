@@ -172,7 +172,7 @@ def test_what_is_written_can_be_said() -> None:
 def test_gradients_that_are_one_number_for_each_row(tmp_path: Path, formula: str, write: str) -> None:
     """They are stored along the row nevertheless, of rows in registers and of rows that are walked along."""
     text = f"""
-        op = {{ name = "row_total", summary = "A number for each row." }}
+        op = {{ name = "row_total", summary = "A value for each row." }}
         inputs = {{ x = "float[M, N]" }}
         params = {{ beta = 0.5 }}
         compute = {{ y = "{formula}" }}

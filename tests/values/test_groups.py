@@ -1,6 +1,6 @@
 """Groups of a matmul's columns that its epilogue reduces, beside torch in float64.
 
-Every kernel of the matmuls is made to run, in small tiles with tails: by pointers, in parts of sums, and by TMA.
+Every kernel of the matmuls is made to run, in small tiles with tails: by pointers, in partial sums, and by TMA.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_lengths(shape: tuple[int, int], both: ModuleType) -> None:
 @pytest.mark.parametrize("block", [8, 16, 32])
 @pytest.mark.parametrize("splits", [1, 2, 3, 7])
 def test_blocks_and_parts(block: int, splits: int, both: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts are whole blocks, so that the last ones may be short, or none."""
+    """Parts are full blocks, so that the last ones may be short, or none."""
     force(both, monkeypatch, splits, block)
     for n in (block - 1, block, block + 1, 3 * block, 5 * block + 3):
         compare(both.steps, BOTH.torch, [drawn(5, n), drawn(n, seed=1)], (0, 1), 1e-9)

@@ -149,7 +149,7 @@ def test_tables_at_the_same_positions_share_them_and_those_of_one_sum_its_terms(
 
 
 def test_what_follows_the_mean_is_one_pass_over_rows() -> None:
-    """Its gradient reads and writes whole rows, though it sums them up: no columns are summed."""
+    """Its gradient reads and writes full rows, though it sums them up: no columns are summed."""
     spec = CASES["gate"].spec()
     backward = backward_of(spec, forward_of(spec))
     assert backward is not None
@@ -259,7 +259,7 @@ def test_blocks_of_a_document_end_where_the_mask_does(tmp_path: Path, small: Cal
 def test_blocks_of_one_document_are_whole_unless_others_lie_between(
     rest: str, tmp_path: Path, small: Callable[..., None]
 ) -> None:
-    """Whole blocks compare nothing: documents that come back, or end within a block, have none."""
+    """Full blocks compare nothing: documents that come back, or end within a block, have none."""
     inputs = f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]"
     scores = f"s = where((of_q == of_k){rest}, sum(q * k, D) * 0.25, -inf){MEAN}"
     case = Case(inputs, scores, by_documents)

@@ -186,7 +186,7 @@ def test_names_of_a_spec_stand(tmp_path: Path) -> None:
 
 
 def test_where_blocks_are_not_counted() -> None:
-    """In pages; nor in Gluon where numbers of documents tell the bounds, which a kernel finds before."""
+    """In pages; nor in Gluon where document indices tell the bounds, which a kernel finds before."""
     case = FORMS["block_64"].case()
     files = generate(case.spec())
     assert "count_blocks(" in files["kernels.py"]

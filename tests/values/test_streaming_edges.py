@@ -1,4 +1,4 @@
-"""Attention of nothing, and rows that are masked as a whole, beside the spec's own math in torch in float64."""
+"""Attention of nothing, and fully masked rows, beside the spec's own math in torch in float64."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_other_empty_axes(name: str, axis: str, tmp_path: Path, monkeypatch: pyt
     compare(built(spec, tmp_path).attend, own_math(spec), given, CASES[name].places(), 1e-9)
 
 
-# Rows that are masked as a whole
+# Fully masked rows
 
 SOME = 5  # rows, the first, that have no key
 ZERO = "\nlse = logsumexp(s, N)\no = where(lse == -inf, 0.0, sum(softmax(s, N) * v, N))"
@@ -184,7 +184,7 @@ def multiplying_and_adding_at_once(folder: Path) -> Path:
 
 @pytest.mark.parametrize("number", LARGE)
 def test_a_finite_number_masks_keys(number: float, tmp_path: Path, small: Callable[..., None]) -> None:
-    """Those of whole blocks, too, the first among them, beside which others come later."""
+    """Those of full blocks, too, the first among them, beside which others come later."""
     spec = BIASED.spec()
     operator = module_at(multiplying_and_adding_at_once(written(spec, tmp_path)))
     small(operator)
@@ -198,7 +198,7 @@ def test_a_finite_number_masks_keys(number: float, tmp_path: Path, small: Callab
 def test_finite_numbers_mask_whole_rows(
     number: float, n_splits: int, tmp_path: Path, small: Callable[..., None]
 ) -> None:
-    """The keys of the largest number have equal parts of a row, whatever others have: lower numbers, before them or
+    """The keys of the largest number have equal chunks of a row, whatever others have: lower numbers, before them or
     behind, and minus infinity. They have no part in gradients: lse does not tell how many keys there are.
     """
     compute, results = f"{BIASED.compute}\nlse = logsumexp(s, N)", "o:q; lse:q"

@@ -32,7 +32,7 @@ def gallery(name: str, more: str = "") -> Spec:
 
 
 def test_a_bias_is_read_in_whole_pieces() -> None:
-    """Triton is told nothing of steps that are as long as rows are many, but for those of whole matrices of scores."""
+    """Triton is told nothing of steps that are as long as rows are many, but for those of full matrices of scores."""
     kernels = ast.parse(generate(gallery("attention_bias"))["kernels.py"]).body
     found = {
         one.name: {part.value for part in ast.walk(one.decorator_list[0]) if isinstance(part, ast.Constant)}

@@ -48,7 +48,7 @@ def test_probabilities_that_are_masked_as_a_whole(name: str, tmp_path: Path) -> 
 
 
 def test_a_sink_of_rows_without_keys_beside_their_lse(tmp_path: Path) -> None:
-    """Rows that are masked as a whole are 0, their lse is minus infinity, and none has a gradient."""
+    """Fully masked rows are 0, their lse is minus infinity, and none has a gradient."""
     operator = built(OF_SUMS["sink_and_lse_without"].spec(), tmp_path)
     q, k, v, sink = (one.requires_grad_() for one in OF_SUMS["sink_and_lse_without"].tensors(torch.float64))
     o, lse = operator.attend(q, k[:, :, :20], v[:, :, :20], sink)
@@ -77,7 +77,7 @@ def test_positions_of_images(name: str) -> None:
     apart = "image_with_relative_positions", "image_up_to_a_position_by_its_lse"
     joined = [] if name in apart else [("X", "Y")]
     assert [group for _, group in program.merged.every] == joined
-    assert program.stream.turns == (() if joined else ("X",))
+    assert program.stream.outer_axes == (() if joined else ("X",))
 
 
 @pytest.mark.parametrize(

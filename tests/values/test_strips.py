@@ -1,6 +1,6 @@
 """Reductions of what a matmul gives, beside torch in float64: each strip of a tile in the epilogue, and then of those.
 
-Every kernel of the matmuls is made to run, in small tiles with tails: by pointers, in parts of sums, and by TMA.
+Every kernel of the matmuls is made to run, in small tiles with tails: by pointers, in partial sums, and by TMA.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.cases.step_cases import Case
 from tests.harness.importing import built, runtime_of
 from tests.harness.oracles import compare
 from tritongen.families.family import Step
-from tritongen.families.several.strips import merged_strips, spreads
+from tritongen.families.multi_step.strips import merged_strips, spreads
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.passes.structure import gathered
 from tritongen.spec.read import read_spec

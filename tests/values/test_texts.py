@@ -286,7 +286,7 @@ def test_a_softmax_over_nothing_has_a_value(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_sum_of_mixtures(tmp_path: Path) -> None:
-    """The step behind them stores delta, a number for each row, as those who read it have their rows."""
+    """The step behind them stores delta, a value for each row, as those who read it have their rows."""
     written = Written(MIXTURE_SUMMED, tmp_path)
     lengths = {"M": 4, "N": 7, "K": 3, "X": 3}
     written.compare(lengths, written.drawn(lengths))

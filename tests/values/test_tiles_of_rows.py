@@ -164,7 +164,7 @@ def test_shuffled_pixels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("axes", ["M, C, P=2, Q=2", "M, C, (H P=2), (W Q=2)"])
 def test_rows_of_several_axes(axes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which lie apart where they are shuffled; kernels for whole rows and for tiles step through them alike."""
+    """Which lie apart where they are shuffled; kernels for full rows and for tiles step through them alike."""
     inputs, line = f'x = "T[{axes}]"\ng = "T[C, P=2, Q=2]"', 'y = "x * rsqrt(mean(x * x, C, P, Q) + 1) * g"'
     module = built(spec_of(inputs, line, wrt='"x", "g"'), tmp_path)
     configs = importlib.import_module(f"{module.__name__}.configs")

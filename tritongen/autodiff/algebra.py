@@ -1,7 +1,7 @@
 """Builds nodes in the form in which an engineer would write them: like terms together, factors taken out.
 
-Sums and products are taken apart (`terms`), put in order, and become nodes again in one fixed order.
-Sums are never multiplied out, so that no cancellation is added to the numbers.
+Sums and products are decomposed (`terms`), put in order, and become nodes again in one fixed order.
+Sums are never multiplied out, so that no cancellation is introduced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..lang.exact import exact_arguments
 from ..lang.functions import FUNCTIONS, OPERATORS
 from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, children
-from ..lang.promotion import as_float, constant, fold_numbers, promote
+from ..lang.promotion import as_float, constant, fold_constants, promote
 from ..lang.syntax import SYMBOLS
 from ..passes.empty_sums import Axes, possibly_empty, undefined_over
 from ..passes.factors import unless_empty
@@ -55,7 +55,7 @@ class Algebra:
 
     def call(self, name: str, *args: Node) -> Node:
         """A function of the table, applied; arithmetic is put in order."""
-        folded = fold_numbers(name, list(args)) or outcome(name, args)
+        folded = fold_constants(name, list(args)) or outcome(name, args)
         if folded is not None:
             return folded
         match name, args:
@@ -120,20 +120,20 @@ class Algebra:
             return then
         if isinstance(condition, Constant):
             return then if condition.value else other
-        shared, then, other = self._apart(then, other)
+        shared, then, other = self._common_factor(then, other)
         return self.product(shared * Term(1.0, {self.plain("where", condition, then, other): 1}))
 
     def choose(self, condition: Node, then: Node, other: Node) -> Node:
         """A choice by a param."""
         if then == other:
             return then
-        shared, then, other = self._apart(then, other)
+        shared, then, other = self._common_factor(then, other)
         axes = self.order((*then.axes, *other.axes))
         choice = Choose(condition, then, other, axes, promote(then, other))
         return self.product(shared * Term(1.0, {choice: 1}))
 
-    def _apart(self, then: Node, other: Node) -> tuple[Term, Node, Node]:
-        """What two nodes have as a factor, and what is left of them."""
+    def _common_factor(self, then: Node, other: Node) -> tuple[Term, Node, Node]:
+        """The common factor of two nodes, and what is left of them."""
         if ZERO in (then, other):
             return Term(1.0), then, other
         shared = shared_by([factors(then), factors(other)])
@@ -171,7 +171,7 @@ class Algebra:
         """A node of which a choice is a factor, with what is made of the side that is not zero in its place."""
         condition, *sides = children(choice)
         then, other = (side if side == ZERO else made(side) for side in sides)
-        choose = self.choose if isinstance(choice, Choose) else lambda *parts: self.plain("where", *parts)
+        choose = self.choose if isinstance(choice, Choose) else lambda *terms: self.plain("where", *terms)
         return self.product(factors(node) * Term(1.0, {choice: -1, choose(condition, then, other): 1}))
 
     # Sums
@@ -179,9 +179,9 @@ class Algebra:
     def add(self, *nodes: Node) -> Node:
         return self.sum([term for node in nodes for term in terms(node)])
 
-    def sum(self, parts: list[Term]) -> Node:
+    def sum(self, terms: list[Term]) -> Node:
         """Terms together, what they have in common before a parenthesis."""
-        left = merged(self._joined(merged(parts)))
+        left = merged(self._joined(merged(terms)))
         if len(left) < 2:
             return self.product(left[0]) if left else ZERO
         shared = shared_by(left)
@@ -199,14 +199,14 @@ class Algebra:
             node = self.plain("sub" if term.coefficient < 0 else "add", node, size)
         return node
 
-    def _joined(self, parts: list[Term]) -> list[Term]:
+    def _joined(self, terms: list[Term]) -> list[Term]:
         """Choices by the same condition as one: `where(c, a, 0) + where(c, 0, b)` is `where(c, a, b)`."""
         found: dict[tuple[type, Node], list[Term]] = {}
-        for part in parts:
+        for part in terms:
             if (half := half_of(part)) is not None:
                 found.setdefault((type(half), condition_of(half)), []).append(part)
         joined = []
-        for part in parts:
+        for part in terms:
             half = half_of(part)
             same = found.get((type(half), condition_of(half)), []) if half is not None else []
             if len(same) < 2:
@@ -225,9 +225,9 @@ class Algebra:
         half = half_of(term)
         assert half is not None
         rest = Term(term.coefficient, {node: power for node, power in term.factors.items() if node != half})
-        whole = self._times_choice(half, rest)
-        assert isinstance(whole, Call | Choose)
-        return (whole.args[1], whole.args[2]) if isinstance(whole, Call) else (whole.then, whole.other)
+        product = self._times_choice(half, rest)
+        assert isinstance(product, Call | Choose)
+        return (product.args[1], product.args[2]) if isinstance(product, Call) else (product.then, product.other)
 
     def summed_to(self, own: tuple[str, ...], node: Node) -> Node:
         """The sum of a node along the axes that are none of some."""
@@ -242,10 +242,10 @@ class Algebra:
         """
         lacking = tuple(axis for axis in over if axis not in node.axes)
         summed, over = possibly_empty(self.op, over), tuple(axis for axis in over if axis in node.axes)
-        whole = factors(node)
-        inside, outside, undefined = Term(1.0), Term(whole.coefficient), Term(1.0)
+        product = factors(node)
+        inside, outside, undefined = Term(1.0), Term(product.coefficient), Term(1.0)
         times = Term(1.0, {Size(lacking): 1} if lacking else {})
-        for factor, power in whole.factors.items():
+        for factor, power in product.factors.items():
             term = Term(1.0, {factor: power})
             if set(factor.axes) & set(over):
                 inside *= term
@@ -270,7 +270,7 @@ class Algebra:
     # Products
 
     def product(self, term: Term) -> Node:
-        """A term as a node: numbers and what is small first, then the gradients, the rest after them."""
+        """A term as a node: constants and what is small first, then the gradients, the rest after them."""
         term = self._entered(self._recognised(term))
         if term.coefficient == 0:
             return ZERO
@@ -290,8 +290,8 @@ class Algebra:
     def _quotient(self, coefficient: float, powers: list[tuple[Node, int]]) -> Node:
         above = [node for node, power in powers for _ in range(max(power, 0))]
         below = [node for node, power in powers for _ in range(max(-power, 0))]
-        is_whole = abs(coefficient) < 2**31 and coefficient == int(coefficient)  # Triton's integers are of 64 bits.
-        number = int(coefficient) if is_whole else coefficient
+        is_integral = abs(coefficient) < 2**31 and coefficient == int(coefficient)  # Triton's integers are of 64 bits.
+        number = int(coefficient) if is_integral else coefficient
         upper = self._times([*([constant(number)] if number != 1 or not above else []), *above])
         if not below:
             return upper
@@ -376,7 +376,7 @@ class Algebra:
         return None
 
     def linear(self, node: Node) -> dict[Node, float]:
-        """A sum as coefficients of what it is made of, named parts written out."""
+        """A sum as coefficients of what it is made of, with named values written out."""
         found: dict[Node, float] = {}
         for term in self._written_out(node):
             alone = list(term.factors.values()) == [1]

@@ -19,7 +19,7 @@ from ..lang.trees import multiplies, parse
 
 
 def rounded(op: Op, extrema: Collection[str]) -> Op:
-    """The operator, in which products and quotients that are parts of sums are rounded where some extrema are of them.
+    """The operator, in which products and quotients within sums are rounded where some extrema are of them.
 
     What is reduced is no matter here: the gradient reads that as the forward saved it.
     """

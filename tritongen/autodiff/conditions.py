@@ -60,10 +60,10 @@ def _is_known(op: Op, condition: Node) -> bool:
     """Whether a condition is made of inputs and values of the forward, and reads any, each element where it is."""
     own = {tensor.name for tensor in op.inputs}
     below = [op.value(name).node for name in reached(op.refs, references(condition), ())]
-    parts = [*walk(condition), *(part for node in below for part in walk(node))]
-    read = [part for part in parts if isinstance(part, Load)]
-    moved = any(isinstance(part, Take) or (isinstance(part, Load) and part.at) for part in parts)
-    return bool(read) and {load.name for load in read} <= own and not moved and not any(map(is_extremum, parts))
+    nodes = [*walk(condition), *(part for node in below for part in walk(node))]
+    read = [part for part in nodes if isinstance(part, Load)]
+    moved = any(isinstance(part, Take) or (isinstance(part, Load) and part.at) for part in nodes)
+    return bool(read) and {load.name for load in read} <= own and not moved and not any(map(is_extremum, nodes))
 
 
 def _first(condition: Node) -> str:

@@ -11,13 +11,13 @@ from ..lang.names import shown
 from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import BATCH, FLOATS, Grad, Input, Output, TensorType, kept_dtypes, plain_shape
+from ..spec.types import BATCH, FLOATS, Grad, Input, Output, TensorType, intermediate_dtypes, plain_shape
 from .compared import rounded
 from .conditions import with_conditions, with_names
 from .read_once import read_once
 from .reverse import Reverse
-from .save_policy import Kept
-from .sharing import named_parts
+from .save_policy import SavePolicy
+from .sharing import named_subexpressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tu
     names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
     conditions = {reverse.values[name].node: name for name in stored if reverse.values[name].node.dtype.kind == "bool"}
     found = {name: with_names(node, conditions) for name, node in found.items()}
-    choice = Kept(reverse.op, reverse.grad.save, stored)
-    kept, outputs = choice.of(found.values()) if saves else ([], set[str]())
-    stand_ins = {name: _saved_name(reverse, name) for name in kept}
-    derived = named_parts(_by_name(found, names), reverse.hints, reverse.fresh)
+    choice = SavePolicy(reverse.op, reverse.grad.save, stored)
+    to_save, outputs = choice.of(found.values()) if saves else ([], set[str]())
+    stand_ins = {name: _saved_name(reverse, name) for name in to_save}
+    derived = named_subexpressions(_by_name(found, names), reverse.hints, reverse.fresh)
     derived = read_once(derived, reverse.op, reverse.algebra)
     roots = itertools.chain.from_iterable(references(node) for _, node in derived)
-    recomputed = choice.closure(roots, {*kept, *outputs})
+    recomputed = choice.closure(roots, {*to_save, *outputs})
     read_as = {name: name for name in outputs} | stand_ins
     own = [value for value in reverse.op.values if value.name in recomputed]
     turned = tuple(value.of(as_loads(value.node, read_as, of_their_own=True)) for value in own)
@@ -139,7 +139,7 @@ def _operator(reverse: Reverse, values: tuple[Value, ...], names: dict[str, str]
 def _joined(reverse: Reverse, found: dict[str, Node]) -> Op:
     """The operator with the gradients among its results."""
     names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
-    derived = named_parts(_by_name(found, names), reverse.hints, reverse.fresh)
+    derived = named_subexpressions(_by_name(found, names), reverse.hints, reverse.fresh)
     values = (*reverse.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
     results = (_result(reverse.op, name, own, dict(derived)[own]) for name, own in names.items())
     return replace(reverse.op, values=values, results=(*reverse.op.results, *results))
@@ -152,9 +152,9 @@ def _by_name(found: Mapping[str, Node], names: Mapping[str, str]) -> dict[str, N
     def read(node: Node) -> Node:
         if not isinstance(node, Load) or node.name not in shared:
             return node
-        whole = Ref(node.name, shared[node.name].axes, node.dtype)
+        full = Ref(node.name, shared[node.name].axes, node.dtype)
         at = tuple((axis, replaced(index, read)) for axis, index in node.at)
-        return Take(whole, at, node.axes, node.dtype) if at else whole
+        return Take(full, at, node.axes, node.dtype) if at else full
 
     return {names.get(name, name): replaced(node, read) for name, node in found.items()}
 
@@ -185,7 +185,7 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
     ]
     for name, own in saved.items():
         node = reverse.values[name].node
-        dtypes = node.dtype.of if is_order(node) else kept_dtypes(node.dtype.kind)
+        dtypes = node.dtype.of if is_order(node) else intermediate_dtypes(node.dtype.kind)
         found.append(Input(own, TensorType(dtypes, plain_shape(node.axes))))
     return found
 

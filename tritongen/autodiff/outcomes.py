@@ -25,13 +25,15 @@ def decided(node: Node) -> Node:
 
 
 def outcome(name: str, args: tuple[Node, ...]) -> Constant | None:
-    """The outcome of a comparison of numbers, such as of a fixed exponent with 0, or of a position with its bounds."""
+    """The outcome of a comparison of constants, such as of a fixed exponent with 0, or of a position with its
+    bounds.
+    """
     match name, args:
         case "ge" | "lt", (Index(), Constant(value=0)):
             return constant(name == "ge")
         case "ge" | "lt", (Index(axis=axis), Size(over=over)) if over == (axis,):
             return constant(name == "lt")
-    numbers = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
-    if name not in _COMPARISONS or len(numbers) != 2:
+    constants = [arg.value for arg in args if isinstance(arg, Constant) and isinstance(arg.value, int | float)]
+    if name not in _COMPARISONS or len(constants) != 2:
         return None
-    return constant(bool(_COMPARISONS[name](*numbers)))
+    return constant(bool(_COMPARISONS[name](*constants)))

@@ -33,8 +33,8 @@ def read_once(derived: Sequence[tuple[str, Node]], op: Op, algebra: Algebra) -> 
 
 def _multiplied(derived: Mapping[str, Node], op: Op) -> list[str]:
     """Those of some values that are a side of a matmul."""
-    whole = replace(op, values=(*op.values, *(Value(name, node, "") for name, node in derived.items())))
-    sides = [sides_of(whole, part) for node in derived.values() for part in walk(node)]
+    rewritten = replace(op, values=(*op.values, *(Value(name, node, "") for name, node in derived.items())))
+    sides = [sides_of(rewritten, part) for node in derived.values() for part in walk(node)]
     read = {side.name for both in sides if both for side in both[:2] if isinstance(side, Ref)}
     return [name for name in derived if name in read]
 

@@ -16,9 +16,9 @@ from ..passes.structure import is_extremum, reached, references
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Chooses for an operator; `save` are the values that its spec says to keep, if it does, and `stored` are those
-    that its steps store anyway, of which it is to keep these.
+class SavePolicy:
+    """Chooses what an operator saves; `save` are the values that its spec lists, if it does, and `stored` are those
+    that its steps store anyway, which are preferred.
     """
 
     op: Op
@@ -32,7 +32,7 @@ class Kept:
     def of(self, nodes: Iterable[Node]) -> tuple[list[str], set[str]]:
         """What the forward saves, and which of its outputs are read: what moves the fewest bytes.
 
-        A number for each row costs next to nothing and is saved, or read where it is an output that nothing has
+        A value per row costs next to nothing and is saved, or read where it is an output that nothing has
         rounded, or one as large as other tensors, and what a matmul or a scan gives costs more to compute again; what
         is compared with the largest of it must not differ by a bit; of outputs those are read that spare more than they
         cost; all else is computed again from the inputs. Raises `Mistakes` for what is to be saved and never read.
@@ -44,12 +44,12 @@ class Kept:
         alone = self.read_alone(exact, extrema | compared)
         if self.save is not None:
             return self.asked_for(self.save, roots, (extrema | compared) - alone)
-        kept = {*self.stored, *extrema, *(name for name in compared if isinstance(self.values[name].node, Reduce))}
-        summaries = {name for name in self.values if self.summarises(name) or name in kept} - alone
+        saved = {*self.stored, *extrema, *(name for name in compared if isinstance(self.values[name].node, Reduce))}
+        summaries = {name for name in self.values if self.summarises(name) or name in saved} - alone
         spared = self.closure(roots, summaries | alone)
         outputs = [name for name in exact if name in spared and (name in alone or name not in compared)]
         chosen = self.fewest_bytes(nodes, roots, summaries, outputs, alone)
-        known = self.without_mapped(nodes, roots, summaries | chosen, kept | compared)
+        known = self.without_mapped(nodes, roots, summaries | chosen, saved | compared)
         read = self.closure(roots, known, leaves=True) & known
         return [name for name in self.values if name in summaries & read], chosen & read
 
@@ -66,10 +66,10 @@ class Kept:
         choices = [{*some, *alone} for count in counts for some in itertools.combinations(outputs, count)]
         return min(choices, key=lambda some: self.cost(nodes, roots, saved | some))
 
-    def without_mapped(self, nodes: list[Node], roots: set[str], known: set[str], kept: set[str]) -> set[str]:
+    def without_mapped(self, nodes: list[Node], roots: set[str], known: set[str], saved: set[str]) -> set[str]:
         """Known values but those that are computed again, element by element, of fewer bytes."""
         for name in reversed(self.values):
-            if name in known - kept and self.is_mapped(name, known - {name}):
+            if name in known - saved and self.is_mapped(name, known - {name}):
                 known = min(known, known - {name}, key=lambda some: self.cost(nodes, roots, some)[0])
         return known
 
@@ -85,8 +85,8 @@ class Kept:
     def compared(self, nodes: Iterable[Node]) -> tuple[set[str], set[str]]:
         """The largest and smallest whose elements a gradient looks for, and what it computes to compare with them.
 
-        Both have to be the same numbers as in the forward. Reduced again in another order they would differ in the last
-        bit, rounded to the dtype of an output in more, and nothing would be the largest.
+        Both have to be bitwise equal to those of the forward. Reduced again in another order they would differ in the
+        last bit, rounded to the dtype of an output in more, and nothing would be the largest.
         """
         every = {name for name, value in self.values.items() if is_extremum(value.node)}
         pairs = [part.args for part in distinct(nodes) if isinstance(part, Call) and part.function == "eq"]
@@ -115,7 +115,7 @@ class Kept:
         return all(any(leaf == tensor.name for tensor in self.op.inputs) for leaf in result.dtype.leaves)
 
     def summarises(self, name: str) -> bool:
-        """Whether a value is a number for each row, which comes of a reduction and lacks what that was over, or what a
+        """Whether a value is a value for each row, which comes of a reduction and lacks what that was over, or what a
         matmul or a scan gives.
         """
         value = self.values[name]

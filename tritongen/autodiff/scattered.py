@@ -22,14 +22,14 @@ def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> No
     (_, first), *others = at
     if not others and isinstance(first, Load) and not first.at and op.input(first.name).default is None:
         return first
-    numbers = [index if _is_stored(index) else Cast(index, INT64, index.axes) for _, index in at]
+    indices = [index if _is_stored(index) else Cast(index, INT64, index.axes) for _, index in at]
     if not others:
-        return numbers[0]
+        return indices[0]
     sizes = [Size((axis,)) for axis, _ in at]
-    place: Node = numbers[0]
-    for number, size in zip(numbers[1:], sizes[1:], strict=True):
+    place: Node = indices[0]
+    for number, size in zip(indices[1:], sizes[1:], strict=True):
         place = algebra.plain("add", algebra.plain("mul", place, size), number)
-    pairs = zip(numbers, sizes, strict=True)
+    pairs = zip(indices, sizes, strict=True)
     bounds = [algebra.plain(*test) for n, size in pairs for test in (("ge", n, _ZERO), ("lt", n, size))]
     inside = functools.reduce(functools.partial(algebra.plain, "logical_and"), bounds)
     return algebra.plain("where", inside, place, _NOWHERE)

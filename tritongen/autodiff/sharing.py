@@ -16,12 +16,12 @@ _WORDS = {"mul": "", "add": "plus_", "sub": "minus_", "div": "over_"}
 _ROOTS = {"mul": "product", "add": "total", "sub": "difference", "div": "ratio", "where": "masked", "eq": "equal"}
 
 
-def named_parts(
+def named_subexpressions(
     nodes: Mapping[str, Node], hints: Mapping[Node, str], fresh: Callable[[str], str]
 ) -> list[tuple[str, Node]]:
-    """The nodes by name, and those parts of them that occur twice by names of their own, each after what it uses.
+    """The nodes by name, and subexpressions that occur twice under names of their own, each after what it uses.
 
-    `hints` has names for some parts, and `fresh` makes a name that is not taken of the one that is wanted.
+    `hints` has names for some subexpressions, and `fresh` makes an unused name of a wanted one.
     """
     every = iter(shared([*nodes.values(), *hints]))
     given = [(name, next(every)) for name in nodes]

@@ -18,10 +18,10 @@ def summed_last(node: Node, op: Op, algebra: Algebra, rows: Container[tuple[str,
     """
     if not {Choose, Reduce} <= node.kinds:
         return node
-    parts = [*_outside_sums(node)]
-    overs = {part.over for part in parts if isinstance(part, Reduce) and part.over not in rows}
-    chosen = any(isinstance(part, Choose) for part in parts)
-    if not chosen or len(overs) != 1 or any(is_product(op, part) for part in parts):
+    nodes = [*_outside_sums(node)]
+    overs = {part.over for part in nodes if isinstance(part, Reduce) and part.over not in rows}
+    chosen = any(isinstance(part, Choose) for part in nodes)
+    if not chosen or len(overs) != 1 or any(is_product(op, part) for part in nodes):
         return node
     (over,) = overs
     summand = _summand(node, over, algebra)

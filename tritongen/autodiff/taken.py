@@ -64,7 +64,7 @@ class Taken:
                 return self.counted_back(g, axis, digits, offset)
         backs = [self.turned_back(index, axis, own) for axis, index in at]
         places = [*filter(None, backs)]
-        if len(places) < len(at) or not _are_apart(places, at):
+        if len(places) < len(at) or not _are_disjoint(places, at):
             return scattered(self.op, self.algebra, g, own, at)
         for taken_to, place in places:
             g = self.moved(g, taken_to, place)
@@ -182,8 +182,8 @@ class Taken:
             case Load() | Take():
                 return self.element_at(node, axis, index)
             case Call() | Cast() | Choose():
-                parts = tuple(self.at(part, axis, index) for part in children(node))
-                found = replace(rebuild(node, parts), axes=order(tuple(a for part in parts for a in part.axes)))
+                args = tuple(self.at(part, axis, index) for part in children(node))
+                found = replace(rebuild(node, args), axes=order(tuple(a for part in args for a in part.axes)))
                 return self.sum_of(self.algebra.linear(found)) if _is_sum_of_integers(found) else decided(found)
             case Reduce(over=over):
                 arg = self.at(node.arg, axis, index)
@@ -214,8 +214,8 @@ class Taken:
         return Take(node, ((axis, index),), axes, node.dtype)
 
 
-def _are_apart(places: Sequence[tuple[str, Node]], at: tuple[tuple[str, Node], ...]) -> bool:
-    """Whether each position is computed from axes of its own, so that elements are taken back along one by one."""
+def _are_disjoint(places: Sequence[tuple[str, Node]], at: tuple[tuple[str, Node], ...]) -> bool:
+    """Whether the positions depend on disjoint axes, so that the gathers can be inverted one at a time."""
     read = [{*index.axes, taken_to} for (taken_to, _), (_, index) in zip(places, at, strict=True)]
     return sum(map(len, read)) == len({axis for axes in read for axis in axes})
 

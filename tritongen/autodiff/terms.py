@@ -66,19 +66,19 @@ def terms(node: Node) -> list[Term]:
     return [term] if term.coefficient else []
 
 
-def merged(parts: list[Term]) -> list[Term]:
+def merged(terms: list[Term]) -> list[Term]:
     """Terms of the same factors as one."""
     found: dict[frozenset[tuple[Node, int]], Term] = {}
-    for part in parts:
+    for part in terms:
         key = frozenset(part.factors.items())
         before = found[key].coefficient if key in found else 0.0
         found[key] = Term(before + part.coefficient, part.factors)
     return [term for term in found.values() if term.coefficient]
 
 
-def shared_by(parts: list[Term]) -> Term:
+def shared_by(terms: list[Term]) -> Term:
     """What all terms have as a factor."""
-    first, *others = parts
+    first, *others = terms
     found: Factors = {}
     for node, power in first.factors.items():
         powers = [power, *(term.factors.get(node, 0) for term in others)]
@@ -86,9 +86,9 @@ def shared_by(parts: list[Term]) -> Term:
             found[node] = min(powers)
         elif all(p < 0 for p in powers):
             found[node] = max(powers)
-    sizes = {abs(term.coefficient) for term in parts}
+    sizes = {abs(term.coefficient) for term in terms}
     coefficient = sizes.pop() if len(sizes) == 1 else 1.0
-    if all(term.coefficient < 0 for term in parts):
+    if all(term.coefficient < 0 for term in terms):
         coefficient = -coefficient
     return Term(coefficient, found)
 
@@ -98,10 +98,10 @@ def contains(power: int, wanted: int) -> bool:
     return power >= wanted if wanted > 0 else power <= wanted
 
 
-def shared_by_some(parts: list[Term]) -> Term | None:
+def shared_by_some(terms: list[Term]) -> Term | None:
     """A factor that two terms or more have, though not all."""
     counts: dict[tuple[Node, int], int] = {}
-    for term in parts:
+    for term in terms:
         for node, power in term.factors.items():
             key = (node, 1 if power > 0 else -1)
             counts[key] = counts.get(key, 0) + 1

@@ -115,11 +115,11 @@ def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, 
     """What a node is the sum of, and along which of the axes other than some: `a * sum(b, D)` is that of `a * b`, along
     D, where neither a nor what it meets there has this axis.
     """
-    whole = factors(node)
-    part = next((one for one, power in whole.factors.items() if power == 1 and _is_sum(one, axes)), None)
+    product = factors(node)
+    part = next((one for one, power in product.factors.items() if power == 1 and _is_sum(one, axes)), None)
     if part is None:
         return node, ()
-    inside = algebra.product(whole * Term(1.0, {part: -1}) * factors(part.arg))
+    inside = algebra.product(product * Term(1.0, {part: -1}) * factors(part.arg))
     found, over = summand(inside, (*axes, *part.over), algebra)
     return found, (*part.over, *over)
 

@@ -1,4 +1,4 @@
-"""Benchmarks of emitted operators run on a GPU: the operator and its peers take turns, and medians are of rounds.
+"""Benchmarks of emitted operators run on a GPU: the operator and its peers alternate, and medians are of rounds.
 
 Each call finds the L2 cache cleared, as `triton.testing.do_bench` does it, so that small sizes are memory-bound, too.
 """
@@ -69,7 +69,7 @@ class _Provider:
     error: str = ""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Does the work under the provider's context; whatever it raises is kept, and ends its part in the case."""
+        """Does the work under the provider's context; whatever it raises is recorded, and ends its part in the case."""
         if self.error:
             return
         try:
@@ -98,9 +98,9 @@ def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
     for one in providers:
         one.context = benchmark.compared[one.name].under
         one.attempt(functools.partial(_prepare, one, benchmark, backward, tensors))
-    turns = random.Random(0)
+    rng = random.Random(0)
     for _ in range(rounds):
-        for one in turns.sample(providers, len(providers)):
+        for one in rng.sample(providers, len(providers)):
             one.attempt(functools.partial(_time, one))
     for one in providers:
         if not backward:

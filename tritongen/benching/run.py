@@ -1,4 +1,4 @@
-"""What a run of benchmarks measured: kept as JSON and CSV, shown as a table, and compared with an earlier run."""
+"""What a run of benchmarks measured: stored as JSON and CSV, shown as a table, and compared with an earlier run."""
 
 from __future__ import annotations
 

@@ -93,10 +93,10 @@ def read_lock(text: str) -> Lock:
 
 def _kernel(line: str, place: int) -> Kernel:
     try:
-        shown, _, told = line.partition(" : ")
+        shown, _, recorded = line.partition(" : ")
         path, target, variant = shown.split(" ", 2)
         op, name = path.split("/")
-        facts = {name: int(value) for name, value in (one.split("=") for one in told.split())}
+        facts = {name: int(value) for name, value in (one.split("=") for one in recorded.split())}
     except ValueError:
         raise BadLock(place) from None
     if (*facts,) != FACTS:

@@ -68,7 +68,7 @@ _SCHEDULE = (
         A warning. Without `autotune = true`, rules choose among the columns that [schedule] lists, and, for
         matmuls, among the blocks; of other lists, launches take the first number, since only a search tells
         which is faster. Rows that are held in registers are as long as they are, whatever block_n says, and
-        tiles that hold whole rows of a fixed length are as wide.
+        tiles that hold full rows of a fixed length are as wide.
 
             num_warps = [4, 8]    # 8 is never chosen
             num_warps = 8

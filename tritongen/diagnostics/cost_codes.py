@@ -11,7 +11,7 @@ COSTS = (
         """
         A kernel goes through rows, and reduces again for each what does not vary along them. Where the planner
         has the choice, such a reduction is a step of its own; with `fuse = false`, or in math that it does not
-        take apart, the line has to be split.
+        split itself, the line has to be split.
 
             y = "sum(x * x, K) + sum(w * w, K)"    # x is [M, K], w is [N, K]: K is summed M * N times, twice
             x2 = "sum(x * x, K)"

@@ -60,7 +60,7 @@ FAMILIES = (
         "a schedule that does not apply to these kernels",
         """
         Tiles of a contraction are at least 16 x 16 x 16. Only a contraction sums an axis in blocks, and so only it has
-        block_k. Attention and similar kernels hold whole heads, but stream an axis in a pipelined loop: they have
+        block_k. Attention and similar kernels hold full heads, but stream an axis in a pipelined loop: they have
         num_stages, and no block_k. Elementwise and row-wise kernels have neither.
 
             [schedule]                     # of y = "sum(x * w, K)"

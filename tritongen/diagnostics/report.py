@@ -1,4 +1,4 @@
-"""Mistakes of a spec, and how they are told: code, place, the line, a caret and what to do."""
+"""Mistakes of a spec, and how they are reported: code, place, the line, a caret and what to do."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ STRUCTURE = (
         "TG126",
         "not the length of an axis",
         """
-        A fixed length is a whole number, at least 1.
+        A fixed length is an integer, at least 1.
 
             x = "float[C=0]"   # wrong
             x = "float[C=3]"

@@ -18,7 +18,7 @@ def places(axes: tuple[str, ...], wanted: list[str]) -> str:
 
 
 def regrouped(shape: tuple[AxisTerm, ...]) -> str:
-    """The calls that put axes that are apart together again, as the dimensions of a tensor group them."""
+    """The calls that flatten groups of axes, as the dimensions of a tensor have them."""
     ends = range(-1, -len(shape) - 1, -1)
     groups = [(end, len(term.names)) for end, term in zip(ends, reversed(shape), strict=True)]
     return "".join(f".flatten({end - count + 1}, {end})" for end, count in groups if count > 1)

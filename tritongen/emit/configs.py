@@ -14,7 +14,7 @@ from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of, tim
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Tiles and warps of one candidate. `block` is the elements of a program; where rows are whole in
+    """Tiles and warps of one candidate. `block` is the elements of a program; where full rows are in
     it, `block_n` is the longest row that it is for."""
 
     warps: int
@@ -28,19 +28,19 @@ class Config:
 class Traffic:
     """What decides the candidates: the kinds of launch ("flat", "tile", "registers", one of `LOOPS`, "descriptors",
     "shares", "pointers", "warps" where those of rows in registers are searched), the inputs that a row kernel reads
-    whole, and those that it reads along the columns alone."""
+    registers, and those that it reads along the columns alone."""
 
     kinds: frozenset[str]
     streams: int = 1
     vectors: int = 0
     flags: bool = False  # whether all it reduces are flags, which come as bytes
-    reducing: bool = False  # whether a row gives numbers alone
+    reducing: bool = False  # whether results have one value per row alone
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
     sums: int = 0  # over the rows, beside what is computed for each
     once: bool = False  # whether each row is read once, since nothing depends on its reductions
     taps: int = 0  # of a window, for each of which rows are summed
-    strided: bool = False  # whether columns of these lie apart in some tensors
+    strided: bool = False  # whether columns of these are strided in some tensors
     summing: Summing | None = None  # of matmuls
     col_dims: int = 1  # into which the columns of a row fold
     windows: str = ""  # "of" where windows are reduced, "along" where results vary along them too
@@ -53,7 +53,7 @@ def tiles(*sizes: tuple[int, int] | tuple[int, int, int]) -> tuple[Config, ...]:
     return tuple(Config(warps, block_m=rows, block_n=cols) for rows, cols, warps in every)
 
 
-WHOLE_ROWS = ("registers", "whole")  # kinds of tables by the length of a row
+FULL_ROWS = ("registers", "whole")  # kinds of tables by the length of a row
 LOOPS = ("loop", "pairs", "lookup", "scan", "sort", "taps")  # kinds of tables of loops along rows
 
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
@@ -83,8 +83,8 @@ REGISTERS_SHARED = (
 )
 # Exponentials of a longer row are summed along it, as fast as memory is.
 REGISTERS_ONLINE = REGISTERS_REDUCING[:4]
-# Whole rows beside the sums over them; and tiles of rows that are longer.
-WHOLE = (
+# Full rows beside the sums over them; and tiles of rows that are longer.
+FULL = (
     Config(2, block_n=256, block=1024, stages=4),
     Config(4, block_n=1024, block=2048, stages=4),
     Config(8, block_n=2048, block=4096, stages=4),
@@ -93,10 +93,10 @@ WHOLE = (
     Config(32, block_n=16384, block=16384, stages=1),
 )
 # Rows that are read once, in four small programs per SM: nothing has to stay in the cache.
-WHOLE_ONCE = (
-    WHOLE[0],
+FULL_ONCE = (
+    FULL[0],
     Config(4, block_n=2048, block=2048, stages=3),
-    *WHOLE[-2:],
+    *FULL[-2:],
 )
 WARPS_ONCE = 16  # per SM, instead of 8
 SUMS = tiles((4, 1024, 8), (16, 128), (64, 16))
@@ -117,7 +117,7 @@ PAIRS = (*tiles((64, 32, 2)), LOOP[-1])
 LOOKUP = (LOOP[0], *tiles((256, 1)))
 # Few warps, which scan a block together.
 SCAN = tiles((1, 2048, 2), (1, 8192, 8), (64, 32, 2))
-# Whole rows: what a compiler makes of longer ones takes minutes to compile.
+# Full rows: what a compiler makes of longer ones takes minutes to compile.
 SORT = tiles((4, 128, 4), (1, 1024, 4), (1, 4096, 8))
 SORTED = SORT[-1].block_n
 # Every lane keeps a sum for each tap of a window.
@@ -132,7 +132,7 @@ class Table:
     """A table of configs.py: its name, its class, and its candidates; or the name of another that has the same."""
 
     name: str
-    kind: str  # the name without what tells several of a kind apart
+    kind: str  # the name without the suffix that numbers those of a kind
     # Of half precision, where others have their own.
     configs: tuple[Config, ...] | tuple[Tiles, ...] | tuple[Streamed, ...]
     single: tuple[Tiles, ...] = ()
@@ -143,8 +143,8 @@ class Table:
     timed: tuple[tuple[Streamed, ...], ...] = ()  # of half precision, and of what is wider
     same_as: str = ""
     strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
-    warps_per_sm: int = 0  # of programs with whole rows, where it is not as many as for most
-    block_m: int = 0  # rows of a program that holds whole ones, where a schedule lists them
+    warps_per_sm: int = 0  # of programs with full rows, where it is not as many as for most
+    block_m: int = 0  # rows of a program that holds full ones, where a schedule lists them
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
@@ -183,7 +183,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
         "flat": FLAT,
         "tile": TILES[traffic.windows],
         "registers": registers(traffic),
-        "whole": whole(traffic),
+        "whole": full(traffic),
         "sums": SUMS_STRIDED if traffic.strided else SUMS,
         "loop": loop(traffic),
         "pairs": PAIRS,
@@ -201,7 +201,7 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
             explicit(kind, configs, schedule),
             strided=rules.get(kind, ""),
             warps_per_sm=warps_per_sm.get(kind, 0),
-            block_m=next(iter(schedule.block_m), 0) if kind in WHOLE_ROWS else 0,
+            block_m=next(iter(schedule.block_m), 0) if kind in FULL_ROWS else 0,
         )
         for kind, configs in known.items()
         if kind in traffic.kinds
@@ -212,9 +212,9 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
     return tuple(found)
 
 
-def whole(traffic: Traffic) -> tuple[Config, ...]:
-    """The tiles of whole rows."""
-    configs = WHOLE_ONCE if traffic.once else WHOLE
+def full(traffic: Traffic) -> tuple[Config, ...]:
+    """The tiles of full rows."""
+    configs = FULL_ONCE if traffic.once else FULL
     # Two sums of so long a row take half of all registers.
     return configs[:-1] if traffic.sums > 1 else configs
 
@@ -240,17 +240,17 @@ _MODULES = {"tma": "matmul_heuristics", "strided": "matmul_heuristics", "streame
 def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
     """What the template of configs.py sees."""
     first: dict[Table, str] = {}
-    told = []
+    listed = []
     for table in tables:
         earlier = first.setdefault(replace(table, name=""), table.name)
         # What is searched is known by its table.
-        told.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
-    # Other tables are of numbers, or of matmuls, which have a constructor of their own.
-    names_configs = any(table.kind == "warps" for table in told if not table.same_as)
-    modules = sorted({_MODULES.get(table.kind, "heuristics") for table in told})
+        listed.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
+    # Other tables have plain integers, or are of matmuls, which have a constructor of their own.
+    names_configs = any(table.kind == "warps" for table in listed if not table.same_as)
+    modules = sorted({_MODULES.get(table.kind, "heuristics") for table in listed})
     return {
         "name": name,
-        "tables": told,
+        "tables": listed,
         "search": schedule.autotune,
         "names_configs": names_configs,
         "tiles": {"tile": "Tile", "sums": "Sums", **dict.fromkeys(LOOPS, "Loop"), "sort": "Sorted"},
@@ -291,15 +291,15 @@ def loop(traffic: Traffic) -> tuple[Config, ...]:
 def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
     """The candidates as `[schedule]` lists them, where it does. Tiles keep their elements along a side that it leaves.
 
-    Rules compare columns alone: of other lists, they would take the first. Rows that are held whole are as long as they
-    are, whatever the columns of other tiles.
+    Rules compare columns alone: of other lists, they would take the first. Rows that are held in full are as long as
+    they are, whatever the columns of other tiles.
     """
-    blocks_n = () if kind in WHOLE_ROWS else schedule.block_n
-    blocks_m = () if kind in (*WHOLE_ROWS, "flat") else schedule.block_m
+    blocks_n = () if kind in FULL_ROWS else schedule.block_n
+    blocks_m = () if kind in (*FULL_ROWS, "flat") else schedule.block_m
     warps = schedule.num_warps
     if not (blocks_m or blocks_n or warps):
         return configs
-    if not schedule.autotune or kind in WHOLE_ROWS:
+    if not schedule.autotune or kind in FULL_ROWS:
         blocks_m, warps = blocks_m[:1], warps[:1]
     last = [_listed(configs[-1], blocks_n[0] if blocks_n else 0)] if kind in LOOPS else []
     others = configs[:-1] if last else configs

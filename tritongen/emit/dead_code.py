@@ -73,7 +73,7 @@ def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _may_refuse(node: ast.AST) -> bool:
-    """Whether it is a call of anything but `tl.program_id(0)`, `x.to(INDEX)`, and of functions of numbers."""
+    """Whether it is a call of anything but `tl.program_id(0)`, `x.to(INDEX)`, and of functions of scalars."""
     if not isinstance(node, ast.Call):
         return False
     function = ast.unparse(node.func)
@@ -92,6 +92,6 @@ def _plain(block: list[ast.stmt]) -> list[ast.Assign]:
     found = []
     for node in block:
         if isinstance(node, ast.Assign) and not any(_may_refuse(part) for part in walk(node.value)):
-            parts = [part for target in node.targets for part in walk(target)]
-            found += [node] if all(isinstance(part, stored) for part in parts) else []
+            names = [part for target in node.targets for part in walk(target)]
+            found += [node] if all(isinstance(part, stored) for part in names) else []
     return found if len(found) < len(block) else []

@@ -19,19 +19,19 @@ from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
 
 
-def promoted(parts: Mapping[str, str], absent: Mapping[str, str]) -> str:
+def promoted(leaf_texts: Mapping[str, str], absent: Mapping[str, str]) -> str:
     """The promotion of some dtypes by their texts, of which some have none at times."""
-    texts = [f"*(() if {absent[leaf]} else ({text},))" if leaf in absent else text for leaf, text in parts.items()]
+    texts = [f"*(() if {absent[leaf]} else ({text},))" if leaf in absent else text for leaf, text in leaf_texts.items()]
     first, *others = dict.fromkeys(texts)
     return f"tensors.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
 
 
-def by_presence(dtype: Dtype, parts: Mapping[str, str], absent: Mapping[str, str]) -> str:
+def by_presence(dtype: Dtype, leaf_texts: Mapping[str, str], absent: Mapping[str, str]) -> str:
     """What a dtype is the promotion of, by the texts of each, some of which are `absent` where a condition holds."""
     if not dtype.otherwise or not absent.keys() >= {*dtype.of}:
-        return promoted({leaf: parts[leaf] for leaf in dtype.of}, absent)
-    given = promoted({leaf: parts[leaf] for leaf in dtype.of}, absent if len(dtype.of) > 1 else {})
-    otherwise = promoted({leaf: parts[leaf] for leaf in dtype.otherwise}, absent)
+        return promoted({leaf: leaf_texts[leaf] for leaf in dtype.of}, absent)
+    given = promoted({leaf: leaf_texts[leaf] for leaf in dtype.of}, absent if len(dtype.of) > 1 else {})
+    otherwise = promoted({leaf: leaf_texts[leaf] for leaf in dtype.otherwise}, absent)
     return f"{otherwise} if {' and '.join(absent[leaf] for leaf in dtype.of)} else {given}"
 
 
@@ -50,37 +50,37 @@ class Host(Checks):
         if dtype.rule == "compute":
             return "tensors.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
         inputs = {tensor.name: tensor for tensor in self.op.inputs}
-        parts = {leaf: f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.leaves}
+        leaf_texts = {leaf: f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.leaves}
         absent = {name: f"{name} is None" for name, tensor in inputs.items() if tensor.default is not None}
-        return self.by_rule(dtype, parts, absent, inputs)
+        return self.by_rule(dtype, leaf_texts, absent, inputs)
 
     def dtype_of(self, result: Result) -> str:
         return self.dtype(result.dtype)
 
     def by_rule(
-        self, dtype: Dtype, parts: Mapping[str, str], absent: Mapping[str, str], inputs: Mapping[str, Input]
+        self, dtype: Dtype, leaf_texts: Mapping[str, str], absent: Mapping[str, str], inputs: Mapping[str, Input]
     ) -> str:
         """A dtype, by the texts of what it is the promotion of, some of which are `inputs`.
 
         `absent` tells when some of them have none.
         """
-        if not parts:
+        if not leaf_texts:
             return "torch.get_default_dtype()"
-        known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in parts}
+        known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in leaf_texts}
         ints = [leaf for leaf, own in known.items() if own <= INTS]
         floats = [leaf for leaf in dtype.of if known[leaf] <= {*FLOATS}]
         is_float = any(leaf not in inputs or inputs[leaf].default is None for leaf in floats)
         own = tuple(leaf for leaf in dtype.of if not is_float or leaf not in ints)
-        text = by_presence(replace(dtype, of=own), parts, absent)
+        text = by_presence(replace(dtype, of=own), leaf_texts, absent)
         if is_float:
             return text
         if dtype.rule == "float":
-            return "torch.get_default_dtype()" if len(ints) == len(parts) else f"tensors.as_float({text})"
+            return "torch.get_default_dtype()" if len(ints) == len(leaf_texts) else f"tensors.as_float({text})"
         if dtype.rule == "int" and any("bool" in own for own in known.values()):
             return f"tensors.int_dtype({text})"
         return f"tensors.sum_dtype({text})" if dtype.rule == "sum" else text
 
-    def told_inputs(self) -> tuple[Input, ...]:
+    def shape_inputs(self) -> tuple[Input, ...]:
         """Tensors whose shapes or dtypes are passed though they are not."""
         return ()
 
@@ -90,9 +90,9 @@ class Host(Checks):
 
     def made(self, result: Result) -> str:
         """The memory of a result; where it is not made None, or one element where there is always a tensor."""
-        return self.perhaps(result, self.empty(result), self.shape_of(result))
+        return self.optional_result(result, self.empty(result), self.shape_of(result))
 
-    def perhaps(self, result: Result, empty: str, shape: str) -> str:
+    def optional_result(self, result: Result, empty: str, shape: str) -> str:
         """The memory of a result of some shape, where it is made."""
         first, path = self.first(), condition(result.paths)
         assert first is not None
@@ -177,21 +177,21 @@ class Host(Checks):
         count = self.named_count(axes)
         if BATCH in over and tuple(axes[: len(over)]) == over:
             return f"{name}.stride()[:{len(over) - len(axes)}]"
-        parts = []
+        leaf_texts = []
         for axis in over:
             if axis != BATCH:
-                parts.append(self.stride(name, axes, axis))
+                leaf_texts.append(self.stride(name, axes, axis))
             elif BATCH not in axes:
-                parts.append("*(0,) * len(batch)")
+                leaf_texts.append("*(0,) * len(batch)")
             else:
-                parts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
-        return tuple_text(parts)
+                leaf_texts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
+        return tuple_text(leaf_texts)
 
     def sizes(self, over: tuple[str, ...], hashed: bool = False) -> str:
         if over == (BATCH,):
             return "tuple(batch)" if hashed else "batch"
-        parts = ["*batch" if axis == BATCH else axis for axis in over]
-        return tuple_text(parts)
+        leaf_texts = ["*batch" if axis == BATCH else axis for axis in over]
+        return tuple_text(leaf_texts)
 
     def retry(self) -> str:
         """The call of the function again with every tensor contiguous."""

@@ -15,7 +15,7 @@ from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..nest.conditions import condition_operand
 from ..passes.exponentials import VALUELESS, is_hidden
-from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, told_in_order
+from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, inference_order
 
 # The tuples of the runtime's tensors.py.
 CLASS_NAMES = {dtypes: f"tensors.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
@@ -151,10 +151,10 @@ class Checks:
 
     def ordered(self) -> list[Input]:
         """The inputs with those first that define the axes."""
-        return told_in_order(self.op.inputs, (formula.axis for formula in self.early()))
+        return inference_order(self.op.inputs, (formula.axis for formula in self.early()))
 
     def shapes(self) -> list[str]:
-        """Unpacks the shapes: afterwards every axis is a variable, and each tensor has its axes apart."""
+        """Unpacks the shapes: afterwards every axis is a variable, and no dimension has a group of axes."""
         required = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         lines, known = self.fixed(self.early())
         checks: list[str] = []
@@ -190,8 +190,8 @@ class Checks:
         return [] if is_checked else [self.shape_check(tensor, tuple_text(named))]
 
     def fixed(self, formulas: Iterable[Formula]) -> tuple[list[str], set[str]]:
-        """The lines of the lengths that are fixed, and that no input tells, or not before formulas read them; and the
-        axes that these have told, of those that inputs have.
+        """The lines of the lengths that are fixed and that no shape determines before formulas read them; and the
+        axes that these determine, of those that inputs have.
         """
         own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         read = {axis for formula in formulas for axis in formula.reads & own}
@@ -199,15 +199,15 @@ class Checks:
         return lines, read & dict(self.op.sizes).keys()
 
     def early(self) -> tuple[Formula, ...]:
-        """The formulas by which groups of axes are taken apart."""
+        """The formulas by which groups of axes are unflattened."""
         return by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes))
 
-    def computed(self, formula: Formula, is_told: bool = False) -> list[str]:
-        """The length of an axis by its formula, and the refusal of a negative one; where an input tells it, that of
+    def computed(self, formula: Formula, is_known: bool = False) -> list[str]:
+        """The length of an axis by its formula, and the refusal of a negative one; where a shape determines it, that of
         another length.
         """
         axis, text, source = formula.axis, python(formula.node), message(formula.source)
-        if is_told:
+        if is_known:
             return [
                 f"if {axis} != {text}:",
                 f'    raise ValueError(f"{self.op.name}: the length of {axis} must be {source} = {{{text}}}, '
@@ -253,28 +253,28 @@ class Checks:
 
     def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
         """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
-        whole = f"{tensor.name}.shape[{position}]"
-        told = self.told(term, known)
-        sizes = [told.get(name, "") for name in term.names]
+        length = f"{tensor.name}.shape[{position}]"
+        expected = self.split_lengths(term, known)
+        sizes = [expected.get(name, "") for name in term.names]
         product = " * ".join(filter(None, sizes))
         if product.replace(" * ", "").isdigit():
             product = str(math.prod(map(int, filter(None, sizes))))
-            wrong, must = f"{whole} % {product}", f"a multiple of {product}"
+            wrong, must = f"{length} % {product}", f"a multiple of {product}"
         else:  # Lengths of other inputs may be 0.
             product = f"({product})" if "*" in product else product
-            wrong, must = f"{product} == 0 or {whole} % {product}", f"a multiple of {{{product}}}"
+            wrong, must = f"{product} == 0 or {length} % {product}", f"a multiple of {{{product}}}"
         if all(sizes):
             product = product.strip("()")
-            wrong, must = f"{whole} != {product}", product if product.isdigit() else f"{{{product}}}"
-        split = ", ".join(size or f"{whole} // {product}" for size in sizes)
+            wrong, must = f"{length} != {product}", product if product.isdigit() else f"{{{product}}}"
+        split = ", ".join(size or f"{length} // {product}" for size in sizes)
         lines = [
             f"if {wrong}:",
             f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
-            f'must be {must}, not {{{whole}}}")',
+            f'must be {must}, not {{{length}}}")',
         ]
         return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
 
-    def told(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
+    def split_lengths(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
         """The lengths in a group by which it is split, all but one unless all are known: fixed ones, then others'."""
         fixed = dict(self.op.sizes)
         lengths = {name: str(fixed[name]) for name in term.names if name in fixed}
@@ -366,12 +366,12 @@ INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
 
 def returned_types(*optional: bool) -> str:
     """The annotation of some tensors, each of which may be None or not."""
-    parts = ["torch.Tensor | None" if is_optional else "torch.Tensor" for is_optional in optional]
-    return parts[0] if len(parts) == 1 else f"tuple[{', '.join(parts)}]"
+    items = ["torch.Tensor | None" if is_optional else "torch.Tensor" for is_optional in optional]
+    return items[0] if len(items) == 1 else f"tuple[{', '.join(items)}]"
 
 
-def tuple_text(parts: list[str]) -> str:
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+def tuple_text(items: list[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
 def keywords(**fields: object) -> str:

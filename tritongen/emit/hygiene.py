@@ -277,8 +277,8 @@ class _Spelling:
 
     def formatted(self, text: str) -> str:
         """An f-string: prose with code in braces."""
-        parts = _BRACES.split(text)
-        return "".join(self.inside(part) if place % 2 else self.prose(part) for place, part in enumerate(parts))
+        pieces = _BRACES.split(text)
+        return "".join(self.inside(part) if place % 2 else self.prose(part) for place, part in enumerate(pieces))
 
     def inside(self, part: str) -> str:
         code, rest = re.fullmatch(r"([\s\S]*?)((?:![rsa])?(?::[^\])]*)?\})", part).groups()  # type: ignore[union-attr]

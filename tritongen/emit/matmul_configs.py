@@ -48,7 +48,7 @@ POINTERS_FMA = (
     Tiles(2, 32, 64, 32, 3),
     Tiles(2, 16, 64, 32, 3),
 )
-# Of float32 that tensor cores multiply, rounded or in parts.
+# For float32 on tensor cores, rounded or split.
 POINTERS_SINGLE = (
     Tiles(8, 128, 128, 32, 3),
     Tiles(4, 64, 64, 64, 3),
@@ -77,10 +77,10 @@ class Summing:
     bytes: bool = False  # whether they are multiplied as bytes
     twice: bool = False  # whether each block is summed by itself, beside the sum of all
     halved: bool = False  # whether a tile is summed so half by half, where descriptors copy it
-    takes_turns: bool = False  # whether descriptors copy one product's matrices after those of another
+    alternates: bool = False  # whether descriptors copy one product's matrices after those of another
     terms: int = 1  # how many products are added to one sum
     splits: bool = False  # whether float32 is rounded or split, for tensor cores
-    width: int = 0  # the columns that a tile must have, where it has to hold whole rows
+    width: int = 0  # the columns that a tile must have, where it has to hold full rows
     strips: int = 0  # of how many columns those are that it reduces by themselves
     slices: int = 2  # in which a tile that descriptors copy is written
     computes: bool = False  # whether anything is computed besides
@@ -100,7 +100,7 @@ def fitting(summing: Summing, schedule: Schedule) -> Tables:
     """The candidates that fit what a kernel sums at once."""
     bytes_of_half = 1 if summing.bytes else 2
     described = summing
-    if summing.takes_turns:
+    if summing.alternates:
         described = replace(described, sides=(1, 1), terms=1)
     if summing.halved:
         described = replace(described, twice=False)
@@ -133,7 +133,7 @@ class _Memory:
 
 
 def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
-    """A table's tiles, as narrow as several sums need it or as wide as a whole row is."""
+    """A table's tiles, as narrow as several sums need it or as wide as a full row is."""
     if memory.described and (summing.twice or summing.computes):
         table = tuple(tiles if _has_room(tiles) else replace(tiles, warps=8) for tiles in table)
     if summing.twice:
@@ -141,7 +141,7 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
     listed = _listed(table[0], schedule)
     table = _shaped(listed or table, summing, schedule, memory.described and not listed)
     if not listed:
-        if summing.width or summing.strips:  # 128 numbers of a thread leave room for the rest.
+        if summing.width or summing.strips:  # 128 values per thread leave registers for the rest.
             table = tuple(one for one in table if one.block_m * one.block_n <= 128 * 32 * one.warps) or table
         table = tuple(_within(memory, tiles, summing) for tiles in table)
     return tuple(dict.fromkeys(table))
@@ -175,7 +175,7 @@ def _shaped(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, keep
 
 
 def _has_room(tiles: Tiles) -> bool:
-    """Whether threads have registers for as many numbers again as a tile has sums."""
+    """Whether threads have registers for as many values again as a tile's accumulator."""
     return tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps
 
 

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .shaking import EVERYTHING, Name, Part, parsed, parts_of
+from .shaking import EVERYTHING, Chunk, Name, chunks_of, parsed
 
 BASE = "Harness"  # of all classes that are cut
 _KINDS = "heuristics"  # the modules of kinds of tables end so
@@ -63,24 +63,24 @@ class _Harness:
         """Without the tests that have no cases, and what nothing mentions."""
         found = {name: self._without(text, self._runs) for name, text in self.texts.items()}
         mentioned = {name for text in found.values() for name in _mentioned(text)}
-        return {name: self._without(text, lambda part: _is_used(part, mentioned)) for name, text in found.items()}
+        return {name: self._without(text, lambda chunk: _is_used(chunk, mentioned)) for name, text in found.items()}
 
-    def _without(self, text: str, stays: Callable[[Part], bool]) -> str:
+    def _without(self, text: str, stays: Callable[[Chunk], bool]) -> str:
         lines = text.splitlines()
         for node in reversed(parsed(text).body):
             if isinstance(node, ast.ClassDef) and node.name in self.classes:
                 first, last = node.body[0].lineno - 1, node.end_lineno
                 body = textwrap.dedent("\n".join(lines[first:last]))
-                lines[first:last] = textwrap.indent("\n".join(_kept(body, stays)), "    ").splitlines()
+                lines[first:last] = textwrap.indent("\n".join(_remaining(body, stays)), "    ").splitlines()
         return "\n".join(lines) + "\n"
 
-    def _runs(self, part: Part) -> bool:
+    def _runs(self, chunk: Chunk) -> bool:
         """Whether a member is no test, or one that has cases."""
-        if not isinstance(part.node, ast.FunctionDef) or not part.node.name.startswith("test_"):
+        if not isinstance(chunk.node, ast.FunctionDef) or not chunk.node.name.startswith("test_"):
             return True
         lambdas = [
             argument
-            for call in part.node.decorator_list
+            for call in chunk.node.decorator_list
             if isinstance(call, ast.Call)
             for argument in call.args
             if isinstance(argument, ast.Lambda)
@@ -146,25 +146,25 @@ def _mentioned(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_used(part: Part, mentioned: Collection[str]) -> bool:
+def _is_used(chunk: Chunk, mentioned: Collection[str]) -> bool:
     """Whether a member is a test, is called by pytest or Python, or is mentioned."""
     hooks = ("test_", "pytest", "__")
-    decorators = getattr(part.node, "decorator_list", ())
+    decorators = getattr(chunk.node, "decorator_list", ())
     is_fixture = any(ast.unparse(one).startswith("pytest.fixture") for one in decorators)
-    return is_fixture or not part.names or any(name in mentioned or name.startswith(hooks) for name in part.names)
+    return is_fixture or not chunk.names or any(name in mentioned or name.startswith(hooks) for name in chunk.names)
 
 
-def _kept(body: str, stays: Callable[[Part], bool]) -> Iterator[str]:
+def _remaining(body: str, stays: Callable[[Chunk], bool]) -> Iterator[str]:
     """The lines of a class without some of its members, and without headings of which all members are gone."""
-    heading: list[Part] = []
-    before: Part | None = None
-    for part in parts_of(body):
-        if part.node is None:
-            heading = [part]
+    heading: list[Chunk] = []
+    before: Chunk | None = None
+    for chunk in chunks_of(body):
+        if chunk.node is None:
+            heading = [chunk]
             continue
-        if not stays(part):
+        if not stays(chunk):
             continue
-        for one in (*heading, part):
+        for one in (*heading, chunk):
             beside = one.is_definition or one.node is None or before is None or not before.names
             yield from [""] * (0 if before is None else 1 if beside or before.is_definition else one.gap)
             yield from one.lines

@@ -16,7 +16,7 @@ from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
 from ..nest.check import check
-from ..passes.scalars import host_lines, passed_numbers
+from ..passes.scalars import host_lines, passed_scalars
 from ..passes.structure import Program
 from .configs import Traffic
 from .format import LONGEST, wrapped
@@ -131,9 +131,9 @@ class Common:
         return view | {"shapes": once(view["shapes"])} if view["lookup"] else view
 
     def compute_text(self) -> str:
-        """The dtype to compute in, where a kernel is told of it and no line before has done so."""
-        told = any("COMPUTE" in kernel.constexprs for kernel in self.kernels)
-        return self.host.compute_value() if told and not self.host.allocates_wide() else ""
+        """The dtype to compute in, where a kernel takes it and no line before defines it."""
+        is_passed = any("COMPUTE" in kernel.constexprs for kernel in self.kernels)
+        return self.host.compute_value() if is_passed and not self.host.allocates_wide() else ""
 
     def index(self) -> str:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
@@ -151,7 +151,7 @@ class Common:
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
         tensors = tuple(a.value for a in kernel.arguments if a.spelling == f"{a.value}_ptr")
-        params = tuple(name for name in kernel.passed if name in passed_numbers(self.op))
+        params = tuple(name for name in kernel.passed if name in passed_scalars(self.op))
         integers = kernel.passed[len(tensors) : len(kernel.passed) - len(params)]
         assert (*tensors, *integers, *params) == kernel.passed
         return tensors, integers, params
@@ -217,7 +217,7 @@ def nest_views(kernels: Iterable[Kernel | None]) -> list[dict[str, Any]]:
 def starred(values: Sequence[str], space: Space) -> list[str]:
     """The arguments of a launch, a whole `x_rows[0], x_rows[1], …` as `*x_rows`."""
     lengths = {"rows": len(space.rows), "cols": len(space.cols), "sizes": 0}
-    parts: list[str] = []
+    pieces: list[str] = []
     rest = list(values)
     while rest:
         name, bracket, position = rest[0].partition("[")
@@ -225,19 +225,19 @@ def starred(values: Sequence[str], space: Space) -> list[str]:
         if name in ("row_sizes", "col_sizes"):
             length = lengths[f"{name[:3]}s"]
         first = int(position[:-1]) if bracket and position[:-1].isdigit() else length
-        whole = [f"{name}[{n}]" for n in range(first, length)]
-        if len(whole) > 1 and rest[: len(whole)] == whole and first < 2:
-            parts.append(f"*{name}" if first == 0 else f"*{name}[1:]")
-            rest = rest[len(whole) :]
+        dims = [f"{name}[{n}]" for n in range(first, length)]
+        if len(dims) > 1 and rest[: len(dims)] == dims and first < 2:
+            pieces.append(f"*{name}" if first == 0 else f"*{name}[1:]")
+            rest = rest[len(dims) :]
         else:
-            parts.append(rest.pop(0))
-    return parts
+            pieces.append(rest.pop(0))
+    return pieces
 
 
 def length_text(axes: tuple[str, ...]) -> str:
     """How the wrapper spells the product of the lengths of some axes."""
-    parts = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
-    return " * ".join(parts) or "1"
+    pieces = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
+    return " * ".join(pieces) or "1"
 
 
 def empty_text(axes: tuple[str, ...]) -> str:
@@ -247,10 +247,10 @@ def empty_text(axes: tuple[str, ...]) -> str:
     return f"0 in {tuple_text(['*batch' if axis == '...' else axis for axis in axes])}" if axes else ""
 
 
-def told(op: Op) -> list[Value]:
+def docstring_values(op: Op) -> list[Value]:
     """The lines of a docstring: those of [compute] or of a gradient, results, and other values that these name.
 
-    A line that names what a step does not have is told as the step computes it.
+    A line that names what a step does not have is written as the step computes it.
     """
     axes = {*op.axes, *dict(op.sizes)}.union(*(tensor.type.axes for tensor in op.inputs))
     known = {shown(name) for name in op.names | axes}

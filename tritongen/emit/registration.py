@@ -38,7 +38,7 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
     function = f"_{op.name}_op"
     cast = _autocast(op, autocast)
     forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
-    parts = [
+    pieces = [
         _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"autograd.one_by_one, _{one.name}_op")
         for one in others
     ]
@@ -49,7 +49,7 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
         "operator": operator(spec.namespace, op.name),
         "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}",
         "arguments": ", ".join(names),
-        "ops": [forward, *parts],
+        "ops": [forward, *pieces],
         "checks": _checks(op),
         "inner": f"_{op.name}_forward",
         "inner_signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),

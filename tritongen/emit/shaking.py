@@ -28,7 +28,7 @@ class Import:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Chunk:
     """A statement of a module, with the comments directly above it; or a comment that stands alone."""
 
     lines: tuple[str, ...]
@@ -67,8 +67,8 @@ class Part:
 @dataclass(frozen=True)
 class Module:
     name: str
-    parts: tuple[Part, ...]
-    defined: Mapping[str, Part] = field(default_factory=dict)
+    chunks: tuple[Chunk, ...]
+    defined: Mapping[str, Chunk] = field(default_factory=dict)
     imported: Mapping[str, Import] = field(default_factory=dict)
 
 
@@ -90,10 +90,10 @@ class Library:
             if one in found or module is None or not (one[1] in module.defined or one[1] in module.imported):
                 continue
             found.add(one)
-            unnamed = [part for part in module.parts if part.node and not part.names and not part.is_import]
-            for part in [*unnamed, *([module.defined[one[1]]] if one[1] in module.defined else [])]:
-                left += self._read_by(module, part)
-                if part.is_device_function and _LANGUAGE in module.imported:
+            unnamed = [chunk for chunk in module.chunks if chunk.node and not chunk.names and not chunk.is_import]
+            for chunk in [*unnamed, *([module.defined[one[1]]] if one[1] in module.defined else [])]:
+                left += self._read_by(module, chunk)
+                if chunk.is_device_function and _LANGUAGE in module.imported:
                     left.append((module.name, _LANGUAGE))
             target = module.imported.get(one[1])
             if target is not None and target.name:
@@ -102,28 +102,28 @@ class Library:
 
     def texts(self, reached: frozenset[Name]) -> Mapping[str, str]:
         """The text of each module that has something that is reached, and of the packages that these are in."""
-        kept: dict[str, set[str]] = {}
+        names_of: dict[str, set[str]] = {}
         for module, name in reached:
-            kept.setdefault(module, set()).add(name)
+            names_of.setdefault(module, set()).add(name)
             package = module.rpartition(".")[0]
             if package:
-                kept.setdefault(package, set())
-        return {name: _text(self.modules[name], kept[name]) for name in sorted(kept)}
+                names_of.setdefault(package, set())
+        return {name: _text(self.modules[name], names_of[name]) for name in sorted(names_of)}
 
     def _module(self, name: str, text: str) -> Module:
-        parts = tuple(self._in_library(name, part) for part in parts_of(text))
-        defined = {own: part for part in parts for own in part.names if not part.is_exports}
+        chunks = tuple(self._in_library(name, chunk) for chunk in chunks_of(text))
+        defined = {own: chunk for chunk in chunks for own in chunk.names if not chunk.is_exports}
         imported = {
             own: target
-            for part in parts
-            if isinstance(part.node, ast.Import | ast.ImportFrom)
-            for own, target in self._targets(name, part.node)
+            for chunk in chunks
+            if isinstance(chunk.node, ast.Import | ast.ImportFrom)
+            for own, target in self._targets(name, chunk.node)
         }
-        return Module(name, parts, defined, imported)
+        return Module(name, chunks, defined, imported)
 
-    def _in_library(self, module: str, part: Part) -> Part:
-        inner = tuple(found for one in part.imports for found in self._targets(module, one))
-        return replace(part, inner=inner) if inner else part
+    def _in_library(self, module: str, chunk: Chunk) -> Chunk:
+        inner = tuple(found for one in chunk.imports for found in self._targets(module, one))
+        return replace(chunk, inner=inner) if inner else chunk
 
     def _targets(self, module: str, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
         """What an import in a module binds, and to what."""
@@ -150,16 +150,16 @@ class Library:
         module = self.modules.get(name[0])
         return [(name[0], own) for own in (*module.defined, *module.imported)] if module else []
 
-    def _read_by(self, module: Module, part: Part) -> Iterator[Name]:
-        for own in part.uses:
+    def _read_by(self, module: Module, chunk: Chunk) -> Iterator[Name]:
+        for own in chunk.uses:
             yield module.name, own
-        aliases = [(own, module.imported[own]) for own in part.uses if own in module.imported]
-        for own, target in [*aliases, *part.inner]:
+        aliases = [(own, module.imported[own]) for own in chunk.uses if own in module.imported]
+        for own, target in [*aliases, *chunk.inner]:
             if target.name:
                 yield target.module, target.name
             elif target.module:
-                found = [name for base, name in part.attributes if base == own]
-                for name in [*found, *([EVERYTHING] if own in part.passed else [])]:
+                found = [name for base, name in chunk.attributes if base == own]
+                for name in [*found, *([EVERYTHING] if own in chunk.passed else [])]:
                     yield from self._expanded((target.module, name))
 
 
@@ -197,12 +197,12 @@ def parsed(text: str) -> ast.Module:
 
 
 @functools.lru_cache(4096)
-def parts_of(text: str) -> tuple[Part, ...]:
+def chunks_of(text: str) -> tuple[Chunk, ...]:
     """The statements of a module, or of the body of a class."""
-    return tuple(_parts(text))
+    return tuple(_chunks(text))
 
 
-def _parts(text: str) -> Iterator[Part]:
+def _chunks(text: str) -> Iterator[Chunk]:
     lines, end = text.splitlines(), 0
     body = parsed(text).body
     for n, node in enumerate(body):
@@ -215,11 +215,11 @@ def _parts(text: str) -> Iterator[Part]:
         last = node.end_lineno or first + 1
         if n == len(body) - 1:
             last = len(lines)
-        yield _part(tuple(lines[own:last]), blank, node)
+        yield _chunk(tuple(lines[own:last]), blank, node)
         end = last
 
 
-def _alone(lines: list[str], end: int, own: int) -> Iterator[Part]:
+def _alone(lines: list[str], end: int, own: int) -> Iterator[Chunk]:
     """Comments between two statements that belong to neither: headings."""
     start = end
     while start < own:
@@ -229,7 +229,7 @@ def _alone(lines: list[str], end: int, own: int) -> Iterator[Part]:
         stop = start
         while stop < own and lines[stop].strip():
             stop += 1
-        yield Part(tuple(lines[start:stop]), start - _content_before(lines, start, end))
+        yield Chunk(tuple(lines[start:stop]), start - _content_before(lines, start, end))
         start = stop
 
 
@@ -240,12 +240,12 @@ def _content_before(lines: list[str], place: int, end: int) -> int:
     return place
 
 
-def _part(lines: tuple[str, ...], gap: int, node: ast.stmt) -> Part:
+def _chunk(lines: tuple[str, ...], gap: int, node: ast.stmt) -> Chunk:
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return Part(lines, gap, node)
+        return Chunk(lines, gap, node)
     within = list(ast.walk(node))
     read = dict(_attributes(within))
-    return Part(
+    return Chunk(
         lines,
         gap,
         node,
@@ -300,54 +300,54 @@ def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 def _text(module: Module, names: set[str]) -> str:
     """A module with some of its names: comments and docstrings as they are, and blank lines as black has them."""
-    staying = [part for part in module.parts if _stays(part, names)]
-    dotted = {name for part in staying for name in part.chains}
-    is_unread = not any(_LANGUAGE in part.uses for part in staying)
-    kept: list[tuple[Part, tuple[str, ...], int]] = []
-    heading: list[tuple[Part, int]] = []
+    staying = [chunk for chunk in module.chunks if _stays(chunk, names)]
+    dotted = {name for chunk in staying for name in chunk.chains}
+    is_unread = not any(_LANGUAGE in chunk.uses for chunk in staying)
+    names_of: list[tuple[Chunk, tuple[str, ...], int]] = []
+    heading: list[tuple[Chunk, int]] = []
     gap, cut = 0, False
-    for part in module.parts:
-        gap = max(gap, part.gap)
-        if part.node is None:
-            heading, gap = [(part, gap)], 0
+    for chunk in module.chunks:
+        gap = max(gap, chunk.gap)
+        if chunk.node is None:
+            heading, gap = [(chunk, gap)], 0
             continue
-        lines = _lines(part, names, dotted)
+        lines = _lines(chunk, names, dotted)
         if not lines:
             cut = True
             continue
         if is_unread and lines == (f"import triton.language as {_LANGUAGE}",):
             lines = (f"{lines[0]}  # noqa: F401 (Triton's interpreter looks for it)",)
-        kept += [(comment, comment.lines, before) for comment, before in heading]
-        kept.append((part, lines, min(gap, 1) if cut and not heading else gap))
+        names_of += [(comment, comment.lines, before) for comment, before in heading]
+        names_of.append((chunk, lines, min(gap, 1) if cut and not heading else gap))
         heading, gap, cut = [], 0, False
-    return _spaced(kept)
+    return _spaced(names_of)
 
 
-def _spaced(kept: list[tuple[Part, tuple[str, ...], int]]) -> str:
+def _spaced(names_of: list[tuple[Chunk, tuple[str, ...], int]]) -> str:
     """Parts below each other: two lines around definitions, else as many as there were."""
     out: list[str] = []
-    for n, (part, lines, gap) in enumerate(kept):
-        beside = part.is_definition or (n > 0 and kept[n - 1][0].is_definition)
-        is_headed = n > 0 and kept[n - 1][0].node is None
+    for n, (chunk, lines, gap) in enumerate(names_of):
+        beside = chunk.is_definition or (n > 0 and names_of[n - 1][0].is_definition)
+        is_headed = n > 0 and names_of[n - 1][0].node is None
         out += [""] * (0 if n == 0 else 2 if beside and not is_headed else gap) + list(lines)
     return "\n".join(out) + "\n"
 
 
-def _stays(part: Part, names: set[str]) -> bool:
-    return part.node is not None and not part.is_import and (not part.names or not names.isdisjoint(part.names))
+def _stays(chunk: Chunk, names: set[str]) -> bool:
+    return chunk.node is not None and not chunk.is_import and (not chunk.names or not names.isdisjoint(chunk.names))
 
 
-def _lines(part: Part, names: set[str], dotted: set[str]) -> tuple[str, ...]:
+def _lines(chunk: Chunk, names: set[str], dotted: set[str]) -> tuple[str, ...]:
     """The lines of a part, none if nothing of it is reached."""
-    if part.is_exports:
-        return _exports(part, names)
-    if not isinstance(part.node, ast.Import | ast.ImportFrom):
-        return part.lines if _stays(part, names) else ()
-    node = part.node
+    if chunk.is_exports:
+        return _exports(chunk, names)
+    if not isinstance(chunk.node, ast.Import | ast.ImportFrom):
+        return chunk.lines if _stays(chunk, names) else ()
+    node = chunk.node
     left = [alias for alias in node.names if _is_read(alias, node, names, dotted)]
     if len(left) == len(node.names) or not left:
-        return part.lines if left else ()
-    comments = tuple(line for line in part.lines if line.startswith("#"))
+        return chunk.lines if left else ()
+    comments = tuple(line for line in chunk.lines if line.startswith("#"))
     entries = [alias.name + (f" as {alias.asname}" if alias.asname else "") for alias in left]
     if isinstance(node, ast.Import):
         return *comments, f"import {', '.join(entries)}"
@@ -364,9 +364,9 @@ def _is_read(alias: ast.alias, node: ast.Import | ast.ImportFrom, names: set[str
     return (alias.asname or alias.name) in names
 
 
-def _exports(part: Part, names: set[str]) -> tuple[str, ...]:
-    assert isinstance(part.node, ast.Assign)
-    left = [name for name in ast.literal_eval(part.node.value) if name in names]
+def _exports(chunk: Chunk, names: set[str]) -> tuple[str, ...]:
+    assert isinstance(chunk.node, ast.Assign)
+    left = [name for name in ast.literal_eval(chunk.node.value) if name in names]
     if not left:
         return ()
     quoted = [f'"{name}"' for name in left]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from .imports import merged
-from .shaking import EVERYTHING, Import, Library, Module, Name, Part
+from .shaking import EVERYTHING, Chunk, Import, Library, Module, Name
 
 _IMPORTED = "pass"  # stands for an import of ours in a function
 OPERATOR = "op"  # the package of an operator's modules, in names of modules
@@ -27,8 +27,8 @@ def single_file(library: Library, own: Iterable[str], top: str) -> str:
     sections: list[str] = []
     for name in order:
         module = library.modules[name]
-        parts = [part for part in module.parts if _is_kept(module, part, reached)]
-        texts = [_renamed(module, part, names) for part in parts]
+        chunks = [chunk for chunk in module.chunks if _is_reachable(module, chunk, reached)]
+        texts = [_renamed(module, chunk, names) for chunk in chunks]
         if texts:
             sections.append("\n\n".join([_title(module), *texts]))
     return "\n".join([top, *merged(imports), "\n\n", "\n\n\n".join(sections), ""])
@@ -36,18 +36,18 @@ def single_file(library: Library, own: Iterable[str], top: str) -> str:
 
 def _in_order(library: Library, reached: frozenset[Name]) -> list[str]:
     """Modules after those that they import; the operator's come last."""
-    kept = {module for module, _ in reached}
+    reached_modules = {module for module, _ in reached}
     done: dict[str, None] = {}
 
     def visit(name: str) -> None:
-        if name in done or name not in kept:
+        if name in done or name not in reached_modules:
             return
         targets = sorted({one.module for one in library.modules[name].imported.values() if one.module})
         for target in (one for one in targets if one != name):
             visit(target)
         done[name] = None
 
-    for name in sorted(kept, key=lambda one: (one.startswith(f"{OPERATOR}."), one)):
+    for name in sorted(reached_modules, key=lambda one: (one.startswith(f"{OPERATOR}."), one)):
         visit(name)
     return list(done)
 
@@ -67,9 +67,9 @@ def _final_names(library: Library, reached: frozenset[Name], order: list[str]) -
     bound = {
         name
         for module in order
-        for part in library.modules[module].parts
-        if part.node is not None and not part.is_import and _is_kept(library.modules[module], part, reached)
-        for name in _bound_inside(part.node)
+        for chunk in library.modules[module].chunks
+        if chunk.node is not None and not chunk.is_import and _is_reachable(library.modules[module], chunk, reached)
+        for name in _bound_inside(chunk.node)
     }
     found = {}
     for module, name in defined:
@@ -97,17 +97,17 @@ def _bound_inside(node: ast.stmt) -> Iterator[str]:
                     yield inner.name
 
 
-def _is_kept(module: Module, part: Part, reached: frozenset[Name]) -> bool:
-    if part.is_import or part.node is None or part.is_exports:
+def _is_reachable(module: Module, chunk: Chunk, reached: frozenset[Name]) -> bool:
+    if chunk.is_import or chunk.node is None or chunk.is_exports:
         return False
-    if isinstance(part.node, ast.Expr) and isinstance(part.node.value, ast.Constant):
+    if isinstance(chunk.node, ast.Expr) and isinstance(chunk.node.value, ast.Constant):
         return False
-    return not part.names or any((module.name, name) in reached for name in part.names)
+    return not chunk.names or any((module.name, name) in reached for name in chunk.names)
 
 
 def _title(module: Module) -> str:
     """A comment that says what a section has: the first sentence of its module's docstring."""
-    node = module.parts[0].node
+    node = module.chunks[0].node
     docstring = ""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         docstring = " ".join(str(node.value.value).split("\n\n")[0].split())
@@ -121,7 +121,7 @@ def _imports(library: Library, reached: frozenset[Name], order: list[str]) -> tu
     lines: dict[str, None] = {}
     names: dict[Name, str] = {}
     for module in (library.modules[name] for name in order):
-        for own, line in (one for part in module.parts for one in _foreign(module, part, reached)):
+        for own, line in (one for chunk in module.chunks for one in _foreign(module, chunk, reached)):
             final = own
             if taken.setdefault(own, line) != line and not line.startswith(f"import {own}"):
                 names[module.name, own] = final = _prefixed(module.name, own)
@@ -130,9 +130,9 @@ def _imports(library: Library, reached: frozenset[Name], order: list[str]) -> tu
     return list(lines), names
 
 
-def _foreign(module: Module, part: Part, reached: frozenset[Name]) -> Iterator[tuple[str, str]]:
+def _foreign(module: Module, chunk: Chunk, reached: frozenset[Name]) -> Iterator[tuple[str, str]]:
     """The imports of others' modules in a statement: what each binds, and its line."""
-    node = part.node
+    node = chunk.node
     if isinstance(node, ast.Import | ast.ImportFrom):
         for alias in node.names:
             own = alias.asname or alias.name
@@ -204,12 +204,12 @@ def _is_followed(lines: list[bytes], row: int) -> bool:
     return row + 1 < len(lines) and len(lines[row + 1]) - len(lines[row + 1].lstrip()) == indent
 
 
-def _renamed(module: Module, part: Part, names: Mapping[Name, str]) -> str:
+def _renamed(module: Module, chunk: Chunk, names: Mapping[Name, str]) -> str:
     """A statement's text with the names that its definitions have in the file."""
-    lines = [line.encode() for line in part.lines]
-    renames = _Renames(module, dict(part.inner), names)
+    lines = [line.encode() for line in chunk.lines]
+    renames = _Renames(module, dict(chunk.inner), names)
     edits: list[tuple[int, int, int, int, str]] = []
-    for statement in ast.parse("\n".join(part.lines)).body:
+    for statement in ast.parse("\n".join(chunk.lines)).body:
         renames.visit(statement)
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             start = len("def " if isinstance(statement, ast.FunctionDef) else "class ")

@@ -39,7 +39,7 @@ class Family(Protocol[P]):
         """Whether each step has configurations of its own, rather than those of all row-wise steps of a backward."""
 
     @property
-    def keeps_rows_apart(self) -> bool:
+    def rows_are_independent(self) -> bool:
         """Whether rows are reduced independently, so that a forward can write their gradients."""
 
     @property
@@ -59,7 +59,7 @@ class Family(Protocol[P]):
         """The axes of the rows in the iteration space of kernels, in order; None if kernels have no rows."""
 
     def matmuls(self, program: P) -> Contraction | None:
-        """The matmuls at which a gradient is cut into steps; None if it is planned as a whole."""
+        """The matmuls at which a gradient is cut into steps; None if it is planned in one piece."""
 
     def stream(self, program: P) -> Stream | None:
         """What a kernel streams, for a gradient that recomputes the scores; None if it streams nothing."""

@@ -7,7 +7,7 @@ from typing import Any
 from ..diagnostics.report import listed
 from ..emit.format import LONGEST, wrapped
 from ..emit.host_checks import IS_FAKE, returned_types
-from ..emit.module import formula, told
+from ..emit.module import docstring_values, formula
 from ..emit.registration import typed
 from ..lang.names import shown
 from .family import Step
@@ -48,4 +48,4 @@ def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> 
 
 def _wrapped(step: Step) -> tuple[str, ...]:
     """The lines of a step's math, on lines that are not too long."""
-    return tuple(line for value in told(step.op) for line in formula(value, 100))
+    return tuple(line for value in docstring_values(step.op) for line in formula(value, 100))

@@ -22,7 +22,7 @@ class Maps(Generic[P]):
     title = "elementwise"
     autocast = ""
     has_own_tables = False
-    keeps_rows_apart = False
+    rows_are_independent = False
     maps_in_place = False
 
     def check(self, schedule: Schedule) -> list[Mistake]:

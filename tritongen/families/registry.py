@@ -12,7 +12,7 @@ from typing import Any
 from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Op
 from ..passes.means import means_as_sums
-from ..passes.one_sided import one_sided_sums_first
+from ..passes.operand_sums import operand_sums_first
 from ..passes.orders import CLEARLY
 from ..passes.structure import line_of, name_reductions, refusal
 from ..passes.taken_products import products_before_takes
@@ -22,22 +22,22 @@ from .contraction.family import CONTRACTION
 from .contraction.gemm import GEMM
 from .elementwise.family import ELEMENTWISE, WINDOWS
 from .family import Families, Family, Step
+from .multi_step.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
+from .multi_step.cut import untaken
+from .multi_step.family import MultiStep
+from .multi_step.stored import always_stored
+from .multi_step.subgraphs import UNCLAIMED, Subgraph
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
 from .scan.family import SCANS
 from .scatter.family import SCATTER
-from .several.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
-from .several.cut import untaken
-from .several.family import Several
-from .several.parts import APART, Part
-from .several.stored import always_stored
 from .sort.family import SORTS
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 from .streaming.taken import integers_named
 from .taps.family import TAPS
 
-ALIKE = 2**13  # parts of operators whose steps are kept
+ALIKE = 2**13  # cached steps of subgraphs
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.
@@ -79,15 +79,15 @@ def _taken(op: Op, candidates: Families) -> Step | None:
 
 
 @lru_cache(maxsize=ALIKE)
-def _part_taken(op: Op, candidates: Families) -> Part:
+def _claimed(op: Op, candidates: Families) -> Subgraph:
     """The part of an operator that is a step of a single family, if any takes it.
 
-    Plans of a gradient, of which each saves something else, have most parts in common.
+    Plans of a gradient that differ in what they save share most subgraphs.
     """
     with suppress(Mistakes):
         step = _taken(means_as_sums(name_reductions(op)), candidates)
-        return Part(step, time_of(step)) if step else APART
-    return APART
+        return Subgraph(step, time_of(step)) if step else UNCLAIMED
+    return UNCLAIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Alone:
 
     families: Families
 
-    def __call__(self, op: Op) -> Part:
-        return _part_taken(op, self.families)
+    def __call__(self, op: Op) -> Subgraph:
+        return _claimed(op, self.families)
 
     @property
     def is_ours(self) -> bool:
@@ -107,37 +107,37 @@ class Alone:
 def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
     """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
     one that leaves SMs idle, multiplies factors for each tile anew or reduces again for each row what does not vary
-    along rows, or if lines are to be kept apart. The steps are of the families `of_steps`, by default the candidates.
+    along rows, or with `fuse = false`. The steps are of the families `of_steps`, by default the candidates.
     """
-    op = integers_named(products_before_takes(one_sided_sums_first(means_as_sums(name_reductions(op)))))
+    op = integers_named(products_before_takes(operand_sums_first(means_as_sums(name_reductions(op)))))
     candidates = tuple(candidates) or tuple(_FAMILIES)
     of_steps = of_steps or candidates
     try:
         single = single_step_of(op, candidates)
     except Mistakes:
-        several = _several_of(op, of_steps)
+        several = _multi_step_of(op, of_steps)
         if several is None:
             raise _refused(op, of_steps) from None
         return several
     idle = leaves_idle(single)
     if not (idle or multiplies_outer(single) or (op.fuse and repeats_reductions(single))):
         return single
-    several = _several_of(op, of_steps)
+    several = _multi_step_of(op, of_steps)
     slower = 1.0 if idle else CLEARLY
     return several if several is not None and slower * time_of(several) < time_of(single) else single
 
 
 def _refused(op: Op, families: Families) -> Mistakes:
-    """Why no family takes a part of an operator, told of the line that it is a part of."""
-    whole, part = untaken(op, Alone(families))
+    """Why no family takes a subgraph of an operator, reported at the line that it is part of."""
+    entire, part = untaken(op, Alone(families))
     try:
         single_step_of(part, families)
     except Mistakes as found:
-        return Mistakes(*(_told_of_line(whole, one) for one in found.mistakes))
+        return Mistakes(*(_about_line(entire, one) for one in found.mistakes))
     return Mistakes(refusal(op))
 
 
-def _told_of_line(op: Op, mistake: Mistake) -> Mistake:
+def _about_line(op: Op, mistake: Mistake) -> Mistake:
     name = mistake.key[-1]
     if name not in {value.name for value in op.values}:
         return mistake
@@ -147,7 +147,7 @@ def _told_of_line(op: Op, mistake: Mistake) -> Mistake:
 
 
 @lru_cache(maxsize=AGAIN)
-def _several_of(op: Op, families: Families) -> Step | None:
-    family = Several(Alone(families))
+def _multi_step_of(op: Op, families: Families) -> Step | None:
+    family = MultiStep(Alone(families))
     program = family.take(op)
     return Step(family, program, stored=stored_scores(op, program.steps)) if program is not None else None

@@ -1,4 +1,4 @@
-"""The host functions of steps, which are told what they need of the whole operator."""
+"""The host functions of steps, which get as arguments what they need of the operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StepHost(Host):
         assert first is not None
         return f"library.filled({text}, {first.name})" if self.fills and result.when else text
 
-    def told_inputs(self) -> tuple[Input, ...]:
+    def shape_inputs(self) -> tuple[Input, ...]:
         mine = {tensor.name for tensor in self.op.inputs}
         return tuple(
             tensor
@@ -52,10 +52,12 @@ class StepHost(Host):
         return [] if self.origin.is_gradient else super().empty_errors()
 
     def is_seen_over_nothing(self, value: Value) -> bool:
-        """Of the whole, whose results may be empty where those of this step are not, and hide what this step stores."""
-        whole = replace(self.forward, results=tuple(r for r in self.forward.results if not r.saved))
+        """Of the operator, whose results may be empty where those of this step are not, and hide what this step
+        stores.
+        """
+        full = replace(self.forward, results=tuple(r for r in self.forward.results if not r.saved))
         over = frozenset(axis for node in walk(value.node) if isinstance(node, Reduce) for axis in node.over)
-        every = [one for one in whole.values if isinstance(one.node, Reduce) and one.node.kind in VALUELESS]
+        every = [one for one in full.values if isinstance(one.node, Reduce) and one.node.kind in VALUELESS]
         # A part of a maximum has a name of its own.
         own = [one for one in every if one.name == value.name] or [
             one for one in every if isinstance(one.node, Reduce) and over <= {*one.node.over}
@@ -67,7 +69,7 @@ class StepHost(Host):
             assert isinstance(one.node, Reduce)
             every = frozenset(one.node.over)
             part = over if over <= every else every  # An axis of strips stands for all of them.
-            return not is_hidden(whole, one) and is_seen(whole, one.name, part, part)
+            return not is_hidden(full, one) and is_seen(full, one.name, part, part)
 
         return any(map(is_shown, own))
 
@@ -76,7 +78,11 @@ class StepHost(Host):
         assert self.origin is not None
         formulas = computed_in(self.origin, self.op)
         lines, known = self.fixed(formulas)
-        mine = [tensor for tensor in self.op.inputs if tensor.name not in self.op.by_row or self.alone_is_whole(tensor)]
+        mine = [
+            tensor
+            for tensor in self.op.inputs
+            if tensor.name not in self.op.by_row or self.is_full_length_alone(tensor)
+        ]
         given = self.given_shapes()
         for tensor in lengths_in_order((*mine, *given), formulas, dict(self.op.sizes)):
             if isinstance(tensor, Formula):
@@ -99,8 +105,8 @@ class StepHost(Host):
             lines += self.guarded(tensor, block)
         return lines + self.expansions()
 
-    def alone_is_whole(self, tensor: Input) -> bool:
-        """Whether none but numbers of rows have the leading axes at full length, of which a tensor is the first."""
+    def is_full_length_alone(self, tensor: Input) -> bool:
+        """Whether only per-row values have the leading axes at full length, and this tensor is the first of them."""
         assert self.origin is not None
         rest = tuple(one for one in self.op.inputs if one.name not in self.op.by_row)
         others = at_full_length(self.origin, replace(self.op, inputs=rest)) or self.given_shapes()
@@ -135,7 +141,7 @@ class StepHost(Host):
             if term.names == (BATCH,):
                 source, new = f"{shape}[:{position + 1}]", ["batch"] if BATCH not in known else []
             else:
-                lengths = self.told(term, known)
+                lengths = self.split_lengths(term, known)
                 product = " * ".join(lengths.values())
                 source = f"{shape}[{position}]"
                 source += f" // ({product})" if len(lengths) > 1 else f" // {product}" if lengths else ""
@@ -145,28 +151,28 @@ class StepHost(Host):
         return lines
 
     def given_shapes(self) -> list[Input]:
-        """The shapes that the step is told, each in place of an input of the forward."""
+        """The shapes that the step gets, each in place of an input of the forward."""
         names = [name for name in self.extra if name.endswith("_shape")]
         return [replace(self.forward.input(name.removesuffix("_shape")), name=name) for name in names]
 
     def expansions(self) -> list[str]:
         """Expands inputs of the forward along leading axes, where it may have done so."""
         assert self.origin is not None
-        whole = at_full_length(self.origin, self.op)
-        told = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
-        if whole is None and told is None:
+        full = at_full_length(self.origin, self.op)
+        source = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
+        if full is None and source is None:
             return self.batches() if any(map(self.may_be_short, self.op.inputs)) else []
         lines = []
         for tensor in filter(self.may_be_short, self.batch_inputs()):
             shapes = [self.batch_shape(tensor)]
-            if whole is not None and whole.type.axes == tensor.type.axes:
-                shapes = [f"{tensor.name}.shape", f"{whole.name}.shape"]
-            elif whole is not None:
-                shapes.append(self.batch_shape(whole))
+            if full is not None and full.type.axes == tensor.type.axes:
+                shapes = [f"{tensor.name}.shape", f"{full.name}.shape"]
+            elif full is not None:
+                shapes.append(self.batch_shape(full))
             else:
-                assert told is not None
-                named = len(told.type.shape) - 1
-                shapes.append(f"{told.name}[:-{named}]" if named else told.name)
+                assert source is not None
+                named = len(source.type.shape) - 1
+                shapes.append(f"{source.name}[:-{named}]" if named else source.name)
             axes = ["*batch", *(axis for axis in tensor.type.axes if axis != BATCH)]
             expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(axes)})"
             lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
@@ -189,8 +195,8 @@ class StepHost(Host):
     def dtype_of(self, result: Result) -> str:
         """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
         leaves = result.dtype.of
-        told = self.is_asked(result) or not {*leaves} & {tensor.name for tensor in self.op.inputs}
-        return self.dtype(result.dtype, self.is_gradient and len(leaves) == 1 and told)
+        source = self.is_asked(result) or not {*leaves} & {tensor.name for tensor in self.op.inputs}
+        return self.dtype(result.dtype, self.is_gradient and len(leaves) == 1 and source)
 
     def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
         assert self.origin is not None
@@ -198,7 +204,7 @@ class StepHost(Host):
             return super().dtype(dtype)
         own = {tensor.name for tensor in self.op.inputs}
         alike = dict(stand_ins(self.origin, self.op))
-        parts = {
+        leaf_texts = {
             leaf: f"{leaf}.dtype"
             if leaf in own
             else f"{alike[leaf]}.dtype"
@@ -211,7 +217,7 @@ class StepHost(Host):
         optional = [t.name for t in self.forward.inputs if t.default is not None and t.name not in alike]
         absent = {leaf: f"{leaf if leaf in own else f'{leaf}_dtype'} is None" for leaf in optional}
         inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}
-        return self.by_rule(dtype, parts, {} if is_there else absent, inputs)
+        return self.by_rule(dtype, leaf_texts, {} if is_there else absent, inputs)
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""

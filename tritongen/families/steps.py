@@ -1,4 +1,4 @@
-"""Steps of an operator: its parts, and what they know of the dtypes and leading axes of the whole."""
+"""Steps of an operator, and what they know of its dtypes and leading axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..lang.ir import Cast, Dtype, Formula, Index, Load, Node, Op, Reduce, Resul
 from ..lang.names import shown
 from ..lang.rewrite import rebuild
 from ..lowering.tile import needed
-from ..spec.types import BATCH, FLOATS, Input, divided, told_in_order, untold
+from ..spec.types import BATCH, FLOATS, Input, divided, inference_order, undetermined_axes
 from .family import Step
 
 
@@ -42,7 +42,7 @@ class Origin(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Enclosing:
     """The origin of the steps of an operator that no single kernel computes, which has expanded its inputs."""
 
     forward: Op
@@ -68,7 +68,7 @@ def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
     )
 
 
-def perhaps_without(op: Op, names: Container[str]) -> Op:
+def without_optional(op: Op, names: Container[str]) -> Op:
     """The operator, some of whose inputs are None where what reads them is not chosen."""
     absent = frozenset(tensor.name for tensor in op.inputs if tensor.name in names)
     inputs = tuple(replace(tensor, default=0.0) if tensor.name in absent else tensor for tensor in op.inputs)
@@ -109,7 +109,7 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
     fixed = {*dict(op.sizes), *(formula.axis for formula in formulas)}
     axes = lengths_read(op).union(*(formula.reads for formula in formulas))
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
-    telling = _told_in_order(origin.forward)
+    telling = _inference_order(origin.forward)
     missing = sorted(axes - fixed, key=shown)
 
     def tells_more(tensor: Input, found: list[Input]) -> bool:
@@ -120,35 +120,35 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
         found += [tensor] if tells_more(tensor, found) else []
     for tensor in found[::]:
         others = [one for one in found if one != tensor]
-        told = set[str]().union(*(one.type.axes for one in others))
-        if others and told.issuperset(missing) and not any(tells_more(one, others) for one in telling):
+        covered = set[str]().union(*(one.type.axes for one in others))
+        if others and covered.issuperset(missing) and not any(tells_more(one, others) for one in telling):
             found = others
     return found
 
 
 def _tells_more(tensor: Input, others: tuple[Input, ...], fixed: AbstractSet[str]) -> bool:
     """Whether a tensor tells a length that others do not."""
-    told = untold(others, fixed)
-    return tensor not in others and bool({*tensor.type.axes} & told or divided(others, fixed, tensor))
+    covered = undetermined_axes(others, fixed)
+    return tensor not in others and bool({*tensor.type.axes} & covered or divided(others, fixed, tensor))
 
 
 def _telling(op: Op) -> list[Input]:
-    """The inputs whose shapes surely tell lengths."""
+    """The inputs whose shapes determine lengths."""
     return [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
 
 
-def _told_in_order(op: Op) -> list[Input]:
-    """The inputs that tell lengths, as `told_in_order` has them."""
+def _inference_order(op: Op) -> list[Input]:
+    """The inputs that determine lengths, as `inference_order` has them."""
     early = (one.axis for one in by_params(op.formulas, op.inputs, dict(op.sizes)))
-    return [tensor for tensor in told_in_order(op.inputs, early) if tensor.default is None]
+    return [tensor for tensor in inference_order(op.inputs, early) if tensor.default is None]
 
 
 def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
     """The formulas by which the host function of a step computes lengths: those that it reads, or by which groups of
-    axes are taken apart, of axes that no tensor has in a dimension of its own, of its inputs or of the forward's.
+    axes are unflattened, of axes that no tensor has in a dimension of its own, of its inputs or of the forward's.
     """
     wanted = lengths_read(op) | {axis for tensor in op.inputs for axis in tensor.type.axes}
-    wanted -= alone((*_telling(op), *_told_in_order(origin.forward)))
+    wanted -= alone((*_telling(op), *_inference_order(origin.forward)))
     return tuple(wanted_of(wanted, (formula for formula in op.formulas if formula.axis in op.computed)))
 
 

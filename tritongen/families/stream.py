@@ -22,14 +22,14 @@ class StoredScores:
     axes: tuple[str, str]
     why: str
 
-    def told(self, title: str) -> str:
+    def sentence(self, title: str) -> str:
         """The sentence about the forward or the backward, without a full stop."""
         return f"scores [{', '.join(self.axes)}] are stored in the {title}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A matmul of a matrix of the tile by a streamed matrix, over whole heads."""
+    """A matmul of a matrix of the tile by a streamed matrix, over full heads."""
 
     name: str
     left: Load
@@ -47,23 +47,23 @@ class StreamSum:
     name: str
     factor: Node
     matrix: Load | None
-    falls: bool
+    is_rescaled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The work of a kernel that holds a tile of `rows` and streams `streamed`, for each index of the batch.
 
-    `widths` are the axes that tiles hold whole: those that scores are summed over, and those of the matrices of sums.
-    `turns` are further summed axes. `largest` is the maximum that exponentials subtract, "" if there is none. `group`
-    is the axis of heads that share the streamed matrices, whose rows may share a tile; "" if there is none. Streamed
-    matrices may be stored in pages.
+    `widths` are the axes that tiles hold in full: those that scores are summed over, and those of the matrices of sums.
+    `outer_axes` are further summed axes. `largest` is the maximum that exponentials subtract, "" if there is none.
+    `group` is the axis of heads that share the streamed matrices, whose rows may share a tile; "" if there is none.
+    Streamed matrices may be stored in pages.
     """
 
     batch: tuple[str, ...]
     rows: str
     streamed: str
-    turns: tuple[str, ...]
+    outer_axes: tuple[str, ...]
     widths: tuple[str, ...]
     scores: tuple[Scores, ...]
     sums: tuple[StreamSum, ...]
@@ -73,17 +73,17 @@ class Stream:
 
     @property
     def positions(self) -> tuple[str, ...]:
-        """The axes of what streams: the streamed axis, and others that are summed in turn."""
-        return (*self.turns, self.streamed)
+        """The axes of what streams: the streamed axis, and those of the loops around it."""
+        return (*self.outer_axes, self.streamed)
 
     @property
     def tile(self) -> frozenset[str]:
         """The axes along which scores may vary."""
-        return frozenset((*self.batch, *self.turns, self.rows, self.streamed))
+        return frozenset((*self.batch, *self.outer_axes, self.rows, self.streamed))
 
     @property
     def tile_rows(self) -> frozenset[str]:
-        """The axes along which numbers of rows may vary."""
+        """The axes along which per-row values may vary."""
         return frozenset((*self.batch, self.rows))
 
     @property
@@ -97,7 +97,7 @@ class Stream:
         return (self.group,) if self.group else ()
 
     @property
-    def parts(self) -> tuple[tuple[str, str], ...]:
+    def partial_results(self) -> tuple[tuple[str, str], ...]:
         """The partial results of a split for each row: the maximum and the sums, each with its width, if it has one."""
         sums = [(one.name, "" if one.matrix is None else self.width(one.matrix)) for one in self.sums]
         return tuple([(self.largest, ""), *sums] if self.largest else sums)
@@ -121,8 +121,8 @@ LIGHT = frozenset(
 
 def computes_much(op: Op, stream: Stream) -> bool:
     """Whether scores are made by functions such as a soft cap's tanh, or of what is read at computed positions."""
-    parts = [part for value in op.values for part in walk(value.node)]
-    of_scores = [part for part in parts if {stream.rows, stream.streamed} <= {*part.axes}]
+    nodes = [part for value in op.values for part in walk(value.node)]
+    of_scores = [part for part in nodes if {stream.rows, stream.streamed} <= {*part.axes}]
     functions = {part.function for part in of_scores if isinstance(part, Call)}
     return not functions <= LIGHT or any(isinstance(part, Load) and part.at for part in of_scores)
 

@@ -25,7 +25,7 @@ class _Axis:
     length: int  # in the trace
     fixed: bool = False  # whether the math holds for this length alone
     is_input: bool = False  # whether an input has it
-    parts: Dim = ()  # what it is the same as: one axis, or several in its place
+    factors: Dim = ()  # what it is the same as: one axis, or several in its place
     wishes: list[tuple[int, str]] = field(default_factory=list)
     formula: object = None  # its length, of lengths of inputs, where the trace knows it
     first: int = -1  # the axis of which it is another name
@@ -55,7 +55,7 @@ class Axes:
         """Another name for an axis, as of something beside itself: one that it has, but for those that are `taken`."""
         root = self.root(axis)
         for other in range(len(self._all)):
-            if not self._all[other].parts and other not in taken and self.root(other) == root:
+            if not self._all[other].factors and other not in taken and self.root(other) == root:
                 return other
         first = self._all[root]
         self._all.append(_Axis(first.length, first.fixed, formula=first.formula, first=root))
@@ -90,8 +90,8 @@ class Axes:
         """The axes of a dimension as they are now: none of them is another one, or is split."""
         found: list[int] = []
         for axis in dim:
-            parts = self._all[axis].parts
-            found += self.atoms(parts) if parts else (axis,)
+            factors = self._all[axis].factors
+            found += self.atoms(factors) if factors else (axis,)
         return tuple(found)
 
     def all_atoms(self, dims: Iterable[Dim]) -> Dim:
@@ -137,7 +137,7 @@ class Axes:
         one.is_input |= other.is_input
         one.wishes += other.wishes
         one.formula = one.formula if one.formula is not None else other.formula
-        other.parts, other.first = (a,), -1
+        other.factors, other.first = (a,), -1
         for axis in roots:
             self.equate(a, axis)
         for axis in other.beside:
@@ -147,7 +147,7 @@ class Axes:
     def _split(self, axis: int, outer: int, fixed: bool, inner_fixed: bool = False) -> tuple[int, int]:
         """An axis as a group of `outer` times the rest, with its other names."""
         root = self.root(axis)
-        same = [one for one, own in enumerate(self._all) if not own.parts and self.root(one) == root]
+        same = [one for one, own in enumerate(self._all) if not own.factors and self.root(one) == root]
         made = {one: self._split_alone(one, outer, fixed, inner_fixed) for one in sorted(same, key=root.__ne__)}
         for one in same:
             for part, first in zip(made[one], made[root], strict=True):
@@ -156,12 +156,12 @@ class Axes:
 
     def _split_alone(self, axis: int, outer: int, fixed: bool, inner_fixed: bool) -> tuple[int, int]:
         self.changes += 1
-        whole = self._all[axis]
-        (first,) = self.new(outer, fixed=fixed or whole.fixed, is_input=whole.is_input)
-        (second,) = self.new(whole.length // outer, fixed=inner_fixed or whole.fixed, is_input=whole.is_input)
-        whole.parts, whole.first = (first, second), -1
+        product = self._all[axis]
+        (first,) = self.new(outer, fixed=fixed or product.fixed, is_input=product.is_input)
+        (second,) = self.new(product.length // outer, fixed=inner_fixed or product.fixed, is_input=product.is_input)
+        product.factors, product.first = (first, second), -1
         self.note({first, second})
-        for other in whole.beside:
+        for other in product.beside:
             self._all[other].beside -= {axis}
             self.note({other, first})
             self.note({other, second})

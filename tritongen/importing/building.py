@@ -265,7 +265,7 @@ class Building:
         """A reduction over some axes, with the dimensions that are left."""
         has = self.axes_of(value.expr)
         axes = [axis for dim in over for axis in self.axes.atoms(dim)]
-        kept = tuple(axis for axis in axes if axis in has)
+        required = tuple(axis for axis in axes if axis in has)
         expr = value.expr
         missing = tuple(axis for axis in axes if axis not in has)
         if missing and function == "sum":
@@ -274,9 +274,9 @@ class Building:
             raise Refusal(f"{function} along an axis that the value was only expanded to")
         for dim in over:
             self.axes.wish(dim, "N", 5)
-        if kept:
+        if required:
             named = tuple((name, self.number(one)) for name, one in options.items())
-            expr = Apply(function, (expr, Over(kept)), named)
+            expr = Apply(function, (expr, Over(required)), named)
         return Value(expr, left, self.dtype, self.natural([value], self.dtype))
 
     def along(self, function: str, value: Value, place: int) -> Value:
@@ -288,9 +288,9 @@ class Building:
         expr = Apply(function, (value.expr, Over(dim)))
         return Value(expr, value.dims, self.dtype, self.natural([value], self.dtype))
 
-    def line(self, name: str, value: Value, kept: bool = True) -> Value:
+    def line(self, name: str, value: Value, required: bool = True) -> Value:
         """A value that is a line of this name."""
-        return value.of(Line(name, value.expr, kept)) if isinstance(bare(value.expr), Apply) else value
+        return value.of(Line(name, value.expr, required)) if isinstance(bare(value.expr), Apply) else value
 
     def multiplied(self, value: Value) -> Value:
         """An operand of a matmul, which multiplies in the dtype that operands have."""

@@ -245,13 +245,13 @@ def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]
     objects = (one for owner in modules for one in vars(owner).values() if hasattr(one, "__dict__"))
     held = {id(one): one for one in objects if not isinstance(one, type | FunctionType | ModuleType)}
     owners = [*modules, *held.values()]
-    kept = [(one, name, vars(one)[name]) for one in owners for name in params if vars(one).get(name) is not None]
-    for one, name, _ in kept:
+    originals = [(one, name, vars(one)[name]) for one in owners for name in params if vars(one).get(name) is not None]
+    for one, name, _ in originals:
         setattr(one, name, params[name])
     try:
         yield
     finally:
-        for one, name, value in kept:
+        for one, name, value in originals:
             setattr(one, name, value)
 
 

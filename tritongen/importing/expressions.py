@@ -59,17 +59,17 @@ class Apply:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Line:
-    """What may be a line of its own, under this name; it must be one if it is `kept`."""
+    """What may be a line of its own, under this name; it must be one if it is `required` (required)."""
 
     name: str
     expr: Expr
-    kept: bool = False
+    required: bool = False
 
 
 Expr = Input | Param | Number | Apply | Line
 
 
-def parts(expr: Expr) -> tuple[Expr, ...]:
+def subexpressions(expr: Expr) -> tuple[Expr, ...]:
     """The expressions that one is made of directly."""
     if isinstance(expr, Line):
         return (expr.expr,)
@@ -106,7 +106,7 @@ class AxesOf:
     def _of(self, expr: Expr) -> frozenset[int]:
         if isinstance(expr, Input):
             return frozenset(self._axes.all_atoms(expr.dims))
-        found = frozenset[int]().union(*map(self, parts(expr)))
+        found = frozenset[int]().union(*map(self, subexpressions(expr)))
         if not isinstance(expr, Apply):
             return found
         overs = [frozenset(self._axes.atoms(one.dim)) for one in expr.args if isinstance(one, Over)]
@@ -118,7 +118,7 @@ class AxesOf:
         if expr.function == "size":
             return frozenset()
         if expr.function == "take":
-            arg, index, *_ = parts(expr)
+            arg, index, *_ = subexpressions(expr)
             return (self(arg) - over) | self(index)
         return found if expr.function in KEEPS_AXES else found - over
 

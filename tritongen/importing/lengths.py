@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import count
 
 from .axes import Axes
-from .expressions import Apply, Expr, Number, Over, Param, bare, parts, text
+from .expressions import Apply, Expr, Number, Over, Param, bare, subexpressions, text
 from .naming import reachable
 
 _FUNCTIONS = frozenset("add sub mul neg floor_divide remainder minimum maximum size".split())
@@ -62,7 +62,7 @@ def is_length(expr: Expr) -> bool:
     if isinstance(expr, Number):
         return isinstance(expr.value, int) and not isinstance(expr.value, bool)
     if isinstance(expr, Apply):
-        return expr.function in _FUNCTIONS and all(map(is_length, parts(expr)))
+        return expr.function in _FUNCTIONS and all(map(is_length, subexpressions(expr)))
     return isinstance(expr, Param)
 
 
@@ -81,7 +81,7 @@ def length_line(axis: str, length: Expr, names: Callable[[Over], list[str]]) -> 
         if expr.function == "size":
             sizes: list[Expr] = [Param(name) for over in overs(expr) for name in names(over)]
             return reduce(lambda one, other: Apply("mul", (one, other)), sizes)
-        return Apply(expr.function, tuple(map(named, parts(expr))))
+        return Apply(expr.function, tuple(map(named, subexpressions(expr))))
 
     source = text(named(length), lambda *_: [], {})
     return f"{axis} = {source}" if source.isdecimal() else f'{axis} = "{source}"'

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ..lang.along import ALONG
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import CONSTANTS
-from .expressions import Apply, Expr, Input, Line, bare, parts, text
+from .expressions import Apply, Expr, Input, Line, bare, subexpressions, text
 from .naming import Names
 
 _WIDTH = 88
@@ -75,23 +75,23 @@ class Lines:
 
     def _count(self, expr: Expr, seen: set[int]) -> None:
         while isinstance(expr, Line):
-            name, kept = self._wanted.get(id(bare(expr)), ("", False))
-            if not name or (expr.kept and not kept):
-                self._wanted[id(bare(expr))] = expr.name, expr.kept
+            name, required = self._wanted.get(id(bare(expr)), ("", False))
+            if not name or (expr.required and not required):
+                self._wanted[id(bare(expr))] = expr.name, expr.required
             expr = expr.expr
         self._uses[id(expr)] += 1
         if id(expr) in seen:
             return
         seen.add(id(expr))
-        for part in parts(expr):
+        for part in subexpressions(expr):
             self._count(part, seen)
         self._order.append(expr)
 
     def _is_line(self, expr: Expr) -> bool:
         if not isinstance(expr, Apply) or expr.function in _NEVER or not self._has_tensors(expr):
             return False
-        name, kept = self._wanted.get(id(expr), ("", False))
-        if kept:
+        name, required = self._wanted.get(id(expr), ("", False))
+        if required:
             return True
         if self._uses[id(expr)] > 1:
             return not self._is_short(expr)
@@ -104,18 +104,20 @@ class Lines:
         return expr.function in ("cast", "neg", "detach") or not self._reads_inputs(expr)
 
     def _has_tensors(self, expr: Expr) -> bool:
-        """Whether it is more than arithmetic of numbers, params and lengths."""
+        """Whether it is more than arithmetic of constants, params and lengths."""
         if isinstance(expr, Apply):
-            return expr.function != "size" and (expr.function == "index" or any(map(self._has_tensors, parts(expr))))
+            return expr.function != "size" and (
+                expr.function == "index" or any(map(self._has_tensors, subexpressions(expr)))
+            )
         return isinstance(bare(expr), Input) or (isinstance(expr, Line) and self._has_tensors(expr.expr))
 
     def _reads_inputs(self, expr: Expr) -> bool:
-        return isinstance(expr, Input) or any(map(self._reads_inputs, parts(expr)))
+        return isinstance(expr, Input) or any(map(self._reads_inputs, subexpressions(expr)))
 
     def _operations(self, expr: Expr) -> int:
         """How many functions are in the text of a line."""
         expr = bare(expr)
-        inside = sum(self._operations(part) for part in parts(expr) if id(bare(part)) not in self._of)
+        inside = sum(self._operations(part) for part in subexpressions(expr) if id(bare(part)) not in self._of)
         return inside + isinstance(expr, Apply)
 
     def _name(self, expr: Expr, output: str = "") -> str:
@@ -159,7 +161,7 @@ class Lines:
                 return
             if one is not expr and isinstance(one, Apply) and self._has_tensors(one) and self._operations(one) > 1:
                 found[id(one)] = one
-            for part in parts(one):
+            for part in subexpressions(one):
                 visit(part)
 
         visit(expr)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..lang.reductions import REDUCTIONS
 from .axes import Axes, Dims
-from .expressions import KEEPS_AXES, Apply, AxesOf, Expr, Over, bare, parts
+from .expressions import KEEPS_AXES, Apply, AxesOf, Expr, Over, bare, subexpressions
 
 BATCH = "..."
 # What variables that hold lengths are called, and the axes that they are of.
@@ -52,7 +52,7 @@ def reachable(results: Iterable[Expr], known: dict[int, Expr] | None = None) -> 
         expr = bare(expr)
         if id(expr) not in known:
             known[id(expr)] = expr
-            for part in parts(expr):
+            for part in subexpressions(expr):
                 visit(part)
             found.append(expr)
 
@@ -74,7 +74,7 @@ class Names:
         """What a function is given for its axes: nothing where a reduction is over all of them."""
         atoms = self.axes.atoms(over.dim)
         is_over = isinstance(expr, Apply) and expr.args[3:] == (over,)  # Of a sum by index: all axes of positions.
-        if is_complete(expr, atoms, self.axes_of) or (is_over and self.axes_of(parts(expr)[1]) == set(atoms)):
+        if is_complete(expr, atoms, self.axes_of) or (is_over and self.axes_of(subexpressions(expr)[1]) == set(atoms)):
             return []
         return [self.of[axis] for axis in atoms]
 
@@ -82,7 +82,7 @@ class Names:
 def is_complete(expr: Expr, atoms: Sequence[int], axes_of: AxesOf) -> bool:
     if not isinstance(expr, Apply) or expr.function in KEEPS_AXES or expr.function not in REDUCTIONS:
         return False
-    return axes_of(parts(expr)[0]) == set(atoms)
+    return axes_of(subexpressions(expr)[0]) == set(atoms)
 
 
 def mentioned(exprs: Iterable[Expr], axes: Axes, axes_of: AxesOf) -> set[int]:

@@ -38,11 +38,11 @@ def _module_of(home: str) -> str:
     if not home.endswith(".py"):
         return home
     folder, file = os.path.split(os.path.abspath(home))
-    parts = [os.path.splitext(file)[0]]
+    names = [os.path.splitext(file)[0]]
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, package = os.path.split(folder)
-        parts.insert(0, package)
-    return ".".join(parts) if all(map(str.isidentifier, parts)) else ""
+        names.insert(0, package)
+    return ".".join(names) if all(map(str.isidentifier, names)) else ""
 
 
 def _call(target: Target, trace: Trace, name: str, inputs: Container[str], params: Container[str]) -> str:
@@ -64,15 +64,15 @@ def _call(target: Target, trace: Trace, name: str, inputs: Container[str], param
     made = name if target.init is None else f"{name}({', '.join(map(init_text, target.init))})"
     state = [f"{one.path!r}: {one.name}" for one in trace.arguments if one.path and one.name in inputs]
     args = positional[0] if len(positional) == 1 else f"({', '.join(positional)})"
-    parts = [made, f"{{{', '.join(state)}}}", args]
-    parts += [f"{{{', '.join(f'{key!r}: {text}' for key, text in named.items())}}}"] if named else []
-    return f"{FUNCTIONAL_CALL}({', '.join(parts)})"
+    names = [made, f"{{{', '.join(state)}}}", args]
+    names += [f"{{{', '.join(f'{key!r}: {text}' for key, text in named.items())}}}"] if named else []
+    return f"{FUNCTIONAL_CALL}({', '.join(names)})"
 
 
 def _arranged(
     function: Any, given: Mapping[str, str], scalars: Mapping[str, object], params: Container[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """What is given by position and by name, without numbers that are the defaults anyway."""
+    """The arguments by position and by name, without those that equal their defaults."""
     try:
         signature = inspect.signature(function).parameters
     except (TypeError, ValueError):

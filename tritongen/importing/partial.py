@@ -76,7 +76,7 @@ def _is_math(nodes: Sequence[Any]) -> bool:
 
 
 def kind_of(node: Any) -> str:
-    """The module of the table that has a node's operator; "" for lengths and parts of lists."""
+    """The module of the table that has a node's operator; "" for lengths and items of lists."""
     if is_number(node) or not hasattr(node.target, "_schema"):
         return ""
     build = builder_of(node.target._schema.name.split("::")[1], node.target._overloadname)

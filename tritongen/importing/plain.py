@@ -141,10 +141,10 @@ def _define(name: str, function: str) -> None:
     compute = getattr(operator, name)
 
     def method(self: Any, other: Any) -> Any:
-        return _number(function, compute, self, other) if isinstance(other, _NUMBERS) else NotImplemented
+        return _number(function, compute, self, other) if isinstance(other, _SCALARS) else NotImplemented
 
     def reflected(self: Any, other: Any) -> Any:
-        return _number(function, compute, other, self) if isinstance(other, _NUMBERS) else NotImplemented
+        return _number(function, compute, other, self) if isinstance(other, _SCALARS) else NotImplemented
 
     setattr(_Arithmetic, f"__{name}__", method)
     if name not in _COMPARISONS:
@@ -164,7 +164,7 @@ class Float(_Arithmetic, torch.SymFloat):
     """A number that lengths decide."""
 
 
-_NUMBERS = (int, float, Int, Float)
+_SCALARS = (int, float, Int, Float)
 
 
 class Tensor(torch.Tensor):
@@ -297,14 +297,14 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def scales(shapes: Iterable[Sequence[Length]]) -> Iterator[dict[int, int]]:
     """What to multiply lengths of an example by: each by a prime, all by one, or all but one, as of weights."""
-    numbers = [[one.number for one in shape if one.number > 1 and not one.fixed] for shape in shapes]
-    lengths = list(dict.fromkeys(one for shape in numbers for one in shape))
+    scalars = [[one.number for one in shape if one.number > 1 and not one.fixed] for shape in shapes]
+    lengths = list(dict.fromkeys(one for shape in scalars for one in shape))
     if len(lengths) <= len(_PRIMES):
         each = dict(zip(lengths, _PRIMES, strict=False))
         yield each
         yield dict.fromkeys(lengths, _PRIMES[0])
         for one in lengths:
-            if all(shape.count(one) < 2 for shape in numbers):
+            if all(shape.count(one) < 2 for shape in scalars):
                 yield each | {one: 1}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 # Of numbers and of tensors, by the names of functions and of operators.
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "truediv": "/"}
-_OF_NUMBERS = _SYMBOLS | {"pow": "**", "mod": "%"}
+_SCALAR_SYMBOLS = _SYMBOLS | {"pow": "**", "mod": "%"}
 _ELSEWHERE = ("layout", "pin_memory")  # what says where memory is, and not what is computed
 
 
@@ -20,7 +20,7 @@ def plain(node: Any, args: Sequence[str]) -> str:
     if node.target is python.getitem:
         return f"{inner(args[0])}[{args[1]}]"
     name = getattr(node.target, "__name__", str(node.target))
-    return f"{inner(args[0])} {_OF_NUMBERS[name]} {inner(args[1])}" if name in _OF_NUMBERS else ""
+    return f"{inner(args[0])} {_SCALAR_SYMBOLS[name]} {inner(args[1])}" if name in _SCALAR_SYMBOLS else ""
 
 
 def named_arguments(node: Any) -> dict[str, Any]:

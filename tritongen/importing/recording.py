@@ -37,7 +37,7 @@ class Recording:
 def recorded(recording: Recording, follow_calls: bool = False) -> Iterator[None]:
     """Records what the traced function does, which runs inside."""
     recorder = _Recorder(recording, sys._getframe(2))
-    with recorder.mode(), _numbers(recorder), recorder.calls.followed() if follow_calls else nullcontext():
+    with recorder.mode(), _scalars(recorder), recorder.calls.followed() if follow_calls else nullcontext():
         yield
 
 
@@ -136,17 +136,17 @@ class _Recorder:
 
 
 @contextmanager
-def _numbers(recorder: _Recorder) -> Iterator[None]:
+def _scalars(recorder: _Recorder) -> Iterator[None]:
     """Square roots of lengths stay symbols, and lengths of which the user makes a number are recorded."""
     import math
 
     import torch
 
-    kept = math.sqrt
+    original = math.sqrt
     methods = {name: vars(torch.SymInt)[name] for name in ("__index__", "__int__") if name in vars(torch.SymInt)}
 
     def sqrt(value: Any) -> Any:
-        return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else kept(value)
+        return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else original(value)
 
     def noted(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def number(self: Any) -> Any:
@@ -162,7 +162,7 @@ def _numbers(recorder: _Recorder) -> Iterator[None]:
     try:
         yield
     finally:
-        math.sqrt = kept
+        math.sqrt = original
         for name, method in methods.items():
             setattr(torch.SymInt, name, method)
 

@@ -40,8 +40,8 @@ def imported_target(target: Target, given: Mapping[str, Example | object], name:
     """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
     try:
         with suppress(NeedsSymbols, Located, Refusals):
-            return _result(target, plain_trace(target, given), _numbers(target, given), name)
-        return _result(target, trace(target, given), _numbers(target, given), name)
+            return _result(target, plain_trace(target, given), _scalars(target, given), name)
+        return _result(target, trace(target, given), _scalars(target, given), name)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     except Refusals as error:
@@ -49,10 +49,10 @@ def imported_target(target: Target, given: Mapping[str, Example | object], name:
 
 
 def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -> Partial:
-    """The parts of a function that can be said, and Python that calls them. Raises `Rejected`."""
+    """The regions of a function that a spec can state, and Python that calls them. Raises `Rejected`."""
     try:
         target, given = load(spelled, init, example), parse_example(example)
-        return partial(target, trace(target, given), _numbers(target, given), name or target.name)
+        return partial(target, trace(target, given), _scalars(target, given), name or target.name)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     except Refusals as error:
@@ -62,7 +62,7 @@ def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -
         raise Rejected([diagnostic(error, NOWHERE)]) from None
 
 
-def _numbers(target: Target, given: Mapping[str, Example | object]) -> dict[str, float | int]:
+def _scalars(target: Target, given: Mapping[str, Example | object]) -> dict[str, float | int]:
     """The numbers of a target and its example, by their names."""
     found = {name: value for name, value in bound(target, given).items() if isinstance(value, int | float)}
     return dict(target.scalars) | {name: value for name, value in found.items() if not isinstance(value, bool)}

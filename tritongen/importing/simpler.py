@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from .axes import Axes
-from .expressions import Apply, Expr, Input, Line, Number, Over, Word, bare, parts
+from .expressions import Apply, Expr, Input, Line, Number, Over, Word, bare, subexpressions
 
 
 class Simpler:
@@ -32,7 +32,7 @@ class Simpler:
         shorter = self._quotient(*args) if expr.function == "floor_divide" else _without_neutral(expr.function, args)
         if shorter is not None:
             return shorter
-        if expr.function == "detach" and not self._reads_smooth(parts(expr)[0]):
+        if expr.function == "detach" and not self._reads_smooth(subexpressions(expr)[0]):
             assert not isinstance(args[0], Over | Word)
             return args[0]
         same = all(one is other for one, other in zip(args, expr.args, strict=True))
@@ -46,7 +46,7 @@ class Simpler:
             if isinstance(one, Input) and one.name in self._smooth:
                 return True
             if id(one) not in seen and not (isinstance(one, Apply) and one.function == "detach"):
-                left += parts(one)
+                left += subexpressions(one)
             seen.add(id(one))
         return False
 
@@ -100,6 +100,6 @@ def _is_position(expr: Expr) -> bool:
     """Whether it is integer arithmetic of positions and lengths."""
     found = bare(expr)
     if isinstance(found, Apply) and found.function in _ADDED | {"mul", "neg"}:
-        return all(map(_is_position, parts(found)))
+        return all(map(_is_position, subexpressions(found)))
     is_made = isinstance(found, Apply) and found.function in ("index", "size")
     return is_made or (isinstance(found, Number) and type(found.value) is int)

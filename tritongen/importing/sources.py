@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .expressions import Apply, Expr, Number, Param, parts
+from .expressions import Apply, Expr, Number, Param, subexpressions
 from .refusals import Place
 
 _FUNCTIONS = {"sqrt": math.sqrt, "log": math.log, "exp": math.exp}
@@ -84,12 +84,12 @@ def _at(found: ast.stmt, place: Place) -> ast.AST:
 
 
 def _is_plain(expr: Expr) -> bool:
-    """Whether it is of numbers alone."""
-    return isinstance(expr, Number) or (isinstance(expr, Apply) and all(map(_is_plain, parts(expr))))
+    """Whether it is of constants alone."""
+    return isinstance(expr, Number) or (isinstance(expr, Apply) and all(map(_is_plain, subexpressions(expr))))
 
 
 def _of_params(node: ast.expr, scalars: Mapping[str, float | int]) -> tuple[Expr, float | int] | None:
-    """An expression of params and numbers alone, with its value."""
+    """An expression of params and constants alone, with its value."""
     if isinstance(node, ast.Name | ast.Attribute):
         name = node.id if isinstance(node, ast.Name) else node.attr
         if name in _CONSTANTS and ast.unparse(node) == f"math.{name}":

@@ -79,7 +79,7 @@ class Example:
 class Target:
     """A function of tensors and numbers, with the parameters and buffers of the module that it is."""
 
-    spelled: str  # as the command line has it, and the whole of that
+    spelled: str  # as the command line has it, and its expression in full
     command: str
     name: str
     function: Callable[..., Any]

@@ -140,12 +140,12 @@ def _autocast_of_any_device() -> Iterator[None]:
     """Autocast of a GPU is what it is where there is none, too."""
     from torch.cuda.amp import common
 
-    kept = common.amp_definitely_not_available
+    original = common.amp_definitely_not_available
     common.amp_definitely_not_available = lambda: False
     try:
         yield
     finally:
-        common.amp_definitely_not_available = kept
+        common.amp_definitely_not_available = original
 
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
@@ -293,10 +293,10 @@ def _flat(found: Any) -> tuple[list[str], list[torch.Tensor]]:
     else:
         names = list(getattr(found, "_fields", ()))
         values = list(found) if isinstance(found, tuple | list) else [found]
-    kept = [place for place, one in enumerate(values) if one is not None]
-    if not kept or not all(isinstance(values[place], torch.Tensor) for place in kept):
+    original = [place for place, one in enumerate(values) if one is not None]
+    if not original or not all(isinstance(values[place], torch.Tensor) for place in original):
         raise Located(Refusal("its result is no tensor, and no tuple or dict of tensors", "", "TG004"))
-    return [names[place] for place in kept] if names else [], [values[place] for place in kept]
+    return [names[place] for place in original] if names else [], [values[place] for place in original]
 
 
 def _structure(found: Any) -> Any:

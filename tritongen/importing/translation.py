@@ -77,7 +77,7 @@ class Translation(Building):
         self.values[node] = value
 
     def _translate(self, node: torch.fx.Node, place: Place) -> None:
-        kept, self.node = self.node, node
+        outer, self.node = self.node, node
         try:
             self.values[node] = self._value(node)
             self._note_axes(self.values[node])
@@ -86,7 +86,7 @@ class Translation(Building):
             self.refused += [] if self._depth else [node.name]
             self.values[node] = self._stand_in(node.meta.get("val"))
         finally:
-            self.node = kept
+            self.node = outer
 
     def _note_axes(self, value: Any) -> None:
         """Takes note of axes that are beside each other; one dimension has not those of another."""
@@ -237,8 +237,8 @@ class Translation(Building):
         if len(self.problems) > before:
             first = self.problems[before][0]
             del self.problems[before:]
-            told = first.message if packet in first.message else f"`{packet}`: {first.message}"
-            raise Refusal(told, first.hint)
+            message = first.message if packet in first.message else f"`{packet}`: {first.message}"
+            raise Refusal(message, first.hint)
         return result
 
 

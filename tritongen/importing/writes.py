@@ -34,10 +34,10 @@ def _memory(node: Any) -> object:
 
 
 def _is_other_part(one: Any, other: Any) -> bool:
-    """Whether both are parts that one split made, which have no element together."""
+    """Whether both are chunks of one split, which share no element."""
     one, other = map(_first_written, (one, other))
-    parts = one.target is python.getitem and other.target is python.getitem
-    return parts and one.args[0] is other.args[0] and one.args[1] != other.args[1]
+    are_items = one.target is python.getitem and other.target is python.getitem
+    return are_items and one.args[0] is other.args[0] and one.args[1] != other.args[1]
 
 
 def _first_written(node: Any) -> Any:

@@ -15,7 +15,7 @@ from ..lang.typecheck import typecheck
 from ..spec.read import read_spec
 from ..spec.types import AxisTerm
 from .axes import Dims
-from .expressions import Apply, Expr, Input, Line, Number, Over, bare, parts, tidy
+from .expressions import Apply, Expr, Input, Line, Number, Over, bare, subexpressions, tidy
 from .lengths import Computed
 from .lines import Lines
 from .naming import (
@@ -122,16 +122,16 @@ class _Writer:
         }
         outputs = dict(zip(lines.results, self.values, strict=True))
         smooth = [one for one in self.inputs if self._wants_gradient(one)]
-        text, kept = self._finished(tables, outputs, smooth)
+        text, differentiable = self._finished(tables, outputs, smooth)
         return Imported(
             text,
             self.name,
             tuple(self.inputs),
             params,
             tuple(range(len(self.values))),
-            tuple(kept),
+            tuple(differentiable),
             tuple(tuple(place for place, dim in enumerate(one.dims) if not dim) for one in self.values),
-            tuple(self._notes(smooth, kept)),
+            tuple(self._notes(smooth, differentiable)),
             {name: tuple(map(self.axes.atoms, dims)) for name, dims in self.declared.items()},
             {axis: self.axes.length((axis,)) for axis in self._all_axes()},
             frozenset(self._all_axes()) - self._stated(),
@@ -174,14 +174,14 @@ class _Writer:
         for one in self.exprs:
             if isinstance(one, Apply) and one.function == "take":
                 over = self.axes.all_atoms(arg.dim for arg in one.args if isinstance(arg, Over))
-                for index in reachable(parts(one)[1:]):
+                for index in reachable(subexpressions(one)[1:]):
                     if isinstance(index, Input):
                         yield index.name, over
 
-    def _notes(self, smooth: Sequence[str], kept: Sequence[str]) -> Iterable[str]:
+    def _notes(self, smooth: Sequence[str], differentiable: Sequence[str]) -> Iterable[str]:
         if any(not dim for value in self.values for dim in value.dims):
             yield "a result's dimensions of length 1 are left out"
-        left = [one for one in smooth if one not in kept]
+        left = [one for one in smooth if one not in differentiable]
         if left:
             yield f"no gradient by {', '.join(left)}"
 
@@ -203,9 +203,9 @@ class _Writer:
         stated = [f'{name} = "{dtypes[name]}{order[name]}"' for name in outputs]
         tables = tables | {"outputs": stated}
         self._read(tables, strict=True)
-        kept = self._differentiable(tables, smooth)
-        tables = tables | self._gradient(kept)
-        return self._text(tables | self._reference(tables)), kept
+        differentiable = self._differentiable(tables, smooth)
+        tables = tables | self._gradient(differentiable)
+        return self._text(tables | self._reference(tables)), differentiable
 
     def _reference(self, tables: dict[str, list[str]]) -> dict[str, list[str]]:
         """A call of the original, but where the spec rounds, as the original in float64 does not."""
@@ -224,10 +224,10 @@ class _Writer:
         """The inputs by which the math has a gradient."""
         from ..autodiff.gradient import derive
 
-        kept: list[str] = []
+        differentiable: list[str] = []
         for wrt in (list(smooth), *([one] for one in smooth)):
-            if (wrt and not kept) or len(wrt) == 1:
-                spec = read_spec(self.name, self._text(tables | self._gradient([*kept, *wrt])))
+            if (wrt and not differentiable) or len(wrt) == 1:
+                spec = read_spec(self.name, self._text(tables | self._gradient([*differentiable, *wrt])))
                 try:
                     assert spec.grad is not None
                     derive(typecheck(spec), spec.grad)
@@ -235,8 +235,8 @@ class _Writer:
                     continue
                 if len(wrt) == len(smooth):
                     return wrt
-                kept += wrt
-        return kept
+                differentiable += wrt
+        return differentiable
 
     def _read(self, tables: dict[str, list[str]], strict: bool = False) -> Op | None:
         try:
@@ -244,15 +244,17 @@ class _Writer:
         except Mistakes as mistakes:
             if not strict:
                 return None
-            told = [Refusal(one.message, one.hint) for one in mistakes.mistakes]
-            raise Refusals((one, NOWHERE) for one in told) from None
+            refusals = [Refusal(one.message, one.hint) for one in mistakes.mistakes]
+            raise Refusals((one, NOWHERE) for one in refusals) from None
 
     def _text(self, tables: Mapping[str, list[str]]) -> str:
         summary = self.target.summary or f"Imported from {self.target.spelled}."
         escaped = summary.replace("\\", "\\\\").replace('"', '\\"')
         head = [f'name = "{self.name}"', f'summary = "{escaped}"']
-        parts = [f"[{table}]\n" + "\n".join(lines) for table, lines in ({"op": head} | dict(tables)).items() if lines]
-        return f"# {self.target.command}\n" + "\n\n".join(parts) + "\n"
+        sections = [
+            f"[{table}]\n" + "\n".join(lines) for table, lines in ({"op": head} | dict(tables)).items() if lines
+        ]
+        return f"# {self.target.command}\n" + "\n\n".join(sections) + "\n"
 
     def _inputs(self) -> Iterable[str]:
         stated: set[int] = set()
@@ -372,7 +374,7 @@ class _Writer:
                 yield from self.axes.atoms(over.dim) if isinstance(over, Over) else ()
 
     def _sizes(self) -> Iterable[frozenset[int]]:
-        """The axes whose lengths are numbers of the math."""
+        """The axes whose lengths are constants of the math."""
         for one in self.exprs:
             if isinstance(one, Apply) and one.function == "size":
                 yield frozenset(self.axes.all_atoms(arg.dim for arg in one.args if isinstance(arg, Over)))

@@ -10,7 +10,7 @@ from ..diagnostics.report import did_you_mean
 from .along import ALONG
 from .functions import FUNCTIONS
 from .habits import KEYWORDS
-from .hints import ONE_SIDED, for_function, record_parts
+from .hints import CLAMP_BOUNDS, for_function, record_subexpressions
 from .ir import Constant, Dtype, Node
 from .promotion import constant
 from .reductions import REDUCTIONS, build_reduction
@@ -28,21 +28,21 @@ def build_call(typer: Expressions, name: str, tree: ast.Call) -> Node:
         return build_reduction(typer, name, tree)
     if name not in FUNCTIONS:
         abandoned = typer.fail("TG204", f"there is no function {name}", tree.func, for_function(typer, name, tree))
-        record_parts(typer, ast.Tuple(tree.args))
+        record_subexpressions(typer, ast.Tuple(tree.args))
         raise abandoned
     row = FUNCTIONS[name]
     names = [arg.name for arg in row.args]
     form = f"{name}({', '.join(names)})"
     mistakes = [*_unfitting(typer, name, tree, names, form)]
     if mistakes:
-        record_parts(typer, ast.Tuple(tree.args))
+        record_subexpressions(typer, ast.Tuple(tree.args))
         raise mistakes[0]
     given: dict[str, ast.expr] = dict(zip(names, tree.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in tree.keywords if keyword.arg}
     nodes = dict(zip(given, typer.visit_all(given.values()), strict=True))
     for wanted in row.args:
         if wanted.name not in given and wanted.required:
-            hint = ONE_SIDED.get((name, wanted.name), form)
+            hint = CLAMP_BOUNDS.get((name, wanted.name), form)
             raise typer.fail("TG205", f"{name} needs its argument {wanted.name}", tree, hint)
     return typer.call(name, [nodes.get(arg.name) or _default(arg.default) for arg in row.args], tree)
 

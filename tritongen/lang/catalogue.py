@@ -99,7 +99,7 @@ class Entry:
 
 
 def entries() -> tuple[Entry, ...]:
-    """The whole language, topic by topic."""
+    """The language, topic by topic."""
     signs = {name: written(sign) for sign, name in OPERATORS.items()}
     operators = (_of_function("operators", FUNCTIONS[name], form) for name, form in signs.items())
     functions = (_of_function("functions", one, call(one)) for one in FUNCTIONS.values() if one.name not in signs)

@@ -25,8 +25,8 @@ def named_axes(found: Expressions, axes: list[str], tree: ast.AST | None) -> lis
     match tree:
         case ast.Name(id=name) if name in found.axes:
             return [name]
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return [axis for part in parts for axis in named_axes(found, axes, part)]
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return [axis for part in items for axis in named_axes(found, axes, part)]
     if number is None:
         return []
     place = number + len(axes) if number < 0 else number

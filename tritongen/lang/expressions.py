@@ -17,7 +17,7 @@ from .calls import build_call
 from .exact import exact_arguments
 from .function import Function
 from .functions import FUNCTIONS, OPERATORS, POWERS
-from .hints import for_name, for_syntax, record_parts
+from .hints import for_name, for_syntax, record_subexpressions
 from .ir import (
     BOOL,
     Call,
@@ -33,10 +33,10 @@ from .ir import (
     Value,
     walk,
 )
-from .promotion import as_float, constant, fold_numbers, in_range, kind_of, promote
+from .promotion import as_float, constant, fold_constants, in_range, kind_of, promote
 from .special import may_be
 from .syntax import CONSTANTS, LEFT_OUT, SYMBOLS, Text, is_none, symbol
-from .unfit_numbers import check_numbers
+from .unfit_constants import check_constants
 
 
 class Abandoned(Exception):
@@ -53,7 +53,7 @@ class Expressions:
     broken: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     choices: dict[str, list[Node]] = field(default_factory=dict)  # what a value may be by the params
-    tensors: set[str] = field(default_factory=set)  # the values that are more than numbers
+    tensors: set[str] = field(default_factory=set)  # the values that are more than constants
     reduced: set[str] = field(default_factory=set)  # the values that have reductions in them
 
     def __post_init__(self) -> None:
@@ -121,9 +121,9 @@ class Expressions:
             case ast.BinOp(left=left, op=op, right=right) if type(op) in SYMBOLS:
                 first, second = self.visit_all((left, right))
                 return self.binary(SYMBOLS[type(op)], first, second, tree)
-            case ast.BoolOp(op=op, values=parts):
+            case ast.BoolOp(op=op, values=operands):
                 function = "logical_and" if isinstance(op, ast.And) else "logical_or"
-                return self.chain(function, self.visit_all(parts), tree)
+                return self.chain(function, self.visit_all(operands), tree)
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 return self.compare(tree, [left, *rights], ops)
             case ast.IfExp():
@@ -137,11 +137,11 @@ class Expressions:
         message = f"`{ast.unparse(tree)}` is not part of the language"
         hint = LEFT_OUT if is_none(tree) else for_syntax(self, tree)
         abandoned = self.fail("TG202", message, tree, hint)
-        record_parts(self, tree)
+        record_subexpressions(self, tree)
         return abandoned
 
     def visit_all(self, trees: Iterable[ast.AST]) -> list[Node]:
-        """The nodes of several parts. The mistakes of all of them are recorded before the expression is given up."""
+        """The nodes of several operands. The mistakes of all are recorded before the expression is given up."""
         nodes, abandoned = [], None
         for tree in trees:
             try:
@@ -222,8 +222,8 @@ class Expressions:
 
     def power(self, base: Node, exponent: object, tree: ast.AST) -> Node | None:
         """A power by a shorter name, or as products; None where only `pow` will do."""
-        whole = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent > 1
-        if base.dtype.kind == "bool" or (base.dtype.kind != "float" and not whole):
+        is_power = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent > 1
+        if base.dtype.kind == "bool" or (base.dtype.kind != "float" and not is_power):
             return None  # torch promotes integers before it takes such a power.
         if isinstance(exponent, int | float) and exponent in POWERS:
             return self.call(POWERS[exponent], [base], tree)
@@ -241,13 +241,13 @@ class Expressions:
             result = self.call(function, [result, node], tree)
         return result
 
-    def compare(self, tree: ast.Compare, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+    def compare(self, tree: ast.Compare, operands: list[ast.expr], ops: list[ast.cmpop]) -> Node:
         if any(type(op) not in SYMBOLS for op in ops):
             raise self.refuse(tree)
-        for part in parts:
+        for part in operands:
             if isinstance(part, ast.Name) and self.is_word(part.id):
-                return self.compare_word(tree, part, parts, ops)
-        nodes = self.visit_all(parts)
+                return self.compare_word(tree, part, operands, ops)
+        nodes = self.visit_all(operands)
         pairs = [
             self.call(OPERATORS[SYMBOLS[type(op)]], [left, right], tree)
             for left, op, right in zip(nodes, ops, nodes[1:], strict=False)
@@ -257,13 +257,13 @@ class Expressions:
     def is_word(self, name: str) -> bool:
         return name in self.params and self.params[name].kind == "enum"
 
-    def compare_word(self, tree: ast.Compare, param: ast.Name, parts: list[ast.expr], ops: list[ast.cmpop]) -> Node:
+    def compare_word(self, tree: ast.Compare, param: ast.Name, operands: list[ast.expr], ops: list[ast.cmpop]) -> Node:
         """A param of choices against one of them."""
         choices = self.params[param.id].choices
-        if len(parts) > 2 or not isinstance(ops[0], ast.Eq | ast.NotEq):
+        if len(operands) > 2 or not isinstance(ops[0], ast.Eq | ast.NotEq):
             hint = f"as in {param.id} == '{choices[0]}'"
             raise self.fail("TG202", "words compare by == and != only", tree, hint)
-        word = parts[1] if parts[0] is param else parts[0]
+        word = operands[1] if operands[0] is param else operands[0]
         if not isinstance(word, ast.Constant) or word.value not in choices:
             found = word.value if isinstance(word, ast.Constant) else ""
             hint = did_you_mean(str(found), choices, f"its choices are {listed(choices)}")
@@ -275,8 +275,8 @@ class Expressions:
     def choose(self, tree: ast.IfExp) -> Node:
         condition, then, other = self.visit_all((tree.test, tree.body, tree.orelse))
         if not self.static(condition):
-            parts = ", ".join(map(ast.unparse, (tree.test, tree.body, tree.orelse)))
-            hint = f"write where({parts}) to choose by the values of tensors"
+            operands = ", ".join(map(ast.unparse, (tree.test, tree.body, tree.orelse)))
+            hint = f"write where({operands}) to choose by the values of tensors"
             message = "`a if c else b` needs a condition on flags or words of [params]"
             raise self.fail("TG202", message, tree.test, hint)
         axes = self.natural_order((*then.axes, *other.axes))
@@ -293,20 +293,20 @@ class Expressions:
         row = FUNCTIONS[name]
         axes = self.natural_order(tuple(axis for arg in args for axis in arg.axes))
         if row.accepts == "where":
-            check_numbers(self, name, args, tree)
+            check_constants(self, name, args, tree)
             branches = promote(*args[1:])
             return Call(name, tuple(args), axes, branches)
         try:
-            folded = fold_numbers(name, args)
+            folded = fold_constants(name, args)
         except ArithmeticError as error:
             raise self.fail("TG208", f"this number cannot be used: {error}", tree) from None
         if folded is not None:
             return folded
-        check_numbers(self, name, args, tree)
+        check_constants(self, name, args, tree)
         if args and all(isinstance(arg, Constant) for arg in args):
             message = f"{name} is computed of tensors and params, and these are numbers alone"
             raise self.fail("TG208", message, tree, "write the number that it is")
-        # Options, such as the numbers that nan_to_num puts in, do not promote.
+        # Options, such as the values that nan_to_num puts in, do not promote.
         dtype = promote(*(arg for want, arg in zip(row.args, args, strict=True) if want.required))
         self.check_kind(row, args, dtype, tree)
         if row.result == "bool":

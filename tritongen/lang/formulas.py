@@ -1,4 +1,4 @@
-"""The lengths of axes that [axes] computes: from its formulas to nodes, to numbers, and to lines of the host.
+"""The lengths of axes that [axes] computes: from its formulas to nodes, to integers, and to lines of the host.
 
 A formula is arithmetic of integers: of the lengths of other axes, by their names, and of integer params.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Mistake
 from ..spec.lengths import LENGTH
-from ..spec.types import Input, Param, ParamValue, Statement, told_in_order
+from ..spec.types import Input, Param, ParamValue, Statement, inference_order
 from .integers import bounds_of
 from .ir import Call, Constant, Dtype, Formula, Node, Op, Scalar, Size, walk
 from .syntax import SYMBOLS, NotAnExpression, Text, symbol
@@ -35,7 +35,7 @@ _PYTHON = {
     "maximum": "max(x, y)",
 }
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "//": "floor_divide", "%": "remainder", "u-": "neg"}
-_PARTS = "a formula has lengths, integer params, integers, + - * // % and minimum, maximum"
+_ALLOWED = "a formula has lengths, integer params, integers, + - * // % and minimum, maximum"
 
 
 # Reading
@@ -44,7 +44,7 @@ _PARTS = "a formula has lengths, integer params, integers, + - * // % and minimu
 def formulas_of(typer: Expressions) -> tuple[Formula, ...]:
     """The formulas of a spec, each after those that it reads; what is wrong with them is recorded.
 
-    Of those that read neither params nor lengths that vary `typer.sizes` gets the numbers.
+    `typer.sizes` gets the values of those that read neither params nor variable lengths.
     """
     found: dict[str, Formula] = {}
     for statement in typer.spec.computed:
@@ -89,7 +89,7 @@ def _visit(typer: Expressions, tree: ast.expr) -> Node:
             return _call(function, *nodes)
         case ast.Call(func=ast.Name(id="minimum" | "maximum" as function), args=[left, right], keywords=[]):
             return _call(function, _visit(typer, left), _visit(typer, right))
-    hint = "a length is an integer: write //" if symbol(tree) == "/" else _PARTS
+    hint = "a length is an integer: write //" if symbol(tree) == "/" else _ALLOWED
     if isinstance(tree, ast.Call) and ast.unparse(tree.func) == "size":
         hint = "the name of an axis is its length here"
     raise typer.fail("TG307", f"`{ast.unparse(tree)}` is no part of a formula of [axes]", tree, hint)
@@ -115,7 +115,7 @@ def _named(typer: Expressions, name: str, tree: ast.Name) -> Node:
         raise typer.fail("TG307", f"a length is computed of integers, and {name} is {what}", tree, hint)
     if name in {*typer.inputs, *(one.name for one in typer.spec.compute)}:
         message = f"a length is computed before there are values, and {name} is one"
-        raise typer.fail("TG307", message, tree, _PARTS)
+        raise typer.fail("TG307", message, tree, _ALLOWED)
     near = name.upper() if name.upper() in typer.axes else ""
     hint = f"did you mean '{near}'?" if near else f"the axes are {', '.join(typer.axes)}"
     raise typer.fail("TG203", f"{name} is neither an axis nor a param", tree, hint)
@@ -130,8 +130,8 @@ def _check_divisor(typer: Expressions, node: Node, tree: ast.expr) -> None:
     hint = f"write maximum({text}, 1)"
     if isinstance(node, Scalar):
         default = typer.params[node.name].default
-        told = f"default = {default}" if isinstance(default, int) and default > 0 else 'type = "int"'
-        hint = f"bound it: {node.name} = {{ {told}, min = 1 }}"
+        setting = f"default = {default}" if isinstance(default, int) and default > 0 else 'type = "int"'
+        hint = f"bound it: {node.name} = {{ {setting}, min = 1 }}"
     raise typer.fail("TG307", f"{text} may be less than 1, and divides here", tree, hint)
 
 
@@ -142,15 +142,15 @@ def _in_order(typer: Expressions, found: Mapping[str, Formula]) -> list[Formula]
     while ready := [one for one in left.values() if left.keys().isdisjoint(one.reads)]:
         ordered |= {one.axis: one for one in ready}
         left = {axis: one for axis, one in left.items() if axis not in ordered}
-    told: set[str] = set()
+    setting: set[str] = set()
     for axis in left:
         if circle := _circle(left, axis):
-            if told.isdisjoint(circle):
+            if setting.isdisjoint(circle):
                 chain = " -> ".join((*circle, axis))
                 message = f"the length of {axis} is computed of itself: {chain}"
                 hint = "let an input have one of them, or give it a length"
                 typer.mistakes.append(Mistake("TG308", message, ("axes", axis), 0, hint=hint))
-            told.update(circle)
+            setting.update(circle)
     return [*ordered.values()]
 
 
@@ -185,7 +185,7 @@ def _fix(typer: Expressions, formula: Formula) -> None:
     typer.mistakes.append(Mistake("TG126", message, ("axes", formula.axis), 0))
 
 
-# Numbers
+# Values
 
 
 def value_of(node: Node, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> int:
@@ -257,12 +257,12 @@ def _tree(node: Node) -> ast.expr:
 
 def by_params(formulas: Iterable[Formula], inputs: Iterable[Input], sizes: Iterable[str]) -> tuple[Formula, ...]:
     """The formulas that read no lengths but those of `sizes`, and of one another, of axes that inputs have in groups
-    alone, if at all: these are taken apart by them.
+    alone, if at all: these are unflattened by them.
     """
-    told, known = alone(inputs), {*sizes}
+    setting, known = alone(inputs), {*sizes}
     found: list[Formula] = []
     for formula in formulas:
-        if formula.reads <= known and formula.axis not in told | known:
+        if formula.reads <= known and formula.axis not in setting | known:
             found.append(formula)
             known.add(formula.axis)
     return tuple(found)
@@ -287,15 +287,15 @@ def alone(inputs: Iterable[Input]) -> set[str]:
 def lengths_in_order(
     inputs: tuple[Input, ...], formulas: Iterable[Formula], sizes: Iterable[str]
 ) -> list[Input | Formula]:
-    """What tells the lengths of axes, in an order in which each follows from those before: inputs, as `told_in_order`
+    """What tells the lengths of axes, in an order in which each follows from those before: inputs, as `inference_order`
     has them, and formulas of axes that no input tells by a dimension of its own.
     """
-    fixed, told = {*sizes}, alone(inputs)
-    left = [formula for formula in formulas if formula.axis not in told | fixed]
+    fixed, setting = {*sizes}, alone(inputs)
+    left = [formula for formula in formulas if formula.axis not in setting | fixed]
     known, found = {*fixed}, list[Input | Formula]()
     while True:
         ready = next((formula for formula in left if formula.reads <= known), None)
-        order = [] if ready else [one for one in told_in_order(inputs, fixed) if one not in found]
+        order = [] if ready else [one for one in inference_order(inputs, fixed) if one not in found]
         if ready is not None:
             left.remove(ready)
             fixed.add(ready.axis)

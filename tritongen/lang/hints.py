@@ -19,7 +19,7 @@ from .syntax import CONSTANTS, instead
 if TYPE_CHECKING:
     from .expressions import Expressions
 
-ONE_SIDED = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
+CLAMP_BOUNDS = {("clamp", "max"): "clamp_min(x, min) has no max", ("clamp", "min"): "clamp_max(x, max) has no min"}
 
 
 def for_name(found: Expressions, name: str) -> str:
@@ -69,8 +69,8 @@ def for_syntax(found: Expressions, tree: ast.AST) -> str:
     return instead(tree)
 
 
-def record_parts(found: Expressions, tree: ast.AST) -> None:
-    """Records the mistakes in the values that something is made of which the language does not have."""
+def record_subexpressions(found: Expressions, tree: ast.AST) -> None:
+    """Records the mistakes in the operands of an expression that the language does not have."""
     binds = isinstance(tree, ast.Lambda | ast.NamedExpr | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)
     pending = [] if binds else [*ast.iter_child_nodes(tree)]
     known = {*found.axes, *found.values, *found.inputs, *found.params, *MODULES}
@@ -142,22 +142,22 @@ def _operand(tree: ast.expr) -> str:
 
 def _at_positions(found: Expressions, value: ast.expr, at: ast.expr) -> str:
     """How torch's indexing is written: one `take` for each position."""
-    parts = at.elts if isinstance(at, ast.Tuple) else [at]
+    indices = at.elts if isinstance(at, ast.Tuple) else [at]
     axes, text, takes = [*axes_of(found, value)], ast.unparse(value), False
-    behind = next((n for n, part in enumerate(parts) if getattr(part, "value", 0) is ...), len(parts))
-    for place, part in enumerate(parts):
+    behind = next((n for n, part in enumerate(indices) if getattr(part, "value", 0) is ...), len(indices))
+    for place, part in enumerate(indices):
         if isinstance(part, ast.Slice):
             if part.lower or part.upper or part.step:
                 return "there are no slices: write take(x, index(P) + start, N), with P an axis of an input"
         elif getattr(part, "value", 0) not in (None, ...):
-            number = ast.Constant(place - len(parts)) if place > behind else ast.Constant(place)
+            number = ast.Constant(place - len(indices)) if place > behind else ast.Constant(place)
             axis = [*named_axes(found, axes, number), "N"][0]
             text, takes = f"take({text}, {ast.unparse(part)}, {axis})", True
     return f"write {text}, with the axis along which it is read" if takes else ANSWERS["unsqueeze"]
 
 
-def _called(*parts: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name("f"), [*parts], [])
+def _called(*indices: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name("f"), [*indices], [])
 
 
 def _module(tree: ast.expr) -> str:

@@ -2,7 +2,7 @@
 
 In the math positions, lengths and the integers of [params] are int64, as torch's and Python's are.
 A kernel has them in int32 where they fit, which is enough to compare them and to step through
-tensors. Here is told where more is done with them than int32 may hold.
+tensors. This module finds where arithmetic with them may exceed int32.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Integers:
         terms = operands(node)
         if not all(map(self.narrow, terms)):
             return False
-        numbers = [term.value for term in terms if isinstance(term, Constant) and isinstance(term.value, int)]
-        if any(not inside((number, number), INT32) for number in numbers):  # Triton refuses what does not fit.
+        constants = [term.value for term in terms if isinstance(term, Constant) and isinstance(term.value, int)]
+        if any(not inside((number, number), INT32) for number in constants):  # Triton refuses what does not fit.
             return node.dtype.kind == "bool" or is_int64(node.dtype)
         return is_int64(node.dtype) and not inside(self.bounds(node), room)
 

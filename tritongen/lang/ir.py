@@ -50,8 +50,8 @@ class Dtype:
         return replace(self, of=of, otherwise=otherwise)
 
     @property
-    def kept(self) -> Dtype:
-        """In which dtype steps give a value of it to others: flags as they are, all else as kernels compute."""
+    def intermediate(self) -> Dtype:
+        """The dtype in which steps pass a value of it on: bool as it is, all else as kernels compute."""
         return BOOL if self.kind == "bool" else COMPUTE
 
 
@@ -116,7 +116,7 @@ class Tree(Hashed):
 
     @cached_property
     def casts(self) -> frozenset[str]:
-        """The inputs and dtypes to whose dtypes parts of the node are cast."""
+        """The inputs and dtypes to whose dtypes subexpressions of the node are cast."""
         own = self.dtype.of if isinstance(self, Cast) else ()
         return frozenset(own).union(*(part.casts for part in children(self)))
 
@@ -366,7 +366,7 @@ class Op(Hashed):
     `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size, and `typical` what
     others are taken to be where times are compared.
     `precision` is that of matmuls in float32. If not `deterministic`, what is scattered may be added up in any order.
-    `by_row` are tensors of ours that have one number a row, in the order of the rows. `chosen` are optional inputs
+    `by_row` are tensors of ours that have one value per row, in the order of the rows. `chosen` are optional inputs
     that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one. `strips` are
     axes of what steps reduce by strips alone. `formulas` are of the axes whose lengths are computed, each after those
     that it reads: inputs need not have these axes.
@@ -406,7 +406,7 @@ class Op(Hashed):
 
     @property
     def lengths(self) -> dict[str, int]:
-        """How long axes are or are taken to be, of which anything is told."""
+        """Lengths of axes that are known or assumed."""
         return dict(self.typical) | dict(self.sizes)
 
     @property
@@ -455,8 +455,8 @@ class Op(Hashed):
 
 def children(node: Tree) -> tuple[Node, ...]:
     """The nodes that a node is made of directly; `rebuild` replaces them."""
-    parts = _CHILDREN.get(type(node))
-    return parts(node) if parts else ()
+    getter = _CHILDREN.get(type(node))
+    return getter(node) if getter else ()
 
 
 _CHILDREN: dict[type, Callable[[Any], tuple[Node, ...]]] = {

@@ -61,12 +61,12 @@ def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
     return brought
 
 
-def _replacing(axis: str, brought: dict[str, list[str]], kept: set[str]) -> Iterator[str]:
+def _replacing(axis: str, brought: dict[str, list[str]], remaining: set[str]) -> Iterator[str]:
     """The axes of a result that stand in the place of one: itself, or what was brought in its place."""
     pending, seen = [axis], set[str]()
     while pending:
         one = pending.pop(0)
-        if one in kept:
+        if one in remaining:
             yield one
         elif one not in seen:
             pending[:0] = brought.get(one, ())

@@ -1,4 +1,4 @@
-"""How text and numbers of a spec come into generated files, and how what looks into emitted code passes them over.
+"""How text and constants of a spec come into generated files, and how analyses of emitted code skip them.
 
 `literal` writes an expression, `message` a part of an f"...", `prose` a part of a docstring. Nothing else may print
 what a spec says, save names and what Python's `ast` has unparsed: so it is read as data, whatever it looks like.

@@ -1,4 +1,4 @@
-"""The names of a spec, kept apart from those that generated code makes up (hygiene, as of macros).
+"""The names of a spec, kept separate from those that generated code makes up (hygiene, as of macros).
 
 From the type check on, every name of a spec is marked, so that nothing that is made of it or stands beside it can be
 the same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. Names that passes
@@ -22,11 +22,11 @@ from ..spec.types import BATCH, Original, Peer, Spec, Statement
 from .ir import Op
 
 MARK = "ǂ"  # around a name of the spec; a letter without case that no spec can have
-KEPT = "ƻ"  # around one that callers know, and that is spelled so whatever it means elsewhere in the module
+PUBLIC_MARK = "ƻ"  # around one that callers know, and that is spelled so whatever it means elsewhere in the module
 CODE = "ǁ"  # before one that means in a string what it means in code
-MARKS = MARK + KEPT + CODE
+MARKS = MARK + PUBLIC_MARK + CODE
 NAMED = re.compile(f"{MARK}([A-Za-z][A-Za-z0-9_]*){MARK}+")
-PUBLIC = re.compile(f"{KEPT}([A-Za-z][A-Za-z0-9_]*){KEPT}")
+PUBLIC = re.compile(f"{PUBLIC_MARK}([A-Za-z][A-Za-z0-9_]*){PUBLIC_MARK}")
 
 # The fields of specs and operators that hold names; what is no name of the spec, such as a dtype, stays as it is.
 _FIELDS = frozenset(
@@ -47,7 +47,7 @@ _WITHOUT = str.maketrans("", "", MARKS)
 
 def public(text: str) -> str:
     """Text in which names are spelled as callers know them."""
-    return NAMED.sub(rf"{KEPT}\1{KEPT}", text)
+    return NAMED.sub(rf"{PUBLIC_MARK}\1{PUBLIC_MARK}", text)
 
 
 def in_string(name: str) -> str:
@@ -69,7 +69,7 @@ def marked(spec: Spec, op: Op) -> tuple[Spec, Op]:
             table[name] = f"{MARK}{name}{MARK * (1 + same)}"
     given = {*(one.name for one in op.inputs), *(one.name for one in op.params)}
     original = _original(spec.original, table, given) if spec.original else None
-    op = replace(_renamed(op, table, set()), name=f"{KEPT}{op.name}{KEPT}")
+    op = replace(_renamed(op, table, set()), name=f"{PUBLIC_MARK}{op.name}{PUBLIC_MARK}")
     compute = tuple(Statement(table[s.name], _expression(s.expression, table)) for s in spec.compute)
     reference = _expression(spec.reference, table) if spec.reference else ""
     rest = _renamed(replace(spec, compute=(), peers=()), table, {"name"})
@@ -136,8 +136,8 @@ class _Marking(ast.NodeTransformer):
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Mistakes that are found in what is marked speak of the names of the spec."""
+def in_spec_names() -> Iterator[None]:
+    """Mistakes found in marked text are reported with the names of the spec."""
     try:
         yield
     except Mistakes as found:

@@ -24,7 +24,7 @@ def kind_of(dtypes: Iterable[str]) -> Kind:
 
 
 def promote(*nodes: Node) -> Dtype:
-    """torch's promotion: tensors without axes give way to those with axes, and numbers to both, unless they are of a
+    """torch's promotion: tensors without axes give way to those with axes, and constants to both, unless they are of a
     higher kind.
     """
     dtypes = [node.dtype for node in nodes]
@@ -103,17 +103,17 @@ def constant(value: float | int | bool) -> Constant:
     return Constant(value, Dtype(kind))
 
 
-def fold_numbers(name: str, args: list[Node]) -> Constant | None:
-    """Arithmetic and functions of numbers alone, done here, in Python's numbers as the spec wrote them.
+def fold_constants(name: str, args: list[Node]) -> Constant | None:
+    """Constant folding: arithmetic and functions of constants alone, in Python's numbers as the spec wrote them.
 
     Raises `ArithmeticError` with what is wrong where there is no such number.
     """
     values = [arg.value for arg in args if isinstance(arg, Constant)]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if name not in _ARITHMETIC or len(numbers) < len(args):
+    constants = [value for value in values if isinstance(value, int | float)]
+    if name not in _ARITHMETIC or len(constants) < len(args):
         return None
     try:
-        result = _ARITHMETIC[name](*numbers)
+        result = _ARITHMETIC[name](*constants)
     except ZeroDivisionError:
         raise ArithmeticError("it divides by zero") from None
     except OverflowError:
@@ -142,7 +142,7 @@ def _power(base: float | int, exponent: float | int) -> object:
 
 
 def _largest(choose: Callable[..., float | int]) -> Callable[..., object]:
-    """The largest or smallest of two numbers, NaN if either is, and a float if either is."""
+    """The larger or smaller of two constants, NaN if either is, and a float if either is."""
 
     def chosen(x: float | int, other: float | int) -> float | int:
         if isinstance(x, float) or isinstance(other, float):

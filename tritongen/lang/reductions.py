@@ -182,7 +182,7 @@ def _sum(kind: str) -> Callable[[_Call], Node]:
 def _var(call: _Call) -> Node:
     if not isinstance(call.option, Scalar):
         return call.primitive("var", call.arg, correction=call.option)
-    # A kernel divides by numbers that it is compiled with: what a caller takes away is made up for after it.
+    # A kernel divides by constants that it is compiled with: a correction by the caller is applied after it.
     length = Size(call.over)
     divisor = call.map("maximum", call.map("sub", length, call.option), Constant(0, Dtype("int")))
     return call.map("mul", call.primitive("var", call.arg), call.map("div", length, divisor))

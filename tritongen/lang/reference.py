@@ -62,19 +62,19 @@ def reference_mistakes(spec: Spec) -> list[Mistake]:
 
 def _original_mistakes(original: Original, names: frozenset[str]) -> list[Mistake]:
     """Tests import from what is installed, or stands beside them, but not what reads files or starts programs."""
-    parts = original.module.split(".")
+    words = original.module.split(".")
     key = "reference", "from"
-    if not _are_names(parts):
+    if not _are_names(words):
         return [Mistake("TG202", f"`{original.module}` is not the path of a module", key, hint="write package.module")]
-    if parts[0] in sys.stdlib_module_names:
+    if words[0] in sys.stdlib_module_names:
         hint = "a reference is of a package that has its function or class"
         return [Mistake("TG202", f"`{original.module}` is of Python's standard library", key, hint=hint)]
     known = names | set(imported_names(original.call, names))
     return _Expression(("reference", "torch"), known).mistakes(original.call)
 
 
-def _are_names(parts: Iterable[str]) -> bool:
-    return all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
+def _are_names(names: Iterable[str]) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in names)
 
 
 def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
@@ -91,11 +91,11 @@ def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
 
 def _function_mistakes(path: str, key: tuple[str, ...], names: frozenset[str]) -> list[Mistake]:
     """A benchmark imports from packages of kernels, and from nothing else that is installed."""
-    parts = path.split(".")
-    if len(parts) < 2 or not _are_names(parts):
+    words = path.split(".")
+    if len(words) < 2 or not _are_names(words):
         hint = "write it as package.module.function"
         return [Mistake("TG202", f"`{path}` is not the path of a function", key, hint=hint)]
-    package, name = parts[0], parts[-1]
+    package, name = words[0], words[-1]
     if package not in PEER_PACKAGES:
         hint = f"peers are functions of {', '.join(PEER_PACKAGES)}"
         return [Mistake("TG202", f"`{package}` is not a package that benchmarks import", key, hint=hint)]
@@ -123,9 +123,9 @@ class _Expression:
 
     def below(self, node: ast.AST, text: Text) -> Iterator[Mistake]:
         """The outermost mistakes at and below a node."""
-        told = _wrong(node, self.names, self.is_peer)
-        if told:
-            code, message, hint = told
+        mistake = _wrong(node, self.names, self.is_peer)
+        if mistake:
+            code, message, hint = mistake
             yield Mistake(code, message, self.key, *text.span(node), hint)
             return
         if _path(node):

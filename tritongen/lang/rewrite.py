@@ -1,4 +1,4 @@
-"""Nodes made of other nodes: with other children, or with parts of them replaced."""
+"""Nodes made of other nodes: with other children, or with subexpressions replaced."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from operator import is_
 from .ir import Call, Cast, Choose, Dtype, Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children
 
 
-def rebuild(node: Node, parts: tuple[Node, ...]) -> Node:
+def rebuild(node: Node, new_children: tuple[Node, ...]) -> Node:
     """The node with other children, of the same axes and dtypes; itself where they are no others."""
-    if all(map(is_, parts, children(node))):
+    if all(map(is_, new_children, children(node))):
         return node
     match node:
         case Call():
-            return replace(node, args=parts)
+            return replace(node, args=new_children)
         case Cast() | Reduce():
-            return replace(node, arg=parts[0])
+            return replace(node, arg=new_children[0])
         case Scan():
-            return replace(node, arg=parts[0], decay=parts[1] if len(parts) > 1 else None)
+            return replace(node, arg=new_children[0], decay=new_children[1] if len(new_children) > 1 else None)
         case Choose():
-            return replace(node, condition=parts[0], then=parts[1], other=parts[2])
+            return replace(node, condition=new_children[0], then=new_children[1], other=new_children[2])
         case Load(at=at):
-            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, parts, strict=True)))
+            return replace(node, at=tuple((axis, part) for (axis, _), part in zip(at, new_children, strict=True)))
         case Take(at=at):
-            moved = tuple((axis, part) for (axis, _), part in zip(at, parts[1:], strict=True))
-            return replace(node, arg=parts[0], at=moved)
+            moved = tuple((axis, part) for (axis, _), part in zip(at, new_children[1:], strict=True))
+            return replace(node, arg=new_children[0], at=moved)
         case ScatterSum():
-            return replace(node, arg=parts[0], at=parts[1])
+            return replace(node, arg=new_children[0], at=new_children[1])
         case _:
             return node
 
 
 def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
-    """The node with what `other` gives in place of parts of it, which are not looked into."""
+    """The node with what `other` gives in place of subexpressions, which are not visited further."""
     made: dict[int, Node] = {}  # by the ids of nodes, of which many may share one below them
 
     def of(part: Node) -> Node:

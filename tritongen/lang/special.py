@@ -94,9 +94,9 @@ def take_at(typer: Expressions, source: Node, index: Node, axes: list[str], fill
         node = _substitute(typer, source, at)
         return _filled(typer, node, *first, fill, tree) if fill else _inside(typer, node, *first, tree)
     stored = typer.line_of("taken", source)
-    kept = tuple(other for other in source.axes if other not in at)
+    remaining = tuple(other for other in source.axes if other not in at)
     brought = tuple(axis for one in at.values() for axis in one.axes)
-    taken = Take(stored, tuple(at.items()), typer.natural_order((*kept, *brought)), source.dtype)
+    taken = Take(stored, tuple(at.items()), typer.natural_order((*remaining, *brought)), source.dtype)
     return _filled(typer, taken, *first, fill, tree) if fill else taken
 
 
@@ -162,7 +162,7 @@ def _check_position(typer: Expressions, axis: str, index: Node, tree: ast.Call) 
 def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Call) -> Node:
     """What is taken by elements of its own, with what it is where the index is outside of the axis.
 
-    Elements themselves are NaN or 0 there, but what is computed of them may not be, and numbers that are not taken
+    Elements themselves are NaN or 0 there, but what is computed of them may not be, and values that are not taken
     would have a gradient there.
     """
     if node.dtype.kind == "any" or _is_of_elements(node, axis, index):
@@ -201,7 +201,7 @@ def _is_of_elements(node: Node, axis: str, index: Node) -> bool:
 
 
 def is_nan_outside(node: Node) -> bool:
-    """Whether a node is NaN where an index is outside by which any of its parts is taken."""
+    """Whether a node is NaN where an index by which any of its operands is taken is out of range."""
     if isinstance(node, Load | Take):
         return bool(node.at) and node.dtype.kind in ("float", "any")
     passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in PASSES_NAN)
@@ -220,8 +220,8 @@ def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:
         return False
     if isinstance(node, Ref):
         return is_reduced(values[node.name].node, axis, values)
-    parts = children(node)[1:] if isinstance(node, Take) else children(node)
-    return isinstance(node, Reduce | Scan) or any(is_reduced(part, axis, values) for part in parts)
+    operands = children(node)[1:] if isinstance(node, Take) else children(node)
+    return isinstance(node, Reduce | Scan) or any(is_reduced(part, axis, values) for part in operands)
 
 
 def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
@@ -229,8 +229,8 @@ def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
     if at.keys().isdisjoint(node.axes):
         return node
 
-    def axes_of(*parts: Node) -> tuple[str, ...]:
-        return typer.natural_order(tuple(a for part in parts for a in part.axes))
+    def axes_of(*operands: Node) -> tuple[str, ...]:
+        return typer.natural_order(tuple(a for part in operands for a in part.axes))
 
     def again(part: Node) -> Node:
         return _substitute(typer, part, at)
@@ -244,12 +244,12 @@ def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
             moved = {a: again(i) for a, i in node.at}
             own = typer.inputs[node.name].type.axes if isinstance(node, Load) else node.arg.axes
             moved |= {a: i for a, i in at.items() if a in own and a not in moved}
-            kept = tuple(a for a in own if a not in moved)
-            axes = typer.natural_order((*kept, *axes_of(*moved.values())))
+            remaining = tuple(a for a in own if a not in moved)
+            axes = typer.natural_order((*remaining, *axes_of(*moved.values())))
             return replace(node, axes=axes, at=tuple(moved.items()))
         case Call(function=function, args=args):
-            parts = tuple(again(arg) for arg in args)
-            return Call(function, parts, axes_of(*parts), node.dtype)
+            operands = tuple(again(arg) for arg in args)
+            return Call(function, operands, axes_of(*operands), node.dtype)
         case Cast(arg=arg):
             part = again(arg)
             return Cast(part, node.dtype, part.axes)

@@ -1,4 +1,4 @@
-"""The text of an expression: parsed by Python's `ast`, its parts located, its limits told."""
+"""The text of an expression: parsed by Python's `ast`, its nodes located, its limits reported."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FOREIGN = {
     "\u00f7": "write /",
     "\u00b2": "write ** 2",
 }
-_PARTS = "expressions are made of names, numbers, operators and functions"
+_ALLOWED = "expressions are made of names, numbers, operators and functions"
 LEFT_OUT = 'an input with a default may be left out, and stands for that number then: w = "float[N] = 1"'
 _INSTEAD: tuple[tuple[tuple[type[ast.AST], ...], str], ...] = (
     ((ast.Compare,), "compare by == != < <= > >="),
@@ -167,10 +167,10 @@ def symbol(tree: ast.AST) -> str:
 
 def instead(tree: ast.AST) -> str:
     """What to write for syntax that the language does not have."""
-    return next((hint for kinds, hint in _INSTEAD if isinstance(tree, kinds)), _PARTS)
+    return next((hint for kinds, hint in _INSTEAD if isinstance(tree, kinds)), _ALLOWED)
 
 
 def is_none(tree: ast.AST) -> bool:
     """Whether it is None, or asks if something is."""
-    parts = (tree.left, *tree.comparators) if isinstance(tree, ast.Compare) else (tree,)
-    return any(isinstance(part, ast.Constant) and part.value is None for part in parts)
+    operands = (tree.left, *tree.comparators) if isinstance(tree, ast.Compare) else (tree,)
+    return any(isinstance(part, ast.Constant) and part.value is None for part in operands)

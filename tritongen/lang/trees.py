@@ -19,7 +19,7 @@ def parsed_module(text: str) -> ast.Module:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """What a node consists of, without contexts and operators, which have no parts."""
+    """The children of a node, without contexts and operators, which have none."""
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):

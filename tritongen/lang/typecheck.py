@@ -1,7 +1,7 @@
 """Spec -> Op: expressions are parsed by Python's `ast` into an allow-list, and typed.
 
 All mistakes of a spec are collected; an expression that has one is left out of what follows, so that one
-mistake is told once.
+mistake is reported once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..diagnostics.report import Mistake, Mistakes, listed
-from ..spec.types import AxisTerm, Output, Spec, default_shape, told_in_order
+from ..spec.types import AxisTerm, Output, Spec, default_shape, inference_order
 from .expressions import Abandoned, Expressions, axis_list
 from .formulas import by_params, formulas_of, typical_lengths
 from .ir import (
@@ -41,7 +41,7 @@ def moved_dimensions(spec: Spec) -> tuple[Mistake, ...]:
 
 
 class _Typer(Expressions):
-    """What can be said of a whole spec."""
+    """The result of type-checking a spec."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,7 +106,7 @@ class _Typer(Expressions):
             if shape != default_shape(self.spec.inputs, axes):
                 output = replace(output, shape=shape)
             if not self.spec.computed:  # Which version 0.1 had not.
-                self.told_order(output.name, output.dtype, shape, former_dimensions(self, node))
+                self.note_order(output.name, output.dtype, shape, former_dimensions(self, node))
         else:
             axes = tuple(name for term in output.shape for name in term.names)
             if set(axes) != set(node.axes):
@@ -131,7 +131,7 @@ class _Typer(Expressions):
         default = {"bool": "bool", "int": "int64"}.get(own.kind, "float32")
         return Dtype(kind_of((default,)), (default,))
 
-    def told_order(self, name: str, dtype: str, shape: tuple[AxisTerm, ...], former: tuple[AxisTerm, ...]) -> None:
+    def note_order(self, name: str, dtype: str, shape: tuple[AxisTerm, ...], former: tuple[AxisTerm, ...]) -> None:
         """Records where the dimensions of a result come in another order than version 0.1 gave them."""
         new, old = written(shape), written(former)
         if new != old:
@@ -180,8 +180,8 @@ class _Typer(Expressions):
     def check_groups(self) -> None:
         """One length of a group follows from the dimension, the others must be known."""
         fixed = {*self.sizes, *(one.axis for one in by_params(self.formulas, self.spec.inputs, self.sizes))}
-        told = told_in_order(self.spec.inputs, fixed)
-        known = {axis for tensor in told if tensor.default is None for axis in tensor.type.axes} | fixed
+        ordered = inference_order(self.spec.inputs, fixed)
+        known = {axis for tensor in ordered if tensor.default is None for axis in tensor.type.axes} | fixed
         for tensor in self.spec.inputs:
             for term in tensor.type.shape if tensor.default is None else ():
                 first, *others = [axis for axis in term.names if axis not in known] or [""]

@@ -17,13 +17,13 @@ def verify(op: Op) -> None:
     for value in op.values:
         for node in walk(value.node):
             if lacks := {*_axes(op, node)} - {*node.axes}:
-                raise AssertionError(_told(op, f"{spelled(node)} in {value.name}", lacks))
+                raise AssertionError(_message(op, f"{spelled(node)} in {value.name}", lacks))
     for result in op.results:
         if lacks := {*result.node.axes} - {*result.axes}:
-            raise AssertionError(_told(op, f"the result {result.output.name}", lacks))
+            raise AssertionError(_message(op, f"the result {result.output.name}", lacks))
 
 
-def _told(op: Op, what: str, lacks: set[str]) -> str:
+def _message(op: Op, what: str, lacks: set[str]) -> str:
     return shown(f"{op.name}: {what} lacks axes of what it is made of: {', '.join(sorted(lacks, key=shown))}")
 
 

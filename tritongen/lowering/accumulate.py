@@ -1,4 +1,4 @@
-"""How each primitive reduction is computed: over a whole row at once, or iteratively along it.
+"""How each primitive reduction is computed: over a full row at once, or iteratively along it.
 
 Step by step, every lane of a tile keeps a state of its own; the states are merged along the
 columns at the end. Merged states can be merged again, which is what a split reduction does.
@@ -56,11 +56,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A reduction along a row: its states (the value's own name among them), how a tile is taken
+    """A reduction along a row: its states (the value's own name among them), how a tile is accumulated
     in, how the lanes are merged, and what turns the merged states into the value.
 
-    `lanes` are what the merge of lanes has to know besides the states, and `parts` the same of the
-    parts of a split row; `counts` says that both are numbers of columns. `inner` are states of lanes that are no more
+    `lanes` are what the merge of lanes has to know besides the states, and `partials` the same of the
+    chunks of a split row; `counts` says that both are numbers of columns. `inner` are states of lanes that are no more
     once those are merged.
     """
 
@@ -70,7 +70,7 @@ class Running:
     finish: tuple[Line, ...] = ()
     masked: bool = True  # whether masked lanes must hold the identity
     lanes: tuple[Line, ...] = ()
-    parts: tuple[Line, ...] = ()
+    partials: tuple[Line, ...] = ()
     inner: tuple[State, ...] = ()
     counts: bool = False
 
@@ -111,8 +111,8 @@ PART = Span("first", "length")  # of a split row
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """How a kernel spells the numbers of a reduction."""
+class Accumulator:
+    """How a kernel spells a reduction: its dtype, mask and extent."""
 
     dtype: str  # "tl.float32", "COMPUTE", "tl.int64"
     kind: str  # "float", "int" or "any"
@@ -139,20 +139,22 @@ class Numbers:
         return text
 
 
-def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "x", axis: int = 1) -> str:
+def full_reduction(
+    node: Reduce, accumulator: Accumulator, cols: str, plain_max: bool, x: str = "x", axis: int = 1
+) -> str:
     """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
     rows = f"axis={axis}, keep_dims=True"
-    count = _degrees(node, numbers)
+    count = _degrees(node, accumulator)
     match node.kind:
         case "sum":
             return f"tl.sum({x}, {rows})"
         case "mean":
-            return f"tl.sum({x}, {rows}) / {numbers.count}"
+            return f"tl.sum({x}, {rows}) / {accumulator.count}"
         case "var":
             return f"tl.sum({x}, {rows}) / {count}"
         case "prod":
             return f"tl.reduce({x}, {axis}, multiply, keep_dims=True)"
-        case "max" | "min" if plain_max or numbers.kind == "int":
+        case "max" | "min" if plain_max or accumulator.kind == "int":
             return f"tl.{node.kind}({x}, {rows})"
         case "max" | "min":
             return f"tl.reduce({x}, {axis}, nan_{node.kind}, keep_dims=True)"
@@ -165,38 +167,38 @@ def whole(node: Reduce, numbers: Numbers, cols: str, plain_max: bool, x: str = "
     raise AssertionError(node.kind)
 
 
-def running(value: Value, numbers: Numbers, plain_max: bool, mean_of_var: str = "") -> Running:
+def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var: str = "") -> Running:
     """The states of a reduction along the columns, named after its value; the mean of a variance may have a name."""
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
-    identity, rows = numbers.identity(kind), "axis=1, keep_dims=True"
-    count = _degrees(node, numbers)
+    identity, rows = accumulator.identity(kind), "axis=1, keep_dims=True"
+    count = _degrees(node, accumulator)
     flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
 
-    def one(step: Callable[[str], str], merge: str, finish: str = "", dtype: str = numbers.dtype) -> Running:
+    def one(step: Callable[[str], str], merge: str, finish: str = "", dtype: str = accumulator.dtype) -> Running:
         final = (Line(f"{name} = {finish}"),) if finish else ()
         start = {"False": "0", "True": "1"}.get(identity, identity)
-        state = State(name, start, dtype, rows=numbers.rows)
+        state = State(name, start, dtype, rows=accumulator.rows)
         return Running((state,), lambda x: (Line(step(x)),), (Line(f"{name} = {merge}"),), final)
 
     match kind:
         case "sum":
             return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})")
         case "mean":
-            return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})", f"{name} / {numbers.count}")
+            return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})", f"{name} / {accumulator.count}")
         case "prod":
             return one(lambda x: f"{name} *= {x}", f"tl.reduce({name}, 1, multiply, keep_dims=True)")
         case "max" | "min":
-            larger = f"tl.{kind}imum" if numbers.kind == "int" or plain_max else f"nan_{kind}"
-            merge = whole(node, numbers, "cols", plain_max, name)
+            larger = f"tl.{kind}imum" if accumulator.kind == "int" or plain_max else f"nan_{kind}"
+            merge = full_reduction(node, accumulator, "cols", plain_max, name)
             return one(lambda x: f"{name} = {larger}({name}, {x})", merge)
         case "any":
             return one(lambda x: f"{name} |= ({x}).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
         case "all":
             return one(lambda x: f"{name} &= ({x}).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
         case "argmax" | "argmin":
-            best = State(f"{name}_best", identity, numbers.dtype, rows=numbers.rows)
-            lanes = f"tl.zeros([{numbers.rows}, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
+            best = State(f"{name}_best", identity, accumulator.dtype, rows=accumulator.rows)
+            lanes = f"tl.zeros([{accumulator.rows}, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
             at = State(name, "0", "INDEX", start=lanes)
             both = f"{best.name}, {name}"
             return Running(
@@ -205,49 +207,49 @@ def running(value: Value, numbers: Numbers, plain_max: bool, mean_of_var: str = 
                 (Line(f"{both} = {kind}({both})"),),
             )
         case "var":
-            mean = State(mean_of_var or f"{name}_mean", "0.0", numbers.dtype, rows=numbers.rows)
-            squares = State(name, "0.0", numbers.dtype, rows=numbers.rows)
+            mean = State(mean_of_var or f"{name}_mean", "0.0", accumulator.dtype, rows=accumulator.rows)
+            squares = State(name, "0.0", accumulator.dtype, rows=accumulator.rows)
             both, counts = f"{mean.name}, {name}", f"{name}_count"
-            # Of lanes and parts, as known from their places: stored, they made Triton 3.6 lay out all badly.
-            of_lane = f"tl.cdiv({numbers.count} - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
+            # Counts per lane and chunk, from their positions: as stored values they gave poor layouts in Triton 3.6.
+            of_lane = f"tl.cdiv({accumulator.count} - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
             of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
             return Running(
                 (mean, squares),
-                lambda x: (Line(f"{both} = welford({both}, {x}, {numbers.mask}, {numbers.span.iteration})"),),
-                (Line(f"{both} = merge_welford({both}, {counts}, {numbers.count})"),),
+                lambda x: (Line(f"{both} = welford({both}, {x}, {accumulator.mask}, {accumulator.span.iteration})"),),
+                (Line(f"{both} = merge_welford({both}, {counts}, {accumulator.count})"),),
                 (Line(f"{name} = {name} / {count}"),),
                 masked=False,
-                lanes=(Line(f"{counts} = {of_lane}.to({numbers.dtype})"),),
-                parts=(Line(f"{counts} = {of_part}.to({numbers.dtype})"),),
+                lanes=(Line(f"{counts} = {of_lane}.to({accumulator.dtype})"),),
+                partials=(Line(f"{counts} = {of_part}.to({accumulator.dtype})"),),
                 counts=True,
             )
     raise AssertionError(kind)
 
 
-def running_sum(value: Value, numbers: Numbers) -> Running:
-    """The state of a sum, or mean, of so much that what each addition rounds off is kept too.
+def running_sum(value: Value, accumulator: Accumulator) -> Running:
+    """The state of a sum, or mean, of so many terms that the rounding errors are accumulated too (Kahan).
 
     Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
     """
-    plain = running(value, numbers, False)
+    plain = running(value, accumulator, False)
     name, lost, lanes = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR"
     return replace(
         plain,
-        states=(State(name, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
+        states=(State(name, "0.0", accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
         step=lambda x: (Line(f"{name}, {lost} = kahan_add({name}, {lost}, {x})"),),
         lanes=(Line(f"{name} -= {lost}"),),
-        inner=(State(lost, "0.0", numbers.dtype, lanes=lanes, rows=numbers.rows),),
+        inner=(State(lost, "0.0", accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
     )
 
 
-def _degrees(node: Reduce, numbers: Numbers) -> str:
+def _degrees(node: Reduce, accumulator: Accumulator) -> str:
     """What a variance divides by; as in torch never below 0, so that no elements give NaN."""
     if not node.correction:
-        return numbers.count
-    return f"tl.maximum({numbers.count} - {node.correction:g}, 0)"
+        return accumulator.count
+    return f"tl.maximum({accumulator.count} - {node.correction:g}, 0)"
 
 
-def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) -> Running:
+def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: bool) -> Running:
     """The states of a maximum and of the sum of exp(x - maximum), in one pass.
 
     `finite` tells that the sum takes an infinite maximum for 0. Neighbouring columns share a state: that of a lane
@@ -255,8 +257,8 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     """
     both = f"{largest.name}, {total.name}"
     states = (
-        State(largest.name, 'float("-inf")', numbers.dtype, lanes="BLOCK_N // VECTOR", rows=numbers.rows),
-        State(total.name, "0.0", numbers.dtype, lanes="BLOCK_N // VECTOR", rows=numbers.rows),
+        State(largest.name, 'float("-inf")', accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
+        State(total.name, "0.0", accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
     )
     return Running(
         states,
@@ -265,13 +267,13 @@ def running_exp(largest: Value, total: Value, numbers: Numbers, finite: bool) ->
     )
 
 
-def lane(
+def padding_value(
     op: Op, node: Node, cols: tuple[str, ...], other: str, is_masked: Callable[[Call], bool] = lambda _: False
 ) -> str:
     """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
 
-    "row" is a number that is the same for the whole row, of which nothing is known. `is_masked` tells whether a `where`
-    is a masked load, which gives the other number there.
+    "row" is a number that is the same for the entire row, of which nothing is known. `is_masked` tells whether a
+    `where` is a masked load, which gives the other number there.
     """
     if not set(node.axes) & set(cols):
         return "0" if isinstance(node, Constant) and node.value == 0 else "row"
@@ -283,15 +285,15 @@ def lane(
                 return "0" if tensor.default == 0 and other == "0.0" else "?"
             return "-inf" if floating and other != "0.0" else "0"
         case Ref():
-            return lane(op, op.value(node.name).node, cols, other, is_masked)
+            return padding_value(op, op.value(node.name).node, cols, other, is_masked)
         case Call(function="where", args=(_, _, Constant(0))) if is_masked(node):
             return "0"
         case Call(args=args):
-            return _lane_of(op, node, [lane(op, arg, cols, other, is_masked) for arg in args])
+            return _padding_value_of(op, node, [padding_value(op, arg, cols, other, is_masked) for arg in args])
     return "?"
 
 
-def _lane_of(op: Op, call: Call, lanes: list[str]) -> str:
+def _padding_value_of(op: Op, call: Call, lanes: list[str]) -> str:
     """What a call makes of masked lanes. Rows and params may be infinite, which makes NaN of 0 and of -inf."""
     function, args = call.function, call.args
     if function in _OF_ZEROS and set(lanes) == {"0"}:

@@ -23,7 +23,7 @@ from ..nest.ir import (
     without_unread,
     without_unread_positions,
 )
-from ..passes.scalars import passed_numbers
+from ..passes.scalars import passed_scalars
 from ..spec.types import BATCH
 from .choices import Choices, condition
 from .lower import Compute, Lowering
@@ -189,7 +189,7 @@ class Assembler:
         before, after = nested(before), nested(after)
         stages = [nested(stage) for stage in stages]
         found = self.needed(self.bases(self.tile.op.results), (*before, *chain(*stages), *after), lowering)
-        bases = [line for line in found if line.assigned not in passed_numbers(self.tile.op)]
+        bases = [line for line in found if line.assigned not in passed_scalars(self.tile.op)]
         casts = [line for line in found if line not in bases]
         steps = STAGES if len(stages) > 1 else (STEP,)
         inside = chain(*((*step, *_located(bases, stage)) for step, stage in zip(steps, stages, strict=True)))
@@ -257,15 +257,15 @@ def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
     """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
     casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
     if compute.constexpr:
-        casts |= {name: "COMPUTE" for name, kind in passed_numbers(op).items() if kind == "float"}
-    names = (name for name in passed_numbers(op) if name in casts)
+        casts |= {name: "COMPUTE" for name, kind in passed_scalars(op).items() if kind == "float"}
+    names = (name for name in passed_scalars(op) if name in casts)
     return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
 
 
 def param_arguments(op: Op, compute: Compute) -> list[Argument]:
-    """The numbers among the params, and those that the host computes of them."""
-    wide = {name for name, kind in passed_numbers(op).items() if kind == "float" and compute.constexpr}
-    return [Argument(f"{name}: tl.float64" if name in wide else name, name) for name in passed_numbers(op)]
+    """The scalars among the params, and those that the host computes of them."""
+    wide = {name for name, kind in passed_scalars(op).items() if kind == "float" and compute.constexpr}
+    return [Argument(f"{name}: tl.float64" if name in wide else name, name) for name in passed_scalars(op)]
 
 
 def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:

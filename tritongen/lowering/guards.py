@@ -18,13 +18,13 @@ EVERYWHERE = (0, 1)
 class Guard:
     """The conditions that all hold where an element is read, and the number that stands for it elsewhere.
 
-    `conditions` are expressions of the kernel, each with the axes along which it varies. `told` are the comparisons
-    that they are made of, of which the bounds of positions may be some.
+    `conditions` are expressions of the kernel, each with the axes along which it varies. `comparisons` are the
+    comparisons that they are made of, of which the bounds of positions may be some.
     """
 
     read: Load
     conditions: tuple[tuple[str, tuple[str, ...]], ...]
-    told: frozenset[str]
+    comparisons: frozenset[str]
     otherwise: str
 
 
@@ -38,8 +38,8 @@ def guard_of(op: Op, node: Call, lowered: Callable[[Node], ast.expr]) -> Guard |
     if not isinstance(other, Constant) or other.value not in EVERYWHERE:
         return None
     conditions = tuple((f"({ast.unparse(lowered(part))})", part.axes) for part in _conjuncts(condition))
-    told = frozenset(f"({ast.unparse(lowered(part))})" for part in _conjuncts(condition, op))
-    return Guard(read, conditions, told, ast.unparse(literal(other.value)))
+    comparisons = frozenset(f"({ast.unparse(lowered(part))})" for part in _conjuncts(condition, op))
+    return Guard(read, conditions, comparisons, ast.unparse(literal(other.value)))
 
 
 def _conjuncts(condition: Node, op: Op | None = None) -> Iterator[Node]:

@@ -44,8 +44,8 @@ from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .guards import Guard, guard_of
-from .number_types import NumberTypes, compares
 from .optional import if_given
+from .scalar_types import ScalarTypes, compares
 
 LONGEST = 100  # characters of a comment
 
@@ -73,7 +73,7 @@ class Compute:
 
     @property
     def is_double(self) -> bool:
-        """Whether it may be float64, which Triton's float32 of numbers and integers falls short of."""
+        """Whether it may be float64, for which Triton's float32 of scalars and integers is too narrow."""
         return self.mode == "float" or self.text == "tl.float64"
 
 
@@ -110,7 +110,7 @@ def _computed_with(op: Op, nodes: list[Node]) -> list[Input]:
     """The inputs that are computed with, and do not tell positions alone; of positions alone, all."""
     positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
     data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
-    # A step of positions alone computes as what it is told of does.
+    # A step of positions alone computes in the dtype that it gets.
     return [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
 
 
@@ -151,11 +151,11 @@ class Lowering:
     target: str = ""
     path: Path = ()
     integers: Integers = field(init=False)
-    numbers: NumberTypes = field(init=False)
+    scalar_types: ScalarTypes = field(init=False)
 
     def __post_init__(self) -> None:
         self.integers = Integers(self.op)
-        self.numbers = NumberTypes(self.op, self.compute.text, self.compute.is_double)
+        self.scalar_types = ScalarTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:
         """The assignment of one value, and what must stand before it, where the value is needed, if it is at all."""
@@ -182,7 +182,7 @@ class Lowering:
         self.path = self.choices.of(name) if path is None else path
 
     def assign(self, value: Value, node: Node) -> None:
-        if isinstance(node, Choose) and self.stands_apart(node):
+        if isinstance(node, Choose) and self.needs_branch(node):
             for side, holds in ((node.then, True), (node.other, False)):
                 with self.under(node.condition, holds) as is_taken:
                     if is_taken:
@@ -207,8 +207,8 @@ class Lowering:
         yield (condition, not holds) not in path
         self.path = path
 
-    def stands_apart(self, node: Choose) -> bool:
-        """Whether sides have values or inputs that only they are made of, so that an `if` shows what each costs."""
+    def needs_branch(self, node: Choose) -> bool:
+        """Whether the sides read values or inputs of their own, so that a branch saves the work of the other."""
         sides = [part for side in (node.then, node.other) for part in walk(side)]
         names = {part.name for part in sides if isinstance(part, Ref)}
         read = {part.name for part in sides if isinstance(part, Load) and not part.at}
@@ -295,7 +295,7 @@ class Lowering:
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
         arguments: dict[str, ast.expr] = {}
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
-        takes_tensor = row.accepts == "float" or (several and sum(map(self.numbers.is_number, node.args)) > 1)
+        takes_tensor = row.accepts == "float" or (several and sum(map(self.scalar_types.is_number, node.args)) > 1)
         for place, arg in enumerate(row.args[: len(node.args)]):
             value = self.typed(node, place, kind, takes_tensor and place == 0, compares(template, arg.name))
             if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
@@ -310,19 +310,19 @@ class Lowering:
     def typed(self, node: Call, place: int, kind: str, takes_tensor: bool, is_compared: bool) -> ast.expr:
         """An argument of a call, in a dtype in which the function gives what torch's does."""
         row, given = FUNCTIONS[node.function], node.args[place]
-        if place == self.numbers.to_type(row.accepts, node):
+        if place == self.scalar_types.to_type(row.accepts, node):
             return self.in_compute(given)
         value = self.argument(row, given, node.dtype, kind, first=place == 0)
         is_widened = place == self.integers.widened.get(node)
         if is_widened:
-            value = self.numbers.converted(given, value, "tl.int64")
+            value = self.scalar_types.converted(given, value, "tl.int64")
         is_tensor = is_widened or given in self.integers.widened
-        if takes_tensor and given.dtype.weak and not is_tensor and self.numbers.is_number(given):
-            # No function takes plain numbers.
+        if takes_tensor and given.dtype.weak and not is_tensor and self.scalar_types.is_number(given):
+            # Device functions take no plain scalars.
             return parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
-        if self.numbers.rounds(given) and is_compared:
-            return self.numbers.full(value)
-        narrower = self.numbers.narrower_beside(given, row.accepts, node)
+        if self.scalar_types.rounds(given) and is_compared:
+            return self.scalar_types.full(value)
+        narrower = self.scalar_types.narrower_beside(given, row.accepts, node)
         return self.wrapped(value, narrower) if narrower else value
 
     def wrapped(self, value: ast.expr, leaves: Sequence[str]) -> ast.expr:
@@ -356,9 +356,9 @@ class Lowering:
 
     def in_compute(self, node: Node) -> ast.expr:
         """A value in the dtype of the computation."""
-        if isinstance(node, Choose) and not self.numbers.is_typed(node):
+        if isinstance(node, Choose) and not self.scalar_types.is_typed(node):
             return self.choose(node, self.in_compute)
-        return self.numbers.in_compute(node, self.expression(node))
+        return self.scalar_types.in_compute(node, self.expression(node))
 
     def kind(self, row: Function, node: Call) -> str:
         if row.accepts == "bool":

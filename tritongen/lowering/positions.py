@@ -75,10 +75,12 @@ def along_cols(body: Nest, end: str, part: bool, backwards: bool) -> Nest:
     return (last, loop) if backwards else (loop,)
 
 
-def rows_by_cols(end: str, apart: bool = False, cols: str = "cols") -> Nest:
-    """A tile of rows by columns to each program, with a mask of each of the two where these are read `apart`."""
+def rows_by_cols(end: str, separate: bool = False, cols: str = "cols") -> Nest:
+    """A tile of rows by columns to each program, with separate masks of rows and columns where these are read
+    `separate`.
+    """
     found = Line(f"rows, {cols} = rows_and_cols(n_cols, BLOCK_M, BLOCK_N, INDEX)")
-    if not apart:
+    if not separate:
         return (found, Given(f"tile_mask = (rows < n_rows) & (cols < {end})"))
     return (found, Given("row_mask = rows < n_rows"), Given(f"col_mask = cols < {end}"), TILE)
 

@@ -37,7 +37,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Rows by columns. `split` says that rows and columns are folded apart.
+    """Rows by columns. `split` says that rows and columns are folded separately.
 
     `taken` are axes that no result has: only computed positions along them are read, or one after another where they
     have an index. `flat` says that pointers are at the elements already: there are no strides, there is one mask, and
@@ -128,7 +128,7 @@ def map_space(op: Op, nodes: tuple[Node, ...], window: tuple[str, ...] = ()) -> 
     pinned = pinned_axes(nodes)
     loads = [node for node in _all(nodes) if isinstance(node, Load)]
     ragged = any(load.axes and set(load.axes) != set(axes) for load in loads)
-    # Neighbours along a line of two axes may lie apart elsewhere, as pixels do that are shuffled.
+    # Adjacent elements along two folded axes may be strided in other tensors, as in a pixel shuffle.
     interleaved = len(_line_of(op, axes)) > 1 and any(tensor.type.axes[-1:] != axes[-1:] for tensor in op.inputs)
     if not (pinned or ragged or window or interleaved):
         rank = _slots(op, axes, FREE_ROWS + 1)

@@ -43,7 +43,7 @@ class Tensor:
 class Tile:
     """A tile of a kernel over a space. `other` is what loads give where the mask is off.
 
-    With `aligned` the kernel is told what divides the lengths of rows and the distances between them, as ALIGN.
+    With `aligned` the kernel has ALIGN, which divides the lengths and strides of rows.
     """
 
     op: Op
@@ -95,17 +95,17 @@ class Tile:
         """The name of the pointer to a tensor's row; one that may be None has none."""
         return (
             f"{tensor.name}_row"
-            if not self.is_whole(tensor) and self.space.steps(tensor.axes, self.space.rows)
+            if not self.is_full(tensor) and self.space.steps(tensor.axes, self.space.rows)
             else tensor.pointer
         )
 
-    def is_whole(self, tensor: Tensor) -> bool:
+    def is_full(self, tensor: Tensor) -> bool:
         """Whether its addresses begin at the tensor and not at a row of it."""
         return tensor.optional or tensor.name in self.op.by_row
 
     def base_line(self, tensor: Tensor) -> Line | None:
         dims = self.space.steps(tensor.axes, self.space.rows)
-        if not dims or self.is_whole(tensor):
+        if not dims or self.is_full(tensor):
             return None
         return Line(f"{self.base(tensor)} = {self.sum(tensor.pointer, dims, tensor)}")
 
@@ -138,7 +138,7 @@ class Tile:
         return Access(self.address(mine), mask, other, by=(policy if mask and other else "") or "tl.load")
 
     def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
-        """With the `first` column of a block, one element is read where the whole block has only that."""
+        """With the `first` column of a block, one element is loaded where the full block shares it."""
         if first and self.is_uniform(tensor):
             one = Line(f"{tensor.name} = {self.read_once(tensor, first)}")
             return [
@@ -226,21 +226,21 @@ class Tile:
         tensor = self.op.input(guard.read.name)
         address, checks, alike = self.located(guard.read, lowering)
         moves = [self.moves(axes) for _, axes in guard.conditions]
-        if alike or tensor.default is not None or not guard.told.issuperset(checks) or not all(map(any, moves)):
+        if alike or tensor.default is not None or not guard.comparisons.issuperset(checks) or not all(map(any, moves)):
             return None
-        # Each of the rows or the columns is combined with others of the kind first, and the whole tile twice.
+        # Each of the rows or the columns is combined with others of the kind first, and the entire tile twice.
         found: dict[tuple[bool, bool], list[str]] = {}
         for (text, _), moved in zip(guard.conditions, moves, strict=True):
             found.setdefault(moved, []).append(text)
-        parts = [" & ".join(texts) for texts in found.values()]
-        masks = [self.mask_of_gather(guard.read.axes), *(f"({part})" if " & " in part else part for part in parts)]
+        conditions = [" & ".join(texts) for texts in found.values()]
+        masks = [self.mask_of_gather(guard.read.axes), *(f"({part})" if " & " in part else part for part in conditions)]
         mask = " & ".join(filter(None, masks))
         return parse(str(Access(address, mask, guard.otherwise, self.widen(tensor))))
 
     def located(self, node: Load, lowering: Lowering) -> tuple[Address, list[str], list[str]]:
         """The address of what is taken, and comparisons that tell whether it is within bounds.
 
-        Those of the last list are of positions that are, or may be, the same for a whole tile.
+        Those of the last list are of positions that are, or may be, the same for a full tile.
         """
         mine = self.tensor(self.op.input(node.name))
         checks: list[str] = []
@@ -259,9 +259,9 @@ class Tile:
             terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
             name = ast.unparse(position)
             if bounds := self.open_bounds(name, at[moved], moved, lowering.integers):
-                parts = parts_of(self.op, at[moved])
-                varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, parts))
-                is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in parts))
+                masks = nodes_of(self.op, at[moved])
+                varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, masks))
+                is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in masks))
                 own = checks if is_tile else alike
                 own += bounds
         return Address(mine.pointer, (*terms,)), checks, alike
@@ -369,8 +369,8 @@ def meets_tensors(op: Op, name: str) -> bool:
     return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
 
 
-def parts_of(op: Op, node: Node) -> list[Node]:
-    """What a node is made of, and the values that it refers to."""
+def nodes_of(op: Op, node: Node) -> list[Node]:
+    """The nodes of an expression and of the values that it refers to."""
     values = {value.name: value.node for value in op.values}
     refs = {name: references(one) for name, one in values.items()}
     nodes = [node, *(values[name] for name in reached(refs, references(node), ()))]
@@ -399,7 +399,7 @@ def needed(values: tuple[Value, ...], roots: Iterable[str], known: Container[str
 
 
 def decoded(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
-    """The lines that take a position along folded dimensions apart."""
+    """The lines that unflatten a position along folded dimensions."""
     if len(dims) == 3 and not any(dim.pinned for dim in dims):
         first, second, third = (dim.index for dim in dims)
         return (Line(f"{first}, {second}, {third} = unravel({flat}, {dims[1].size}, {dims[2].size})"),)

@@ -1,7 +1,7 @@
 """Checks that the shapes of tiles in a nest fit what takes them.
 
-A shape names the length of each dim, as `("BLOCK_M", "1")`, and is () of numbers. Those of positions are given, and all
-others follow from what a tile is made of; None is one that is not known.
+A shape names the length of each dim, as `("BLOCK_M", "1")`, and is () for scalars. Those of positions are given, and
+all others follow from what a tile is made of; None is one that is not known.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def needed_by(lines: Iterable[Line], positions: Nest) -> Nest:
 def _without(nest: Nest, lines: Container[Any]) -> Nest:
     inside = ("body", "other")
     left = ((one, {part: _without(getattr(one, part), lines) for part in inside if hasattr(one, part)}) for one in nest)
-    return tuple(replace(one, **parts) if parts else one for one, parts in left if one not in lines)
+    return tuple(replace(one, **changes) if changes else one for one, changes in left if one not in lines)
 
 
 def under(path: Path, lines: Iterable[Line]) -> list[Line]:

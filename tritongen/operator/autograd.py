@@ -39,7 +39,7 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
         saves, extra, around = False, (), replace(around, extra=())
         forward = module_of(_unconditional(step, forward.unread), around, spec.schedule.autotune)
     backward, computed = _computed(backward, register, spec.schedule.autotune)
-    _check_parts(backward, optional)
+    _check_steps(backward, optional)
     steps = backward.plan.steps
     functions = [
         module.view | function_view(step, is_registered and step in steps, optional) for step, module in computed
@@ -57,7 +57,7 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
     if is_registered:
         view["registration"] = registration_view(spec, op, autocast, [_registered(step, optional) for step in steps])
     saved = len(op.results) - len(view["results"])
-    view["gradient"] = {"parts": functions, **_forward_view(op, extra, saved, saves), **own}
+    view["gradient"] = {"functions": functions, **_forward_view(op, extra, saved, saves), **own}
     return replace(forward, view=view), computed
 
 
@@ -72,7 +72,7 @@ def _forward_view(op: Op, extra: tuple[str, ...], saved: int, is_asked: bool) ->
     }
 
 
-def _check_parts(backward: Backward, optional: frozenset[str]) -> None:
+def _check_steps(backward: Backward, optional: frozenset[str]) -> None:
     """Raises AssertionError where a step needs a gradient by an input that may be left out, which is None then, for
     gradients by others.
     """
@@ -101,14 +101,14 @@ def _unconditional(step: Step, flags: Container[str]) -> Step:
 
 
 def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backward, tuple[tuple[Step, Module], ...]]:
-    """The backward, whose steps are not told whether a gradient is needed that they compute in any case; and each step,
+    """The backward, whose steps take no flag for a gradient that they compute in any case; and each step,
     those that others call before these, with its module.
     """
-    told = backward.plan.steps
-    numbers = [*accumulate(map(_tables, told), initial=0)][:-1]  # of the tables before each step
-    modules = {step: _module(backward, step, register, autotune, n) for step, n in zip(told, numbers, strict=True)}
-    steps = tuple(_unconditional(step, modules[step].unread) for step in told)
-    before = dict(zip(steps, numbers, strict=True))
+    original = backward.plan.steps
+    offsets = [*accumulate(map(_tables, original), initial=0)][:-1]  # of the tables before each step
+    modules = {step: _module(backward, step, register, autotune, n) for step, n in zip(original, offsets, strict=True)}
+    steps = tuple(_unconditional(step, modules[step].unread) for step in original)
+    before = dict(zip(steps, offsets, strict=True))
     backward = replace(backward, plan=replace(backward.plan, steps=steps))
     each = dict.fromkeys(one for step in steps for one in (step.before, step) if one is not None)
     made = {

@@ -21,8 +21,8 @@ def class_view(
 ) -> dict[str, Any]:
     """What the class of an operator says, its `setup_context`, `backward` and rule of vmap.
 
-    The namespace is that of a registered operator, "" of others. With `saves`, the forward is told whether to save.
-    Steps that are `inline` are calls of another function, which comes with its arguments.
+    The namespace is that of a registered operator, "" of others. With `saves`, the forward takes a flag whether to
+    save. Steps that are `inline` are calls of another function, which comes with its arguments.
     """
     op, gradient = backward.forward.op, backward.gradient
     results = [result.output.name for result in op.results]
@@ -41,7 +41,7 @@ def class_view(
         "class_name": "_" + "".join(word.capitalize() for word in shown(op.name).split("_")),
         "n_results": len(own),
         "arguments": call,
-        "call_apart": f"_{op.name}_forward({call}{', saves=True' * saves})",
+        "call_forward_alone": f"_{op.name}_forward({call}{', saves=True' * saves})",
         "call_plain": f"_{op.name}_forward({call}{', saves=False' * saves}){picked}",
         "call": "call_and_save" if picked else "call",
         "picked": picked,
@@ -53,8 +53,8 @@ def class_view(
         "setup": setup,
         "alone": seed,
         "no_gradients": ", ".join(["None"] * (len(op.inputs) + len(op.params))),
-        "needs_apart": any("needs[" in line for line in lines),
-        "lines_apart": lines,
+        "reads_needs": any("needs[" in line for line in lines),
+        "backward_lines": lines,
         **base_view(op),
     }
 
@@ -68,12 +68,12 @@ def _setup(backward: Backward, constant: list[str], is_alone: bool) -> tuple[lis
     results = [result.output.name for result in op.results]
     read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
     saved, attributes = [name for name in (*inputs, *results) if name in read], _attributes(backward)
-    kept = ["output" if [name] == results else name for name in saved]
+    retained = ["output" if [name] == results else name for name in saved]
     read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
     return saved, [
         *unpacked([*inputs, *(param.name for param in op.params)], read_by_context, "inputs"),
         *(unpacked(results, {*saved, *constant}, "output") if len(results) > 1 else []),
-        *([f"ctx.save_for_backward({', '.join(kept)})"] if kept else []),
+        *([f"ctx.save_for_backward({', '.join(retained)})"] if retained else []),
         *(f"ctx.{name} = {value}" for name, value in attributes),
         *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
     ]
@@ -233,9 +233,9 @@ def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:
 def _dtype_text(dtype: Dtype, inputs: Sequence[Input]) -> str:
     """The dtype, by what the context keeps: None as the dtype of an input that was left out."""
     optional = {tensor.name: tensor.default is not None for tensor in inputs}
-    parts = {leaf: f"ctx.{leaf}_dtype" if leaf in optional else f"torch.{leaf}" for leaf in dtype.leaves}
-    absent = {leaf: f"{text} is None" for leaf, text in parts.items() if optional.get(leaf)}
-    return by_presence(dtype, parts, absent)
+    leaf_texts = {leaf: f"ctx.{leaf}_dtype" if leaf in optional else f"torch.{leaf}" for leaf in dtype.leaves}
+    absent = {leaf: f"{text} is None" for leaf, text in leaf_texts.items() if optional.get(leaf)}
+    return by_presence(dtype, leaf_texts, absent)
 
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:

@@ -30,21 +30,21 @@ from ..emit.read_once import with_single_reads_in_place
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
+from ..families.multi_step.cost import multiplies_outer
 from ..families.registry import families_of_steps, step_of
-from ..families.several.cost import multiplies_outer
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Op
-from ..lang.names import marked, shown, told
+from ..lang.names import in_spec_names, marked, shown
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
 from ..passes.lost_rows import with_lost_rows
 from ..passes.structure import read_lines, without_aliases
-from ..plan.backward import Backward, plan_whole
+from ..plan.backward import Backward, plan_operator
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
 from ..plan.streaming_before import plan_streams_backward
-from ..plan.streaming_parts import streams_in
+from ..plan.streaming_subgraphs import streams_in
 from ..resources import template_folders
 from ..spec.types import Grad, Schedule, Spec
 from ..testing.benchmarks import bench_view
@@ -84,32 +84,32 @@ def _planned(spec: Spec, forward: Step) -> Backward:
         try:
             backward = plan_contraction_backward(op, contraction, spec.grad, families)
         except Mistakes as refused:
-            return _plan_whole(spec.grad, forward, families, refused)
+            return _plan_operator(spec.grad, forward, families, refused)
         if spec.grad.save == () and any(result.saved for result in backward.forward.op.results):
-            return plan_whole(op, spec.grad, forward, families)
+            return plan_operator(op, spec.grad, forward, families)
         if not any(map(multiplies_outer, backward.plan.steps)):
             return backward
         with suppress(Mistakes):
-            return min(backward, plan_whole(op, spec.grad, forward, families), key=lambda one: one.time)
+            return min(backward, plan_operator(op, spec.grad, forward, families), key=lambda one: one.time)
         return backward
     streams = streams_in(forward)
     if not streams:
-        return plan_whole(op, spec.grad, forward, families)
+        return plan_operator(op, spec.grad, forward, families)
     try:
         return plan_streams_backward(forward, streams, spec.grad, families)
     except NotStreamed as refused:
         why = str(refused)
-    backward, (_, stream) = plan_whole(forward.program.written, spec.grad, forward, families), streams[0]
+    backward, (_, stream) = plan_operator(forward.program.written, spec.grad, forward, families), streams[0]
     axes = (stream.rows, stream.streamed)
     gradients = [result.output.name for result in backward.gradient.op.results]
     is_stored = stores((backward.forward, *backward.plan.steps), axes, gradients)
     return replace(backward, stored=StoredScores(axes, why) if is_stored else None)
 
 
-def _plan_whole(grad: Grad, forward: Step, families: Families, refused: Mistakes) -> Backward:
-    """The gradient as a whole, where it does not go apart at the matmuls of the forward."""
+def _plan_operator(grad: Grad, forward: Step, families: Families, refused: Mistakes) -> Backward:
+    """The gradient of the operator at once, where it is not split at the matmuls of the forward."""
     try:
-        return plan_whole(forward.op, grad, forward, families)
+        return plan_operator(forward.op, grad, forward, families)
     except Mistakes:
         raise refused from None
 
@@ -126,7 +126,7 @@ def _forward(spec: Spec, named: Callable[[Spec, Op], tuple[Spec, Op]]) -> tuple[
         op = typecheck(spec)
         if not mistakes:  # The text of a reference may be no expression.
             spec, op = named(spec, op)
-        with told():
+        with in_spec_names():
             step = _step(spec, op)
             if refused := _refused(step, spec.schedule):
                 raise Mistakes(*refused)
@@ -142,8 +142,8 @@ def _refused(step: Step, schedule: Schedule) -> list[Mistake]:
     steps = step.family.steps(step.program) or (step,)
     steps = tuple(sorted(steps, key=lambda one: one.family.matmuls(one.program) is None))
     each = [{mistake.key[1]: mistake for mistake in one.family.check(schedule)} for one in steps]
-    told = {key: mistake for found in reversed(each) for key, mistake in found.items()}
-    return [told[key] for key in told if key in ("block_m", "block_n") or all(key in found for found in each)]
+    mistakes = {key: mistake for found in reversed(each) for key, mistake in found.items()}
+    return [mistakes[key] for key in mistakes if key in ("block_m", "block_n") or all(key in found for found in each)]
 
 
 def _families(spec: Spec) -> Families:
@@ -154,8 +154,8 @@ def _families(spec: Spec) -> Families:
 def _step(spec: Spec, op: Op) -> Step:
     """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
     is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
-    kept = (spec.grad.save if spec.grad else None) or ()
-    op = with_lost_rows(read_lines(without_aliases(op, kept), kept))
+    saved = (spec.grad.save if spec.grad else None) or ()
+    op = with_lost_rows(read_lines(without_aliases(op, saved), saved))
     return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 
 
@@ -165,7 +165,7 @@ def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
     `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
     """
     made = made_of(spec)
-    with told():
+    with in_spec_names():
         files = _files(made, runtime)
         passing = tuple(name for name in PASSING if name in files)
         for together in (passing, *((name,) for name in files if name not in passing)):
@@ -192,7 +192,7 @@ class Made:
 def made_of(spec: Spec) -> Made:
     """What files are printed from. Raises `Mistakes` for what is wrong with a spec's math."""
     spec, forward = _forward(spec, marked)
-    with told():
+    with in_spec_names():
         backward = backward_of(spec, forward)
         autocast = autocast_rule(forward.program, forward.family.autocast)
         if backward is None:
@@ -263,7 +263,7 @@ def _noted(notes: Sequence[str], forward: Step, backward: Backward | None) -> li
     """What the docstring of the public function says, of scores that are stored besides."""
     found = list(notes)
     for title, stored in stored_in(forward, backward):
-        text = stored.told(title)
+        text = stored.sentence(title)
         found += [*([""] if found else []), *textwrap.wrap(shown(f"{text[0].upper()}{text[1:]}."), 84)]
     return found
 

@@ -63,12 +63,12 @@ class _Printed:
         taken = {*op.names, *(tensor.name for tensor in forward.inputs)}
         outputs: dict[str, str] = {}
         for name, result in zip(self.gradient.wrt, op.results, strict=True):
-            own, whole = result.output.name, forward.input(name)
+            own, full = result.output.name, forward.input(name)
             value = next(value for value in values if value.name == own)
-            if name not in given or set(value.node.axes) != set(whole.type.axes):
-                given[name] = whole
-                values = list(_spread(values, value, whole, fresh(f"{own}_term", taken)))
-            outputs[own] = f"{name}[{_dims(whole.type.shape)}]"
+            if name not in given or set(value.node.axes) != set(full.type.axes):
+                given[name] = full
+                values = list(_spread(values, value, full, fresh(f"{own}_term", taken)))
+            outputs[own] = f"{name}[{_dims(full.type.shape)}]"
         inputs = [given.pop(tensor.name) for tensor in forward.inputs if tensor.name in given]
         inputs = [*given.values(), *inputs]
         return "\n".join(_table(name, lines) for name, lines in self.tables(inputs, values, outputs).items() if lines)
@@ -135,24 +135,24 @@ def _dims(shape: Iterable[AxisTerm]) -> str:
 
 
 def _param(param: Param) -> str:
-    """A param as the tables of a spec have it, with all that is told of it."""
-    told: dict[str, object] = {"choices": list(param.choices)} if param.kind == "enum" else {"type": param.kind}
-    told |= {"default": param.default} if param.default is not None else {}
-    told |= {"min": param.minimum} if param.minimum is not None else {}
-    told |= {"max": param.maximum} if param.maximum is not None else {}
-    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in told.items()) + " }"
+    """A param as the tables of a spec have it, with all its keys."""
+    fields: dict[str, object] = {"choices": list(param.choices)} if param.kind == "enum" else {"type": param.kind}
+    fields |= {"default": param.default} if param.default is not None else {}
+    fields |= {"min": param.minimum} if param.minimum is not None else {}
+    fields |= {"max": param.maximum} if param.maximum is not None else {}
+    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in fields.items()) + " }"
 
 
-def _spread(values: Iterable[Value], value: Value, whole: Input, part: str) -> Iterator[Value]:
+def _spread(values: Iterable[Value], value: Value, full: Input, part: str) -> Iterator[Value]:
     """The values, of which one has all axes of an input: `where` reads that without changing what is chosen."""
-    axes, dtype = whole.type.axes, value.node.dtype
+    axes, dtype = full.type.axes, value.node.dtype
     for one in values:
         if one is not value:
             yield one
             continue
         yield Value(part, one.node, "")
         same = Ref(part, one.node.axes, dtype)
-        test = Call("isnan", (Load(whole.name, axes, dtype),), axes, BOOL)
+        test = Call("isnan", (Load(full.name, axes, dtype),), axes, BOOL)
         yield Value(one.name, Call("where", (test, same, same), axes, dtype), "")
 
 

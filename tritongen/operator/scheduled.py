@@ -14,13 +14,13 @@ _FIELDS = {"num_warps": ("warps",), "num_stages": ("stages",), "block_n": ("bloc
 
 
 def schedule_warnings(spec: Spec, module: Module, has_backward: bool) -> Iterator[Mistake]:
-    """Numbers of `[schedule]` that no table of the forward has, as no launch would choose them; and that the backward
+    """Values of `[schedule]` that no table of the forward has, as no launch would choose them; and that the backward
     has tables of its own.
     """
     lists = {key: getattr(spec.schedule, key) for key in LISTS if getattr(spec.schedule, key)}
     tables = tables_of(module.launches, spec.schedule, "") if lists else ()
     for key, values in lists.items():
-        taken = set(_numbers(tables, key))
+        taken = set(_values(tables, key))
         if idle := [value for value in values if value not in taken]:
             yield _in_vain(key, values, idle, spec.schedule)
     if lists and has_backward:
@@ -30,20 +30,20 @@ def schedule_warnings(spec: Spec, module: Module, has_backward: bool) -> Iterato
 
 
 def _in_vain(key: str, values: tuple[int, ...], idle: list[int], schedule: Schedule) -> Mistake:
-    """What is said of numbers that are never chosen."""
+    """The message about values that are never chosen."""
     if len(idle) == len(values):
         message = f"no kernel of this operator takes {key}"
         return Mistake("TG504", message, ("schedule", key), hint="leave it out")
-    numbers = " and ".join(map(str, idle))
-    message = f"of {key}, {numbers} {'are' if len(idle) > 1 else 'is'} never chosen"
+    listed = " and ".join(map(str, idle))
+    message = f"of {key}, {listed} {'are' if len(idle) > 1 else 'is'} never chosen"
     if schedule.autotune:
         return Mistake("TG504", message, ("schedule", key), hint="leave it out")
     message += f": without a search, launches take the first, {values[0]}"
     return Mistake("TG504", message, ("schedule", key), hint="list one, or write autotune = true")
 
 
-def _numbers(tables: Iterable[Table], key: str) -> Iterator[int]:
-    """All numbers of a kind that tables have."""
+def _values(tables: Iterable[Table], key: str) -> Iterator[int]:
+    """All values of a key that tables have."""
     for table in tables:
         yield from (table.block_m,) if key == "block_m" else ()
         tuples = (table.configs, table.single, table.double, table.wide, table.described, *table.timed)

@@ -94,8 +94,8 @@ class Contraction:
         every = self.axes(role)
         if role == "cols" and self.col_groups:
             mine = {axis for axis in axes if axis in every}
-            parts = every[: -len(self.col_groups)], self.col_groups
-            return next((part for part in parts if mine <= set(part)), every)
+            groups = every[: -len(self.col_groups)], self.col_groups
+            return next((part for part in groups if mine <= set(part)), every)
         return every
 
     def strips_axis(self, node: Reduce) -> int:
@@ -109,7 +109,7 @@ class Contraction:
 
 
 def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
-    """The operator with its products apart, and what they are; None where there is none.
+    """The operator with its matmuls as separate values, and what they are; None where there is none.
 
     Raises `Mistakes` where there are products that one kernel does not compute.
     """
@@ -133,7 +133,7 @@ def contraction_of(op: Op) -> tuple[Op, Contraction] | None:
         check_reductions(op, names, rows, cols)
     products = [_product(op, *pair, groups, turned) for pair in zip(names, found.values(), strict=True)]
     order.sort(key=lambda axis: axis not in groups)
-    batch = left & right or (frozenset() if groups else _apart(op, products, first.over))
+    batch = left & right or (frozenset() if groups else _leading_axes(op, products, first.over))
     roles = (batch, rows - batch, cols - batch, set(first.over), set(groups), set(col_groups))
     contraction = Contraction(tuple(products), *(tuple(axis for axis in order if axis in role) for role in roles))
     _check_results(op, contraction)
@@ -173,7 +173,7 @@ def _check_results(op: Op, contraction: Contraction) -> None:
 
 
 def _plain(op: Op) -> list[Result]:
-    """The results that do not have a number for each strip."""
+    """The results that do not have a value for each strip."""
     return [result for result in op.results if of_strips(op, result) is None]
 
 
@@ -186,7 +186,7 @@ def _is_turned(op: Op, rows: frozenset[str], cols: frozenset[str]) -> bool:
     return not rows.isdisjoint(op.results[0].axes[-1:])
 
 
-def _apart(op: Op, products: list[Product], over: tuple[str, ...]) -> frozenset[str]:
+def _leading_axes(op: Op, products: list[Product], over: tuple[str, ...]) -> frozenset[str]:
     """Free axes of one side that stand before the summed ones, while others of that side stand behind, as in a
     convolution with windows of one element: they are a batch, in which the other side is always the same. As rows or
     columns, together with those behind, they would need a copy.
@@ -264,7 +264,7 @@ class _Sides:
     scales: tuple[Node, ...] = ()
 
     def scaled(self, scales: set[Node]) -> _Sides:
-        """With some factors apart, as scales of groups."""
+        """With some factors separate, as scales of groups."""
         left, right = (tuple(f for f in side if f not in scales) for side in (self.left, self.right))
         return replace(self, left=left, right=right, scales=tuple(f for f in (*self.left, *self.right) if f in scales))
 
@@ -282,7 +282,7 @@ class _Sides:
 
 
 def _by_group(op: Op) -> tuple[dict[str, _Sides], tuple[str, ...]]:
-    """The sums of products with scales of groups apart, and the axes of the groups; neither where there are no such."""
+    """The matmuls with the scales of groups factored out, and the axes of the groups; neither where there are none."""
     found = _all_sides(op, True)
     overs = {sides.over for sides in found.values()}
     if len(overs) != 1:

@@ -71,7 +71,7 @@ def _shift(op: Op, value: Value, score: Node) -> Node | None:
 
 def _divisor(op: Op, less: Node, total: Ref, shift: Node) -> Node | None:
     """What exponentials below a shift are divided by, where they are to be below its logarithm plus the shift: their
-    sum, or that and those of further numbers, as of a sink.
+    sum, or that and those of further values, as of a sink.
     """
     match resolve(op, less):
         case Call(function="add", args=(left, right)):

@@ -13,7 +13,7 @@ from ..spec.types import COMPUTED
 from .factors import unless_empty
 
 Axes = frozenset[str]
-_FINITE = {"add", "sub", "mul", "neg", "positive", "square", "abs", "where"}  # of finite numbers, 0 among them
+_FINITE = {"add", "sub", "mul", "neg", "positive", "square", "abs", "where"}  # of finite values, 0 among them
 
 
 def outside(op: Op, name: str, factor: Node, over: tuple[str, ...], others: tuple[str, ...] = ()) -> Node:
@@ -30,7 +30,7 @@ def outside(op: Op, name: str, factor: Node, over: tuple[str, ...], others: tupl
 def undefined_over(op: Op, node: Node, divides: bool = False) -> Axes:
     """The axes of which one being empty makes a node NaN or infinite, or its reciprocal if something `divides` by it.
 
-    An empty mean does, and the reciprocal or another function of an empty sum. A number for each row that a step reads
+    An empty mean does, and the reciprocal or another function of an empty sum. A value for each row that a step reads
     may have been reduced over any axis that it lacks.
     """
     found: set[str] = set()

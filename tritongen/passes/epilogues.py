@@ -1,4 +1,4 @@
-"""Reductions in the epilogue of a contraction: whole rows, groups of adjacent columns, or strips."""
+"""Reductions in the epilogue of a contraction: full rows, groups of adjacent columns, or strips."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..lang.ir import Node, Op, Reduce, Ref, Value, walk
 from .structure import reached, references
 
 WIDEST = 256  # columns that one tile holds, so that it can reduce them
-WIDEST_GROUP = 128  # and those of a group, for all sums of a tile: each half of one has whole groups
-# Of strips that tiles are reduced by: any tile has a whole number of these. A warp holds 16 rows of a matmul's result.
+WIDEST_GROUP = 128  # and those of a group, for all sums of a tile: each half of one has full groups
+# Of strips that tiles are reduced by: any tile has an integer of these. A warp holds 16 rows of a matmul's result.
 STRIP_ROWS, STRIP_COLS = 16, 64
 
 
 def groups_of(op: Op, names: tuple[str, ...], inside: Iterable[str], cols: tuple[str, ...]) -> tuple[str, ...]:
     """The last of the columns, in their order, if all that is reduced of some products is reduced over groups of them.
 
-    () where it is not, or where tiles do not have whole groups: their length has to be a power of two that the spec
+    () where it is not, or where tiles do not have full groups: their length has to be a power of two that the spec
     tells. Nor where what is multiplied, the inputs `inside`, lacks a column or has them in another order.
     """
     nodes = [value.node for value in op.values if isinstance(value.node, Reduce) and value.name not in names]
@@ -33,7 +33,7 @@ def groups_of(op: Op, names: tuple[str, ...], inside: Iterable[str], cols: tuple
 
 
 def _is_grouped(op: Op, node: Reduce, names: Container[str]) -> bool:
-    """Whether a tile's groups are reduced so, to numbers."""
+    """Whether a tile's groups are reduced to one value each."""
     return follows(op, node, names) and not node.strips and node.kind not in ("argmax", "argmin")
 
 
@@ -43,7 +43,7 @@ def follows(op: Op, node: Node, names: Container[str]) -> bool:
 
 
 def check_reductions(op: Op, names: tuple[str, ...], rows: frozenset[str], cols: frozenset[str]) -> None:
-    """Refuse what is reduced beside some products, but for whole rows that a tile holds, and strips."""
+    """Refuse what is reduced beside some products, but for full rows that a tile holds, and strips."""
     for value in op.values:
         if isinstance(value.node, Reduce) and value.name not in names:
             if value.node.strips:
@@ -53,7 +53,7 @@ def check_reductions(op: Op, names: tuple[str, ...], rows: frozenset[str], cols:
 
 
 def _check_row(op: Op, value: Value, cols: frozenset[str], is_after: bool) -> None:
-    """A reduction has to be after the product, of the result, over whole rows that a tile holds."""
+    """A reduction has to be after the product, of the result, over full rows that a tile holds."""
     assert isinstance(value.node, Reduce)
     sizes = dict(op.sizes)
     width = 1

@@ -128,18 +128,18 @@ def _is_taken(x: Node, largest: Node) -> bool:
 
 def tells_of_nan(op: Op, largest: Value, total: Value) -> bool:
     """Whether a maximum may drop NaN, since every result that it is in gets NaN from its sum."""
-    told: dict[str, str] = {largest.name: "dropped", total.name: "kept"}
+    nan_fates: dict[str, str] = {largest.name: "dropped", total.name: "kept"}
     for value in op.values:
-        told.setdefault(value.name, _nan_in(value.node, told))
-    return all(told[result.output.name] != "dropped" for result in op.results)
+        nan_fates.setdefault(value.name, _nan_in(value.node, nan_fates))
+    return all(nan_fates[result.output.name] != "dropped" for result in op.results)
 
 
-def _nan_in(node: Node, told: dict[str, str]) -> str:
+def _nan_in(node: Node, nan_fates: dict[str, str]) -> str:
     """What became of a row's NaN in a node: "dropped", surely "kept", or "" where the maximum is not in it."""
     if isinstance(node, Ref):
-        return told[node.name]
-    parts = {_nan_in(child, told) for child in children(node)}
+        return nan_fates[node.name]
+    states = {_nan_in(child, nan_fates) for child in children(node)}
     passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in PASSES_NAN)
-    if "kept" in parts and passes and node.dtype.kind == "float":
+    if "kept" in states and passes and node.dtype.kind == "float":
         return "kept"
-    return "dropped" if "dropped" in parts else ""
+    return "dropped" if "dropped" in states else ""

@@ -72,8 +72,8 @@ def without_casts(op: Op, left: Node, right: Node, in_groups: bool) -> tuple[Nod
         if byte is None:
             found.append(side)
             continue
-        apart = byte.dtype.kind == "float" or in_groups or others_byte is None
-        to_float32 = side.dtype.of == ("float32",) and other.dtype.kind == "float" and apart
+        separate = byte.dtype.kind == "float" or in_groups or others_byte is None
+        to_float32 = side.dtype.of == ("float32",) and other.dtype.kind == "float" and separate
         to_other = side.dtype.of == other.dtype.of and others_byte is None
         to_int = side.dtype.kind == "int" and (others_byte or other).dtype.kind == "int"
         found.append(byte if to_float32 or to_other or to_int else side)
@@ -107,8 +107,8 @@ def scales_by_group(
     within = [sizes.get(axis, 0) for axis in over if axis not in groups]
     rest = [factor for factor in chain.from_iterable(sides) if factor not in scales]
     shared = _names(op, scales) & _names(op, rest)
-    whole = all(set(over) <= set(side[0].axes) for side in sides)
-    if not scales or not within or shared or not whole or 0 < math.prod(within) < SHORTEST:
+    full = all(set(over) <= set(side[0].axes) for side in sides)
+    if not scales or not within or shared or not full or 0 < math.prod(within) < SHORTEST:
         return set(), ()
     return scales, groups
 
@@ -122,7 +122,7 @@ def multiplied(op: Op, dtype: Dtype) -> Dtype:
 
 
 def dtypes_of(op: Op, leaf: str) -> tuple[str, ...]:
-    """What a leaf of a dtype may be: an input, a dtype, or a float input of the whole that this is a step of."""
+    """What a leaf of a dtype may be: an input, a dtype, or a float input of the operator that this is a step of."""
     own = next((tensor.type.dtypes for tensor in op.inputs if tensor.name == leaf), None)
     return own or ((leaf,) if leaf in READ_DTYPES else FLOATS)
 

@@ -2,7 +2,7 @@
 
 Where every sum of exponentials below a maximum leaves out the same of them, as `sum(p * v, N) / sum(p, N)` does with
 `p = exp(s - max(s, N)) * keep` and a boolean keep, that is a softmax of `where(keep, s, -inf)`. Kernels then find
-the tiles in which no score, or every score, is kept.
+the tiles in which no score, or every score, is unmasked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Axes that lie together in all that an operator reads, computes and returns, as one axis.
 
 The heads of attention may have two axes, as rotary position embedding writes them: `float[..., S, (P=2 D)]`. A kernel
-whose tiles have one axis across goes along both as along one of their whole length.
+whose tiles have one axis across goes along both as along one of their joint length.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Power:
-    """The exponential of a scale times the difference of scores and a number for each row of them."""
+    """The exponential of a scale times the difference of scores and a value for each row of them."""
 
     scale: _Scale
     score: Node
@@ -108,7 +108,7 @@ def _difference(op: Op, node: Node, scale: _Scale) -> _Power | None:
 
 
 def _scaled_by(op: Op, node: Node) -> tuple[_Scale, Node]:
-    """The positive numbers that a node multiplies another by, and that."""
+    """The positive constants that a node multiplies another by, and that."""
     match resolve(op, node):
         case Call(function="mul", args=(left, right)):
             for one, other in ((left, right), (right, left)):

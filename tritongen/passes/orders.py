@@ -18,7 +18,7 @@ from .times import BANDWIDTH, LAUNCH, PROLOGUE, SCALAR_RATE, SMS, count, kernel,
 
 MOST = 6  # factors of which all orders are tried
 CLEARLY = 1.3  # how much faster another order has to be than one that is found without costs
-TILE, PART = 128, 512  # rows and columns of a tile, and terms of a sum of which programs can take parts
+TILE, PART = 128, 512  # rows and columns of a tile, and terms of a sum that split-K can divide
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,20 @@ class Term:
     """A factor of a sum, at a place among them; or a product of terms, which is summed over some axes or none."""
 
     axes: tuple[str, ...]
-    parts: tuple[Term, ...] = ()
+    operands: tuple[Term, ...] = ()
     over: tuple[str, ...] = ()
     place: int = 0
 
     @property
     def places(self) -> frozenset[int]:
         """Those of all factors."""
-        below = (part.places for part in self.parts)
-        return frozenset[int]().union(*below) if self.parts else frozenset({self.place})
+        below = (part.places for part in self.operands)
+        return frozenset[int]().union(*below) if self.operands else frozenset({self.place})
 
     @property
     def inside(self) -> tuple[Term, ...]:
         """What is multiplied and then summed."""
-        return tuple(factor for part in self.parts for factor in part.factors)
+        return tuple(factor for part in self.operands for factor in part.factors)
 
     @property
     def sides(self) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
@@ -49,7 +49,7 @@ class Term:
     @property
     def factors(self) -> tuple[Term, ...]:
         """What a product multiplies that is not summed; else the term alone."""
-        if not self.parts or self.over:
+        if not self.operands or self.over:
             return (self,)
         return self.inside
 
@@ -57,11 +57,15 @@ class Term:
 _Sides = tuple[tuple[Term, ...], tuple[Term, ...]]
 
 
-def term_of(parts: Iterable[Term], over: tuple[str, ...] = ()) -> Term:
+def term_of(operands: Iterable[Term], over: tuple[str, ...] = ()) -> Term:
     """Some terms, multiplied and summed."""
-    parts = tuple(parts)
-    axes = dict.fromkeys(axis for part in parts for axis in part.axes)
-    return parts[0] if len(parts) == 1 and not over else Term(tuple(a for a in axes if a not in over), parts, over)
+    operands = tuple(operands)
+    axes = dict.fromkeys(axis for part in operands for axis in part.axes)
+    return (
+        operands[0]
+        if len(operands) == 1 and not over
+        else Term(tuple(a for a in axes if a not in over), operands, over)
+    )
 
 
 def are_many(terms: Sequence[Term]) -> bool:
@@ -81,21 +85,21 @@ def in_order(found: Term, terms: Sequence[Term], lengths: Mapping[str, int], fix
     return times.settled(best if times.of(found) > CLEARLY * times.of(best) else found)
 
 
-def _cheapest(terms: Sequence[Term], kept: tuple[str, ...], times: _Times) -> Term:
+def _cheapest(terms: Sequence[Term], result_axes: tuple[str, ...], times: _Times) -> Term:
     """The fastest order, of equal ones the first: by sets of terms, each a number with a bit for every term."""
     best: dict[int, Term] = {}
     for chosen in range(1, 2 ** len(terms)):
         inside, others = ([term for n, term in enumerate(terms) if chosen >> n & 1 == wanted] for wanted in (1, 0))
-        needed = {*kept, *(axis for term in others for axis in term.axes)}
+        needed = {*result_axes, *(axis for term in others for axis in term.axes)}
         halves = [half for half in range(1, chosen) if half & chosen == half < chosen ^ half]
-        ways: list[tuple[Term, ...]] = [(best[half], best[chosen ^ half]) for half in halves] or [(*inside,)]
-        every = [_summed(parts, needed) for parts in ways]
+        splits: list[tuple[Term, ...]] = [(best[half], best[chosen ^ half]) for half in halves] or [(*inside,)]
+        every = [_summed(operands, needed) for operands in splits]
         best[chosen] = min(every, key=times.of)
     return best[2 ** len(terms) - 1]
 
 
-def _summed(parts: tuple[Term, ...], needed: set[str]) -> Term:
-    return term_of(parts, tuple(dict.fromkeys(a for part in parts for a in part.axes if a not in needed)))
+def _summed(operands: tuple[Term, ...], needed: set[str]) -> Term:
+    return term_of(operands, tuple(dict.fromkeys(a for part in operands for a in part.axes if a not in needed)))
 
 
 class _Times:
@@ -111,7 +115,7 @@ class _Times:
         return self.known[term]
 
     def found(self, term: Term) -> float:
-        if not term.parts:
+        if not term.operands:
             return 0.0
         if not term.over:
             return self.product(term)
@@ -124,9 +128,9 @@ class _Times:
     def product(self, term: Term) -> float:
         """That of a product, in the epilogue of a factor if that has all axes of it."""
         before = sum(map(self.of, term.inside))
-        whole = next((one for one in term.inside if one.over and {*one.axes} == {*term.axes}), None)
-        if whole:
-            return before + self.moving(*(one for one in term.inside if one != whole))
+        full = next((one for one in term.inside if one.over and {*one.axes} == {*term.axes}), None)
+        if full:
+            return before + self.moving(*(one for one in term.inside if one != full))
         return before + kernel(self.moving(term, *term.inside))
 
     def matmul(self, term: Term, sides: _Sides, written: float) -> float:
@@ -141,10 +145,10 @@ class _Times:
         roles = batch, rows, cols, inner = tuple(count(one, self.lengths) for one in axes)
         programs = batch * math.ceil(rows / TILE) * math.ceil(cols / TILE) * math.ceil(inner / PART)
         working = multiplied(*roles) * max(1.0, SMS / programs)
-        whole = [term_of(side) for side in sides]
-        copied = self.moving(*(one for one in whole if _is_parted(one, term.over, left & right)))
-        plain = sum(map(self.of, whole)) + kernel(self.moving(*whole) + 2 * copied + written, working)
-        if not any(one.parts and not one.over for one in whole):
+        full = [term_of(side) for side in sides]
+        copied = self.moving(*(one for one in full if _is_parted(one, term.over, left & right)))
+        plain = sum(map(self.of, full)) + kernel(self.moving(*full) + 2 * copied + written, working)
+        if not any(one.operands and not one.over for one in full):
             return plain, math.inf
         slower = outer(*roles) if any(map(are_outer, sides)) else PROLOGUE
         factors = [one for side in sides for one in side]
@@ -166,7 +170,7 @@ class _Times:
         return before + sum(map(self.of, found)) + kernel(reading)
 
     def are_groups(self, sides: _Sides, over: tuple[str, ...], summed: tuple[str, ...]) -> bool:
-        """Whether axes of a matmul's result are groups of adjacent columns that a tile has whole."""
+        """Whether axes of a matmul's result are groups of adjacent columns that a tile has in full."""
         width = math.prod(self.fixed.get(axis, 0) for axis in summed)
         side = next((side for side in sides if {*summed} < free_axes(side, over)), ())
         lasts = [[axis for axis in one.axes if axis not in over][-len(summed) :] for one in side]
@@ -174,22 +178,22 @@ class _Times:
 
     def settled(self, term: Term) -> Term:
         """The term, in which products that are clearly better stored are terms of their own, and no others are."""
-        term = replace(term, parts=tuple(map(self.settled, term.parts)))
+        term = replace(term, operands=tuple(map(self.settled, term.operands)))
         sides = term.sides
-        flat = replace(term, parts=term.inside)
+        flat = replace(term, operands=term.inside)
         if not sides or not any(map(are_outer, sides)):
             return flat
         plain, multiplying = self.both(term, sides, self.moving(term))
         if multiplying <= CLEARLY * plain:
             return flat
-        parts = [(term_of(side),) if are_outer(side) else side for side in sides]
-        return replace(term, parts=tuple(part for side in parts for part in side))
+        operands = [(term_of(side),) if are_outer(side) else side for side in sides]
+        return replace(term, operands=tuple(part for side in operands for part in side))
 
 
 def _is_parted(term: Term, over: tuple[str, ...], batch: frozenset[str]) -> bool:
     """Whether free axes of a factor lie both before and behind those that are summed."""
     runs = [kind for kind, _ in groupby(axis in over for axis in term.axes if axis not in batch)]
-    return not term.parts and runs.count(False) > 1
+    return not term.operands and runs.count(False) > 1
 
 
 def _are_strips(sides: _Sides, over: tuple[str, ...], summed: tuple[str, ...]) -> bool:

@@ -2,7 +2,7 @@
 
 What is summed over the pages of a sequence and over the positions of each page, J and S, goes along one axis of
 positions, page after page. In terms of that axis `take(k, page, P)` is like an input with a row for each position, so
-that what is known of streams, masks and lengths holds for it too. Other numbers of positions or of pages, such as the
+that what is known of streams, masks and lengths holds for it too. Other per-position values or of pages, such as the
 scales of a quantised cache, are in pages as well, or have axes J and S of their own.
 """
 
@@ -18,7 +18,7 @@ from ..spec.types import Input
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """An input in pages: how the math reads it, the axis of its pages, and the input with their numbers."""
+    """An input in pages: how the math reads it, the axis of its pages, and the input with the page indices."""
 
     load: Load
     pages: str
@@ -151,7 +151,7 @@ def pages_of(op: Op) -> Pages | None:
 def _pages_along(op: Op, page: str, slot: str, paged: list[Paged], reads: set[Load]) -> Pages | None:
     both = {page, slot}
     tables = {one.table for one in paged if (page, slot) in _axes_of(op, one)}
-    # Numbers of pages lack the positions.
+    # page indices lack the positions.
     found = tuple(one for one in paged if one.table in tables and not both & {*_own(op, one)} - {slot})
     names = {one.load.name for one in found}
     others = reads - {one.load for one in found}
@@ -182,7 +182,7 @@ def _read(node: Node) -> Iterator[Load]:
 
 
 def _paged(op: Op, load: Load) -> Paged | None:
-    """An input that is read in whole pages, whose numbers are in another."""
+    """An input that is read in full pages, whose indices are in another."""
     match load.at:
         case ((pages, Load(at=(), name=table)),) if op.input(load.name).default is op.input(table).default is None:
             return Paged(load, pages, table)

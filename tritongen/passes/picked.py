@@ -32,15 +32,15 @@ class Picked:
 
 
 def picked_in(op: Op) -> tuple[Picked, ...] | None:
-    """The inputs that an operator reads so; None where it takes in other ways, too."""
+    """The inputs that an operator gathers so; None where it gathers otherwise, too."""
     if not any(value.node.gathers for value in op.values):
         return ()
     loads = {node for value in op.values for node in walk(value.node) if isinstance(node, Load)}
     found = tuple(map(_picked, (load for load in loads if load.at)))
     names = [load.name for load in loads]
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
-    ways = [one for one in found if one and names.count(one.name) == 1 and not {one.name, one.index} & optional]
-    return tuple(sorted(ways, key=lambda one: one.name)) if len(ways) == len(found) else None
+    gathers = [one for one in found if one and names.count(one.name) == 1 and not {one.name, one.index} & optional]
+    return tuple(sorted(gathers, key=lambda one: one.name)) if len(gathers) == len(found) else None
 
 
 def with_picks_inside(op: Op) -> Op:
@@ -68,8 +68,8 @@ def as_batches(op: Op, picked: tuple[Picked, ...]) -> Op:
     """The operator as if there were a matrix for each of the batch."""
     if not picked:
         return op
-    ways = {one.name: one for one in picked}
-    inputs = tuple(ways[t.name].as_batch(t) if t.name in ways else t for t in op.inputs)
+    gathers = {one.name: one for one in picked}
+    inputs = tuple(gathers[t.name].as_batch(t) if t.name in gathers else t for t in op.inputs)
     plain: dict[Node, Node] = {one.load: replace(one.load, at=()) for one in picked}
     return _changed(replace(op, inputs=inputs), lambda node: plain.get(node, node))
 
@@ -83,5 +83,5 @@ def picking(op: Op, inputs: tuple[Input, ...], picked: tuple[Picked, ...]) -> Op
 
 
 def _changed(op: Op, other: Callable[[Node], Node]) -> Op:
-    """The operator with other nodes in place of some that have no parts to be changed."""
+    """The operator with other nodes in place of some leaves."""
     return op.with_nodes(lambda node: replaced(node, other))

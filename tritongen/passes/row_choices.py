@@ -1,4 +1,4 @@
-"""Choices of whole rows out of sums: of what is summed, where one lacks the axes that are summed over.
+"""Choices of full rows out of sums: of what is summed, where one lacks the axes that are summed over.
 
 Probabilities of rows without keys are NaN. `sum(where(isnan(softmax(s, N)), 0, softmax(s, N)) * v, N)` makes these 0,
 as `nan_to_num` does, which is `where(isfinite(logsumexp(s, N)), sum(softmax(s, N) * v, N), 0)`: whether the probability

@@ -1,4 +1,4 @@
-"""Arithmetic of params and numbers alone, which the host does in float64, so that kernels get it rounded once."""
+"""Arithmetic of params and constants alone, which the host does in float64, so that kernels get it rounded once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..lang.ir import Call, Constant, Node, Op, Ref, Scalar, children
 from ..lang.names import fresh
 from ..lang.trees import literal, parse, substitute
 
-# How the host spells them, of Python's numbers.
+# How the host spells them, for Python floats.
 _HOST = {
     "add": "x + y",
     "sub": "x - y",
@@ -28,7 +28,7 @@ _HOST = {
     **{name: f"scalars.{name}(x)" for name in ("exp", "exp2", "expm1", "log", "log2", "log1p", "sigmoid", "sqrt")},
 }
 _WORDS = {"add": "plus", "sub": "minus", "mul": "times", "div": "over"}
-_NUMBERS = {0: "zero", 1: "one", 2: "two", 3: "three", 4: "four", 0.5: "half"}
+_CONSTANT_WORDS = {0: "zero", 1: "one", 2: "two", 3: "three", 4: "four", 0.5: "half"}
 _LONGEST = 3  # functions that a name spells
 
 
@@ -40,20 +40,20 @@ class HostScalar:
     text: str
 
 
-def passed_numbers(op: Op) -> dict[str, str]:
-    """What kernels are passed by value: params that are numbers, and what the host computes of them; and the kinds."""
+def passed_scalars(op: Op) -> dict[str, str]:
+    """The scalar arguments of kernels: numeric params, and what the host computes of them; and their kinds."""
     params = {param.name: param.kind for param in op.params if param.kind in ("float", "int")}
     return params | {one.name: "float" for one in host_scalars(op).values()}
 
 
 def host_lines(op: Op) -> list[str]:
-    """The lines by which the host computes numbers, each after those that it is made of."""
+    """The lines by which the host computes scalars, each after those that it reads."""
     return [f"{scalar.name} = {scalar.text}" for scalar in host_scalars(op).values()]
 
 
 @lru_cache(maxsize=2**10)
 def host_scalars(op: Op) -> Mapping[Node, HostScalar]:
-    """The largest parts of the math that are made of params and numbers alone, and are floats."""
+    """The largest subexpressions of params and constants alone that are floats."""
     found: dict[Node, HostScalar] = {}
     lines, taken = set[str](), op.names
     results = {result.output.name for result in op.results}
@@ -132,13 +132,13 @@ def _named(node: Node) -> str:
 def _words(node: Node) -> list[str]:
     match node:
         case Constant(value=int() | float() as value):
-            return [_NUMBERS[value]] if value in _NUMBERS else []
+            return [_CONSTANT_WORDS[value]] if value in _CONSTANT_WORDS else []
         case Scalar(name=name) | Ref(name=name):
             return [name]
         case Call(function=function, args=args):
-            parts = [_words(arg) for arg in args]
-            if not all(parts):
+            words = [_words(arg) for arg in args]
+            if not all(words):
                 return []
-            first, *others = parts
+            first, *others = words
             return [*first, _WORDS.get(function, function), *others[0]] if others else [function, *first]
     return []

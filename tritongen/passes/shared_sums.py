@@ -29,7 +29,7 @@ def shared_sums_first(op: Op) -> Op:
     named = name_reductions(op)
     sums = [value for value in named.values if op.fuse and _is_sum(named, value)]
     for axes in _shared_axes(sums):
-        parted = {value.name: parts for value in sums if (parts := _Parts.of(named, value, axes))}
+        parted = {value.name: split for value in sums if (split := _Split.of(named, value, axes))}
         overs: dict[_Terms, set[tuple[str, ...]]] = {}
         for value in sums:
             if value.name in parted:
@@ -40,15 +40,15 @@ def shared_sums_first(op: Op) -> Op:
     return op
 
 
-class _Parts:
-    """What a sum multiplies: factors that vary along some axes, whose product is summed first, and others."""
+class _Split:
+    """The factors of a sum: those that vary along some axes, whose product is summed first, and others."""
 
     def __init__(self, inside: list[Node], others: list[Node]) -> None:
         self.product, self.others = reduce(times, inside), others
         self.terms: _Terms = frozenset(Counter(inside).items())
 
     @classmethod
-    def of(cls, op: Op, value: Value, axes: tuple[str, ...]) -> _Parts | None:
+    def of(cls, op: Op, value: Value, axes: tuple[str, ...]) -> _Split | None:
         """None where the sum is not along all of these axes, or its factors do not vary along all of them."""
         assert isinstance(value.node, Reduce)
         if not set(axes) <= set(value.node.over):
@@ -78,25 +78,25 @@ def _shared_axes(sums: list[Value]) -> Iterator[tuple[str, ...]]:
     yield from filter(None, dict.fromkeys(found))
 
 
-def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Parts]) -> Op:
+def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> Op:
     """The operator, with the sums along some axes that these sums are made of."""
     values: list[Value] = []
     first: dict[_Terms, Ref] = {}
     taken = op.names
     for value in op.values:
-        parts = parted.get(value.name)
-        if parts is None:
+        split = parted.get(value.name)
+        if split is None:
             values.append(value)
             continue
-        if parts.terms not in first:
-            product = parts.product
+        if split.terms not in first:
+            product = split.product
             left = tuple(axis for axis in product.axes if axis not in axes)
             name = fresh(_called(product, value.name), taken)
             values.append(Value(name, Reduce("sum", product, axes, left, product.dtype), ""))
-            first[parts.terms] = Ref(name, left, product.dtype)
+            first[split.terms] = Ref(name, left, product.dtype)
         left = tuple(axis for axis in _over(value) if axis not in axes)
-        others = [outside(op, value.name, one, axes, left) for one in parts.others]
-        values.append(replace(value, node=_rest(value, axes, [*others, first[parts.terms]])))
+        others = [outside(op, value.name, one, axes, left) for one in split.others]
+        values.append(replace(value, node=_rest(value, axes, [*others, first[split.terms]])))
     return replace(op, values=tuple(values))
 
 

@@ -37,7 +37,7 @@ def only_shifts(op: Op, name: str, results: Sequence[str]) -> bool:
     return all((move := moves.get(result, _STILL)) is not None and move.times == 0 for result in results)
 
 
-def falls_with(op: Op, name: str, node: Node) -> float | None:
+def rescaling_of(op: Op, name: str, node: Node) -> float | None:
     """By which power of exp(t) a node is multiplied as a maximum grows by t; None where it changes otherwise."""
     move = _moved(node, _moves(op, name), _over(op, name))
     return None if move is None or (move.kind == "adds" and move.times) else move.times
@@ -60,7 +60,7 @@ def _over(op: Op, name: str) -> Sequence[str]:
 
 
 def _moved(node: Node, moves: _Moves, over: Sequence[str]) -> _Move | None:
-    """How a node moves as an extremum `over` some axes does; None where that is neither of the two ways."""
+    """How a node moves as an extremum `over` some axes does; None where it is neither."""
     if isinstance(node, Ref):
         return moves[node.name]
     if all(_moved(child, moves, over) == _STILL for child in children(node)):

@@ -20,7 +20,7 @@ from .structure import is_extremum, reached, references
 
 
 def sums_by_maximum(op: Op) -> Op:
-    """The operator, whose reductions have names, with such sums apart."""
+    """The operator, whose reductions have names, with such sums split."""
     if not any(is_extremum(value.node) for value in op.values):
         return op
     op = weights_before_casts(op)

@@ -30,7 +30,7 @@ from ..lang.names import fresh, shown
 from ..lang.rewrite import rebuild, replaced
 from ..lang.unparse import spelled
 
-SAVES = "saves"  # what a forward is told by, that keeps results for the backward
+SAVES = "saves"  # the flag of a forward that saves results for the backward
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def plain(op: Op) -> Program | None:
     """
     overs = reduced_sets(op)
     reduced = {axis for over in overs for axis in over}
-    if not only_maps_and_reduces(op) or len(overs) > 1 or are_apart(op, reduced):
+    if not only_maps_and_reduces(op) or len(overs) > 1 or differ_in_axes(op, reduced):
         return None
     # What has some of the axes that are reduced together is not empty where another of them is.
     if any({*result.axes} & reduced not in (set(), reduced) for result in op.results):
@@ -113,12 +113,12 @@ def is_extremum(node: Node) -> TypeGuard[Reduce]:
 
 
 def is_by_strips(node: Node) -> bool:
-    """Whether strips of what is reduced have numbers of their own."""
+    """Whether strips of what is reduced have values of their own."""
     return isinstance(node, Reduce) and bool(node.strips)
 
 
 def of_strips(op: Op, result: Result) -> Reduce | None:
-    """What gives a result that has a number for each strip; None for any other."""
+    """What gives a result that has a value for each strip; None for any other."""
     node = op.value(result.output.name).node
     return node if isinstance(node, Reduce) and node.strips else None
 
@@ -187,10 +187,10 @@ def name_reductions(op: Op) -> Op:
     return op.of(values)
 
 
-def without_aliases(op: Op, kept: Container[str]) -> Op:
+def without_aliases(op: Op, required: Container[str]) -> Op:
     """The operator, in which lines read others by their own names, where a line only calls one otherwise.
 
-    Lines that are `kept` have their own.
+    Lines that are `required` stay values of their own.
     """
     others: dict[str, Ref] = {}
 
@@ -201,17 +201,17 @@ def without_aliases(op: Op, kept: Container[str]) -> Op:
     for value in op.values:
         value = value.of(replaced(value.node, own))
         values.append(value)
-        if isinstance(value.node, Ref) and value.name not in kept:
+        if isinstance(value.node, Ref) and value.name not in required:
             others[value.name] = value.node
     return op.of(values) if others else op
 
 
-def read_lines(op: Op, kept: Container[str]) -> Op:
+def read_lines(op: Op, required: Container[str]) -> Op:
     """The operator without lines of which nothing is made, as those that `take` reads alone: what is taken is computed
-    of their inputs. Lines that mention them are spelled by these; some lines are `kept`.
+    of their inputs. Lines that mention them are spelled by these; `required` lines stay.
     """
     refs = op.refs
-    roots = [value.name for value in op.values if value.name in kept]
+    roots = [value.name for value in op.values if value.name in required]
     read = reached(refs, [*roots, *(result.output.name for result in op.results)], ())
     unread = [value.name for value in op.values if value.name not in read]
     mentioned = re.compile(rf"\b({'|'.join(map(shown, unread))})\b")
@@ -233,8 +233,10 @@ def _written_out(op: Op, node: Node) -> str:
     return spelled(replaced(node, of_lines))
 
 
-def are_apart(op: Op, reduced: set[str]) -> bool:
-    """Whether a kernel over all axes of the results would write one many times over, or never where one is empty."""
+def differ_in_axes(op: Op, reduced: set[str]) -> bool:
+    """Whether results differ in axes, so that one kernel would write one many times, or never where an axis is
+    empty.
+    """
     visited = {axis for result in op.results for axis in result.axes if axis not in reduced}
     return not all(visited <= {*result.axes} for result in op.results)
 
@@ -271,7 +273,7 @@ def with_read_values(op: Op) -> Op:
 
 
 def without_strides(op: Op) -> set[str]:
-    """The inputs that have one number a row, and those that are passed for their dtype alone."""
+    """The inputs that have one value per row, and those that are passed for their dtype alone."""
     read = set().union(*(reads(value.node) for value in op.values))
     return {tensor.name for tensor in op.inputs if tensor.name not in read} | op.by_row
 
@@ -280,17 +282,17 @@ def reads(node: Node) -> frozenset[str]:
     return node.reads
 
 
-def lasting_axes(op: Op, node: Node, whole: Container[str] = ()) -> set[str]:
+def guaranteed_axes(op: Op, node: Node, full: Container[str] = ()) -> set[str]:
     """The axes that something has whatever params choose and whichever inputs are left out, with all their positions;
-    some values have theirs as a whole.
+    some values are known to have theirs in full.
     """
     axes = set(node.axes)
     if isinstance(node, Ref):
-        return axes if node.name in whole else lasting_axes(op, op.value(node.name).node, whole)
+        return axes if node.name in full else guaranteed_axes(op, op.value(node.name).node, full)
     if isinstance(node, Load):
         return axes if op.input(node.name).default is None else set()
     if isinstance(node, Index):
         return axes
     if isinstance(node, Choose):
-        return lasting_axes(op, node.then, whole) & lasting_axes(op, node.other, whole)
-    return axes & set[str]().union(*(lasting_axes(op, part, whole) for part in children(node)))
+        return guaranteed_axes(op, node.then, full) & guaranteed_axes(op, node.other, full)
+    return axes & set[str]().union(*(guaranteed_axes(op, part, full) for part in children(node)))

@@ -39,11 +39,11 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     rows = [factor for factor in factors if factor not in others]
     if len(rows) != 1 or not others:
         return [value]
-    table, at = _parts(op, rows[0])
+    table, at = _operands(op, rows[0])
     inside = [factor for factor in others if {*factor.axes} & {*node.over}]
     by = {*chain.from_iterable(factor.axes for factor in inside)}
     positions = {*chain.from_iterable(index.axes for _, index in at)}
-    if not _lies_apart(positions, dict(at).keys(), by, {*node.over}) or not {*node.over} <= {*table.axes} & by:
+    if not _lies_separate(positions, dict(at).keys(), by, {*node.over}) or not {*node.over} <= {*table.axes} & by:
         return [value]
     arg = reduce(times, [*inside, table])
     product = replace(node, arg=arg, axes=tuple(axis for axis in arg.axes if axis not in node.over))
@@ -56,7 +56,7 @@ def _product_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[
     return [Value(name, product, ""), replace(value, node=reduce(times, [found, *outside]))]
 
 
-def _lies_apart(positions: Set[str], taken_along: Set[str], by: Set[str], over: Set[str]) -> bool:
+def _lies_separate(positions: Set[str], taken_along: Set[str], by: Set[str], over: Set[str]) -> bool:
     """Whether rows are taken by positions along axes of the other factors, and of their own besides.
 
     Positions along a summed axis differ by term, and other factors go along the axes that rows are taken of.
@@ -64,8 +64,8 @@ def _lies_apart(positions: Set[str], taken_along: Set[str], by: Set[str], over: 
     return bool(positions - by and positions & by) and not positions & over and not taken_along & by
 
 
-def _parts(op: Op, row: Node) -> tuple[Node, tuple[tuple[str, Node], ...]]:
-    """What rows are taken from, as a whole, and where."""
+def _operands(op: Op, row: Node) -> tuple[Node, tuple[tuple[str, Node], ...]]:
+    """The tensor that rows are gathered from, and where."""
     if isinstance(row, Take):
         return row.arg, row.at
     assert isinstance(row, Load)

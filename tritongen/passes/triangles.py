@@ -8,8 +8,8 @@ from .contractions import Contraction
 _SIGNS = {"ge": 1, "gt": 1, "le": -1, "lt": -1}
 
 
-def kept_where(op: Op, contraction: Contraction) -> tuple[Call, dict[str, bool]] | None:
-    """The comparison outside of which no result needs the sums; None where there is none.
+def triangle_condition(op: Op, contraction: Contraction) -> tuple[Call, dict[str, bool]] | None:
+    """The comparison outside of which the result is masked (triangular matmul); None where there is none.
 
     With it comes, for the row axis and the column axis, whether the last position of a tile makes
     the comparison true most easily, or else the first.
@@ -39,7 +39,7 @@ def _condition(op: Op, node: Node) -> Call | None:
 
 
 def _slopes(node: Node) -> dict[str, int] | None:
-    """How much a sum of positions and numbers changes with each axis; None for any other math."""
+    """How much a sum of positions and constants changes with each axis; None for any other math."""
     match node:
         case Constant() | Scalar():
             return {}

@@ -18,8 +18,8 @@ from .reading import Operator
 from .windows import Window, Windows
 
 _LOOKS = 16  # how often a window is made larger
-_PARTS = 40  # how many windows are looked at, one part at a time
-_MORE = 3  # what is added to open lengths, to see which numbers follow them
+_MOST_WINDOWS = 40  # the most windows that are tried, grown node by node
+_MORE = 3  # what is added to open lengths, to see which constants follow them
 _PROMISING = 0.25  # the share with which it is worth to search in another way
 _NEAR = 0.6  # the share of a spec's functions that what nearly is one has
 _SMALL = 4  # functions; what has no more is nearly everywhere
@@ -122,7 +122,7 @@ def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> F
     if look.found is None and look.share > _PROMISING:
         other = _searched(windows, operator, root, True)
         if other.found is None:
-            other = _searched_by_parts(windows, operator, root)
+            other = _searched_by_region(windows, operator, root)
         look = other if other.found is not None else look
     if look.found is not None:
         return replace(look.found, place=place) if _is_worth(look.found.nodes) else None
@@ -147,12 +147,12 @@ def _searched(windows: Windows, operator: Operator, root: Any, keeps_shared: boo
     return best
 
 
-def _searched_by_parts(windows: Windows, operator: Operator, root: Any) -> _Look:
+def _searched_by_region(windows: Windows, operator: Operator, root: Any) -> _Look:
     """The first match, of the nodes first that have met the most of the spec's functions."""
     first = frozenset((root,))
     queue: list[tuple[float, int, frozenset[Any]]] = [(0.0, 0, first)]
     seen = {first}
-    for _ in range(_PARTS):
+    for _ in range(_MOST_WINDOWS):
         if not queue:
             break
         _, _, nodes = heapq.heappop(queue)
@@ -272,7 +272,7 @@ def _completed(operator: Operator, window: Window, bound: Bound) -> Found:
 
 def _called(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> Found:
     solution = _solved(operator, window, bound, axes)
-    by_number = {operator.numbers[name]: dim for name, dim in axes.items()}
+    by_number = {operator.axis_ids[name]: dim for name, dim in axes.items()}
     for form, leaf in bound.masks:
         more = params_of_mask(form, leaf, window, by_number, solution)
         if more is None:
@@ -324,7 +324,7 @@ def _between(root: Any, inputs: set[Any], inside: Container[Any]) -> tuple[Any, 
 
 def _solved(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> dict[str, float]:
     """The params for which the scalars of both are equal. Raises `DoesNotFit`."""
-    names = {number: name for name, number in operator.numbers.items()}
+    names = {number: name for name, number in operator.axis_ids.items()}
 
     def at(more: int) -> dict[str, float] | None:
         def length(axis: int) -> float:

@@ -37,7 +37,7 @@ class Form:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is arithmetic of numbers, params and lengths."""
+        """Whether it is arithmetic of constants, params and lengths."""
         return self.kind in SCALARS or (bool(self.args) and all(one.is_scalar for one in self.args))
 
 
@@ -257,11 +257,11 @@ def value(form: Form, known: Callable[[Form], float | None]) -> float | None:
     if form.kind in ("param", "size"):
         return known(form)
     args = [value(one, known) for one in form.args]
-    numbers = [one for one in args if one is not None]
-    if len(numbers) < len(args) or form.kind not in _COMPUTED:
+    operands = [one for one in args if one is not None]
+    if len(operands) < len(args) or form.kind not in _COMPUTED:
         return None
     try:
-        return float(_COMPUTED[form.kind](*numbers))
+        return float(_COMPUTED[form.kind](*operands))
     except (ArithmeticError, ValueError):
         return None
 

@@ -108,15 +108,15 @@ def _function_of(code: CodeType) -> FunctionType:
 
 
 def _signature(code: CodeType) -> str:
-    parts = []
+    pieces = []
     for one in inspect.signature(_function_of(code)).parameters.values():
         default = one.default if one.default is not inspect.Parameter.empty else None
         if not isinstance(default, int | float | str | None):
             raise Stays(f"{code.co_qualname} has a default that is no number")
-        parts.append(str(one.replace(annotation=inspect.Parameter.empty)))
-        if one.kind is inspect.Parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in parts[:-1]):
-            parts.insert(-1, "*")
-    return ", ".join(parts)
+        pieces.append(str(one.replace(annotation=inspect.Parameter.empty)))
+        if one.kind is inspect.Parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in pieces[:-1]):
+            pieces.insert(-1, "*")
+    return ", ".join(pieces)
 
 
 class _Texts:
@@ -150,9 +150,9 @@ class _Body:
         operators = (one.operator.spec.name for one in self._regions)
         self._taken = {*scope.call.arguments, *dir(builtins), *keyword.kwlist, "torch", *operators}
         self._uses: dict[Any, int] = {}
-        self._used: set[str] = set()  # arguments that are numbers, and written
-        self._literals: set[float] = set()  # numbers that are written as such, and may be some argument's
-        self._is_strict = False  # whether lengths of the example are written as numbers
+        self._used: set[str] = set()  # scalar arguments that are written as literals
+        self._literals: set[float] = set()  # literals that may be some argument's value
+        self._is_strict = False  # whether lengths of the example are written as literals
         self._lengths = self._lengths_of_arguments()
         names = (one.code.co_names for one in self._calls_of_regions())
         self._attributes = frozenset(name for some in names for name in some)
@@ -407,19 +407,19 @@ class _Body:
         rest = dict(self._call.arguments)
         named = rest.pop(self._call.rest[1], {}) if self._call.rest[1] else {}
         rest.pop(self._call.rest[0], None)
-        numbers = {one for one in rest.values() if type(one) is int and one > 1}
+        integers = {one for one in rest.values() if type(one) is int and one > 1}
         used = [name for name, one in rest.items() if name in self._used and one not in self._literals]
         given = {name: one for name, one in rest.items() if name not in used}
         given |= _of(named, lambda one: not isinstance(one, bool | None))
         modules = _of(given, lambda one: isinstance(one, torch.nn.Module))
         plain = _of(given, lambda one: not isinstance(one, torch.nn.Module))
-        texts = {name: self._like(one, letters, numbers) for name, one in (_of(plain, _tensors) | plain).items()}
+        texts = {name: self._like(one, letters, integers) for name, one in (_of(plain, _tensors) | plain).items()}
         texts |= _of({name: self._has(one, of._attributes) for name, one in modules.items()}, bool)
         texts |= dict.fromkeys([*used, *_of(named, _tensors)], "ANY")
         return "{" + ", ".join(f'"{name}": {text}' for name, text in texts.items()) + "}"
 
     def _has(self, module: Any, read: frozenset[str]) -> str:
-        """What a function reads of its module and does not name, where its text holds for some numbers alone."""
+        """The attributes of its module that a function reads, where its text holds for some values alone."""
         if not self._is_strict:
             return ""
         own = {
@@ -428,30 +428,30 @@ class _Body:
         shown = [f"{name}={one!r}" for name, one in own.items() if isinstance(one, bool | int | float | str | None)]
         return f"Has({', '.join(shown)})" if shown else ""
 
-    def _like(self, value: Any, letters: dict[str, str], numbers: set[int]) -> str:
+    def _like(self, value: Any, letters: dict[str, str], integers: set[int]) -> str:
         import torch
 
         if isinstance(value, At):
             tensor = self._texts.node(value).meta["val"]
-            dims = [self._dim(one, letters, numbers) for one in tensor.shape]
+            dims = [self._dim(one, letters, integers) for one in tensor.shape]
             return f"Like({', '.join([str(tensor.dtype), *dims])})"
         if isinstance(value, tuple | list):
-            texts = [self._like(one, letters, numbers) for one in value]
+            texts = [self._like(one, letters, integers) for one in value]
             return f"({', '.join(texts)}{',' * (len(texts) == 1)})"
         if isinstance(value, torch.device):
             return "ANY"
         if isinstance(value, torch.SymInt):
-            return f"Like(int, {self._dim(value, letters, numbers)})"
+            return f"Like(int, {self._dim(value, letters, integers)})"
         if type(value) is int and str(value) in letters:
             return f"Like(int, {letters[str(value)]})"
         if isinstance(value, torch.dtype | int | float | str | None):
             return repr(value)
         raise Stays(f"{self._call.code.co_qualname} is given a {type(value).__name__}")
 
-    def _dim(self, length: Any, letters: dict[str, str], numbers: set[int]) -> str:
+    def _dim(self, length: Any, letters: dict[str, str], integers: set[int]) -> str:
         if isinstance(length, int) and (self._is_strict or length < 2):
             return str(length)
-        if isinstance(length, int) and length not in numbers:
+        if isinstance(length, int) and length not in integers:
             return "ANY"
         text = str(length) if isinstance(length, int) else str(length.node.expr)
         return letters.setdefault(text, f'"{chr(ord("A") + len(letters))}"')

@@ -17,7 +17,7 @@ from .windows import Window
 Dim = tuple[int, ...]
 
 
-_WAYS = 2000  # in which axes may be those of a spec
+_MOST_ASSIGNMENTS = 2000  # in which axes may be those of a spec
 
 
 class DoesNotFit(Exception):
@@ -31,12 +31,12 @@ class DoesNotFit(Exception):
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A tensor of the trace, and what is done to it, step by step: one position of the dimensions `selected`, the first
-    of so many parts of others, another order of those that are left, in which several may become one, and those of none
-    are new: as long as dimensions of other tensors, in turn."""
+    of so many chunks of others, another order of those that are left, in which several may become one, and those of
+    none are new: as long as dimensions of other tensors, in turn."""
 
     node: Any
     selected: tuple[int, ...]
-    parts: tuple[tuple[int, int], ...]
+    splits: tuple[tuple[int, int], ...]
     order: tuple[tuple[int, ...], ...]
     lengths: tuple[tuple[tuple[Any, int], ...], ...] = ()  # each that of any of these tensors; none for 1
     new: tuple[int, ...] = ()  # dimensions of length 1 that are new ones, too
@@ -44,7 +44,7 @@ class Argument:
 
 def axes_of(operator: Operator, window: Window, bound: Bound) -> Iterator[dict[str, Dim]]:
     """The axes of the trace by the names of the spec's, in each way that there is. Raises `DoesNotFit`."""
-    names = {number: name for name, number in operator.numbers.items()}
+    names = {number: name for name, number in operator.axis_ids.items()}
     found: dict[str, Dim] = {}
     for ones, others in bound.axes:
         if len(ones) not in (1, len(others)):
@@ -91,7 +91,7 @@ def _by_tensors(operator: Operator, window: Window, bound: Bound, found: Mapping
     free = _ordered(set().union(*atoms_of.values()) - set(itertools.chain(*found.values())), window)
     tensors = {name: _having(name, shapes) for name in open_}
     choices = [_choices(_having(atom, atoms_of), tensors) for atom in free]
-    if math.prod(map(len, choices)) > _WAYS:
+    if math.prod(map(len, choices)) > _MOST_ASSIGNMENTS:
         raise DoesNotFit("too many axes that may be each other's")
     for way in sorted(itertools.product(*choices), key=lambda way: _cost(way, open_)):
         yield {name: tuple(atom for atom, one in zip(free, way, strict=True) if one == name) for name in open_}
@@ -160,7 +160,7 @@ def _argument(
     dims = list(window.dims(node))
     selected = tuple(place for place, dim in enumerate(dims) if not form.axes.intersection(dim))
     left = [dim for place, dim in enumerate(dims) if place not in selected]
-    parts: list[tuple[int, int]] = []
+    splits: list[tuple[int, int]] = []
     order: list[tuple[int, ...]] = []
     lengths: list[tuple[tuple[Any, int], ...]] = []
     for term in operator.inputs[name]:
@@ -172,10 +172,10 @@ def _argument(
         if not places:
             lengths.append(_length(window, wanted))
         elif tuple(itertools.chain.from_iterable(left[place] for place in places)) != wanted:
-            parts.append((places[0], _parts(window, form, left[places[0]], wanted, name)))
+            splits.append((places[0], _n_splits(window, form, left[places[0]], wanted, name)))
     if sorted(itertools.chain.from_iterable(order)) != list(range(len(left))):
         raise DoesNotFit(f"{name} has other dimensions")
-    return Argument(node, selected, tuple(parts), tuple(order), tuple(lengths))
+    return Argument(node, selected, tuple(splits), tuple(order), tuple(lengths))
 
 
 def _places(dims: Sequence[Dim], atoms: Iterable[int]) -> tuple[int, ...]:
@@ -184,8 +184,8 @@ def _places(dims: Sequence[Dim], atoms: Iterable[int]) -> tuple[int, ...]:
     return tuple(place for place, dim in enumerate(dims) if wanted.intersection(dim))
 
 
-def _parts(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> int:
-    """How many parts of a dimension are alike, of which the last axes are the wanted ones."""
+def _n_splits(window: Window, form: Form, dim: Dim, wanted: Dim, name: str) -> int:
+    """How many equal chunks a dimension has whose last axes are the wanted ones."""
     before = dim[: len(dim) - len(wanted)]
     if dim[len(before) :] != wanted or set(before) & form.axes or any(map(window.is_open, before)):
         raise DoesNotFit(f"{name} lies in memory in another way")

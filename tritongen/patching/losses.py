@@ -9,7 +9,7 @@ from ..importing.tracing import Trace
 _COUNTED = ("cross_entropy_loss", "nll_loss")  # whose mean is over the targets that count
 
 
-def take_reductions_apart(trace: Trace) -> None:
+def decompose_reductions(trace: Trace) -> None:
     """Changes the graph of a trace."""
     graph = trace.graph.graph
     for node in list(graph.nodes):
@@ -22,11 +22,11 @@ def take_reductions_apart(trace: Trace) -> None:
             and given.get("weight") is None
             and node.target.namespace == "aten"
         ):
-            _take_apart(trace, node, given)
+            _decompose(trace, node, given)
     graph.eliminate_dead_code()
 
 
-def _take_apart(trace: Trace, node: Any, given: dict[str, Any]) -> None:
+def _decompose(trace: Trace, node: Any, given: dict[str, Any]) -> None:
     import torch
 
     aten = torch.ops.aten
@@ -62,4 +62,4 @@ def _take_apart(trace: Trace, node: Any, given: dict[str, Any]) -> None:
     result.name = node.name  # Which calls of functions have as their result.
 
 
-__all__ = ["take_reductions_apart"]
+__all__ = ["decompose_reductions"]

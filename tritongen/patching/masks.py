@@ -27,7 +27,7 @@ def params_of_mask(
     unknown = sorted({str(one.data) for one in _within(form) if one.kind == "param"} - known.keys())
     choices: list[dict[str, float]] = [{}]
     if unknown:
-        choices = [{unknown[0]: one} for one in _numbers(node)] if len(unknown) == 1 else []
+        choices = [{unknown[0]: one} for one in _integers(node)] if len(unknown) == 1 else []
     for params in choices:
         beyond = max((abs(int(one)) + 2 for one in params.values()), default=0)  # Where a window is shorter than rows.
         lengths = [_Lengths(more) for more in _TRIED] + ([_Lengths(beyond, grown)] if params else [])
@@ -40,7 +40,7 @@ def params_of_mask(
 
 
 class _Reads(Exception):
-    """It is computed of tensors, or in ways that are unknown here."""
+    """It is computed of tensors, or by unknown functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _symbols(form: Form, window: Window, axes: Mapping[int, Dim]) -> frozenset[A
     return frozenset().union(*(getattr(one, "free_symbols", ()) for one in formulas))
 
 
-def _numbers(node: Any) -> Iterator[int]:
+def _integers(node: Any) -> Iterator[int]:
     """The integers that a node is computed of, each with those beside it: `<` of one is `<=` of another."""
     found, left = dict[int, None](), [node]
     seen = set(left)

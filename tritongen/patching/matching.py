@@ -1,4 +1,4 @@
-"""Whether a spec's form is that of some nodes of a trace: its inputs are holes, its params numbers to be found."""
+"""Whether a spec's form is that of some nodes of a trace: its inputs are holes, its params scalars to be found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Matcher:
         self.differs: tuple[Form, Form] | None = None  # the first place where they do
 
     def match(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
-        """The ways in which a form of the spec may be one of the trace."""
+        """The bindings by which a form of the spec is one of the trace."""
         if one.kind == "input":
             yield from self._hole(one, other, bound)
         elif one.is_scalar:
@@ -98,14 +98,14 @@ class Matcher:
         return bound if one.data == other.data else None
 
     def _several(self, one: Form, other: Form, bound: Bound) -> Iterator[Bound]:
-        """Sums and products, whose terms may be in any order, with their numbers apart."""
+        """Sums and products, whose terms may be in any order, with constants separate."""
         scalars = [part for part in one.args if part.is_scalar]
-        numbers = [part for part in other.args if part.is_scalar]
+        constants = [part for part in other.args if part.is_scalar]
         made = self._forms.sum if one.kind == "add" else self._forms.product
         neutral = self._forms.number(0.0 if one.kind == "add" else 1.0)
-        if scalars or numbers:
+        if scalars or constants:
             ours = scalars[0] if len(scalars) == 1 else Form(one.kind, tuple(scalars), None, frozenset(), -1)
-            pair = ours if scalars else neutral, made(numbers) if numbers else neutral
+            pair = ours if scalars else neutral, made(constants) if constants else neutral
             bound = replace(bound, equal=(*bound.equal, pair))
         ones = sorted((part for part in one.args if not part.is_scalar), key=lambda part: part.kind == "input")
         others = [part for part in other.args if not part.is_scalar]
@@ -148,7 +148,7 @@ def _behind(one: Form, other: Form) -> Sequence[Form]:
 
 
 def _is_of_positions(form: Form) -> bool:
-    """Whether it is of nothing but positions, lengths, params and numbers."""
+    """Whether it is of nothing but positions, lengths, params and constants."""
     return form.kind in ("index", *SCALARS) or (bool(form.args) and all(map(_is_of_positions, form.args)))
 
 

@@ -28,7 +28,7 @@ class Operator:
     form: Form
     result: tuple[tuple[str, ...], ...]  # the axes of each dimension of the result
     inputs: Mapping[str, tuple[tuple[str, ...], ...]]  # and of the inputs that are there
-    numbers: Mapping[str, int]  # of axes by their names, as forms have them
+    axis_ids: Mapping[str, int]  # of axes by their names, as forms have them
     lengths: Mapping[str, int]  # of those that are fixed
     params: Mapping[str, object]  # that have one value here
     functions: frozenset[str]
@@ -64,7 +64,7 @@ def _operator(
     reader = _Reader(spec, absent, params)
     form = reader.result()
     inputs = {one.name: tuple(term.names for term in one.type.shape) for one in spec.inputs if one.name not in absent}
-    return Operator(spec, form, shape, inputs, reader.numbers, reader.lengths, params, functions_of(form))
+    return Operator(spec, form, shape, inputs, reader.axis_ids, reader.lengths, params, functions_of(form))
 
 
 def functions_of(form: Form) -> frozenset[str]:
@@ -82,19 +82,19 @@ class _Reader:
     """The lines of a spec as forms."""
 
     def __init__(self, spec: Spec, absent: Sequence[str], params: Mapping[str, object]) -> None:
-        self.numbers: dict[str, int] = {}
+        self.axis_ids: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
         self._params = params
         for tensor in spec.inputs:
             for term in tensor.type.shape:
                 for name, size in zip(term.names, term.sizes, strict=True):
-                    self.numbers.setdefault(name, len(self.numbers))
+                    self.axis_ids.setdefault(name, len(self.axis_ids))
                     self.lengths |= {name: size} if size is not None else {}
-        by_number = {self.numbers[name]: length for name, length in self.lengths.items()}
+        by_number = {self.axis_ids[name]: length for name, length in self.lengths.items()}
         self.forms = Forms(lambda axis: by_number.get(axis, 0))
         self._names: dict[str, Form] = {}
         for tensor in spec.inputs:
-            axes = [self.numbers[name] for term in tensor.type.shape for name in term.names]
+            axes = [self.axis_ids[name] for term in tensor.type.shape for name in term.names]
             default = tensor.default if tensor.name in absent else None
             form = self.forms.input(tensor.name, axes) if default is None else self.forms.number(default)
             self._names[tensor.name] = form
@@ -153,14 +153,14 @@ class _Reader:
         if name == "cast":
             return self._read(tree.args[0]) if names[1] in FLOATS else self._plain(name, tree, tree.args[:1], names[1])
         if name in ("index", "size"):
-            axes = [self.numbers[one] for one in names]
+            axes = [self.axis_ids[one] for one in names]
             return self.forms.index(axes) if name == "index" else self.forms.size(axes)
         if name == "take":
             x, at = (self._read(one) for one in tree.args[:2])
-            return self.forms.take(x, at, [self.numbers[one] for one in names[2:]])
+            return self.forms.take(x, at, [self.axis_ids[one] for one in names[2:]])
         if name in _ALONG:
             x = self._read(tree.args[0])
-            over = frozenset(self.numbers[one] for one in names[1:]) or x.axes
+            over = frozenset(self.axis_ids[one] for one in names[1:]) or x.axes
             options = tuple(self._read(one.value).data for one in tree.keywords)
             return self.forms.reduced(name, x, over, options)
         return self._plain(name, tree, tree.args)

@@ -86,7 +86,7 @@ def _given(graph: Any, argument: Argument) -> Any:
     made = argument.node
     for place in sorted(argument.selected, reverse=True):
         made = graph.call_function(aten.select.int, (made, place, 0))
-    for place, count in argument.parts:
+    for place, count in argument.splits:
         length = graph.call_function(aten.sym_size.int, (made, place))
         length = graph.call_function(python.floordiv, (length, count))
         made = graph.call_function(aten.narrow.default, (made, place, 0, length))
@@ -109,8 +109,8 @@ def _without_new_ones(argument: Argument) -> Argument:
     if not new or not is_same or rest != [(place,) for place in range(len(rest))]:
         return argument
     left = [place for place in range(len(shape)) if place not in new]
-    parts = tuple((left[place], count) for place, count in argument.parts)
-    return replace(argument, selected=(), parts=parts, order=tuple((place,) for place in range(len(shape))), new=new)
+    splits = tuple((left[place], count) for place, count in argument.splits)
+    return replace(argument, selected=(), splits=splits, order=tuple((place,) for place in range(len(shape))), new=new)
 
 
 def _expanded(graph: Any, made: Any, argument: Argument) -> Any:

@@ -15,7 +15,7 @@ from ..importing.tracing import Trace, trace
 from ..project.render import made_of
 from ..project.settings import find_projects
 from .finding import Report, find
-from .losses import take_reductions_apart
+from .losses import decompose_reductions
 from .reading import Operator, operators
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def search(target: Target, example: str, specs: Sequence[str], results: Sequence
         traced = _with_results(traced, results)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
-    take_reductions_apart(traced)
+    decompose_reductions(traced)
     assert target.module is not None
     return Search(target.module, traced, find(traced, known), packages)
 
@@ -112,11 +112,11 @@ def _with_results(traced: Trace, wanted: Sequence[str]) -> Trace:
         return traced
     structure, has = traced.structure
     places = [place for place, one in enumerate(has) if one]
-    kept = {place for place, name in zip(places, traced.results, strict=True) if name in wanted}
+    wanted_places = {place for place, name in zip(places, traced.results, strict=True) if name in wanted}
     output = next(node for node in traced.graph.graph.nodes if node.op == "output")
     output.args = ([one for one, name in zip(output.args[0], traced.results, strict=True) if name in wanted],)
     traced.graph.graph.eliminate_dead_code()
-    return replace(traced, structure=(structure, tuple(place in kept for place in range(len(has)))))
+    return replace(traced, structure=(structure, tuple(place in wanted_places for place in range(len(has)))))
 
 
 def as_text(found: Search) -> str:

@@ -84,8 +84,8 @@ class Scope:
         """What is at a path of the model, as an attribute of an argument; "" for what is elsewhere."""
         for prefix, name in self.modules.items():
             if path.startswith(f"{prefix}." if prefix else ""):
-                parts = path[len(prefix) :].strip(".").split(".")
-                return name + "".join(f"[{one}]" if one.isdigit() else f".{one}" for one in parts)
+                names = path[len(prefix) :].strip(".").split(".")
+                return name + "".join(f"[{one}]" if one.isdigit() else f".{one}" for one in names)
         return ""
 
     def makes(self, node: Any) -> bool:

@@ -52,7 +52,7 @@ class Windows:
 
     def of(self, root: Any, nodes: frozenset[Any]) -> Window | None:
         """None where a node has no words."""
-        ordered = sorted(self._with_numbers(nodes), key=self._order.__getitem__)
+        ordered = sorted(self._with_scalars(nodes), key=self._order.__getitem__)
         trace, given = part_of(self._trace, ordered, [root], {})
         translation = Translation(trace, {})
         translation.run()
@@ -71,8 +71,8 @@ class Windows:
             return None
         return Window(root, tuple(ordered), names, values, forms, made, translation)
 
-    def _with_numbers(self, nodes: frozenset[Any]) -> set[Any]:
-        """With what they are given that is no tensor: lengths, what these are made of, and lists of tensors."""
+    def _with_scalars(self, nodes: frozenset[Any]) -> set[Any]:
+        """With their non-tensor inputs: lengths, what these are made of, and lists of tensors."""
         found, left = set(nodes), list(nodes)
         while left:
             for one in left.pop().all_input_nodes:

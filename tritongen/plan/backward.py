@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from ..autodiff.gradient import Gradient, conditions_named, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
+from ..families.multi_step.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
+from ..families.multi_step.stored import as_input, axes_in_order, stored_dtype, stored_result
+from ..families.multi_step.strips import made_for, reduced_by_strips
 from ..families.registry import single_step_of, step_of
-from ..families.several.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
-from ..families.several.stored import as_input, axes_in_order, stored_dtype, stored_result
-from ..families.several.strips import made_for, reduced_by_strips
-from ..families.steps import casts_in_own_dtypes, in_own_dtypes, informed, perhaps_without, restricted
+from ..families.steps import casts_in_own_dtypes, in_own_dtypes, informed, restricted, without_optional
 from ..families.stream import StoredScores
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, is_order, walk
 from ..lang.names import shown
@@ -28,7 +28,7 @@ from ..passes.times import ITEMSIZE
 from ..spec.types import BATCH, BOOLS, Grad, Input, Output, TensorType, plain_shape
 from .rounding import rounded_as_stored
 
-APART = "reduces along axes that do not go together"
+SEPARATE_AXES = "reduces along axes that do not go together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backwa
     return other if other.time < best.time else best
 
 
-def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
-    """Plans the gradient as a whole, with a forward that saves what makes all steps together fastest.
+def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
+    """Plans the gradient in one piece, with a forward that saves what makes all steps together fastest.
 
     Intermediates that the gradient would recompute are saved one by one, as long as that lowers the time of forward and
     backward: first those that the forward stores anyway, then those that the backward would store. Raises `Mistakes`
@@ -102,19 +102,19 @@ def plan_whole(op: Op, grad: Grad, forward: Step, families: Families) -> Backwar
     after = {result.output.name for step in steps for result in step.op.results} - before
     again = {value.name for value in best.gradient.op.values} - {tensor.name for tensor in op.inputs}
     names = [value.name for stored in (before, after) for value in op.values if value.name in again & stored]
-    kept: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
     for name in names if grad.save is None else ():
         try:
-            other = plan_backward(derive(op, grad, stored=(*kept, name)), forward, families)
+            other = plan_backward(derive(op, grad, stored=(*saved, name)), forward, families)
         except Mistakes:
             continue
         if other.time < ROUNDED * best.time:
-            best, kept = other, (*kept, name)
-    return _with_conditions(best, op, grad, kept, forward, families) if grad.save is None else best
+            best, saved = other, (*saved, name)
+    return _with_conditions(best, op, grad, saved, forward, families) if grad.save is None else best
 
 
 def _with_conditions(
-    best: Backward, op: Op, grad: Grad, kept: tuple[str, ...], forward: Step, families: Families
+    best: Backward, op: Op, grad: Grad, extra_saved: tuple[str, ...], forward: Step, families: Families
 ) -> Backward:
     """The backward, or one that reads conditions that the forward saves in place of what these compare, where that is
     faster and moves fewer bytes; as few as make it so, where there are not many.
@@ -126,7 +126,7 @@ def _with_conditions(
         if not saved:
             break
         with suppress(Mistakes):
-            other = plan_backward(derive(named, grad, stored=(*kept, *saved)), forward, families)
+            other = plan_backward(derive(named, grad, stored=(*extra_saved, *saved)), forward, families)
             moves_less = _moved_for(other.gradient) < _moved_for(best.gradient)
             if moves_less and other.time < ROUNDED * best.time:
                 best = other
@@ -165,7 +165,7 @@ def _read_as_saved(gradient: Gradient, forward: Op) -> Gradient:
 class Planner:
     """Plans a gradient whose forward goes through some `rows`, by steps of some `families`.
 
-    `between` are those of its results from which other steps go on, with their dtypes; `kept` are inputs that the
+    `between` are those of its results from which other steps go on, with their dtypes; `saved` are inputs that the
     forward saves beside those of the gradient.
     """
 
@@ -175,13 +175,13 @@ class Planner:
         rows: tuple[str, ...],
         families: Families,
         between: Mapping[str, Dtype] | None = None,
-        kept: tuple[str, ...] = (),
+        saved: tuple[str, ...] = (),
     ) -> None:
         self.families = families
         self.gradient, self.op, self.rows = gradient, gradient.op, rows
         self.between = between or {}
         self.values = {value.name: value for value in self.op.values}
-        self.paths = self.paths_of_saved((*(own for own, _ in gradient.saved), *kept))
+        self.paths = self.paths_of_saved((*(own for own, _ in gradient.saved), *saved))
 
     def paths_of_saved(self, saved: Iterable[str]) -> dict[str, tuple[Path, ...]]:
         """Of what the forward saves, where the gradient reads it, if that is not always."""
@@ -213,7 +213,7 @@ class Planner:
             spelled[name] = self.expanded(node.name if given and isinstance(node, Load) else own, name, result)
         dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
         results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
-        return tuple(self.told(step, users) for step in self.split(results)), spelled
+        return tuple(self.informed(step, users) for step in self.split(results)), spelled
 
     def is_laid_out_as(self, result: Result, other: str) -> bool:
         """Whether a gradient has the dimensions of another in the same order."""
@@ -240,9 +240,9 @@ class Planner:
         axes = self.op_input(name).type.axes
         if axes == result.axes:
             return text
-        parts = ["..."] if BATCH in result.axes else []
-        parts += [":" if axis in result.axes else "None" for axis in axes if axis != BATCH]
-        index = f"[{', '.join(parts)}]" if "None" in parts and result.axes else ""
+        dims = ["..."] if BATCH in result.axes else []
+        dims += [":" if axis in result.axes else "None" for axis in axes if axis != BATCH]
+        index = f"[{', '.join(dims)}]" if "None" in dims and result.axes else ""
         return f"{text}{index}.expand(ctx.{name}_shape)"
 
     def op_input(self, name: str) -> Input:
@@ -252,10 +252,10 @@ class Planner:
         """The steps that compute the results: one, if that can be."""
         if not results:
             return []
-        whole = self.restricted(results, 0)
-        single = self.found(single_step_of, whole)
+        all_results = self.restricted(results, 0)
+        single = self.found(single_step_of, all_results)
         if single is not None and (multiplies_outer(single) or repeats_reductions(single)):
-            return [self.in_steps(whole) or single]
+            return [self.in_steps(all_results) or single]
         fills = None if single is None or leaves_idle(single) else single
         if fills is not None and not is_strided(fills):
             return [fills]
@@ -264,10 +264,10 @@ class Planner:
         steps = [self.found(single_step_of, op) for op in ops]
         alone = [*filter(None, steps)]
         time = sum(map(time_of, alone)) if len(alone) == len(ops) else math.inf
-        if fills is not None:  # Which may read what lies apart twice.
+        if fills is not None:  # Which may read strided tensors twice.
             return alone if time < time_of(fills) else [fills]
         time = math.inf if any(map(leaves_idle, alone)) else time
-        several = self.in_steps(whole) if time == math.inf or len(ops) > 1 else None
+        several = self.in_steps(all_results) if time == math.inf or len(ops) > 1 else None
         if several is not None and time_of(several) < time:
             return [several]  # Of which several results may go on from the same values.
         return self.planned(steps, ops, groups)
@@ -311,7 +311,7 @@ class Planner:
     def unplanned(self, op: Op) -> Mistake:
         own = op.results[0].output.name
         name = next(n for n, r in zip(self.gradient.wrt, self.op.results, strict=True) if r.output.name == own)
-        return unplanned(self.gradient.wrt, name, apart(op, self.gradient.forward))
+        return unplanned(self.gradient.wrt, name, axes_mismatch(op, self.gradient.forward))
 
     def restricted(self, results: Sequence[Result], place: int) -> Op:
         """The operator of some results alone."""
@@ -327,12 +327,12 @@ class Planner:
         axes = tuple(axis for axis in self.rows if axis in tensor.type.axes)
         return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
-    def told(self, step: Step, users: dict[str, list[str]]) -> Step:
-        """The step, told what it needs besides tensors, with each result made where a user of it is asked for."""
+    def informed(self, step: Step, users: dict[str, list[str]]) -> Step:
+        """The step, with what it needs besides tensors, and each result allocated where a user of it is asked for."""
         results = step.op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
-        op = perhaps_without(replace(step.op, results=results), self.paths)
+        op = without_optional(replace(step.op, results=results), self.paths)
         if step.family.rows(step.program) == self.rows:
             op = replace(op, by_row=frozenset(t.name for t in op.inputs if self.is_by_row(t, op)))
         leaves = step.family.leaves(step.program)
@@ -389,7 +389,7 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            default = node.dtype if is_order(node) else node.dtype.kept
+            default = node.dtype if is_order(node) else node.dtype.intermediate
             dtype, paths = dtypes.get(own, default), self.paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
@@ -397,8 +397,8 @@ class Planner:
         return replace(op, values=values, results=results, by_row=frozenset(by_row))
 
 
-def apart(op: Op, forward: Op) -> str:
-    """What is said of a gradient whose reductions no kernel computes together, beside lines of the forward."""
+def axes_mismatch(op: Op, forward: Op) -> str:
+    """The message about a gradient whose reductions no single kernel computes, beside lines of the forward."""
     lines: dict[tuple[str, ...], str] = {}
     forward = name_reductions(forward)
     for value in forward.values:
@@ -407,7 +407,7 @@ def apart(op: Op, forward: Op) -> str:
             lines.setdefault(value.node.over, line)
     overs = dict.fromkeys(value.node.over for value in name_reductions(op).values if isinstance(value.node, Reduce))
     if len(overs) < 2:
-        return APART
+        return SEPARATE_AXES
     said = [", ".join(over) + (f" (as {lines[over]} does)" if over in lines else "") for over in overs]
     return f"reduces over {' and then over '.join(said)}, which no kernel family plans together"
 

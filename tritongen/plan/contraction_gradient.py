@@ -30,7 +30,7 @@ from .operand_gradients import OperandGradients
 
 
 def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:
-    """Raises `Mistakes` for a gradient that no family plans, or that is planned as a whole."""
+    """Raises `Mistakes` for a gradient that no family plans, or that is planned in one piece."""
     if picked_in(op) != ():
         raise Mistakes(unplanned(grad.wrt, grad.wrt[0], "is scattered, beside a matmul"))
     return _Planner(op, contraction, grad, families).backward()
@@ -150,7 +150,7 @@ class _Planner:
     def pass_after(
         self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
     ) -> tuple[tuple[Step, ...], dict[str, str], Mapping[str, tuple[Path, ...]]]:
-        """The parts that give the gradients by the products and beside them, and those as the host spells them.
+        """The steps of the gradients by the matmuls and beside them, and the gradients as the host spells them.
 
         Also where they read what the forward saves, if that is not always.
         """
@@ -163,9 +163,9 @@ class _Planner:
             planner = Planner(own, (), self.families, between, tuple(sums & {tensor.name for tensor in own.op.inputs}))
             return *planner.plan(), planner.paths
         except Mistakes as refused:
-            told = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
+            messages = {wrt[int(mistake.key[-1])]: mistake.message for mistake in refused.mistakes}
             factors_of = {self.multiplied.sums[name].name: self.users(name)[0] for name in self.multiplied.active}
-            whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in told.items()}
+            whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in messages.items()}
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in whys.items())) from None
 
     # The forward

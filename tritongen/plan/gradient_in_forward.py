@@ -1,7 +1,7 @@
 """The gradient in the forward: computed for an incoming gradient of 1, and scaled by the actual one in the backward.
 
 The forward is then an operator with one more result for each gradient, and nothing else is saved for
-the backward: neither inputs nor row statistics. That fits losses, with one number for each row.
+the backward: neither inputs nor row statistics. That fits losses, with one value per row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..lang.rewrite import rebuild
 from ..lowering.space import row_space
 from ..passes.structure import Program
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType
-from .backward import Backward, Plan, apart, unplanned
+from .backward import Backward, Plan, axes_mismatch, unplanned
 
 IN_PLACE = "in_place"  # the argument that lets gradients take the memory of inputs
 _LEAVE_OUT = "leave it out: the backward writes gradients of any kind"
@@ -48,7 +48,9 @@ def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families
     try:
         first = replace(single_step_of(joint), flags=(IN_PLACE,) if in_place else (), says=says)
     except Mistakes:
-        raise Mistakes(*(unplanned(grad.wrt, name, apart(joint, program.op)) for name in grad.wrt[:1])) from None
+        raise Mistakes(
+            *(unplanned(grad.wrt, name, axes_mismatch(joint, program.op)) for name in grad.wrt[:1])
+        ) from None
     others = (
         replace(step_of(op, families), says=f"Multiplies {op.inputs[1].name} by {seed}, in place.")
         for op in _scaled(program.op, gradient, gradients)
@@ -66,8 +68,8 @@ def _refused(gradient: Gradient, forward: Step, grad: Grad, register: str) -> It
         yield Mistake("TG608", message, ("grad", "save"), hint="leave it out")
     if steps := forward.family.steps(forward.program):
         lines = ([line for line in forward.program.op.lines if line in step.op.lines] for step in steps)
-        told = "; ".join(", ".join(names) for names in lines if names)
-        message = f"a forward writes the gradient of one row-wise step, and this operator takes several: {told}"
+        reason = "; ".join(", ".join(names) for names in lines if names)
+        message = f"a forward writes the gradient of one row-wise step, and this operator takes several: {reason}"
         yield _mistake(grad, message, f"{_LEAVE_OUT}; or give the lines of a row-wise step a spec of their own")
     elif unfit := _unfit(gradient, forward):
         message = f"{unfit}, and the forward writes a gradient of one result with one number for each row"
@@ -83,7 +85,7 @@ def _mistake(grad: Grad, message: str, hint: str) -> Mistake:
 def _unfit(gradient: Gradient, forward: Step) -> str:
     """Why the results do not admit a gradient in the forward; "" where they do."""
     program = forward.program
-    if not forward.family.keeps_rows_apart:
+    if not forward.family.rows_are_independent:
         return f"this operator is {forward.family.title}"
     seeds = dict(gradient.seeds)
     smooth = [result for result in program.op.results if result.output.name in seeds]

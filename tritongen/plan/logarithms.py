@@ -32,10 +32,10 @@ Kind = tuple[str, Lse]  # a mean, by the name of its sum; lse, by none
 
 
 class Logarithms:
-    """Takes nodes of an operator apart that are made of sums of exponentials below the largest.
+    """Decomposes nodes of an operator that are made of sums of exponentials below the largest.
 
-    `raw` are that, the `total` and the sums of products with `matrices`, by name, or with numbers where there is none;
-    `of_sums` are all values of these.
+    `raw` are that, the `total` and the sums of products with `matrices`, by name, or with constants where there is
+    none; `of_sums` are all values of these.
     """
 
     op: Op
@@ -148,10 +148,10 @@ class Logarithms:
 def plus(left: Terms, right: Terms, times: int = 1) -> Terms:
     found = dict(left)
     for term, count in right.items():
-        found[term] = _whole(found.get(term, 0) + times * count)
+        found[term] = _integral(found.get(term, 0) + times * count)
     return {term: count for term, count in found.items() if count}
 
 
-def _whole(count: float) -> float:
+def _integral(count: float) -> float:
     """A count without what is left of it by roundings, as of a logarithm to base 2 times that of 2."""
     return round(count) if math.isclose(count, round(count), abs_tol=1e-12) else count

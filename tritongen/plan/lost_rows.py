@@ -20,10 +20,10 @@ ZERO = Constant(0.0, FLOAT)
 
 @dataclass(frozen=True, slots=True)
 class LostRows:
-    """The `rows` without keys, where `told` is a `number`; of means, `made` is NaN there."""
+    """The `rows` without keys, where `indicator` equals `number`; of means, `made` is NaN there."""
 
     rows: tuple[str, ...]
-    told: Load
+    indicator: Load
     number: float
     made: AbstractSet[str]
 
@@ -41,14 +41,14 @@ class LostRows:
                 op = self.with_zero(op, value, name in between)
         return replace(behind, op=op)
 
-    def with_zero(self, op: Op, value: Value, keeps_numbers: bool) -> Op:
+    def with_zero(self, op: Op, value: Value, keeps_scalars: bool) -> Op:
         """The operator with a value that is 0 for such rows, or only where it is NaN there."""
         is_read = any(value.name in references(one.node) for one in op.values)
-        if not is_read and not keeps_numbers:
+        if not is_read and not keeps_scalars:
             return op.of(self.chosen(one, one.node, ZERO) if one is value else one for one in op.values)
         own = replace(value, name=fresh(f"{value.name}_or_nan", op.names))
         ref = Ref(own.name, own.node.axes, own.node.dtype)
-        zero = self.chosen(value, ref, _where_nan(ref, ZERO) if keeps_numbers else ZERO)
+        zero = self.chosen(value, ref, _where_nan(ref, ZERO) if keeps_scalars else ZERO)
         values: list[Value] = []
         for one in op.values:
             node = renamed_value(one, {value.name: own.name}).node
@@ -58,7 +58,7 @@ class LostRows:
 
     def chosen(self, value: Value, node: Node, lost: Node) -> Value:
         """The value, which is a node, and another for such rows."""
-        return replace(value, node=where_equal(self.told, Constant(self.number, FLOAT), lost, node), source="")
+        return replace(value, node=where_equal(self.indicator, Constant(self.number, FLOAT), lost, node), source="")
 
 
 def _where_nan(x: Node, then: Node) -> Call:

@@ -50,19 +50,19 @@ class Outgoing:
     """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
 
     `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
-    `name` is that of the gradient's operator, `whole` the forward; `known` is what steps so far have computed and read
-    besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values
-    `kept`, in the shapes in which they are stored.
+    `name` is that of the gradient's operator, `enclosing` the forward; `known` is what steps so far have computed and
+    read besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values
+    `shapes_of`, in the shapes in which they are stored.
     """
 
     seeds: Mapping[str, Input]
     others: Mapping[str, Input]
     between: Mapping[str, Dtype]
     name: str
-    whole: Op
+    enclosing: Op
     known: tuple[Input, ...] = ()
     dtypes: Mapping[str, Dtype] = field(default_factory=dict)
-    kept: Mapping[str, tuple[AxisTerm, ...]] = field(default_factory=dict)
+    shapes_of: Mapping[str, tuple[AxisTerm, ...]] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -70,8 +70,8 @@ class Outgoing:
 
     @property
     def results(self) -> frozenset[str]:
-        """The results of the whole forward, as other parts of the gradient may read them."""
-        return frozenset(result.output.name for result in self.whole.results)
+        """The results of the full forward, as other steps of the gradient may read them."""
+        return frozenset(result.output.name for result in self.enclosing.results)
 
 
 def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...]) -> Input:
@@ -81,7 +81,7 @@ def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...]) -> I
 
 
 def outgoing_of(op: Op) -> Outgoing:
-    """What the gradient of a whole operator goes on from."""
+    """What the gradient of the full operator starts from."""
     taken = op.names
     names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
     seeds = {one.output.name: like(op, one, names[one.output.name]) for one in op.results}
@@ -116,7 +116,7 @@ class MeansOfRows:
         """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
         where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
 
-        It has the name of lse, unless that is kept, or results are made of it beside the means. Where what divides
+        It has the name of lse, unless that is saved, or results are made of it beside the means. Where what divides
         means is a sum of exponentials that have a weight, it is the largest, and there is a factor beside it.
         """
         if self.total:
@@ -124,7 +124,7 @@ class MeansOfRows:
             return
         ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.matrices else v for v in self.op.values)
         roots = {name for result in self.op.results for name in references(result.node)}
-        if self.lse in self.outgoing.kept or any(value.name == self.lse for value in needed(tuple(ends), roots)):
+        if self.lse in self.outgoing.shapes_of or any(value.name == self.lse for value in needed(tuple(ends), roots)):
             self.shift = self.fresh(f"{self.lse}_or_inf")
         else:
             self.shift = self.lse
@@ -177,8 +177,8 @@ class MeansOfRows:
         return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
 
     def of_rows(self, name: str) -> Input:
-        """A tensor with a number for each row."""
-        return Input(name, TensorType(COMPUTED, self.outgoing.kept.get(name, plain_shape(self.rows))))
+        """A tensor with a value for each row."""
+        return Input(name, TensorType(COMPUTED, self.outgoing.shapes_of.get(name, plain_shape(self.rows))))
 
     def own_axes(self, mean: str) -> tuple[str, ...]:
         return tuple(axis for axis in self.op.value(mean).node.axes if axis not in self.rows)
@@ -193,7 +193,7 @@ class MeansOfRows:
         own, axes = self.own_axes(name), self.op.value(name).node.axes
         matrix = self.matrices[name]
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
-        own_type = replace(dtypes, shape=self.outgoing.kept.get(name, plain_shape((*self.rows, *own))))
+        own_type = replace(dtypes, shape=self.outgoing.shapes_of.get(name, plain_shape((*self.rows, *own))))
         result = next((result for result in self.op.results if result.output.name == name), None)
         tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):

@@ -43,7 +43,7 @@ class OperandGradients:
         self.outgoing, self.converted = outgoing, converted
 
     def plan(self) -> Plan:
-        """The parts that give the gradients by what is multiplied."""
+        """The steps of the gradients by the operands of matmuls."""
         wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.multiplied.inside.values()))
         if not wrt:
             return Plan((), {})
@@ -54,16 +54,16 @@ class OperandGradients:
             for name, result in results.items()
             if isinstance(node := found.value(result.output.name).node, Ref) and self.has_twin(name, node, results)
         }
-        parts, refused = self.steps(found, {name: one for name, one in results.items() if name not in twins})
-        apart = self.apart(found, results, refused) if refused else Plan((), {})
-        parts = {name: part for name, part in parts.items() if name not in apart.spelled}
-        texts = {name: results[name].output.name for name in parts}
-        own = {step.op.name: step for step in parts.values()}
-        return Plan((*own.values(), *apart.steps), {**texts, **twins, **apart.spelled})
+        steps, refused = self.steps(found, {name: one for name, one in results.items() if name not in twins})
+        unfused = self.unfused(found, results, refused) if refused else Plan((), {})
+        steps = {name: part for name, part in steps.items() if name not in unfused.spelled}
+        texts = {name: results[name].output.name for name in steps}
+        own = {step.op.name: step for step in steps.values()}
+        return Plan((*own.values(), *unfused.steps), {**texts, **twins, **unfused.spelled})
 
     def steps(self, op: Op, results: dict[str, Result]) -> tuple[dict[str, Step], dict[str, Mistakes]]:
         """The steps of gradients by inputs, and why others have none."""
-        parts, refused = dict[str, Step](), dict[str, Mistakes]()
+        steps, refused = dict[str, Step](), dict[str, Mistakes]()
         pending = self.sharing(op, results)
         while pending:
             names = pending.pop(0)
@@ -76,8 +76,8 @@ class OperandGradients:
                 else:
                     refused[names[0]] = mistakes
             else:
-                parts |= dict.fromkeys(names, step)
-        return parts, refused
+                steps |= dict.fromkeys(names, step)
+        return steps, refused
 
     def sharing(self, op: Op, results: dict[str, Result]) -> list[tuple[str, ...]]:
         """The inputs, those together whose gradients are made of one matmul, in the same pass over its result."""
@@ -110,8 +110,8 @@ class OperandGradients:
     def step(self, op: Op) -> Step:
         return informed(self.gradient, single_step_of(in_own_dtypes(self.gradient, op), self.families))
 
-    def apart(self, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
-        """Gradients that one contraction kernel cannot compute: the matmul by itself, and a pass over its result."""
+    def unfused(self, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
+        """Gradients that one contraction kernel cannot compute: the matmul unfused, and a pass over its result."""
         dtype = self.multiplied.dtype_of(self.multiplied.active[0])
         others = [one for name, one in results.items() if name in refused or self.multiplied.shared(one.dtype) != dtype]
         op = self.sums_named(name_reductions(found), {one.output.name for one in others})
@@ -120,14 +120,14 @@ class OperandGradients:
         made = {one.output.name: one for name, one in results.items() if one.output.name in sums}
         wrt = tuple(name for name, one in results.items() if behind[name] & set(sums) and one.output.name not in sums)
         try:
-            parts = [self.step(self.alone(op, name)) for name in sums if name not in made]
-            given = {part.op.results[0].output.name: part.op.results[0] for part in parts} | made
+            steps = [self.step(self.alone(op, name)) for name in sums if name not in made]
+            given = {part.op.results[0].output.name: part.op.results[0] for part in steps} | made
             passed = replace(self.gradient, wrt=wrt, op=self.beyond(op, given, tuple(results[name] for name in wrt)))
             after, texts = Planner(passed, (), self.families).plan()
         except Mistakes:
             wrong = ((name, mistakes.mistakes[0].message.partition(" ")[2]) for name, mistakes in refused.items())
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in wrong)) from None
-        return Plan((*parts, *after), texts)
+        return Plan((*steps, *after), texts)
 
     def sums_named(self, op: Op, names: Container[str]) -> Op:
         """The operator with names of their own for matmuls that are results of some names."""
@@ -183,7 +183,7 @@ class OperandGradients:
 
 
 def _tensors(node: Node) -> list[Load]:
-    """What a gradient by a product reads, but for single numbers."""
+    """What a gradient by a matmul reads, but for scalars."""
     return [part for part in walk(node) if isinstance(part, Load) and part.axes]
 
 

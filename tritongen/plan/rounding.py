@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Step
-from ..families.several.strips import made_for, reduced_by_strips
+from ..families.multi_step.strips import made_for, reduced_by_strips
 from ..lang.ir import Cast, Dtype
 from ..lang.unparse import spelled
 from ..passes.exponentials import exp_pairs
@@ -38,16 +38,16 @@ def _summed_as_stored(steps: Sequence[Step]) -> dict[str, Dtype]:
             summed |= {tensor.name for tensor in step.op.inputs}
         for strips in reduced_by_strips(step.op):
             summed |= made_for(step.op, strips)
-    told = {name: _of_inputs(dtype, stored) for name, dtype in stored.items() if name in summed}
+    dtypes = {name: _of_inputs(dtype, stored) for name, dtype in stored.items() if name in summed}
     return {
         name: dtype
-        for name, dtype in told.items()
+        for name, dtype in dtypes.items()
         if dtype.kind == "float" and len(dtype.leaves) == 1 and not dtype.rule
     }
 
 
 def _of_inputs(dtype: Dtype, stored: Mapping[str, Dtype]) -> Dtype:
-    """The dtype, as that of what another step has stored is told by the inputs of the whole, which a gradient knows."""
+    """The stored dtype of another step's value, in terms of the operator's own inputs, which a gradient knows."""
     while len(dtype.of) == 1 and dtype.of[0] in stored and stored[dtype.of[0]] != dtype:
         dtype = stored[dtype.of[0]]
     return dtype

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.several.stored import as_input
+from ..families.multi_step.stored import as_input
 from ..families.steps import with_dtypes
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
@@ -30,7 +30,8 @@ from .added import added
 from .backward import Backward, Plan, Planner
 from .means_of_rows import Outgoing, by_name, load, outgoing_of, part_of_gradient
 from .streaming_gradient import plan_streaming_backward
-from .streaming_parts import (
+from .streaming_steps import own_result
+from .streaming_subgraphs import (
     Streamed,
     Streams,
     copies_of_results,
@@ -42,7 +43,6 @@ from .streaming_parts import (
     with_names,
     without_copies,
 )
-from .streaming_steps import own_result
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
@@ -84,7 +84,7 @@ class _Streams:
         self.pairs: list[tuple[str, str]] = []  # the axes of rows of each stream, and of what streams
 
     def backward(self, streams: Streams) -> Backward:
-        """The gradient of the whole operator, and the forward that saves what it reads."""
+        """The gradient of the full operator, and the forward that saves what it reads."""
         self.pairs = [(stream.rows, stream.streamed) for _, stream in streams]
         part = self.part(self.op, streams, self.grad.wrt, self.outgoing)
         made = {result.output.name for step in part.plan.steps for result in step.op.results}
@@ -107,15 +107,15 @@ class _Streams:
         found = last_streamed(op, self.steps, streams)
         stored = {tensor.name: (tensor, dtype) for tensor, dtype in found.before}
         own = {result.output.name for result in found.op.results}
-        apart = [name for name in outgoing.seeds if name not in own]
-        before = tuple(dict.fromkeys((*stored, *apart)))
-        followed = {*apart, *_smooth(found.op, stored)}
+        separate = [name for name in outgoing.seeds if name not in own]
+        before = tuple(dict.fromkeys((*stored, *separate)))
+        followed = {*separate, *_smooth(found.op, stored)}
         rest = self.rest(op, stored, [name for name in before if name in followed and _smooth_by(op, name, wrt)])
         here, further = _smooth(found.op, wrt), _smooth(rest, wrt)
         between = {one.output.name: one.dtype for one in rest.results if one.output.name in stored}
         between |= {name: Dtype("float", (name,)) for name in here if name in further}
         asked = tuple(dict.fromkeys((*between, *here)))
-        others = {**outgoing.others, **{name: outgoing.seeds[name] for name in apart}}
+        others = {**outgoing.others, **{name: outgoing.seeds[name] for name in separate}}
         after = self.after(outgoing, found, between, _only(others, asked))
         inner = plan_streaming_backward(found.op, found.stream, replace(self.grad, wrt=asked), self.families, after)
         known = self.known(found.op, inner, outgoing, between)
@@ -128,7 +128,7 @@ class _Streams:
             numbered(self.outgoing.name, self.named),
             self.op,
             tuple(known.values()),
-            kept={**outgoing.kept, **self.shapes(op, stored, apart)},
+            shapes_of={**outgoing.shapes_of, **self.shapes(op, stored, separate)},
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
 
@@ -167,7 +167,7 @@ class _Streams:
         if axes is None:
             return None
         names = ", ".join(outgoing.seeds)
-        return StoredScores(axes, f"no pass takes the gradient by {names}, which a step apart makes of them")
+        return StoredScores(axes, f"no pass takes the gradient by {names}, which a separate step computes")
 
     def rest(self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], names: Iterable[str]) -> Op:
         """The operator of some values that are computed before, or of results, as steps store them."""
@@ -184,11 +184,11 @@ class _Streams:
         return replace(op, results=tuple(results))
 
     def shapes(
-        self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], apart: Iterable[str]
+        self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], separate: Iterable[str]
     ) -> dict[str, tuple[AxisTerm, ...]]:
         """The shapes of values that are computed before, and of results."""
         own = {result.output.name: result for result in op.results}
-        return {name: op.grouping(own[name]) for name in apart} | {
+        return {name: op.grouping(own[name]) for name in separate} | {
             name: tensor.type.shape for name, (tensor, _) in stored.items()
         }
 
@@ -214,13 +214,13 @@ class _Streams:
         known = {value.name for value in outer.values}
         done = known.intersection(before)
         others = tuple(value for value in self.op.values if value.name not in done)
-        apart = needed(others, [name for name in before if name not in done])
+        separate = needed(others, [name for name in before if name not in done])
         after = [with_lines(value, stored, self.op) for value in inner.gradient.forward.values]
-        values, _, _ = _together(outer.values, apart, known)
+        values, _, _ = _together(outer.values, separate, known)
         return _together(values, after, {*before, *outer.saved})
 
     def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
-        """Both parts of the gradient, and the forward of what they go by."""
+        """Both steps of the gradient, and the forward that they read."""
         names = [tensor.name for tensor, _ in found.before]
         values, first, second = self.together(inner, outer, names, before)
         alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}
@@ -247,7 +247,7 @@ def _only(tensors: Mapping[str, Input], names: Container[str]) -> dict[str, Inpu
 
 
 def _in_dtypes_of(alike: Mapping[str, str], step: Step) -> Step:
-    """The step, with dtypes of inputs of the whole instead of those of tensors that it neither reads nor is told of."""
+    """The step, with dtypes expressed by the operator's own inputs instead of tensors that it does not get."""
     known = {*step.dtypes, *(tensor.name for tensor in step.op.inputs)}
     others = {name: own for name, own in alike.items() if name not in known}
     return replace(step, program=replace(step.program, op=with_dtypes(step.op, others)))
@@ -265,17 +265,17 @@ def _smooth_by(op: Op, name: str, wrt: Iterable[str]) -> bool:
 
 
 def _together(
-    first: Sequence[Value], second: Sequence[Value], kept: Container[str]
+    first: Sequence[Value], second: Sequence[Value], required: Container[str]
 ) -> tuple[tuple[Value, ...], dict[str, str], dict[str, str]]:
     """Values and others after them, each once; and the new names in either of those that are called alike.
 
-    What is kept keeps its name.
+    Required values keep their names.
     """
     nodes = {value.name: value.node for value in first}
     second = [value for value in second if nodes.get(value.name) != value.node]
     taken = {*nodes, *(value.name for value in second)}
     clash = [value.name for value in second if value.name in nodes]
-    ours = {name: fresh(name, taken) for name in clash if name not in kept}
-    theirs = {name: fresh(name, taken) for name in clash if name in kept}
+    ours = {name: fresh(name, taken) for name in clash if name not in required}
+    theirs = {name: fresh(name, taken) for name in clash if name in required}
     values = [renamed_value(value, ours) for value in first] + [renamed_value(value, theirs) for value in second]
     return tuple(values), ours, theirs

@@ -1,7 +1,7 @@
 """The gradient of what is streamed: scores are recomputed, and by lse, their logsumexp, the probabilities of a softmax.
 
 With p = exp(s - lse), o = sum(p * v, N) and the gradient do of o, the gradient of the scores is ds = p * (dp - delta),
-where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one number for each row. Where v has a
+where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one value per row. Where v has a
 weight in the sum, dp is multiplied by it, and its gradient is p * dp. A sink x has the gradient -exp(x - lse) * delta.
 The rest is the gradient of the math of the scores, an operator of its own to which ds is given. One kernel takes the
 gradients that lie along the rows, and tells delta to another, for those that lie along what was streamed. Where results
@@ -30,7 +30,7 @@ from .added import added
 from .backward import Backward, Plan, Planner
 from .lost_rows import LostRows
 from .means_of_rows import Mean, Outgoing, by_name, load, outgoing_of, part_of_gradient
-from .streaming_steps import StreamPlanner, told_result
+from .streaming_steps import StreamPlanner, computed_result
 from .through_scores import ThroughScores, read_by
 from .weighted_means import means_of
 
@@ -44,9 +44,9 @@ def plan_streaming_backward(
     if stream.is_paged:
         raise NotStreamed(f"gradients gather what lies in pages along {stream.streamed}")
     if grad.save is not None:
-        raise NotStreamed(f"the forward is told to keep {', '.join(grad.save) or 'nothing'}")
+        raise NotStreamed(f"`save` lists {', '.join(grad.save) or 'nothing'}")
     outgoing = outgoing or outgoing_of(op)
-    means = means_of(op, stream, {*outgoing.whole.names, *(tensor.name for tensor in outgoing.known)})
+    means = means_of(op, stream, {*outgoing.enclosing.names, *(tensor.name for tensor in outgoing.known)})
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
         names = [result.output.name for result in op.results]
@@ -86,20 +86,22 @@ class _Planner(ThroughScores):
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
         # As delta, where there are gradients by values alone.
-        told = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
+        passed_on = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
         read = read_by(gradient.op)
         every = zip(behind.wrt, behind.op.results, strict=True)
-        pairs = [(name, result) for name, result in every if name not in told or told[name] in read]
+        pairs = [(name, result) for name, result in every if name not in passed_on or passed_on[name] in read]
         op = replace(behind.op, results=tuple(result for _, result in pairs))
         behind = added(replace(behind, wrt=tuple(name for name, _ in pairs), op=op), others)
-        behind, beside = self.gradients_apart(behind, [name for name in behind.wrt if name in gradient.wrt])
+        behind, beside = self.separate_gradients(behind, [name for name in behind.wrt if name in gradient.wrt])
         gradient = added(gradient, {**others, **beside})
         stored = {mean.tensor.name: self.dtype_of(mean.matrix) if mean.matrix else COMPUTE for mean in means}
         inner = self.outgoing.between
         own_sums = {name: inner.get(name, Dtype("float", (name,))) for name in beside}
-        apart = {name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_told(behind, name)}
+        separate = {
+            name: dtype for name, dtype in inner.items() if name in behind.wrt and not self.is_unchanged(behind, name)
+        }
         between = {**stored, **own_sums, self.delta: COMPUTE} if gradient.wrt else {}
-        first, texts = self.steps_behind(behind, {**apart, **between})
+        first, texts = self.steps_behind(behind, {**separate, **between})
         gradient = self.read_with(gradient, first, means)
         planner = StreamPlanner(gradient, self.stream, self.families, between=inner)
         steps, own = planner.plan()
@@ -137,7 +139,7 @@ class _Planner(ThroughScores):
         steps = tuple(step for found, _ in best for step in found)
         return steps, {name: text for _, texts in best for name, text in texts.items()}
 
-    def gradients_apart(self, behind: Gradient, names: Sequence[str]) -> tuple[Gradient, dict[str, Input]]:
+    def separate_gradients(self, behind: Gradient, names: Sequence[str]) -> tuple[Gradient, dict[str, Input]]:
         """The gradient behind the means, in which those by some inputs have names of their own; and these, as others
         read them. What comes as an outgoing gradient is no result.
         """
@@ -179,22 +181,22 @@ class _Planner(ThroughScores):
             for mean, name in zip(means, names, strict=True)
         )
         tensors = tuple(m.tensor.name for m, name in zip(means, names, strict=True) if m.gradient.name == name)
-        told: tuple[Value, ...] = ()
+        passed_on: tuple[Value, ...] = ()
         shift: tuple[Input, ...] = ()
         if self.lse:
             less = next((results[name].node for name in lse), None)
             shift = (self.of_rows(self.shift),)
-            told = (self.delta_behind(means, {tensor: results[tensor].node for tensor in tensors}, less),)
+            passed_on = (self.delta_behind(means, {tensor: results[tensor].node for tensor in tensors}, less),)
         op = replace(
             found.op,
             name=self.outgoing.name,
             inputs=by_name(*found.op.inputs, *(mean.tensor for mean in means), *shift),
-            values=(*found.op.values, *told),
+            values=(*found.op.values, *passed_on),
             results=(
-                *(results[name] for name in tensors), *map(told_result, told), *(results[name] for name in beside)
-            ),
+                *(results[name] for name in tensors), *map(computed_result, passed_on), *(results[name] for name in
+                beside) ),
         )  # fmt: skip
-        wrt = (*tensors, *(value.name for value in told), *beside)
+        wrt = (*tensors, *(value.name for value in passed_on), *beside)
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
 
     def delta_behind(self, means: tuple[Mean, ...], computed: Mapping[str, Node], less: Node | None) -> Value:
@@ -222,7 +224,7 @@ class _Planner(ThroughScores):
                 return mean.load, 0.0
         return None
 
-    def is_told(self, behind: Gradient, name: str) -> bool:
+    def is_unchanged(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
         result = behind.op.results[behind.wrt.index(name)]
         node = behind.op.value(result.output.name).node
@@ -276,7 +278,7 @@ def _by(gradient: Gradient, names: Container[str]) -> Gradient:
 def _as_stored(gradient: Node, mean: Mean) -> Node:
     """The gradient by a mean as other steps read it, in the dtype of the mean.
 
-    So delta is of the numbers that dp is made of, and both are equal where there is but one position.
+    So delta is of the values that dp is made of, and both are equal where there is but one position.
     """
     if mean.matrix is None or isinstance(gradient, Load):
         return gradient

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
+from ..families.multi_step.naming import scattered_named
+from ..families.multi_step.stored import as_input
 from ..families.registry import single_step_of
-from ..families.several.naming import scattered_named
-from ..families.several.stored import as_input
 from ..families.steps import informed, restricted, typed_as
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
@@ -21,14 +21,14 @@ from ..lowering.tile import needed
 from ..passes.structure import reads, references
 from ..spec.types import COMPUTED, Input, Output, plain_shape
 from .backward import Planner
-from .sums_in_parts import in_tiles, sums_in_parts
+from .split_reductions import in_tiles, split_reductions
 
 
 class StreamPlanner(Planner):
     """Plans the gradients by what lies along the rows together, and those by what is streamed: each needs one pass.
 
     The first that reads delta, if it is of rows, tells it to others; else it has a step of its own. Of what is summed
-    over both axes, or over the batch besides, a pass tells parts, of which an ordinary step makes the sums.
+    over both axes, or over the batch besides, a pass stores partial sums, which an ordinary step reduces.
     """
 
     def __init__(
@@ -41,49 +41,49 @@ class StreamPlanner(Planner):
     ) -> None:
         super().__init__(gradient, (), families, between)
         self.stream, self.delta = stream, delta
-        self.told_name = delta[1].name if delta is not None else ""
-        self.is_told, self.is_first = False, True
+        self.delta_name = delta[1].name if delta is not None else ""
+        self.is_known, self.is_first = False, True
         self.stored: StoredScores | None = None
-        self.parts: dict[str, tuple[str, ...]] = {}  # parts of sums that passes tell, and the results that they are in
+        self.partials: dict[str, tuple[str, ...]] = {}  # partial sums that passes store, and the results that read them
 
     def split(self, results: tuple[Result, ...]) -> list[Step]:
-        op, parts = sums_in_parts(scattered_named(self.op), results, self.stream)
-        behind = {own: [v for v in needed(op.values, [own]) if v in parts] for own in _names(results)}
+        op, partials = split_reductions(scattered_named(self.op), results, self.stream)
+        behind = {own: [v for v in needed(op.values, [own]) if v in partials] for own in _names(results)}
         plain = [result for result in results if not behind[result.output.name]]
-        steps = self.passes(op, plain, parts)
+        steps = self.passes(op, plain, partials)
         both = {self.stream.rows, self.stream.streamed}
         steps += self.tiles(op, [result for result in plain if both <= {*result.axes}], _made_by(steps))
         taken = _made_by(steps)
         within = {own: in_tiles(op, own, self.stream) for own in _names(results) if own not in taken}
         steps += self.tiles_within(op, within, taken)
         taken = _made_by(steps)
-        told = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
-        own = {*_names(results), self.told_name} - {value.name for value in told}
+        computed = self.read_behind({own: [*values, *within.get(own, ())] for own, values in behind.items()}, taken)
+        own = {*_names(results), self.delta_name} - {value.name for value in computed}
         made = [one for step in steps for one in _shaped(step.op) if one.output.name not in own]
         self.op = _reading(op, made) if made else self.op
-        return self.with_others(tuple(result for result in results if result.output.name not in taken), steps, told)
+        return self.with_others(tuple(result for result in results if result.output.name not in taken), steps, computed)
 
-    def with_others(self, left: tuple[Result, ...], steps: list[Step], told: tuple[Value, ...]) -> list[Step]:
+    def with_others(self, left: tuple[Result, ...], steps: list[Step], computed: tuple[Value, ...]) -> list[Step]:
         """Steps that stream or are tiles, with those that what is left needs."""
         steps = [*self.delta_first(left, steps), *steps]
         others = self.others(left, steps)
-        self.stored = self.scores_stored(left, others, told)
+        self.stored = self.scores_stored(left, others, computed)
         return [*steps, *others]
 
     def tiles_within(self, op: Op, within: Mapping[str, Sequence[Value]], taken: Container[str]) -> list[Step]:
         """The steps of tiles that results are made of."""
         terms = dict.fromkeys(value for values in within.values() for value in values)
-        tiles = self.tiles(op, [told_result(value) for value in terms if value.name not in taken], taken)
+        tiles = self.tiles(op, [computed_result(value) for value in terms if value.name not in taken], taken)
         return _read_by(op, within, tiles)
 
-    def passes(self, op: Op, results: Sequence[Result], parts: Sequence[Value]) -> list[Step]:
+    def passes(self, op: Op, results: Sequence[Result], partials: Sequence[Value]) -> list[Step]:
         """The steps along the rows, and along what streams, of results and sums that lie along one of them."""
         pair = {self.stream.rows, self.stream.streamed}
-        every = (*results, *map(told_result, parts))
+        every = (*results, *map(computed_result, partials))
         steps: list[Step | None] = []
         for axis in (self.stream.rows, self.stream.streamed):
             gradients = tuple(result for result in results if pair & {*result.axes} == {axis})
-            sums = tuple(told_result(value) for value in parts if axis in value.node.axes)
+            sums = tuple(computed_result(value) for value in partials if axis in value.node.axes)
             together = self.step(op, (*gradients, *sums), every)
             groups = () if together is not None else (*_of_same_batch(gradients, self.stream), sums)
             steps += [together, *(self.step(op, group, every) for group in groups)]
@@ -92,15 +92,15 @@ class StreamPlanner(Planner):
     def read_behind(self, behind: Mapping[str, Sequence[Value]], taken: Container[str]) -> tuple[Value, ...]:
         """The values that results are made of and passes have taken, with the results that each is in."""
         every = dict.fromkeys(value for values in behind.values() for value in values)
-        told = tuple(value for value in every if value.name in taken)
-        self.parts = {v.name: tuple(own for own, values in behind.items() if v in values) for v in told}
-        return told
+        computed = tuple(value for value in every if value.name in taken)
+        self.partials = {v.name: tuple(own for own, values in behind.items() if v in values) for v in computed}
+        return computed
 
     def delta_first(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
         """The step that computes delta, where steps or the results that are left read it, and none makes it."""
-        if self.delta is None or self.told_name in _made_by(steps):
+        if self.delta is None or self.delta_name in _made_by(steps):
             return []
-        reads = self.reads_delta(self.op, left) or any(t.name == self.told_name for s in steps for t in s.op.inputs)
+        reads = self.reads_delta(self.op, left) or any(t.name == self.delta_name for s in steps for t in s.op.inputs)
         return [self.before(self.delta)] if reads else []
 
     def others(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
@@ -121,12 +121,12 @@ class StreamPlanner(Planner):
         found: dict[str, Step] = {}
         for one in results:
             own = restricted(op, (one,), f"_{one.output.name}")
-            sums = tuple(map(told_result, _sums_of_a_side(own, self.stream)))
+            sums = tuple(map(computed_result, _sums_of_a_side(own, self.stream)))
             step = self.found(tile_step_of, _reading(own, sums) if sums else own)
             if step is not None:
-                for name, told in zip(_names(sums), sums, strict=True):
+                for name, computed in zip(_names(sums), sums, strict=True):
                     if name not in made:
-                        found[name] = single_step_of(restricted(op, (told,), f"_{name}"), self.families)
+                        found[name] = single_step_of(restricted(op, (computed,), f"_{name}"), self.families)
                 found[one.output.name] = step
         return [*found.values()]
 
@@ -135,19 +135,19 @@ class StreamPlanner(Planner):
         return super().restricted(results, place if self.is_first else place + 1)
 
     def scores_stored(
-        self, left: tuple[Result, ...], steps: list[Step], told: tuple[Value, ...]
+        self, left: tuple[Result, ...], steps: list[Step], computed: tuple[Value, ...]
     ) -> StoredScores | None:
-        """The scores that steps store for results that no pass takes, or that a pass tells of the whole batch."""
+        """The scores that steps store for results that no pass computes, or that a pass stores for the full batch."""
         axes = (self.stream.rows, self.stream.streamed)
-        batch = (*self.stream.batch, *self.stream.heads, *self.stream.turns)
-        whole = [value.name for value in told if {*axes, *batch} <= {*value.node.axes}]
-        if not whole and not stores(steps, axes, _names(left)):
+        batch = (*self.stream.batch, *self.stream.heads, *self.stream.outer_axes)
+        full = [value.name for value in computed if {*axes, *batch} <= {*value.node.axes}]
+        if not full and not stores(steps, axes, _names(left)):
             return None
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
             values = needed(self.op.values, [result.output.name]) if result.output.name in _names(left) else []
             nodes = [value.node for value in values if value.node.dtype.kind == "float"]
             read = {part.name for node in nodes for part in walk(node) if isinstance(part, Load)}
-            if read.intersection(whole) or any({*axes} <= {*node.axes} for node in nodes):
+            if read.intersection(full) or any({*axes} <= {*node.axes} for node in nodes):
                 scattered = any(isinstance(part, ScatterSum) for node in nodes for part in walk(node))
                 what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
                 return StoredScores(axes, f"the gradient by {name} {what}")
@@ -157,14 +157,14 @@ class StreamPlanner(Planner):
         """The step for results that lie along the same axis; the first of rows computes delta, and tells it others."""
         if not results:
             return None
-        told: tuple[Result, ...] = ()
+        computed: tuple[Result, ...] = ()
         suffix = "_".join(("", *_names(results)))
-        if self.delta is not None and not self.is_told and self.is_of_rows(results) and self.reads_delta(op, results):
+        if self.delta is not None and not self.is_known and self.is_of_rows(results) and self.reads_delta(op, results):
             others = tuple(result for result in every if result not in results)
-            told = (told_result(self.delta[1]),) if self.reads_delta(op, others) else ()
+            computed = (computed_result(self.delta[1]),) if self.reads_delta(op, others) else ()
             op = _with_delta(op, *self.delta)
-        step = self.found(_stream_step_of, restricted(op, (*results, *told), suffix))
-        self.is_told |= bool(told) and step is not None
+        step = self.found(_stream_step_of, restricted(op, (*results, *computed), suffix))
+        self.is_known |= bool(computed) and step is not None
         return step
 
     def is_of_rows(self, results: tuple[Result, ...]) -> bool:
@@ -172,21 +172,21 @@ class StreamPlanner(Planner):
 
     def reads_delta(self, op: Op, results: tuple[Result, ...]) -> bool:
         read = needed(op.values, _names(results))
-        return any(isinstance(part, Load) and part.name == self.told_name for one in read for part in walk(one.node))
+        return any(isinstance(part, Load) and part.name == self.delta_name for one in read for part in walk(one.node))
 
     def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
         """The step that computes delta alone."""
         inputs, value = delta
         read = {part.name for part in walk(value.node) if isinstance(part, Load)} - {tensor.name for tensor in inputs}
         inputs = (*inputs, *(tensor for tensor in self.op.inputs if tensor.name in read))
-        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(told_result(value),))
+        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(computed_result(value),))
         return single_step_of(replace(op, name=f"{self.op.name}_{delta[1].name}"), self.families)
 
-    def told(self, step: Step, users: dict[str, list[str]]) -> Step:
-        """What is told to another step is computed wherever that step is."""
-        users = users | {part: [user for own in owns for user in users[own]] for part, owns in self.parts.items()}
-        if self.told_name not in _names(step.op.results):
-            return super().told(step, users)
+    def informed(self, step: Step, users: dict[str, list[str]]) -> Step:
+        """What another step reads is computed wherever that step is."""
+        users = users | {part: [user for own in owns for user in users[own]] for part, owns in self.partials.items()}
+        if self.delta_name not in _names(step.op.results):
+            return super().informed(step, users)
         step = informed(self.gradient, step, step.family.leaves(step.program))
         return replace(step, before=step.family.before(step.program))
 
@@ -232,7 +232,7 @@ def own_result(value: Value) -> Result:
     return Result(Output(value.name), Ref(value.name, node.axes, node.dtype), node.axes, node.dtype)
 
 
-def told_result(value: Value) -> Result:
+def computed_result(value: Value) -> Result:
     """A value as a result of a step, for others."""
     node = Ref(value.name, value.node.axes, value.node.dtype)
     return Result(Output(value.name, "auto", plain_shape(node.axes)), node, node.axes, COMPUTE)
@@ -241,14 +241,14 @@ def told_result(value: Value) -> Result:
 def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
     """The operator with delta among its values."""
 
-    def told(node: Node) -> Node:
+    def replacing(node: Node) -> Node:
         if isinstance(node, Load) and node.name == delta.name:
             return Ref(delta.name, node.axes, node.dtype)
         return node
 
     own = {tensor.name for tensor in inputs}
     others = (tensor for tensor in op.inputs if tensor.name not in {*own, delta.name})
-    values = op.with_nodes(lambda node: replaced(node, told)).values
+    values = op.with_nodes(lambda node: replaced(node, replacing)).values
     return replace(op, inputs=(*inputs, *others), values=(delta, *values))
 
 
@@ -264,12 +264,12 @@ def _shaped(op: Op) -> Iterator[Result]:
     return (replace(result, output=replace(result.output, shape=op.grouping(result))) for result in op.results)
 
 
-def _reading(op: Op, told: Sequence[Result]) -> Op:
-    """The operator that reads some values, which a step has told."""
-    names = {result.output.name: result.output.name for result in told}
+def _reading(op: Op, passed: Sequence[Result]) -> Op:
+    """The operator that reads some values, which a step has stored."""
+    names = {result.output.name: result.output.name for result in passed}
     computed = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
     # What is made of them has the dtype of the computation by them, whether or not it reads what they are made of.
-    alike = {leaf: result.output.name for result in told for leaf in result.node.dtype.of if leaf in computed}
+    alike = {leaf: result.output.name for result in passed for leaf in result.node.dtype.of if leaf in computed}
     values: list[Value] = []
     made: set[str] = set()
     for value in op.values:
@@ -280,4 +280,4 @@ def _reading(op: Op, told: Sequence[Result]) -> Op:
             made.add(value.name)
             node = typed_as(node, alike)
         values.append(replace(value, node=node))
-    return replace(op, inputs=(*op.inputs, *(as_input(op, result) for result in told)), values=tuple(values))
+    return replace(op, inputs=(*op.inputs, *(as_input(op, result) for result in passed)), values=tuple(values))

@@ -167,7 +167,7 @@ def read_by(op: Op) -> set[str]:
 
 
 def _plain(op: Op) -> Op:
-    """The operator, in which nothing is told to be a constant."""
+    """The operator, in which nothing is marked as constant."""
 
     def plain(node: Node) -> Node:
         if isinstance(node, Call) and node.function == "detach":

@@ -229,7 +229,7 @@ class _Finder(Logarithms):
                 if self.weights[self.total] is not None:
                     return None
                 return rebuild(node, (self.lse_of_scores(), low))  # The largest is -inf where lse is.
-        made = self.product(node, self.fit) or self.made_of_parts(node) or self.product(node, ())
+        made = self.product(node, self.fit) or self.from_children(node) or self.product(node, ())
         return made or self.multiple(node)
 
     def multiple(self, node: Node) -> Node | None:
@@ -240,9 +240,9 @@ class _Finder(Logarithms):
                 return applied("mul", self.named_as(("", divisor), applied("mul", node, part)), number)
         return None
 
-    def made_of_parts(self, node: Node) -> Node | None:
-        parts = [made for part in children(node) if (made := self.made(part)) is not None]
-        return rebuild(node, tuple(parts)) if len(parts) == len(children(node)) else None
+    def from_children(self, node: Node) -> Node | None:
+        made_children = [made for part in children(node) if (made := self.made(part)) is not None]
+        return rebuild(node, tuple(made_children)) if len(made_children) == len(children(node)) else None
 
     def factors(self, node: Node, times: int, known: Container[str]) -> Iterator[tuple[Node, int]]:
         """What is multiplied (1) and divided by (-1), through values of sums that are not known."""
@@ -289,7 +289,7 @@ class _Finder(Logarithms):
         return not (self.is_plain and kind[1].sinks)
 
     def with_sinks(self, kind: Kind) -> Node:
-        """A mean or lse with sinks, made of those without: rows that are masked as a whole have a mean of 0."""
+        """A mean or lse with sinks, made of those without: fully masked rows have a mean of 0."""
         name, divisor = kind
         plain = Lse()
         if ("", plain) not in self.named:

@@ -159,7 +159,7 @@ def build(
         if all(change.kind == "stray" for change in changes):
             for work in works:
                 work.stamps.save(work.project)
-            return Built(count, example=_example(works), strays=_told(changes))
+            return Built(count, example=_example(works), strays=_findings(changes))
     with locked((project.settings.out_dir for project in projects), lambda out: waits(shown_path(out))) as alone:
         works = [_survey(project) for project in projects]
         _render(works, generate, watch)
@@ -172,10 +172,10 @@ def build(
 
 def _built(count: int, works: Sequence[_Work], changes: Sequence[Change], force: bool) -> Built:
     """What became of a tree by some changes, of which none was made where one is refused."""
-    strays = _told([change for change in changes if change.kind == "stray"])
+    strays = _findings([change for change in changes if change.kind == "stray"])
     refused = [] if force else [change for change in changes if change.refused]
     if refused:
-        return Built(count, refused=_told(refused), strays=strays)
+        return Built(count, refused=_findings(refused), strays=strays)
     return Built(
         count,
         tuple(shown_path(change.path) for change in changes if change.new is not None),
@@ -199,7 +199,7 @@ def check(
     changes = tuple(_changes(works))
     count = sum(len(project.sources) for project in projects)
     moved = [diagnostic for work in works for diagnostic in _moved(work, changes)]
-    return Drift(count, in_order([*_told(changes), *moved]), changes)
+    return Drift(count, in_order([*_findings(changes), *moved]), changes)
 
 
 def _moved(work: _Work, changes: Sequence[Change]) -> Iterator[Diagnostic]:
@@ -411,7 +411,7 @@ def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
     return changes
 
 
-def _told(changes: Sequence[Change]) -> tuple[Diagnostic, ...]:
+def _findings(changes: Sequence[Change]) -> tuple[Diagnostic, ...]:
     return in_order(map(_finding, changes))
 
 

@@ -88,7 +88,7 @@ def made_of(source: Source, make: Callable[[Spec], T]) -> tuple[str, Spec, T]:
 
 
 def render(source: Source, templates: str, generate: Generate) -> Rendered:
-    with suppress(OSError):  # What cannot be read is told below.
+    with suppress(OSError):  # What cannot be read is reported below.
         source = replace(source, stamp=stamp_of(os.stat(source.path)))
     try:
         text, spec, modules = modules_of(source, generate)

@@ -200,11 +200,11 @@ def linked_folders(home: str) -> list[str]:
 def changed_definitions(changes: Sequence[Change]) -> tuple[str, ...]:
     """What runtimes that were there before hold now, and no more: "generated/_runtime: + reduce.nan_max"."""
     found: dict[str, list[str]] = {}
-    kept = {os.path.dirname(change.path) for change in changes if change.source == SHARED and change.kind == "stale"}
+    folders = {os.path.dirname(change.path) for change in changes if change.source == SHARED and change.kind == "stale"}
     for sign, one, other in (("+", "new", "old"), ("-", "old", "new")):
         for change in changes:
             folder = os.path.dirname(change.path)
-            if folder in kept and change.path.endswith(".py"):
+            if folder in folders and change.path.endswith(".py"):
                 gone = _defined(getattr(change, other) or "")
                 names = [name for name in _defined(getattr(change, one) or "") if name not in gone]
                 module = os.path.basename(change.path).removesuffix(".py")
@@ -265,9 +265,9 @@ def _with_header(module: str, text: str, place: str) -> str:
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """A key that sorts x2 before x10, as isort does. Numbers that begin with a zero come first, as after a point."""
-    parts = re.findall(r"[0-9]+|[^0-9]", name)
-    return [(part.isalpha() or part == "_", 0 if part.startswith("0") else len(part), part) for part in parts]
+    """A key that sorts x2 before x10, as isort does. Digits that begin with a zero come first, as after a point."""
+    runs = re.findall(r"[0-9]+|[^0-9]", name)
+    return [(part.isalpha() or part == "_", 0 if part.startswith("0") else len(part), part) for part in runs]
 
 
 def _kind(name: str) -> int:

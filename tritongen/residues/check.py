@@ -245,10 +245,10 @@ def _power(param: Param, value: Any) -> Any:
 
 def _summed_to(want: Any, shape: Sequence[int], run: Math) -> Any:
     """The gradient of an input with fewer leading axes, or some of length 1: a sum along the others."""
-    whole = want.reshape(*run.leading, *want.shape[1:])
-    added = len(whole.shape) - len(shape)
-    whole = field.total(whole, tuple(range(added)))
-    return field.total(whole, tuple(n for n, size in enumerate(shape) if size < whole.shape[n]))
+    expected = want.reshape(*run.leading, *want.shape[1:])
+    added = len(expected.shape) - len(shape)
+    expected = field.total(expected, tuple(range(added)))
+    return field.total(expected, tuple(n for n, size in enumerate(shape) if size < expected.shape[n]))
 
 
 def _array(tensor: torch.Tensor | None) -> Any:

@@ -4,7 +4,7 @@ Formula checks use it, and tests where there is no GPU. The interpreter patches 
 of a device function, though the launch around it has done so, describes every dtype and shape anew, and how two are
 promoted and broadcast, finds out whether integers overflow and tells nobody, and reduces one element after another:
 most of the time of interpreted kernels. It takes keywords that a kernel does not have, too, which here fails.
-Nothing here knows of numbers: what is computed is the interpreter's.
+Nothing here does arithmetic: what is computed is the interpreter's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-MOST_NUMBERS = 1000  # that are kept as tensors
+MOST_SCALARS = 1000  # that are cached as tensors
 # What a launch tells the compiler, not the kernel.
 OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid"})
 
@@ -128,7 +128,7 @@ def refuse_unknown_keywords() -> None:
 def describe_once() -> None:
     """Keep what a dtype is to numpy, and the shapes of tensors and of their types.
 
-    A shape that is kept stays one object, by whose identity others here know it.
+    A cached shape stays one object, by whose identity others here know it.
     """
     _describe_dtypes_once()
     _describe_blocks_once()
@@ -229,7 +229,7 @@ def compare_once() -> None:
 
 
 def convert_halves() -> None:
-    """Take bfloat16 for the upper half of float32, as it is: bits are taken apart only of numbers below the normal."""
+    """Take bfloat16 for the upper half of float32, as it is: only bits of subnormal values are decomposed."""
     convert = interpreter._convert_float
 
     def convert_float(given: Any, dtype: Any, result: Any, rounding_mode: Any) -> Any:
@@ -254,24 +254,24 @@ def reduce_by_halves() -> None:
     """Combine neighbours of all rows at once, as GPUs do, and not one element after another, each by a call."""
 
     def generic_reduce(self: Any, given: tuple[Any, ...]) -> list[Any]:
-        whole, axis = self.unravel(given, self.axis)
-        dtypes = [one.dtype for one in whole]
-        parts = [one.handle.data for one in whole]
+        values, axis = self.unravel(given, self.axis)
+        dtypes = [one.dtype for one in values]
+        tensors_ = [one.handle.data for one in values]
 
-        def tensors(parts: Iterable[Any]) -> list[Any]:
-            return [self.to_tensor(part, dtype) for part, dtype in zip(parts, dtypes, strict=True)]
+        def tensors(tensors_: Iterable[Any]) -> list[Any]:
+            return [self.to_tensor(part, dtype) for part, dtype in zip(tensors_, dtypes, strict=True)]
 
         def every_second(first: int) -> list[Any]:
-            return tensors(part[(slice(None),) * axis + (slice(first, None, 2),)] for part in parts)
+            return tensors(part[(slice(None),) * axis + (slice(first, None, 2),)] for part in tensors_)
 
-        while parts[0].shape[axis] > 1:
+        while tensors_[0].shape[axis] > 1:
             found = self.combine_fn.fn(*every_second(0), *every_second(1))
-            parts = [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
+            tensors_ = [one.handle.data for one in (found if isinstance(found, tuple) else (found,))]
         if not self.keep_dims:
-            return tensors(part.squeeze(axis) for part in parts)
+            return tensors(part.squeeze(axis) for part in tensors_)
         if self.axis is None:
-            return tensors(part.reshape((1,) * given[0].handle.data.ndim) for part in parts)
-        return tensors(parts)
+            return tensors(part.reshape((1,) * given[0].handle.data.ndim) for part in tensors_)
+        return tensors(tensors_)
 
     interpreter.ReduceOps.generic_reduce = generic_reduce
 
@@ -342,14 +342,14 @@ def promote_once() -> None:
         )
 
     def beside(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
-        # A shape as it is kept stays one object. 0.0 and -0.0 are equal, and are not the same. Tests of formulas have
+        # A cached shape stays one object. 0.0 and -0.0 are equal, and are not the same. Tests of formulas have
         # other constants.
         shape, constants = id(getattr(tensor.type, "shape", None)), interpreter.InterpreterBuilder.get_fp32
         key = tensor.dtype.name, shape, type(number), repr(number), options, constants
         known = tensors.get(key)
         if known is None:
             pair = check(self, tensor, number, *options)
-            if len(tensors) == MOST_NUMBERS:
+            if len(tensors) == MOST_SCALARS:
                 tensors.clear()
             tensors[key] = *pair, getattr(tensor.type, "shape", None)
             return pair

@@ -3,8 +3,9 @@
 An element is a number modulo a prime P, with one modulo Q = (P - 1) / 2 beside it, a prime too. Both are the value of
 the same formula. Sums and products are associative in any order, division has an inverse, and a float is the same
 fraction that it is of integers, so that 0.5 * 2 is 1. The powers of a generator of order Q make exp a homomorphism from
-the second residues to the first: exp(a + b) = exp(a) * exp(b), and log is its inverse but for the sign, which is kept.
-Of exp itself there is no second residue; all other functions, and exp of what has none, are hashes of the first.
+the second residues to the first: exp(a + b) = exp(a) * exp(b), and log is its inverse but for the sign, which is
+stored. Of exp itself there is no second residue; all other functions, and exp of what has none, are hashes of the
+first.
 
 A negative number is one above P / 2. So `<` is a total order, in which -inf and inf are the ends.
 
@@ -63,7 +64,7 @@ def _generator(prime: int) -> int:
     return next(g for g in range(2, prime) if all(pow(g, (prime - 1) // one, prime) != 1 for one in factors))
 
 
-# Parts
+# Components
 
 
 def first(u: Elements) -> Elements:
@@ -87,14 +88,14 @@ def is_number(u: Elements) -> Bools:
     return np.asarray(u >> KIND == 0)
 
 
-def _all_numbers(*elements: Elements) -> bool:
+def _all_numeric(*elements: Elements) -> bool:
     return all(u.size == 0 or u.max() < NAN for u in elements)
 
 
 def is_equal(u: Elements, v: Elements) -> Bools:
     """Whether elements are one value: the second residues, which some formulas lack, say nothing more."""
-    numbers = is_number(u) & is_number(v)
-    return np.asarray(np.where(numbers, first(u) == first(v), u >> KIND == v >> KIND))
+    numeric = is_number(u) & is_number(v)
+    return np.asarray(np.where(numeric, first(u) == first(v), u >> KIND == v >> KIND))
 
 
 # From and to numbers
@@ -124,18 +125,19 @@ def embed(values: Any) -> Elements:
         wide = given.astype(np.int64)
         return packed((wide % P).astype(np.uint64), (wide % Q).astype(np.uint64))
     floats = given.astype(np.float32)
-    numbers = np.abs(floats) < LARGEST
-    mantissas, exponents = np.frexp(np.where(numbers, floats, 0).astype(np.float64))
-    whole, powers = (mantissas * 2.0**24).astype(np.int64), exponents - 24 + 1200
+    numeric = np.abs(floats) < LARGEST
+    mantissas, exponents = np.frexp(np.where(numeric, floats, 0).astype(np.float64))
+    integers, powers = (mantissas * 2.0**24).astype(np.int64), exponents - 24 + 1200
     residues = [
-        (whole % prime).astype(np.uint64) * two[powers] % _U(prime) for prime, two in zip((P, Q), _twos(), strict=True)
+        (integers % prime).astype(np.uint64) * two[powers] % _U(prime)
+        for prime, two in zip((P, Q), _twos(), strict=True)
     ]
     made = packed(*residues)
     is_ln2 = np.abs(floats) == LN2
     if is_ln2.any():
         inverse = inv(embed(LOG2E))
         made = np.where(is_ln2, np.where(floats < 0, neg(inverse), inverse), made)
-    made = np.where(numbers, made, np.where(np.isnan(floats), NAN, np.where(floats > 0, POSITIVE, NEGATIVE)))
+    made = np.where(numeric, made, np.where(np.isnan(floats), NAN, np.where(floats > 0, POSITIVE, NEGATIVE)))
     return np.asarray(made, np.uint64)
 
 
@@ -152,7 +154,7 @@ def _signed(u: Elements) -> NDArray[np.int64]:
 def key(u: Elements) -> NDArray[np.int64]:
     """By which elements are ordered, but for NaN."""
     value = _signed(u)
-    if _all_numbers(u):
+    if _all_numeric(u):
         return value
     kind = u >> KIND
     return np.where(kind == 2, 2**40, np.where(kind == 3, -(2**40), value))
@@ -174,7 +176,7 @@ def add(u: Elements, v: Elements) -> Elements:
     a, b = second(u), second(v)
     other = np.where((a == NONE) | (b == NONE), NONE, _below(a + b, _Q))
     made = packed(one, other, _sign(u) ^ _sign(v))
-    if _all_numbers(u, v):
+    if _all_numeric(u, v):
         return made
     one_kind, other_kind = u >> KIND, v >> KIND
     made = np.where(one_kind > 1, u, np.where(other_kind > 1, v, made))
@@ -202,7 +204,7 @@ def mul(u: Elements, v: Elements) -> Elements:
     a, b = second(u), second(v)
     other = np.where((a == NONE) | (b == NONE), NONE, a * b % _Q)
     made = packed(one, other, _sign(u) ^ _sign(v))
-    if _all_numbers(u, v):
+    if _all_numeric(u, v):
         return made
     return _infinite_product(u, v, made)
 
@@ -334,7 +336,7 @@ def total(u: Elements, axis: Any, keepdims: bool = False) -> Elements:
     one = along(first(u)) % _P
     other = np.where(along(none, np.any), NONE, along(np.where(none, _ZERO, a)) % _Q)
     made = packed(one, other, np.asarray(along(_sign(u))) & _ONE)
-    if _all_numbers(u):
+    if _all_numeric(u):
         return made
     nan, up, down = (along(u >> KIND == kind, np.any) for kind in (1, 2, 3))
     made = np.where(up, POSITIVE, np.where(down, NEGATIVE, made))
@@ -378,7 +380,7 @@ def matmul(u: Elements, v: Elements) -> Elements:
     none = np.any(a == NONE, -1, keepdims=True) | np.any(b == NONE, -2, keepdims=True)
     other = product(np.where(a == NONE, _ZERO, a), np.where(b == NONE, _ZERO, b), _Q)
     made = packed(product(first(u), first(v), _P), np.where(none, NONE, other))
-    if _all_numbers(u, v):
+    if _all_numeric(u, v):
         return made
     odd = np.any(~is_number(u), -1, keepdims=True) | np.any(~is_number(v), -2, keepdims=True)
     return np.where(odd, NAN, made)

@@ -48,7 +48,7 @@ def interpreted(memory: Memory) -> Iterator[None]:
     """Kernels that are launched compute in the field, with the elements of tensors in a memory."""
     with pytest.MonkeyPatch.context() as patches:
         put = functools.partial(patches.setattr, raising=False)  # Releases of Triton differ in what they have.
-        for patch in (_patch_numbers, _patch_arithmetic, _patch_reductions, _patch_functions):
+        for patch in (_patch_scalars, _patch_arithmetic, _patch_reductions, _patch_functions):
             patch(put)
         allowed = _Allowed(memory)
         _patch_arguments(put, memory, allowed)
@@ -67,7 +67,7 @@ _CONSTANTS = {
 }
 
 
-def _patch_numbers(put: Put) -> None:
+def _patch_scalars(put: Put) -> None:
     """Constants and conversions."""
     builder, np_dtype = interpreter.InterpreterBuilder, interpreter._get_np_dtype
 
@@ -238,11 +238,11 @@ def _patch_reductions(put: Put) -> None:
 
     def generic_scan(self: Any, given: Any) -> list[Any]:
         """One place along the axis after another."""
-        parts = [one.handle.data for one in given]
-        length = parts[0].shape[self.axis]
+        values = [one.handle.data for one in given]
+        length = values[0].shape[self.axis]
 
         def at(place: int) -> tuple[Any, ...]:
-            own = [part.take([place], self.axis) for part in parts]
+            own = [part.take([place], self.axis) for part in values]
             return tuple(self.to_tensor(one, other.dtype) for one, other in zip(own, given, strict=True))
 
         found = [at(0)]
@@ -354,7 +354,7 @@ def _patch_arguments(put: Put, memory: Memory, allowed: _Allowed) -> None:
         return found
 
     def materialize_pointers(self: Any, offsets: Any) -> Any:
-        """The pointers of a block of a descriptor, whose elements lie as far apart as in the memory."""
+        """The pointers of a block of a descriptor, with the strides of the memory."""
         dtype = self.base.dtype.element_ty
         if not is_float(dtype):
             return materialize(self, offsets)

@@ -136,6 +136,6 @@ HANDLED: Mapping[str, Callable[..., Any]] = {
     "div": lambda x, y: field.div(x, _number(y)),
     "neg": field.neg,
     "sum": _sum,
-    "stack": lambda parts, dim=0: np.stack(parts, dim),
-    "cat": lambda parts, dim=0: np.concatenate(parts, dim),
+    "stack": lambda tensors, dim=0: np.stack(tensors, dim),
+    "cat": lambda tensors, dim=0: np.concatenate(tensors, dim),
 }

@@ -33,7 +33,7 @@ from ..lang.ir import (
     Size,
     Take,
 )
-from ..spec.types import BATCH, AxisTerm, Input, told_in_order
+from ..spec.types import BATCH, AxisTerm, Input, inference_order
 from . import field as elements
 from .functions import FUNCTIONS, TESTS
 
@@ -116,7 +116,7 @@ def math_of(
     """An Op with the arrays of its inputs, None for those that are left out, and lengths that inputs may not tell."""
     lengths: dict[str, int] = {**dict(op.sizes), **(known or {})}
     batches = []
-    for tensor in told_in_order(op.inputs, op.computed):
+    for tensor in inference_order(op.inputs, op.computed):
         data = tensors[tensor.name]
         if data is not None:
             terms = _without_batch(tensor.type.shape)
@@ -181,8 +181,8 @@ def _call(run: Math, node: Call) -> Value:
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     if len(arrays) < len(args) and node.function in ("eq", "ne"):  # A word or None.
         return Value((), np.asarray((args[0] == args[1]) == (node.function == "eq")))
-    if node.kinds <= _OF_PARAMS and Scalar in node.kinds and node.function in _NUMBERS:
-        return Value((), np.asarray(_NUMBERS[node.function](*args)))
+    if node.kinds <= _OF_PARAMS and Scalar in node.kinds and node.function in _CONSTANTS:
+        return Value((), np.asarray(_CONSTANTS[node.function](*args)))
     is_float = any(one.dtype == np.uint64 for one in arrays) or node.dtype.kind == "float"
     if not is_float:
         return Value(axes, np.asarray(_of_integers(node, args)))
@@ -195,7 +195,7 @@ def _call(run: Math, node: Call) -> Value:
 
 _OF_PARAMS = frozenset({Call, Cast, Constant, Scalar})
 # Arithmetic of params alone, which the host does in float64.
-_NUMBERS: Mapping[str, Callable[..., Any]] = {
+_CONSTANTS: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

@@ -10,7 +10,7 @@ from ..diagnostics.report import Mistake
 from ..emit.registration import autocast_rule
 from ..families.family import Step
 from ..families.stream import StoredScores
-from ..lang.names import told, without_marks
+from ..lang.names import in_spec_names, without_marks
 from ..lang.unparse import spelled
 from ..operator.autograd import autograd_module
 from ..operator.compile import backward_of, forward_module, forward_of, made_of, stored_in
@@ -61,7 +61,7 @@ def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
         functions = _by_function(module.view["steps"])
     else:
         module = autograd_module(backward, spec, autocast)[0]
-        functions = _by_function((*module.view["steps"], *module.view["gradient"]["parts"]))
+        functions = _by_function((*module.view["steps"], *module.view["gradient"]["functions"]))
     view = module.view
     first = forward if backward is None else backward.forward
     own = view if backward is None else view | {"function": f"_{first.op.name}_forward"}
@@ -76,7 +76,7 @@ def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
     in vain.
     """
     made = made_of(spec)
-    with told():
+    with in_spec_names():
         account = _costs_of(made.spec, made.forward, made.backward, {}, DEVICES["h100"])
         scheduled = schedule_warnings(made.spec, made.module, made.backward is not None)
     return tuple(map(without_marks, (*account.warnings, *scheduled)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..families.contraction.operands import operands_of
 from ..families.family import Step
-from ..families.several.cost import reducing_rows
+from ..families.multi_step.cost import reducing_rows
 from ..families.stream import multiplied_as, promoted
 from ..lang.ir import Dtype, Load, Op, Reduce, Ref, Result, Value
 from ..passes.contractions import is_product

@@ -45,7 +45,15 @@ DEVICES = {
 }
 
 # Of the rate of half precision, where it alone is given.
-_PARTS = {"float8": 2, "int8": 2, "float16": 1, "bfloat16": 1, "tf32": 1 / 2, "float32": 1 / 16, "float64": 1 / 16}
+_RELATIVE_RATES = {
+    "float8": 2,
+    "int8": 2,
+    "float16": 1,
+    "bfloat16": 1,
+    "tf32": 1 / 2,
+    "float32": 1 / 16,
+    "float64": 1 / 16,
+}
 _RATE = re.compile(r"(?:(\w+) ?= ?)?(\d+(?:\.\d+)?) ?([GTP])(B|FLOP)/s", re.ASCII)
 _UNITS = {"G": GIGA, "T": TERA, "P": 1000 * TERA}
 EXAMPLE = "3.3TB/s,990TFLOP/s"
@@ -72,7 +80,7 @@ def device_of(text: str) -> Device:
         if not rates.get(name):
             raise BadDevice(f"{text!r} lacks {what}; write bandwidth and rate, as in {EXAMPLE}")
     bandwidth = rates.pop("bytes")
-    derived = {name: int(rates["float16"] * part) for name, part in _PARTS.items()}
+    derived = {name: int(rates["float16"] * part) for name, part in _RELATIVE_RATES.items()}
     return Device(text, bandwidth, {**derived, **rates})
 
 
@@ -82,7 +90,7 @@ def _rate(text: str) -> tuple[str, int]:
     if found is None:
         raise BadDevice(f"{text!r} is no rate such as 3.3TB/s, 990TFLOP/s or float32=67TFLOP/s")
     name, number, unit, of = found.groups()
-    if name is not None and (of == "B" or name not in _PARTS):
-        hint = did_you_mean(name, _PARTS, f"matmuls are of {', '.join(_PARTS)}")
+    if name is not None and (of == "B" or name not in _RELATIVE_RATES):
+        hint = did_you_mean(name, _RELATIVE_RATES, f"matmuls are of {', '.join(_RELATIVE_RATES)}")
         raise BadDevice(f"{text!r} is the rate of no dtype; {hint}")
     return name or ("bytes" if of == "B" else "float16"), int(float(number) * _UNITS[unit])

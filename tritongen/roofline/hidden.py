@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..diagnostics.report import Mistake, listed
-from ..families.several.cost import reducing_rows
+from ..families.multi_step.cost import reducing_rows
 from ..lang.ir import Load, Op, Reduce, Scan, Take, Value
 from ..lang.unparse import spelled
 from ..passes.structure import computed, gone_through, line_of, repeated

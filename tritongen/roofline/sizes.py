@@ -57,8 +57,8 @@ def lengths_of(op: Op, given: Mapping[str, int]) -> dict[str, int]:
 def dtypes_of(op: Op) -> dict[str, str]:
     """The dtype of each input, as benchmarks choose it."""
     chosen = chosen_dtypes(op)
-    told = {tensor.name: dtype_of(tensor, op) for tensor in op.inputs}
-    return {name: preferred(chosen) if text == "dtype" else text.partition(".")[2] for name, text in told.items()}
+    dtypes = {tensor.name: dtype_of(tensor, op) for tensor in op.inputs}
+    return {name: preferred(chosen) if text == "dtype" else text.partition(".")[2] for name, text in dtypes.items()}
 
 
 def resolved(dtype: Dtype, known: Mapping[str, str]) -> str:

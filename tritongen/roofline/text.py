@@ -62,7 +62,7 @@ def _picture(account: Account) -> Iterator[str]:
         yield f"  {reads:{left}} -> [{step:{middle}}] -> {writes}"
     yield from (f"  {name} = {text}" for name, text in account.without_kernel)
     for title, one in account.stored:
-        yield one.told(title)
+        yield one.sentence(title)
 
 
 def _names(tensors: Iterable[Tensor]) -> str:
@@ -92,11 +92,11 @@ def _labelled(label: str, rows: Sequence[str]) -> Iterator[str]:
 def _tensor(tensor: Tensor) -> tuple[str, str, str, str]:
     notes = ["saved for the backward"] if tensor.saved else []
     if tensor.source and tensor.uses:
-        notes.append(f"read by {_numbers(tensor.uses)}")
+        notes.append(f"read by {_ranges(tensor.uses)}")
     return f"{tensor.name}[{', '.join(tensor.axes)}]", tensor.dtype, bytes_of(tensor.bytes), ", ".join(notes)
 
 
-def _numbers(steps: Sequence[int]) -> str:
+def _ranges(steps: Sequence[int]) -> str:
     return f"{'steps' if len(steps) > 1 else 'step'} {', '.join(map(str, steps))}"
 
 

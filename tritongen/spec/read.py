@@ -169,7 +169,7 @@ class _Reader:
                 yield Input(name, kind, default)
 
     def _variables(self) -> dict[str, tuple[str, ...]]:
-        """The shared types; one that is itself wrong admits no dtype, and is told once."""
+        """The shared types; one that is itself incorrect admits no dtype, and is reported once."""
         variables: dict[str, tuple[str, ...]] = {}
         for name, text in self._table("types").items():
             key = ("types", name)

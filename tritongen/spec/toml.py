@@ -43,7 +43,7 @@ def parse_toml(text: str) -> Table:
             lines = text.rstrip("\n").split("\n")
             line, column = len(lines), len(lines[-1]) + 1
         hint = next((hint for start, hint in _HINTS.items() if message.startswith(start)), "")
-        if message.startswith("Cannot overwrite a value"):  # Told after the value; what is wrong is the key.
+        if message.startswith("Cannot overwrite a value"):  # Reported after the value; the mistake is in the key.
             written = text.split("\n")[int(line) - 1]
             column = len(written) - len(written.lstrip()) + 1 if _PAIR.match(written) else column
         message = _TUPLE.sub(lambda keys: ".".join(re.findall(r"'([^']*)'", keys[0])), message)

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-COMPUTED = ("float32", "float64")  # in which kernels compute, and keep what is one number for a row
+COMPUTED = ("float32", "float64")  # in which kernels compute, and store per-row values
 # Only read: they are computed in float32, and give way to any other float.
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BOOLS = ("bool",)
 
 
-def kept_dtypes(kind: str) -> tuple[str, ...]:
-    """The dtypes in which steps are given a value of a kind by others."""
+def intermediate_dtypes(kind: str) -> tuple[str, ...]:
+    """The dtypes in which steps pass a value of a kind to others."""
     return BOOLS if kind == "bool" else COMPUTED
 
 
@@ -114,12 +114,12 @@ def default_shape(inputs: Iterable[Input], axes: tuple[str, ...]) -> tuple[AxisT
     return next((tensor.type.shape for tensor in inputs if tensor.type.axes == axes), plain_shape(axes))
 
 
-def told_in_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
-    """The inputs in an order in which their shapes tell the axes: a group after all of its lengths but one, but for
-    axes of `fixed` lengths. Where others tell this one, too, it comes after these, so that no length that may be 0
-    divides.
+def inference_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
+    """The inputs in an order in which their shapes determine the axes: a group after all of its lengths but one, but
+    for axes of `fixed` lengths. Where others determine this one, too, it comes after these, so that no length that may
+    be 0 divides.
 
-    Those of which nothing tells enough are left out; the optional ones come last, since they tell nothing.
+    Those that stay undetermined are left out; the optional ones come last, since they determine nothing.
     """
     terms = [term for tensor in inputs for term in tensor.type.shape]
     known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
@@ -127,9 +127,9 @@ def told_in_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[
     constant = frozenset(known)
     left = [tensor for tensor in inputs if tensor.default is None]
     order: list[Input] = []
-    while told := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
-        wanted = _divided(told[0], known, constant)
-        order.append(next((one for one in told if _alone(one) & wanted), told[0]))
+    while ready := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
+        wanted = _divided(ready[0], known, constant)
+        order.append(next((one for one in ready if _alone(one) & wanted), ready[0]))
         left.remove(order[-1])
         known |= set(order[-1].type.axes)
     return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
@@ -150,23 +150,23 @@ def _alone(tensor: Input) -> set[str]:
 
 
 def divided(inputs: tuple[Input, ...], fixed: Iterable[str], by: Input) -> set[str]:
-    """The axes of which groups alone tell lengths, as quotients by lengths that may be 0, and that another input has
+    """The axes whose lengths only groups determine, as quotients by lengths that may be 0, and that another input has
     in no group.
     """
     terms = [term for tensor in inputs for term in tensor.type.shape]
     constant = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
     constant |= {*fixed}
     known, found = {*constant}, set[str]()
-    for tensor in (one for one in told_in_order(inputs, fixed) if one.default is None):
+    for tensor in (one for one in inference_order(inputs, fixed) if one.default is None):
         found |= _divided(tensor, known, constant)
         known |= {*tensor.type.axes}
     return found & _alone(by)
 
 
-def untold(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> set[str]:
-    """The axes of groups that no shape of a required input tells apart, but for those of `fixed` lengths."""
-    told = (tensor for tensor in told_in_order(inputs, fixed) if tensor.default is None)
-    known = {*fixed}.union(*(tensor.type.axes for tensor in told))
+def undetermined_axes(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> set[str]:
+    """The axes of groups that no shape of a required input determines, but for those of `fixed` lengths."""
+    ordered = (tensor for tensor in inference_order(inputs, fixed) if tensor.default is None)
+    known = {*fixed}.union(*(tensor.type.axes for tensor in ordered))
     groups = [term for tensor in inputs for term in tensor.type.shape if len(term.names) > 1]
     left = [{n for n, size in zip(term.names, term.sizes, strict=True) if size is None} - known for term in groups]
     return set().union(*(names for names in left if len(names) > 1))
@@ -263,7 +263,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole spec. `path` is as the user named it, with forward slashes."""
+    """A spec. `path` is as the user named it, with forward slashes."""
 
     path: str
     name: str

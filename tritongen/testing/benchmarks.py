@@ -37,7 +37,7 @@ class Sizes(Protocol):
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """Between which numbers floats are drawn; () leaves that to the harness."""
+        """The range that floats are drawn from; () leaves that to the harness."""
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -115,8 +115,8 @@ def computed_names(op: Op, names: Mapping[str, str]) -> dict[str, str]:
     params = {name: repr(value) for name, value in usual_params(op).items()}
     found: dict[str, str] = {}
     for formula in (one for one in op.formulas if one.axis in op.computed):
-        told = {name: parse(text) for name, text in {**params, **names, **found}.items()}
-        found[formula.axis] = ast.unparse(substitute(parse(python(formula.node)), told))
+        trees = {name: parse(text) for name, text in {**params, **names, **found}.items()}
+        found[formula.axis] = ast.unparse(substitute(parse(python(formula.node)), trees))
     return found
 
 

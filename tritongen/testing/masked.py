@@ -1,4 +1,4 @@
-"""Masks by finite numbers, which leave rows without keys equal probabilities."""
+"""Masks by finite values, which leave rows without keys equal probabilities."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LOWEST = 2.0**24  # Probabilities of lower scores cannot be recomputed from thei
 def masks_by_number(op: Op) -> bool:
     """Whether a number of the math, or the default of a param, is so far from 0 that a mask may be made of it."""
     constants = (node.value for value in op.values for node in walk(value.node) if isinstance(node, Constant))
-    numbers = (one for one in (*constants, *(param.default for param in op.params)) if isinstance(one, int | float))
-    return any(LOWEST <= abs(one) < math.inf for one in numbers)
+    scalars = (one for one in (*constants, *(param.default for param in op.params)) if isinstance(one, int | float))
+    return any(LOWEST <= abs(one) < math.inf for one in scalars)
 
 
 def without_masked_rows(spec: Spec) -> Spec:

@@ -16,13 +16,13 @@ from ..lang.integers import Integers
 from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, is_order, walk
 from ..lang.syntax import Text
 from ..passes.structure import Program
-from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, told_in_order
+from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, inference_order
 from .fitting import Fitting
 
 # Functions and operators that integers have no value of everywhere.
 _PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
 _PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
-# How two numbers are compared of which one is larger.
+# Comparisons of two values of which one is larger.
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 RAGGED = 37  # elements along the axis that a kernel works along
 # Reductions that have no value over no elements.
@@ -203,7 +203,7 @@ class Shapes:
         return self.of((2, 3, 2, 2), 2, RAGGED) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
-        """Enough for several steps of a loop and several programs, with a tail, and three parts of blocks of 32.
+        """Enough for several steps of a loop and several programs, with a tail, and three chunks in blocks of 32.
 
         Rows are few, for the interpreter is slow, and odd, for a tail of tiles of two; they are short where only axes
         of fixed size are reduced. 8 divides them and 16 does not, for which loads are wide all the same. There is no
@@ -311,7 +311,7 @@ def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
 
 
 def required_values(op: Op) -> dict[str, ParamValue]:
-    """A value for each param that has none: whole numbers, each larger than the one before, and none of which a length
+    """A value for each param that has none: integers, each larger than the one before, and none of which a length
     is computed as small as 1.
     """
     needed = [param for param in op.params if param.default is None]
@@ -387,7 +387,7 @@ def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
 def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Inputs and a shape of theirs that does not fit the ragged one of the others."""
     seen: set[str] = set()
-    for tensor in told_in_order(op.inputs):
+    for tensor in inference_order(op.inputs):
         terms = [term for term in tensor.type.shape if term.names != (BATCH,)]
         named = [math.prod(shapes.lengths[name] for name in term.names) for term in terms]
         batched = BATCH in tensor.type.axes

@@ -398,8 +398,8 @@ def gives_float8(op: Op) -> bool:
 def result_dtype(op: Op, result: Result) -> str:
     """The dtype of a result as torch would promote it, over the inputs' names."""
     inputs = {tensor.name for tensor in op.inputs}
-    parts = [f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
-    text, *others = parts or ["torch.get_default_dtype()"]
+    leaf_texts = [f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in result.dtype.of]
+    text, *others = leaf_texts or ["torch.get_default_dtype()"]
     for other in others:
         text = f"torch.promote_types({text}, {other})"
     if result.dtype.rule == "int":
@@ -435,11 +435,11 @@ def bound_text(bound: float | str, lengths: Mapping[str, int | str]) -> str:
 
 def input_shape(tensor: Input, op: Op) -> str:
     sizes = dict(op.sizes)
-    parts = [
+    leaf_texts = [
         " * ".join("*batch" if name == BATCH else str(sizes.get(name, name)) for name in term.names)
         for term in tensor.type.shape
     ]
-    return tuple_text(parts)
+    return tuple_text(leaf_texts)
 
 
 def input_dtype(tensor: Input, op: Op) -> str:

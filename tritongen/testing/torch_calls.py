@@ -12,15 +12,15 @@ from ..spec.types import BATCH
 
 CONSTANTS = ("inf", "nan", "pi", "e")
 
-# Arguments that torch wants, or takes, as Python numbers; others must be tensors.
-NUMBERS = frozenset(
+# Arguments that torch wants, or takes, as Python scalars; others must be tensors.
+SCALARS = frozenset(
     "clamp.min clamp.max clamp_min.min clamp_max.max pow.exponent where.x where.other fmod.other"
     " remainder.other floor_divide.other lerp.weight xlogy.other copysign.other threshold.threshold"
     " threshold.value add.other sub.other mul.other div.other eq.other ne.other lt.other le.other"
     " gt.other ge.other bitwise_and.other bitwise_or.other bitwise_xor.other"
     " bitwise_left_shift.other bitwise_right_shift.other".split()
 )
-# Reductions that torch does along one dimension at a time, and those that do all if told none.
+# Reductions that torch does along one dimension at a time, and those that reduce all by default.
 ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod"))
 ANY_DIMS = frozenset(REDUCTIONS) - {"softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"} | {
     "amax",
@@ -107,10 +107,10 @@ def replaced(axes: tuple[str, ...], axis: str, by: tuple[str, ...]) -> tuple[str
 def indexed(source: Term, position: int, index: Term) -> ast.expr:
     """The source with an index in one place."""
     if BATCH in source.axes:
-        parts = [ast.Constant(...), index.tree, *[ast.Slice()] * (-position - 1)]
+        indices = [ast.Constant(...), index.tree, *[ast.Slice()] * (-position - 1)]
     else:
-        parts = [*[ast.Slice()] * (len(source.axes) + position), index.tree]
-    return ast.Subscript(source.tree, parts[0] if len(parts) == 1 else ast.Tuple(parts))
+        indices = [*[ast.Slice()] * (len(source.axes) + position), index.tree]
+    return ast.Subscript(source.tree, indices[0] if len(indices) == 1 else ast.Tuple(indices))
 
 
 def permuted(tree: ast.expr, has: tuple[str, ...], wants: tuple[str, ...]) -> ast.expr:

@@ -16,12 +16,12 @@ from ..lang.ir import Op, Result
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, substitute
-from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec, told_in_order
+from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec, inference_order
 from .integer_bounds import integer_bounds
 from .torch_calls import (
     ANY_DIMS,
-    NUMBERS,
     ONE_DIM,
+    SCALARS,
     Term,
     as_tensor,
     attribute,
@@ -65,7 +65,7 @@ class Printer:
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
         early = (one.axis for one in by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes)))
-        for tensor in told_in_order(self.op.inputs, early):
+        for tensor in inference_order(self.op.inputs, early):
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
             text = self.ungrouped(tensor) + moved(tensor.type.axes, axes)
@@ -162,10 +162,10 @@ class Printer:
         missing = next((n for n, axis in enumerate(inner) if axis not in term.axes), None)
         if missing is None:
             return term.tree
-        parts: list[ast.expr] = [ast.Constant(...)]
+        indices: list[ast.expr] = [ast.Constant(...)]
         for axis in inner[missing:]:
-            parts.append(ast.Slice() if axis in term.axes else ast.Constant(None))
-        return ast.Subscript(term.tree, ast.Tuple(parts))
+            indices.append(ast.Slice() if axis in term.axes else ast.Constant(None))
+        return ast.Subscript(term.tree, ast.Tuple(indices))
 
     def aligned(self, terms: list[Term]) -> tuple[list[ast.expr], tuple[str, ...]]:
         axes = self.ordered(axis for term in terms for axis in term.axes)
@@ -224,7 +224,7 @@ class Printer:
         trees, axes = self.aligned(terms)
         arguments = {}
         for arg, term, tree in zip(row.args, terms, trees, strict=True):
-            number = not arg.required or f"{name}.{arg.name}" in NUMBERS
+            number = not arg.required or f"{name}.{arg.name}" in SCALARS
             arguments[arg.name] = tree if term.tensor or number else as_tensor(term)
         template = parsed(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
@@ -313,8 +313,8 @@ class Printer:
         """What is taken from outside of an axis: NaN, or 0 of integers."""
         names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
         read = [tensor for tensor in self.op.inputs if tensor.name in names]
-        is_whole = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
-        return zero() if is_whole else Term(attribute("nan"), (), False, "float")
+        is_integral = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
+        return zero() if is_integral else Term(attribute("nan"), (), False, "float")
 
     def inside(self, found: Term, at: ast.expr, index: Term, lengths: tuple[str, int], outside: Term) -> Term:
         """What was taken where the index is inside an axis, as far as that is not known; elsewhere `outside`.
@@ -345,9 +345,9 @@ class Printer:
         """The term with a dimension for each axis, where torch does not broadcast by itself."""
         tree, named = term.tree, [axis for axis in axes if axis != BATCH]
         if any(axis not in term.axes for axis in named):
-            parts: list[ast.expr] = [ast.Constant(...)] if BATCH in term.axes else []
-            parts += [ast.Slice() if axis in term.axes else ast.Constant(None) for axis in named]
-            tree = ast.Subscript(tree, ast.Tuple(parts))
+            indices: list[ast.expr] = [ast.Constant(...)] if BATCH in term.axes else []
+            indices += [ast.Slice() if axis in term.axes else ast.Constant(None) for axis in named]
+            tree = ast.Subscript(tree, ast.Tuple(indices))
         if BATCH in axes and BATCH not in term.axes:
             self.sized.add(BATCH)
             tree = method(tree, "expand", ast.Starred(ast.Name("batch")), *[-1] * len(named))

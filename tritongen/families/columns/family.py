@@ -25,7 +25,7 @@ class Columns(Maps[SumsProgram]):
     def take(self, op: Op) -> SumsProgram | None:
         program = recognise_sums(op)
         rows = statistics(program, op.name) if program is not None else None
-        # What reduces the rows alone is told no shapes besides those of its tensors.
+        # The step that reduces rows alone gets no shapes besides those of its tensors.
         axes = {axis for tensor in op.inputs if tensor.default is None for axis in tensor.type.axes}
         return program if rows is None or lengths_read(rows) <= axes | dict(op.sizes).keys() else None
 
@@ -33,7 +33,7 @@ class Columns(Maps[SumsProgram]):
         return program.row_axes
 
     def before(self, program: SumsProgram) -> Step | None:
-        """What reduces rows that are too long to be whole in registers."""
+        """The step that reduces rows which are too long for registers."""
         op = statistics(program, f"{program.op.name}_rows")
         if op is None:
             return None
@@ -43,12 +43,12 @@ class Columns(Maps[SumsProgram]):
                 Output(names[value.name]),
                 Ref(names[value.name], value.node.axes, value.node.dtype),
                 tuple(axis for axis in rows if axis in value.node.axes),
-                value.node.dtype.kept,
+                value.node.dtype.intermediate,
                 paths=paths[value.name],
             )
             for value in program.reductions
         )
-        # It is called with what the host has of inputs, whose groups of axes are taken apart.
+        # The host calls it with inputs whose groups of axes are unflattened.
         tensors = (*op.inputs, *_telling(program, op))
         inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in tensors)
         reduced = ROWWISE.take(replace(op, inputs=inputs, results=found))

@@ -13,7 +13,7 @@ from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
 from ...lowering.tile import needed
 from ...passes.structure import Program
-from ...spec.types import COMPUTED, Input, TensorType, kept_dtypes, plain_shape
+from ...spec.types import COMPUTED, Input, TensorType, intermediate_dtypes, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import SumsKernel, SumsKernels, plan_sums
 from .program import SumsProgram
@@ -26,7 +26,7 @@ class SumsModule(RowSizes):
         given = _given(program, rows) if rows else program.op
         self.plan: SumsKernels = plan_sums(program, given)
         self.sums, self.rows, self.once = program.sums, rows, not program.waits
-        kernels = [one.kernel for one in (self.plan.whole, self.plan.shared, self.plan.tiles) if one is not None]
+        kernels = [one.kernel for one in (self.plan.full, self.plan.shared, self.plan.tiles) if one is not None]
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
         super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
@@ -45,28 +45,28 @@ class SumsModule(RowSizes):
             "empty": empty_text((*space.row_axes, *space.col_axes)),
             "sizes": self.size_lines(),
             "rows_function": self.rows_function(),
-            "whole": plan.whole and self.one(plan.whole),
+            "full": plan.full and self.one(plan.full),
             "cooperative": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
             "tiles": self.one(plan.tiles) | {"replaced": self.replaced()},
             "contiguous": self.contiguous,
-            "args": self.args((plan.whole or plan.tiles).kernel),
+            "args": self.args((plan.full or plan.tiles).kernel),
             "key": "key" if self.knows else "None",
-            "constants_text": self.constants_of((plan.whole or plan.tiles).kernel),
+            "constants_text": self.constants_of((plan.full or plan.tiles).kernel),
             "sums_text": tuple_text(list(self.sums)),
             "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
-            # What the runtime launches is not wrapped, unless it is told so.
+            # Kernels that the runtime launches are not wrapped by default.
             "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
         }
         extra["lengths"] = self.lengths(*extra["sizes"], extra["args"], extra["tiles"]["args"])
-        every = {"sums": plan.tiles, "whole": plan.whole, "shared": plan.shared}
+        every = {"sums": plan.tiles, "whole": plan.full, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
-        extra |= self.known_with((plan.whole or plan.tiles).kernel, self.sums)
+        extra |= self.known_with((plan.full or plan.tiles).kernel, self.sums)
         traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
         return Module(self.view(extra), traffic)
 
     def replaced(self) -> str:
         """What the kernel for tiles takes that the others do not, in the call of all."""
-        tiles, others = self.plan.tiles.kernel, (self.plan.whole or self.plan.tiles).kernel
+        tiles, others = self.plan.tiles.kernel, (self.plan.full or self.plan.tiles).kernel
         every = {"args": self.args, "constants": self.constants_of}
         own = [f"{name}={text_of(tiles)}" for name, text_of in every.items() if text_of(tiles) != text_of(others)]
         return f"._replace({', '.join(own)})" if own else ""
@@ -127,7 +127,7 @@ def _given(program: SumsProgram, rows: Op) -> Op:
 
 def _stored_as(rows: Op, result: Result) -> tuple[str, ...]:
     """The dtypes in which the function that reduces the rows stores a result: float32 where no call computes wider."""
-    dtypes = kept_dtypes(result.dtype.kind)
+    dtypes = intermediate_dtypes(result.dtype.kind)
     return ("float32",) if dtypes == COMPUTED and compute_of(rows).text == "tl.float32" else dtypes
 
 

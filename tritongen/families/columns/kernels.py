@@ -13,7 +13,7 @@ from typing import Any
 
 from ...lang.ir import Op, Reduce, Value
 from ...lang.names import shown
-from ...lowering.accumulate import lane
+from ...lowering.accumulate import padding_value
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import needed
@@ -39,24 +39,24 @@ class SumsKernel:
 
 @dataclass(frozen=True, slots=True)
 class SumsKernels:
-    """`whole` and `shared` reduce the rows themselves; `tiles` takes what the rows reduce to as inputs."""
+    """`full` and `shared` reduce the rows themselves; `tiles` takes what the rows reduce to as inputs."""
 
     space: Space
     compute: Compute
-    whole: SumsKernel | None
+    full: SumsKernel | None
     shared: SumsKernel | None
     tiles: SumsKernel
 
 
 def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
     """The kernels; `given` is the operator with what the rows reduce to as inputs, the same if they do not."""
-    whole, shared = None, None
+    full, shared = None, None
     if program.reductions:
-        whole = _whole(program)
+        full = _full(program)
         shared = _shared(program)
     rows = Rows(Program(_mapped(program, program.op), program.cols))
     tiles = _tiles(program, given, rows.space)
-    return SumsKernels(rows.space, rows.compute, whole, shared, tiles)
+    return SumsKernels(rows.space, rows.compute, full, shared, tiles)
 
 
 def _mapped(program: SumsProgram, op: Op) -> Op:
@@ -110,7 +110,7 @@ class _Sums:
 
     def finish(self, values: list[Value], first: str = "") -> list[Line]:
         """What is mapped and what is added to the sums; of the programs that share a row, the `first` stores what is of
-        the row as a whole.
+        the row alone.
         """
         lines: list[Line] = []
         for value in values:
@@ -120,23 +120,25 @@ class _Sums:
             lines += self.assembler.store(result, first if {*result.axes}.isdisjoint(self.program.cols) else "")
         return lines
 
-    def reduced(self, values: list[Value], whole: bool) -> list[Line]:
-        """Some values, two sums of a row at a time where that can be; without `whole`, the sums of a part of it."""
+    def reduced(self, values: list[Value], full: bool) -> list[Line]:
+        """Some values, two sums of a row at a time where that can be; without `full`, the partial sums of a chunk of
+        it.
+        """
         lines: list[Line] = []
         waiting: list[Value] = []
         for value in self.rows.means_first(values):
             mean = self.rows.mean_of(value.node)  # that a variance goes by
             needs = references(value.node) | ({mean.name} if mean else set())
             if needs & {other.name for other in waiting}:
-                lines += self.sums(waiting, whole)
+                lines += self.sums(waiting, full)
                 waiting = []
             if _is_sum(value):
                 waiting.append(value)
             else:
                 lines += self.lowering.line(value)
-        return lines + self.sums(waiting, whole)
+        return lines + self.sums(waiting, full)
 
-    def sums(self, values: list[Value], whole: bool) -> list[Line]:
+    def sums(self, values: list[Value], full: bool) -> list[Line]:
         """The sums that are needed under the same conditions, two at a time."""
         lines: list[Line] = []
         paths = {value.name: self.rows.choices.of(value.name) for value in values}
@@ -156,7 +158,7 @@ class _Sums:
                 sums.append(Line(f"{', '.join(names[both])} = sum_pair({', '.join(texts[both])})"))
             if len(names) % 2:
                 sums.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
-            lines += [*under(path, sums), *(self.means(alike) if whole else ())]
+            lines += [*under(path, sums), *(self.means(alike) if full else ())]
         return lines
 
     def means(self, values: list[Value]) -> list[Line]:
@@ -197,71 +199,77 @@ class _Sums:
 
 def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     """Tiles of the `space` of the other kernels, whose dimensions the host folds once, for all of them."""
-    parts = _Sums(program, given, space)
-    values = list(parts.op.values)
-    before = [*parts.reads(values, False, False), *parts.reads(values, False, True), *parts.zeros()]
-    inside = [*parts.reads(values, True, False), *parts.reads(values, True, True)]
-    inside += parts.finish(values, "second_id(INDEX) == 0")
+    builder = _Sums(program, given, space)
+    values = list(builder.op.values)
+    before = [*builder.reads(values, False, False), *builder.reads(values, False, True), *builder.zeros()]
+    inside = [*builder.reads(values, True, False), *builder.reads(values, True, True)]
+    inside += builder.finish(values, "second_id(INDEX) == 0")
     doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
-    return parts.kernel("tiles_kernel", doc, before, inside, parts.shares("tl.program_id(0)"))
+    return builder.kernel("tiles_kernel", doc, before, inside, builder.shares("tl.program_id(0)"))
 
 
-def _whole(program: SumsProgram) -> SumsKernel:
+def _full(program: SumsProgram) -> SumsKernel:
     """Rows are read twice, the second time from the cache: so they take no registers while they are reduced. If nothing
     waits for what they reduce to, they are read once.
     """
-    parts = _Sums(program, program.op)
-    values = list(parts.op.values)
-    first = needed(parts.op.values, [value.name for value in program.reductions])
-    known = {value.name for value in first if not program.waits or not parts.rows.along(value)}
-    rest = parts.left(known)
-    before = [*parts.reads(values, False, False), *parts.zeros()]
+    builder = _Sums(program, program.op)
+    values = list(builder.op.values)
+    first = needed(builder.op.values, [value.name for value in program.reductions])
+    known = {value.name for value in first if not program.waits or not builder.rows.along(value)}
+    rest = builder.left(known)
+    before = [*builder.reads(values, False, False), *builder.zeros()]
     early, late = (first, rest) if program.waits else (values, [])
-    inside = [*parts.reads(values, True, False), *parts.reads(early, True, True), *parts.reads(values, False, True)]
-    inside += parts.reduced(first, whole=True)
-    again = parts.reads(late, True, True, "read_once")
+    inside = [
+        *builder.reads(values, True, False),
+        *builder.reads(early, True, True),
+        *builder.reads(values, False, True),
+    ]
+    inside += builder.reduced(first, full=True)
+    again = builder.reads(late, True, True, "read_once")
     comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
-    inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *parts.finish(rest)]
+    inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *builder.finish(rest)]
     doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
-    reads = [*parts.read(early, True, True), *parts.read(values, False, True), *parts.read(late, True, True)]
+    reads = [*builder.read(early, True, True), *builder.read(values, False, True), *builder.read(late, True, True)]
     names = tuple(tensor.name for tensor in reads)
-    return parts.kernel("kernel", doc, before, inside, parts.shares("tl.program_id(0)"), reads=names)
+    return builder.kernel("kernel", doc, before, inside, builder.shares("tl.program_id(0)"), reads=names)
 
 
 def _shared(program: SumsProgram) -> SumsKernel | None:
-    """Programs that have a part of the columns each; None where the rows' numbers are not plain sums, or where what is
+    """CTAs that split the columns; None where the rows' statistics are not plain sums, or where what is
     read of the rows may be absent.
     """
-    parts = _Sums(program, program.op)
-    reductions = [value for value in parts.op.values if value in program.reductions]
-    values, names = list(parts.op.values), {value.name for value in reductions}
-    first = needed(parts.op.values, names)
-    whole = parts.read(first, True, True)
-    if len(parts.rows.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in whole):
+    builder = _Sums(program, program.op)
+    reductions = [value for value in builder.op.values if value in program.reductions]
+    values, names = list(builder.op.values), {value.name for value in reductions}
+    first = needed(builder.op.values, names)
+    full = builder.read(first, True, True)
+    if len(builder.rows.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
         return None
-    rest = parts.left(names)
+    rest = builder.left(names)
     before = [
-        *parts.reads(values, False, False),
-        *parts.reads(values, False, True),
-        *parts.empty(whole),
-        *parts.zeros(),
+        *builder.reads(values, False, False),
+        *builder.reads(values, False, True),
+        *builder.empty(full),
+        *builder.zeros(),
     ]
-    ahead = [Line(f"{tensor.name}_ahead = {parts.tile.raw(tensor)}") for tensor in whole]
-    following = [*parts.reads(first, True, False), *parts.held(first), *parts.reduced(first, whole=False)]
-    inside = [*parts.reads(rest, True, False), *parts.reads(rest, True, True, "read_once")]
-    told = sorted(names, key=shown)
-    pairs = [tuple(told[place : place + 2]) for place in range(0, len(told), 2)]
+    ahead = [Line(f"{tensor.name}_ahead = {builder.tile.raw(tensor)}") for tensor in full]
+    following = [*builder.reads(first, True, False), *builder.held(first), *builder.reduced(first, full=False)]
+    inside = [*builder.reads(rest, True, False), *builder.reads(rest, True, True, "read_once")]
+    statistics = sorted(names, key=shown)
+    pairs = [tuple(statistics[place : place + 2]) for place in range(0, len(statistics), 2)]
     for pair in pairs:
         slots, suffix = Line(f"slots = {pair[0]}_slots_ptr + rows * CTAS_PER_ROW"), "_pair" if len(pair) == 2 else ""
         following += [slots, Line(f"publish{suffix}(slots + member, {', '.join(pair)}, row_mask)")]
         absent = ", 0.0" * len(pair)
         inside += [slots, Line(f"{', '.join(pair)} = receive{suffix}(slots, CTAS_PER_ROW, row_mask{absent})")]
         inside += [Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)") for name in pair]
-    inside += [*parts.means(reductions), *parts.finish(rest, "member == 0")]
-    inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in whole]
+    inside += [*builder.means(reductions), *builder.finish(rest, "member == 0")]
+    inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in full]
     doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
-    own, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in whole)
-    return parts.kernel("cooperative_kernel", doc, before, inside, parts.shares("group"), ahead, following, own, reads)
+    own, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in full)
+    return builder.kernel(
+        "cooperative_kernel", doc, before, inside, builder.shares("group"), ahead, following, own, reads
+    )
 
 
 def _is_sum(value: Value) -> bool:
@@ -274,8 +282,8 @@ def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Any]:
     """Takes a tile into a sum, where the sum is asked for."""
     lowering.begin(value.name)
     text = ast.unparse(lowering.expression(value.node))
-    # Rows past the last are of other numbers where those suit a maximum along the columns.
-    if rows.other != "0.0" or lane(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
+    # Masked rows have another padding value where that suits a maximum along the columns.
+    if rows.other != "0.0" or padding_value(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
         text = f"tl.where(row_mask, {text}, 0.0)"
     lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
     said = f"{value.name} = {value.source}" if value.source else ""

@@ -74,7 +74,7 @@ def recognise_sums(op: Op) -> SumsProgram | None:
 
 
 def _fits_beside(op: Op, names: Set[str], cols: tuple[str, ...], every: set[str], first: Result) -> bool:
-    """Whether values beside sums of columns reduce nothing but whole rows alike, and take nothing."""
+    """Whether values beside sums of columns reduce nothing but full rows alike, and take nothing."""
     nodes = [node for value in op.values if value.name not in names for node in walk(value.node)]
     rows = [node for node in nodes if isinstance(node, Reduce)]
     # Sums of rows, and nothing of columns: those are of the row-wise family, unless it would read them across.
@@ -122,7 +122,7 @@ def _reduced(values: Mapping[str, Node], result: Result) -> tuple[str, ...]:
 
 
 def statistics(program: SumsProgram, name: str) -> Op | None:
-    """The operator that reduces the rows alone, for rows that are too long to be whole in registers."""
+    """The operator that reduces the rows alone, for rows that are too long for registers."""
     values = program.reductions
     if not values:
         return None

@@ -16,7 +16,7 @@ from ...nest.access import Access, Address
 from ...nest.ir import Branch, Line
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
-from ...passes.structure import lasting_axes
+from ...passes.structure import guaranteed_axes
 from ...spec.types import BATCH, FLOAT8S, FLOATS, Input
 from .operands import Operand
 
@@ -73,15 +73,15 @@ class Places:
     def base(self, operand: Operand) -> str:
         return f"{operand.name}_{('rows', 'cols')[operand.side]}"
 
-    def address(self, tensor: Tensor, side: int | None = None, whole: Mapping[str, int] = NONE) -> Address:
+    def address(self, tensor: Tensor, side: int | None = None, uniform: Mapping[str, int] = NONE) -> Address:
         """Of the elements of a block of a side, or else of a tile and the group in hand.
 
-        Of a tile's rows or columns, `whole` has those along which the tensor has one element for all.
+        Of a tile's rows or columns, `uniform` has those along which the tensor has one element for all.
         """
         places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": inner_of(side) or "group"}
         if side is None:
             places["cols"] = self.columns(tensor.axes)
-        places |= {role: FIRST[role] for role in whole}
+        places |= {role: FIRST[role] for role in uniform}
         terms: list[str] = []
         for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
             lacks = self.contraction.lacking(role, tensor.axes)
@@ -116,7 +116,7 @@ class Places:
 
     def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
         roles = set(self.contraction.roles(axes))
-        if side is None and self.group:  # Groups are whole: what is within one needs no mask.
+        if side is None and self.group:  # Tiles have full groups: no mask within one.
             roles -= {"cols"} if self.columns(axes) == "inside" else set()
         if {"rows", "cols"} <= roles:
             return "tile_mask"
@@ -127,40 +127,42 @@ class Places:
         read = self.loaded(tensor, side)
         if tensor.default is None or tensor.name in self.op.chosen:
             plain = Line(f"{tensor.name} = {read}")
-            whole = self.whole(tensor) if side is None else NONE
-            if not whole:
+            uniform = self.uniform(tensor) if side is None else NONE
+            if not uniform:
                 return [plain]
-            fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in whole.items())
-            one = Line(f"{tensor.name} = {self.loaded(tensor, side, whole)}")
+            fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in uniform.items())
+            one = Line(f"{tensor.name} = {self.loaded(tensor, side, uniform)}")
             return [Branch(fits, "One element for the entire tile.", body=(one,), other=(plain,))]
         number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
-        # A whole tile of it may be stored as it is.
+        # It may be stored as a full tile.
         shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == "tile_mask" else "()"
         number = number if typed else f"tl.full({shape}, {number}, {self.compute.text})"
         return if_given(tensor, tensor.name, read, number)
 
     @property
-    def whole_mask(self) -> str:
-        """The mask of all elements of a tile, that of whose groups has one for each."""
+    def full_mask(self) -> str:
+        """The mask of all elements of a tile, where `tile_mask` has one element for each group."""
         return "row_mask & (cols < n_cols)" if self.group else "tile_mask"
 
     def fills(self, node: Node) -> bool:
         """Whether something has its rows and columns, whatever params choose and whichever inputs are left out."""
         sums = {*self.contraction.names, *self.contraction.sums}
         sides = {*self.contraction.rows, *self.contraction.cols} & {*node.axes}
-        lasting = sides & lasting_axes(self.op, node, sums)
+        lasting = sides & guaranteed_axes(self.op, node, sums)
         return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(tuple(sides))}
 
-    def loaded(self, tensor: Input, side: int | None, whole: Mapping[str, int] = NONE) -> Access:
+    def loaded(self, tensor: Input, side: int | None, uniform: Mapping[str, int] = NONE) -> Access:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
-        varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in whole)
+        varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in uniform)
         mask = self.mask(varies, side)
         other, to = "0.0" if tensor.type.may_be_float else "0", self.widening(tensor) + self.restoring(tensor)
-        return Access(self.address(mine, side, whole), mask, other, to)
+        return Access(self.address(mine, side, uniform), mask, other, to)
 
-    def whole(self, tensor: Input) -> dict[str, int]:
-        """The roles along which so many neighbours have one element, a number that tiles may divide."""
+    def uniform(self, tensor: Input) -> dict[str, int]:
+        """The roles along which adjacent positions share an element, and how many do: fixed lengths that tiles may
+        divide.
+        """
         sizes, found = dict(self.op.sizes), dict[str, int]()
         for role in ("rows",) if self.group else ("rows", "cols"):
             lacks = self.contraction.lacking(role, tensor.type.axes)

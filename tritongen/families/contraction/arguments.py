@@ -8,10 +8,10 @@ from ...lowering.views import Argument
 from ...nest.ir import Line, names_of
 from ...passes.contractions import Contraction
 from .addressing import stride
-from .copies import TURNS
+from .copies import ALTERNATED
 from .operands import Operand, Operands
 
-# Of split tiles: the first, how many are in long parts, in how many each, and the same of short parts.
+# Of split tiles: the first; how many have long splits, and how many splits each; the same of short splits.
 SPLIT = ("first_tile", "n_long", "long_parts", "n_short", "short_parts")
 
 
@@ -37,7 +37,7 @@ class Arguments:
 
     contraction: Contraction
     operands: Operands
-    takes_turns: bool
+    alternates: bool
     full: tuple[str, ...]  # the results that have all rows and columns
     beside: Beside
 
@@ -45,7 +45,7 @@ class Arguments:
         matrices = [f"{operand.name}_ptr" for operand in self.matrices]
         strides = [stride(one.name, role) for one in self.matrices for role in self.roles(one)]
         beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
-        return [*matrices, *self.results, *self.parts, *self.lengths, "steps", *strides, *beside]
+        return [*matrices, *self.results, *self.partials, *self.lengths, "steps", *strides, *beside]
 
     def tma(self) -> list[str]:
         written = [f"{name}_{kind}" for name in self.full for kind in ("desc", "ptr")]
@@ -54,11 +54,11 @@ class Arguments:
 
     def stream_k(self) -> list[str]:
         beside = self.spelled(self.beside.loop, self.beside.both)
-        return [*self.descriptors, *self.parts, *self.lengths, *SPLIT, *beside, *self.flags]
+        return [*self.descriptors, *self.partials, *self.lengths, *SPLIT, *beside, *self.flags]
 
     def reduction(self) -> list[str]:
         beside = self.spelled(self.beside.both, self.beside.epilogue)
-        return [*self.results, *self.parts, *self.lengths[:2], *SPLIT, *beside]
+        return [*self.results, *self.partials, *self.lengths[:2], *SPLIT, *beside]
 
     @property
     def lengths(self) -> list[str]:
@@ -78,7 +78,7 @@ class Arguments:
         return [f"{name}_ptr" for name in self.full]
 
     @property
-    def parts(self) -> list[str]:
+    def partials(self) -> list[str]:
         return [f"{name}_part_ptr" for name in self.contraction.sums]
 
     @property
@@ -90,8 +90,8 @@ class Arguments:
     @property
     def flags(self) -> list[str]:
         """What tells how descriptors lie."""
-        if self.takes_turns:
-            flags = [*TURNS.values()]
+        if self.alternates:
+            flags = [*ALTERNATED.values()]
         elif joined := self.operands.joined:
             flags = [*(operand.flag for operand in self.matrices if operand.side == 0), joined.flag]
         else:

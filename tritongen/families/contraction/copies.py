@@ -9,7 +9,7 @@ from ...passes.contractions import Contraction
 from .operands import Operands
 
 HALVES = "_first", "_second"  # suffixes of the names of a tile's halves
-TURNS = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands of the matmul whose turn it is
+ALTERNATED = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands of the matmul whose turn it is
 
 
 def copied(name: str, side: int, flag: str, batched: bool, half: str = "", matrix: str = "matrix") -> Line:
@@ -19,7 +19,7 @@ def copied(name: str, side: int, flag: str, batched: bool, half: str = "", matri
     return Line(f"{name}{half} = {load}{'.T' if side else ''}")
 
 
-def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:
+def alternate(op: Op, contraction: Contraction, operands: Operands) -> bool:
     """Whether matmuls that share an accumulator alternate, an iteration each, whatever the params are.
 
     Two in one iteration would wait for each other: tensor cores add to an accumulator one matmul at a time.
@@ -30,11 +30,11 @@ def take_turns(op: Op, contraction: Contraction, operands: Operands) -> bool:
     return one_sum and plain and len(batched) == 1 and not any(map(Choices(op).of, contraction.names))
 
 
-def turns(contraction: Contraction) -> list[Line]:
+def alternation(contraction: Contraction) -> list[Line]:
     """The lines that choose the matmul whose turn it is in an iteration, and where its block starts."""
     chosen: Nest = ()
     for n, product in reversed([*enumerate(contraction.products, 1)]):
-        loads = [(name, side) for name, side in zip(TURNS, product.sides, strict=True) if isinstance(side, Load)]
+        loads = [(name, side) for name, side in zip(ALTERNATED, product.sides, strict=True) if isinstance(side, Load)]
         lines = tuple(Line(f"{name}_desc = {side.name}_desc") for name, side in loads)
         end = f"{n} * n_steps" if n > 1 else "n_steps"
         chosen = (Branch(f"step < {end}", body=lines, other=chosen),) if chosen else lines

@@ -23,7 +23,7 @@ from .operands import operands_of
 from .program import ContractionProgram
 from .sizes import MatmulShapes, MatmulSizes
 
-STREAM_K = "((1, 2), (8, 2))"  # into how many parts some tiles are split, and others
+STREAM_K = "((1, 2), (8, 2))"  # the number of splits of some tiles, and of others
 
 
 class Contraction(Maps[ContractionProgram]):
@@ -41,7 +41,7 @@ class Contraction(Maps[ContractionProgram]):
         if found is None:
             return None
         op, contraction = sharing_sums(*found)
-        if _are_apart(op, contraction):
+        if _are_disjoint(op, contraction):
             raise refused(op, contraction.names[0], "has results of other axes beside it", "write a spec for each")
         for one in picked:
             contractions.check_picked(op, contraction, one)
@@ -88,7 +88,7 @@ class Contraction(Maps[ContractionProgram]):
         return MatmulSizes(program, spec)
 
 
-def _are_apart(op: Op, contraction: contractions.Contraction) -> bool:
+def _are_disjoint(op: Op, contraction: contractions.Contraction) -> bool:
     """Whether tiles would store a result many times over, or never where an axis is empty that it lacks."""
     results = [result for result in op.results if of_strips(op, result) is None]
     visited = {axis for result in results for axis in result.axes}

@@ -30,17 +30,19 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The nests of the kernels. `summed` is how far a tile sums, and `turns` how many matmuls alternate, if they do."""
+    """The nests of the kernels. `summed` is how far a tile sums, and `n_alternating` how many matmuls alternate, if
+    they do.
+    """
 
     contraction: Contraction
     operands: Operands
-    parts: Nest  # the stores of partial sums
+    partials: Nest  # the stores of partial sums
     group: int
     summed: str
-    turns: int
+    n_alternating: int
     pads: bool  # whether what lies past the end may be loaded
     slices: int
-    whole_rows: bool
+    full_rows: bool
     halved: bool
     specialises: bool
 
@@ -65,15 +67,15 @@ class Frames:
             BLANK,
             Branch(
                 f"{self.contraction.sums[0]}_part_ptr is not None",
-                body=(Line("part = tl.program_id(1) * tl.num_programs(0) + tile"), *self.parts),
+                body=(Line("part = tl.program_id(1) * tl.num_programs(0) + tile"), *self.partials),
                 other=(*(self.of_groups(lines.end) if self.group else ()), *lines.end),
             ),
         )
 
     def stream_k(self, casts: Nest, lines: Lines) -> Nest:
-        steps = f"{f'{self.turns} * ' if self.turns else ''}tl.cdiv(n_inner, BLOCK_K)"
+        steps = f"{f'{self.n_alternating} * ' if self.n_alternating else ''}tl.cdiv(n_inner, BLOCK_K)"
         split = "stream_k(part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps)"
-        start = () if self.operands.group_size or self.turns else (Line("start = step * BLOCK_K"),)
+        start = () if self.operands.group_size or self.n_alternating else (Line("start = step * BLOCK_K"),)
         return (
             *casts,
             Line("part = tl.program_id(0)"),
@@ -85,7 +87,7 @@ class Frames:
             For("range(first, end)", index="step", body=(*self.start_of_group, *start, *self.block(lines.loop))),
             BLANK,
             *self.joined,
-            *self.parts,
+            *self.partials,
         )
 
     def tma(self, casts: Nest, lines: Lines) -> Nest:
@@ -101,11 +103,11 @@ class Frames:
         step, steps, comment = "start", f"range(0, {self.summed}, BLOCK_K)", ""
         if self.operands.group_size:
             step, steps = "step", f"range({self.summed})"
-        elif self.turns:
+        elif self.n_alternating:
             comment = (
                 "The products one after the other, so that the loads of the next overlap with the dot of this one."
             )
-            step, steps = "step", f"range({self.turns} * n_steps)"
+            step, steps = "step", f"range({self.n_alternating} * n_steps)"
         before = needed_by([*lines.setup, *lines.loop], _tile("BLOCK_M"))
         inside = (
             *self.located(lines),
@@ -119,8 +121,8 @@ class Frames:
         return (*casts, For(every, flatten, index="tile", body=inside))
 
     def finished(self, end: Sequence[Line], known: set[str]) -> Nest:
-        """The epilogue of a whole tile, or slice by slice, whose rows may be known."""
-        if self.whole_rows:
+        """The epilogue of a full tile, or slice by slice, whose rows may be known."""
+        if self.full_rows:
             return (*_unknown(needed_by(end, _tile("BLOCK_M")), known), *end)
         said = f"{_SLICING[self.slices]}: the store of one slice overlaps with the math of the next."
         width = f"BLOCK_N // {self.slices}"
@@ -203,7 +205,7 @@ class Frames:
 
     @property
     def joined(self) -> Nest:
-        """What takes apart what two matrices that are copied as one gave."""
+        """The lines that split the accumulator of two matrices that are copied as one."""
         if (joined := self.operands.joined) is None:
             return ()
         total, both = joined.sum, f"{joined.sum}_halves"

@@ -13,7 +13,7 @@ from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Module, nest_views
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
-from ...passes.scalars import passed_numbers
+from ...passes.scalars import passed_scalars
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .forward import call_of_forward
@@ -91,8 +91,8 @@ class Products(Common):
         return tuple_text([*map(self.shapes.inner_last, operands)])
 
     def launch(self) -> dict[str, str]:
-        """How the launch is told of its kernels, in order, and of its operands, where something is not as usual."""
-        plan, tables, turns = self.plan, f"configs.{{}}{self.tables}", len(self.contraction.products)
+        """The arguments of the launch: its kernels, in order, and its operands, where these differ from the default."""
+        plan, tables, alternation = self.plan, f"configs.{{}}{self.tables}", len(self.contraction.products)
         strided = {
             "n_strides": self.n_strides(),
             "n_beside": self.n_beside(),
@@ -106,18 +106,18 @@ class Products(Common):
         }
         launchers = {kernel.name: self.around.launcher(kernel.name) for kernel in plan.kernels}
         passed = [tables.format("STRIDED"), launchers[plan.pointers.name], *_named(strided)]
-        parts = [f"contraction.Strided({', '.join(passed)})", launchers[plan.combine.name]]
+        arguments = [f"contraction.Strided({', '.join(passed)})", launchers[plan.combine.name]]
         if plan.descriptors is not None:
             tma = {
-                "describe": "tma.joined" if self.operands.joined else "tma.alike" if plan.takes_turns else "",
-                "n_turns": turns if plan.takes_turns else "",
+                "describe": "tma.joined" if self.operands.joined else "tma.alike" if plan.alternates else "",
+                "n_turns": alternation if plan.alternates else "",
                 "n_halves": 2 if plan.halved else "",
-                "n_slices": 1 if plan.whole_rows else plan.slices if plan.slices > 2 else "",
+                "n_slices": 1 if plan.full_rows else plan.slices if plan.slices > 2 else "",
                 "specializes": plan.specialises,
             }
             passed = [tables.format("TMA"), launchers[plan.descriptors.name]]
             passed += [launchers[plan.shares.name]] if plan.shares else []
-            parts.append(f"contraction.Tma({', '.join([*passed, *_named(tma)])})")
+            arguments.append(f"contraction.Tma({', '.join([*passed, *_named(tma)])})")
         beside = plan.arguments.beside
         groups = {"loop": beside.loop, "both": beside.both, "epilogue": beside.epilogue}
         operands = {
@@ -132,7 +132,7 @@ class Products(Common):
             **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
         }
         return {
-            "kernels": f"contraction.Kernels({', '.join([*parts, *_named(kernels)])})",
+            "kernels": f"contraction.Kernels({', '.join([*arguments, *_named(kernels)])})",
             "operands": f"contraction.Operands({', '.join(_named(operands))})",
             "search": "search.fastest" if self.search else "",
         }
@@ -178,10 +178,10 @@ class Products(Common):
     def call(self) -> dict[str, str]:
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
-        name, returned = result.output.name, self.shapes.returned(result, self.shapes.apart(result))
+        name, returned = result.output.name, self.shapes.returned(result, self.shapes.unfolding(result))
         flags = {"sums_batch=True": self.summed, "search=search.fastest": self.search}
         named = [text for text, is_set in flags.items() if is_set]
-        multiply = "split_gemm.multiply" if self.splits_parts else "gemm.gemm"
+        multiply = "split_gemm.multiply" if self.splits_to_bfloat16 else "gemm.gemm"
         by_gemm = multiply, *self.sides_of_call(), *filter(None, [self.precision]), *named
         function, *passed = self.by_forward or by_gemm
         return {
@@ -212,13 +212,13 @@ class Products(Common):
         return is_one_matmul(self.program)
 
     @property
-    def splits_parts(self) -> bool:
-        """Whether large matrices may be split into bfloat16s beforehand."""
+    def splits_to_bfloat16(self) -> bool:
+        """Whether large float32 matrices may be split into bfloat16s by a kernel of their own."""
         return self.op.precision in SPLIT_PRECISIONS and "float32" in self.operands.dtypes
 
     def splits(self) -> dict[str, str] | None:
         """The call in place of a launch, and when: for large matrices that are split beforehand."""
-        if not self.splits_parts or not self.knows or not is_one_matmul(self.program):
+        if not self.splits_to_bfloat16 or not self.knows or not is_one_matmul(self.program):
             return None
         n_batch = COUNTS["batch"] if self.contraction.batch else "1"
         passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
@@ -233,11 +233,11 @@ class Products(Common):
             self.operands.multiplies_bytes,
             twice=bool(self.operands.group_size) or self.operands.float8,
             splits=self.op.precision != "ieee",
-            width=self.width() if plan.whole_rows else 0,
+            width=self.width() if plan.full_rows else 0,
             strips=plan.group or (STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0),
             slices=plan.slices,
             halved=plan.halved,
-            takes_turns=plan.takes_turns,
+            alternates=plan.alternates,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
             computes=not is_one_matmul(self.program),
         )
@@ -263,7 +263,7 @@ class Products(Common):
         """The params, and what the host computes of them for kernels."""
         beside, params = self.plan.arguments.beside, [param.name for param in self.op.params]
         passed = {argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group}
-        return [*params, *(name for name in passed_numbers(self.op) if name in passed and name not in params)]
+        return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
     def by_name(self) -> dict[str, str]:
         """By what the launches of a call like this one are looked up, and what they are given to launch again."""
@@ -271,10 +271,10 @@ class Products(Common):
             return {}
         names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
         given = {name: name for name in [*names, *self.passed_params()]}
-        apart = []
+        separate = []
         if self.plan.descriptors and (joined := self.operands.joined):
             both = f"{joined.first.name}, {joined.second.name}"
-            apart = [f"launch.distance({both})"]
+            separate = [f"launch.distance({both})"]
             given[joined.name] = f"launch.first_of({both})"
         by_name = ", ".join(f'"{name}": {text}' for name, text in given.items())
-        return {"lookup": self.lookup(*apart), "replay": tuple_text([*given.values()]), "by_name": f"{{{by_name}}}"}
+        return {"lookup": self.lookup(*separate), "replay": tuple_text([*given.values()]), "by_name": f"{{{by_name}}}"}

@@ -24,7 +24,7 @@ from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import ALIGN, stride
 from .arguments import Arguments, beside
-from .copies import HALVES, TURNS, copied, turns
+from .copies import ALTERNATED, HALVES, alternation, copied
 from .frames import BLOCKS, REDUCED, Frames, Lines
 from .operands import Operand, Operands, is_described
 from .program import ContractionProgram
@@ -39,11 +39,11 @@ class ContractionKernels:
     operands: Operands
     dot: Dtype | None
     accumulator: str  # the dtype of the sums, "ACC" where it follows from what is multiplied
-    whole_rows: bool  # whether results are reduced over their columns
+    full_rows: bool  # whether results are reduced over their columns
     slices: int  # in which a program finishes a tile
     group: int  # how many columns are reduced to a number; 0 where none are, or all
     strips: tuple[Reduce, ...]  # what is reduced by strips of tiles
-    takes_turns: bool  # whether matmuls alternate in the TMA kernel
+    alternates: bool  # whether matmuls alternate in the TMA kernel
     halved: bool  # whether the TMA kernel accumulates a tile in two halves
     specialises: bool
     pointers: Kernel
@@ -71,7 +71,7 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
         builder.slices,
         builder.places.group,
         builder.strips,
-        builder.takes_turns,
+        builder.alternates,
         builder.halved,
         builder.specialises,
         builder.pointers(),
@@ -85,7 +85,7 @@ def plan_contraction(program: ContractionProgram) -> ContractionKernels:
 class _Builder(Sums):
     """Writes the kernels."""
 
-    def after(self, described: bool = False, whole_rows: bool = False) -> list[Line]:
+    def after(self, described: bool = False, full_rows: bool = False) -> list[Line]:
         """The epilogue: the rest of the math, and the stores."""
         lowering = self.lowering()
         lines: list[Line] = []
@@ -101,7 +101,7 @@ class _Builder(Sums):
             lines += self.as_stored(name)
         for value in values:
             lines += [*lowering.line(value), *self.as_stored(value.name)]
-        col = "part_col" if described and not whole_rows else "first_col"
+        col = "part_col" if described and not full_rows else "first_col"
         for result in self.op.results:
             lines += self.store(result, col, described)
         return lines
@@ -113,7 +113,7 @@ class _Builder(Sums):
             is_as_it_is = not is_float8(self.op, result.dtype)
             value = name if is_as_it_is else converted(self.op, result)
             if not self.places.fills(result.node):  # Of a choice, or without an input, it may be a row or a number.
-                value = f"tl.where({self.places.whole_mask}, {value}, 0)"
+                value = f"tl.where({self.places.full_mask}, {value}, 0)"
             value = f"merge_groups({value})" if self.places.group else value
             at = f"first_row, {col}, n_rows, n_cols, INDEX{matrix}"
             line = Line(f"store_tile({desc}, {name}_ptr, {value}, {at})")
@@ -131,8 +131,8 @@ class _Builder(Sums):
         return under(condition(result.paths), [line])
 
     def as_stored(self, name: str) -> list[Line]:
-        """The lines that round a value that parts are reduced of to what other steps will read of it."""
-        if name not in self.reduced_by_parts:
+        """The lines that round a value to its stored dtype before tile-wise reductions read it."""
+        if name not in self.reduced_in_tiles:
             return []
         values = {value.name: value.node for value in self.op.values}
         stored = [r.output.name for r in self.op.results if self.is_full(r) and not is_float8(self.op, r.dtype)]
@@ -140,8 +140,8 @@ class _Builder(Sums):
         return [Line(f"{name} = as_stored({name}, {one}_ptr)") for one in same]
 
     @cached_property
-    def reduced_by_parts(self) -> set[str]:
-        """The values that strips or groups are reduced of, down to the sums."""
+    def reduced_in_tiles(self) -> set[str]:
+        """The values that reductions over strips or groups read, down to the sums."""
         names = {name for node in self.strips or self.groups for name in references(node)}
         return {value.name for value in self.needed_after(names)}
 
@@ -173,14 +173,14 @@ class _Builder(Sums):
 
     @cached_property
     def frames(self) -> Frames:
-        summed = "n_summed" if self.kept else "n_steps" if self.operands.group_size else "n_inner"
+        summed = "n_summed" if self.triangle else "n_steps" if self.operands.group_size else "n_inner"
         return Frames(
             self.contraction,
             self.operands,
-            self.parts(),
+            self.partials(),
             self.places.group,
             summed,
-            len(self.contraction.products) if self.takes_turns else 0,
+            len(self.contraction.products) if self.alternates else 0,
             self.pads,
             self.slices,
             self.reduces_rows(),
@@ -201,7 +201,7 @@ class _Builder(Sums):
         doc = "One BLOCK_M x BLOCK_N tile per program, any strides; for split-K, a partial sum over `steps` blocks."
         return self.kernel("kernel", doc, self.arguments.strided(), lines, self.frames.strided)
 
-    def read_parts(self) -> list[Line]:
+    def read_partials(self) -> list[Line]:
         loads = {
             name: Line(f"{name} = sum_parts({name}, {name}_part_ptr, parts, within, BLOCK_M)")
             for name in self.contraction.sums
@@ -211,20 +211,20 @@ class _Builder(Sums):
     def combine(self) -> Kernel:
         zeros = "tl.zeros([REDUCE_M, BLOCK_N], ACC)"
         lines = Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
-        lines.loop += self.read_parts()
+        lines.loop += self.read_partials()
         lines.end += self.after()
         doc = "Adds up the partial sums of split-K or stream-K, in a fixed order, and computes the epilogue."
         return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines, self.frames.reduction, REDUCED)
 
-    def parts(self) -> Nest:
+    def partials(self) -> Nest:
         """The stores of partial sums."""
         stores = {name: Line(f"store_part({name}_part_ptr, part, {name})") for name in self.contraction.sums}
         return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
 
     @property
     def may_share(self) -> bool:
-        """Whether the tail wave may be split by stream-K: tiles all take the same time, and are summed as a whole."""
-        return self.kept is None and not self.halved
+        """Whether the tail wave may be split by stream-K: all tiles take the same time, and none skips blocks."""
+        return self.triangle is None and not self.halved
 
     def shares(self) -> Kernel:
         doc = "Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."
@@ -253,13 +253,13 @@ class _Builder(Sums):
             first, second = (self.summing(f"{name}{half}", left.name, f"{right.name}{half}") for half in HALVES)
             lines.loop += [*read(left), *(line for half in HALVES for line in read(right, half))]
             lines.loop += [first, replace(second, comment="")]
-        elif self.takes_turns:
+        elif self.alternates:
             batched = "batch" in self.places.roles(self.operands.matrices[0].name)
-            summed = "n_summed" if self.kept else "n_inner"
+            summed = "n_summed" if self.triangle else "n_inner"
             lines.setup += [*self.start(), Line(f"n_steps = tl.cdiv({summed}, BLOCK_K)")]
-            lines.loop += turns(self.contraction)
-            lines.loop += [copied(name, side, flag, batched) for side, (name, flag) in enumerate(TURNS.items())]
-            lines.loop.append(self.summing(*self.contraction.sums, *TURNS))
+            lines.loop += alternation(self.contraction)
+            lines.loop += [copied(name, side, flag, batched) for side, (name, flag) in enumerate(ALTERNATED.items())]
+            lines.loop.append(self.summing(*self.contraction.sums, *ALTERNATED))
         else:
             lines.setup += self.start(knows=knows)
             self.block(lines, read)
@@ -320,11 +320,11 @@ class _Builder(Sums):
     def arguments(self) -> Arguments:
         lines = Lines(setup=[*self.places.picks(self.operands.matrices), *self.limit()])
         self.block(lines, self.places.read_by_pointer)
-        loop, end = [*nested([*lines.setup, *lines.loop])], [*nested([*self.read_parts(), *self.after()])]
+        loop, end = [*nested([*lines.setup, *lines.loop])], [*nested([*self.read_partials(), *self.after()])]
         loop, end = [*self.casts(loop), *loop], [*self.casts(end, False), *end]
         full = tuple(result.output.name for result in self.op.results if self.is_full(result))
         found = beside(self.candidates(), loop, end)
-        return Arguments(self.contraction, self.operands, self.takes_turns, full, found)
+        return Arguments(self.contraction, self.operands, self.alternates, full, found)
 
     def candidates(self) -> list[Argument]:
         """What lines may mention beside matrices and results that have all rows and columns."""
@@ -336,8 +336,8 @@ class _Builder(Sums):
                     step = f"{tensor.name}.stride({n})"
                     step = step if tensor.default is None else f"tensors.stride({tensor.name}, {n})"
                     found.append(Argument(stride(tensor.name, role), step))
-        apart = [result.output.name for result in self.op.results if not self.is_full(result)]
-        found += [Argument(f"{name}_ptr", name) for name in apart]
+        separate = [result.output.name for result in self.op.results if not self.is_full(result)]
+        found += [Argument(f"{name}_ptr", name) for name in separate]
         for axis in self.op.axes:
             found.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
         found.append(Argument("group_size", "group_size"))

@@ -123,7 +123,7 @@ def tensors_of(op: Op, node: Node) -> list[str]:
 
 
 def is_described(op: Op, contraction: Contraction, operands: Operands) -> bool:
-    """Whether the TMA kernel is an option: of half precision or bytes, and where groups are whole blocks.
+    """Whether the TMA kernel is an option: of half precision or bytes, and where groups are full blocks.
 
     Never with so few rows or columns, of fixed lengths, that the rule for launches takes the strided kernel, and never
     of bools, which have one bit to Triton, while TMA copies bytes. Tiles of float64 results do not fit in shared memory

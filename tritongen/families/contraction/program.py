@@ -36,7 +36,7 @@ def is_one_matmul(program: ContractionProgram) -> bool:
 
 
 def summed_batch(program: ContractionProgram) -> tuple[str, ...]:
-    """Inner axes that come first in both matrices of a matmul, where those of one stand apart: B of
+    """Inner axes that come first in both matrices of a matmul, where those of one are not adjacent: B of
     `sum(dy[B, O, H, W] * x[B, C, H, W], B, H, W)`. A sum over the matrices of this batch needs no copy that has all
     inner axes together. () where there are none, what remains would need one too, or a batch is not summed.
     """

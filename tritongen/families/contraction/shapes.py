@@ -81,19 +81,19 @@ class Shapes:
     def made(self, result: Result) -> str:
         """The memory of a result, or None where it is not made."""
         shape = self.host.sizes(self.ordered(result))
-        return self.host.perhaps(result, self.host.new(result, shape), shape)
+        return self.host.optional_result(result, self.host.new(result, shape), shape)
 
-    def apart(self, result: Result) -> str:
-        """What takes the axes of a result apart that has one dimension for each role; "" where those are its axes."""
+    def unfolding(self, result: Result) -> str:
+        """The view of a result with one dimension for each role by its axes; "" where those are its axes."""
         made = self.ordered(result)
         if BATCH not in made and len(made) == len(self.contraction.roles(result.axes)):
             return ""
         return ".view(batch)" if made == (BATCH,) else f".view({sizes(list(made))})"
 
-    def returned(self, result: Result, apart: str = "") -> str:
+    def returned(self, result: Result, unfolding: str = "") -> str:
         """The result in its own order, and as its dimensions group axes."""
         name, made = result.output.name, self.ordered(result)
-        text = f"{name}{apart}"
+        text = f"{name}{unfolding}"
         if made != result.axes:
             text += f".permute({places(made, list(result.axes))})"
         text += regrouped(self.host.op.grouping(result))

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lang.trees import parse, substitute
-from ...lowering.accumulate import Numbers, Span, lane, whole
+from ...lowering.accumulate import Accumulator, Span, full_reduction, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import needed
 from ...nest.ir import Line, under
 from ...passes.contractions import Product
 from ...passes.structure import references
-from ...passes.triangles import kept_where
+from ...passes.triangles import triangle_condition
 from ...spec.types import FLOAT8S
 from ..tensor_cores import input_precision
 from .addressing import Places, inner_of
-from .copies import take_turns
+from .copies import alternate
 from .frames import Lines
 from .operands import Operand, operands_of, tensors_of
 from .program import ContractionProgram, is_one_matmul
@@ -39,9 +39,9 @@ class Sums:
         is_float = self.operands.dot.kind == "float" or self.compute.mode == "float"
         if not is_float and self.compute.text != "tl.float32":
             self.compute = Compute("tl.int32")
-        self.takes_turns = take_turns(self.op, contraction, self.operands)
+        self.alternates = alternate(self.op, contraction, self.operands)
         self.places = Places(self.op, contraction, self.compute, program.picked, self.operands.widened_integers)
-        self.kept = kept_where(self.op, contraction)
+        self.triangle = triangle_condition(self.op, contraction)
 
     # Expressions
 
@@ -71,37 +71,37 @@ class Sums:
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
         value = ast.unparse(lowering.operand(node.arg))
         if self.places.group:
-            numbers = Numbers(self.compute.text, kind, span=Span("0", str(self.places.group)))
-            return self.by_groups(node, lowering, value, numbers)
-        numbers = Numbers(self.compute.text, kind)
+            accumulator = Accumulator(self.compute.text, kind, span=Span("0", str(self.places.group)))
+            return self.by_groups(node, lowering, value, accumulator)
+        accumulator = Accumulator(self.compute.text, kind)
         if node.kind in ("any", "all"):
             value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
             masked = f"col_mask & ({value})" if node.kind == "any" else f"~col_mask | ({value})"
         else:
-            masked = f"tl.where(col_mask, {value}, {numbers.identity(node.kind)})"
-        tree = lowering.name(whole(node, numbers, "cols", False))
+            masked = f"tl.where(col_mask, {value}, {accumulator.identity(node.kind)})"
+        tree = lowering.name(full_reduction(node, accumulator, "cols", False))
         return substitute(tree, {"x": parse(masked)})
 
-    def by_groups(self, node: Reduce, lowering: Lowering, value: str, numbers: Numbers) -> ast.expr:
+    def by_groups(self, node: Reduce, lowering: Lowering, value: str, accumulator: Accumulator) -> ast.expr:
         """A reduction of each group of columns, all of which are inside or none."""
         if not self.places.fills(node.arg):
             other = "False" if node.arg.dtype.kind == "bool" else "0"
-            value = f"tl.where({self.places.whole_mask}, {value}, {other})"
+            value = f"tl.where({self.places.full_mask}, {value}, {other})"
         if node.kind == "var":
             count = self.places.group - node.correction
             return parse(f"group_squares({value}) / {max(int(count) if count == int(count) else count, 0)}")
         if node.kind in ("any", "all") and node.arg.dtype.kind != "bool":
             value = f"({value} != 0)"
-        return substitute(lowering.name(whole(node, numbers, "", False, axis=2)), {"x": parse(value)})
+        return substitute(lowering.name(full_reduction(node, accumulator, "", False, axis=2)), {"x": parse(value)})
 
     def by_strips(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of each strip of the result's rows or columns, as far as those are inside."""
         axis = self.contraction.strips_axis(node)
         value, width = ast.unparse(lowering.operand(node.arg)), self.op.strips_along(node.strips).width
-        mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else self.places.whole_mask
+        mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else self.places.full_mask
         return parse(f"strip_{node.kind}({value}, {mask}, {width}, {axis})")
 
-    # The parts of kernels
+    # Pieces of kernels
 
     def block(self, lines: Lines, read: Callable[[Operand], list[Line]], may_swap: bool = False) -> None:
         """What happens for every block of the inner axes; launches may have factors without tensor cores swapped."""
@@ -191,7 +191,7 @@ class Sums:
             text = ast.unparse(lowering.expression(node))
             if self.may_lack_dim(node, n):
                 text = f"tl.where({self.places.mask(node.axes, n)}, {text}, 0.0)"
-            elif _lane(self.op, node, self.contraction.inner) != "0":
+            elif _padding_value(self.op, node, self.contraction.inner) != "0":
                 text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
             elif to and not isinstance(node, Ref | Load):
                 text = f"({text})"
@@ -235,9 +235,9 @@ class Sums:
 
     def limit(self) -> list[Line]:
         """Where the sums end: at once, in a tile that is masked away."""
-        if self.kept is None:
+        if self.triangle is None:
             return []
-        condition, last = self.kept
+        condition, last = self.triangle
         rows, cols = self.contraction.rows[0], self.contraction.cols[0]
 
         def index(axis: str) -> ast.expr:
@@ -269,10 +269,10 @@ class Sums:
         return " & ".join(f"{one.name}_exists" for one in self.places.picked)
 
 
-def _lane(op: Op, node: Node, inner: tuple[str, ...]) -> str:
+def _padding_value(op: Op, node: Node, inner: tuple[str, ...]) -> str:
     """What a side holds past the end of the inner axes, where what is read is 0."""
     if isinstance(node, Ref):
-        return _lane(op, op.value(node.name).node, inner)
+        return _padding_value(op, op.value(node.name).node, inner)
     if isinstance(node, Cast):
-        return _lane(op, node.arg, inner)
-    return lane(op, node, inner, "0.0")
+        return _padding_value(op, node.arg, inner)
+    return padding_value(op, node, inner, "0.0")

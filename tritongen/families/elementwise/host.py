@@ -33,7 +33,7 @@ class MapModule(Common):
             "single": False,
             "nests": self.nests(),
             "run": "run_line" if kinds == ["flat"] else "run_tiles" if kinds == ["tile"] else "run",
-            "passed": ", ".join(self.told(kinds)),
+            "passed": ", ".join(self.call_arguments(kinds)),
             "retry": self.host.retry() if self.may_be_left() else "",
             **self.known(first),
         }
@@ -46,7 +46,7 @@ class MapModule(Common):
         sizes = tuple(map(self.value, self.plan.sizes))
         passed = _without_empty_ends([tuple_text(list(sizes)), tuple_text(list(params))])
         options = self.constants() | {name: self.index() for name in kernel.blocks} | {"num_warps": "1"}
-        told = [
+        arguments = [
             "key" if self.knows else "None",
             self.around.launcher(kernel.name),
             "(1,)",
@@ -57,7 +57,7 @@ class MapModule(Common):
             "family": "elementwise",
             "single": True,
             "nests": nest_views((kernel,)),
-            "launch": f"launch.run({', '.join([*told, *passed, keywords(**options)])})",
+            "launch": f"launch.run({', '.join([*arguments, *passed, keywords(**options)])})",
         }
 
     def nests(self) -> list[dict[str, Any]]:
@@ -69,26 +69,26 @@ class MapModule(Common):
 
     # The call of the runtime
 
-    def told(self, kinds: list[str]) -> list[str]:
+    def call_arguments(self, kinds: list[str]) -> list[str]:
         """The arguments of the call, constants last; those before them that are left out are empty."""
         kernels = [self.around.launcher(kernel.name) for kernel in self.plan.launched]
         tables = ["None" if self.autotune else f"configs.{kind.upper()}{self.tables}" for kind in kinds]
         operands, _, params = self.arguments(self.plan.launched[0])
         every = ", ".join(self.axes_of(name) for name in operands)
         several = "s" if len(kinds) > 1 else ""
-        told = {f"kernel{several}": _one_or_all(kernels), f"table{several}": _one_or_all(tables)}
+        arguments = {f"kernel{several}": _one_or_all(kernels), f"table{several}": _one_or_all(tables)}
         sizes = list(map(self.value, self.plan.sizes))
         if is_line(self.space):
             sizes = [*self.line(operands), *sizes]
         else:
-            told |= {"axes": f'"{every} -> {self.stepped()}"', "n_dims": str(self.n_dims)}
+            arguments |= {"axes": f'"{every} -> {self.stepped()}"', "n_dims": str(self.n_dims)}
         constants = ", ".join(f'"{in_string(name)}": {text}' for name, text in self.constants().items())
-        told |= {"operands": tuple_text(list(operands)), "constants": f"{{{constants}}}"}
+        arguments |= {"operands": tuple_text(list(operands)), "constants": f"{{{constants}}}"}
         optional = {"sizes": tuple_text(sizes), "params": tuple_text(list(params))}
-        told |= {name: text for name, text in optional.items() if text != "()"}
+        arguments |= {name: text for name, text in optional.items() if text != "()"}
         if IS_FAKE in self.around.extra:
-            told["is_fake"] = IS_FAKE
-        return ["key" if self.knows else "None", keywords(**told)]
+            arguments["is_fake"] = IS_FAKE
+        return ["key" if self.knows else "None", keywords(**arguments)]
 
     def line(self, operands: tuple[str, ...]) -> list[str]:
         """The length of the one axis, and the strides along it of tensors that have it."""
@@ -98,8 +98,8 @@ class MapModule(Common):
         for axes, optional, name in ((*moving[name], name) for name in operands if name in moving):
             place = axes.index(axis) - len(axes)
             strides.append(f"tensors.stride({name}, {place})" if optional else f"{name}.stride({place})")
-        whole = [result.output.name for result in self.op.results if result.axes == (axis,) and not result.when]
-        return [f"{whole[0]}.numel()" if whole else axis, *strides]
+        full = [result.output.name for result in self.op.results if result.axes == (axis,) and not result.when]
+        return [f"{full[0]}.numel()" if full else axis, *strides]
 
     def constants(self) -> dict[str, str]:
         compute = "compute" if self.host.allocates_wide() else self.compute_text()
@@ -130,8 +130,8 @@ class MapModule(Common):
         text = f"({' '.join(folded)})" if folded else ""
         if folded and not space.split:
             return text
-        rows = [_told(dim) for dim in space.rows if dim.axes != folded]
-        return " ".join([*([text] if text else []), *rows, "*".join(map(_told, space.cols)) or "1"])
+        rows = [_dim_text(dim) for dim in space.rows if dim.axes != folded]
+        return " ".join([*([text] if text else []), *rows, "*".join(map(_dim_text, space.cols)) or "1"])
 
     def may_be_left(self) -> bool:
         """Whether folding may leave more dimensions than a kernel has."""
@@ -143,7 +143,7 @@ class MapModule(Common):
         return own.get(size.spelling, size.value)
 
 
-def _told(dim: Dim) -> str:
+def _dim_text(dim: Dim) -> str:
     """A dimension that is one axis, with its length where the kernel knows that, or several axes."""
     axis = ".".join(dim.axes)
     return axis if dim.size.isidentifier() else f"{axis}={dim.size}"

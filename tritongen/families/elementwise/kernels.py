@@ -15,7 +15,7 @@ from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Advance, Nest, Run, lines_of, names_of
-from ...passes.scalars import passed_numbers
+from ...passes.scalars import passed_scalars
 from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
 
@@ -63,7 +63,7 @@ def plan_map(program: Program) -> MapKernels:
 
 def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
     """The arguments that are no params."""
-    params = passed_numbers(op)
+    params = passed_scalars(op)
     return tuple(argument for argument in arguments if argument.value not in params)
 
 
@@ -201,6 +201,6 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
     names = names_of(lines_of(lines)) - {*kernel.names}
     further = [argument for argument in Assembler(replace(windows, space=spread)).strides() if argument.name in names]
-    params = [argument for argument in kernel.arguments if argument.value in passed_numbers(op)]
+    params = [argument for argument in kernel.arguments if argument.value in passed_scalars(op)]
     others = [argument for argument in kernel.arguments if argument not in params]
     return replace(kernel, arguments=(*others, *further, *params))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
-from ...lowering.accumulate import Numbers, Running, Span, running
+from ...lowering.accumulate import Accumulator, Running, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
@@ -35,7 +35,7 @@ def is_windowed(program: Program) -> bool:
     if len(results) > 1 or any(_outside(axes, over)[-1:] in ((), (BATCH,)) for axes in results):
         return False
     nodes = [node for value in op.values for node in walk(value.node)]
-    if program.maps_back and not (_is_apart(op.results[0].axes, over) and _has_even_columns(program, nodes)):
+    if program.maps_back and not (_is_disjoint(op.results[0].axes, over) and _has_even_columns(program, nodes)):
         return False
     if not all(_is_for_windows(node, over) for node in nodes):
         return False
@@ -67,7 +67,7 @@ def _outside(axes: tuple[str, ...], over: Container[str]) -> tuple[str, ...]:
     return tuple(axis for axis in axes if axis not in over)
 
 
-def _is_apart(axes: tuple[str, ...], over: set[str]) -> bool:
+def _is_disjoint(axes: tuple[str, ...], over: set[str]) -> bool:
     """Whether others are between the axes of a window, whose elements would be no row next to one another."""
     places = [place for place, axis in enumerate(axes) if axis in over]
     return len(places) == len(over) < places[-1] - places[0] + 1
@@ -124,7 +124,7 @@ def decoded_window(program: Program) -> list[Line]:
 
 
 def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Any]:
-    """What is the same for a whole window, the loop through it, and what is made of the reductions."""
+    """What is the same for a full window, the loop through it, and what is made of the reductions."""
     lengths = dict(program.op.sizes)
     reductions = [value for value in values if isinstance(value.node, Reduce)]
     inside = _inside(program, values)
@@ -132,8 +132,8 @@ def window_lines(program: Program, assembler: Assembler, lowering: Lowering, val
     before = [value for value in values if value.name not in later and value not in inside]
     after = [value for value in values if value.name in later and value not in (*reductions, *inside)]
     count = str(math.prod(lengths[axis] for axis in program.over))
-    numbers = Numbers(lowering.compute.text, "float", span=Span("0", count))
-    states = [(value, running(value, numbers, plain_max=False)) for value in reductions]
+    accumulator = Accumulator(lowering.compute.text, "float", span=Span("0", count))
+    states = [(value, running(value, accumulator, plain_max=False)) for value in reductions]
 
     lines = assembler.reads(values, window=False)
     lines += [line for value in before for line in lowering.line(value)]

@@ -1,1 +1,1 @@
-"""Reductions of rows, mapped back or not."""
+"""Reductions of rows, broadcast back or not."""

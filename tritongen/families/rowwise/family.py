@@ -1,4 +1,4 @@
-"""The family of rows that are reduced, and may be mapped back."""
+"""The family of rows that are reduced, and may be broadcast back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rowwise(Maps[Program]):
 
     title = "row-wise"
     autocast = "float32"
-    keeps_rows_apart = True
+    rows_are_independent = True
 
     def take(self, op: Op) -> Program | None:
         program = plain(op)

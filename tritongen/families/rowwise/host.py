@@ -90,8 +90,8 @@ class RowsModule(RowSizes):
             extra |= {"blocks_of_first": _of_blocks(plan.partial), "blocks_of_map": _of_blocks(plan.mapping)}
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            parts = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
-            extra["cooperative"] = self.one(self.shared.kernel) | parts
+            fields = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
+            extra["cooperative"] = self.one(self.shared.kernel) | fields
         return extra
 
     def reading_lengths(self, extra: dict[str, Any]) -> Iterator[str]:
@@ -103,8 +103,8 @@ class RowsModule(RowSizes):
         yield from ("n_cols" if extra["uniform"] and plan.registers else "", extra["shape"])
 
     def shape(self, loop: Kernel) -> str:
-        """The numbers of rows and columns, where the kernels do not take both: of one row, as it may be."""
-        return "" if {"n_rows", "n_cols"} <= {*self.told(loop)} else "(n_rows, n_cols)"
+        """The per-row values and columns, where the kernels do not take both: of one row, as it may be."""
+        return "" if {"n_rows", "n_cols"} <= {*self.own_sizes(loop)} else "(n_rows, n_cols)"
 
     def one(self, kernel: Kernel) -> dict[str, Any]:
         """A kernel, what launches it, and what it takes."""

@@ -1,4 +1,4 @@
-"""Kernels over rows: each row is reduced, and may be mapped back over its columns.
+"""Kernels over rows: each row is reduced, and may be broadcast back over its columns.
 
 Three shapes of the same math: the row in registers, a loop along the row, and a long row split
 between programs and merged by a second kernel, which maps it back where that is asked for. Which one runs is decided
@@ -32,7 +32,7 @@ class RowKernels:
     partial: Kernel | None = None
     combine: Kernel | None = None
     mapping: Kernel | None = None
-    are_sums: bool = False  # whether the loop is along parts of rows, too, which the runtime adds up
+    are_sums: bool = False  # whether the loop is along chunks of rows, too, whose partial sums the runtime reduces
     states: tuple[tuple[str, str, Path], ...] = ()  # of the split: workspace name, torch dtype expression, where needed
     passes: int = 1
     uniform: tuple[str, ...] = ()  # the inputs of which a block of columns may have one element
@@ -92,8 +92,8 @@ class RowBuilder(Splits):
         row_values = needed(self.op.values, [r.output.name for r in row_results], known)
         if self.barrier():
             last = walks.pop()
-            numbers = [*self.finish(row_values, known, lowering), *self.assembler.stores(row_results)]
-            walks.append(replace(last, after=(*last.after, *numbers, *self.barrier())))
+            row_lines = [*self.finish(row_values, known, lowering), *self.assembler.stores(row_results)]
+            walks.append(replace(last, after=(*last.after, *row_lines, *self.barrier())))
             row_results = []
         if tile_results:
             walks.append(self.again(tile_results, known, lowering))

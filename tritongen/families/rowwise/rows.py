@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...lang.ir import Load, Node, Reduce, Value
 from ...lang.trees import parse, substitute
-from ...lowering.accumulate import ROW, Numbers, Span, lane, whole
+from ...lowering.accumulate import ROW, Accumulator, Span, full_reduction, padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
@@ -54,16 +54,16 @@ class Rows:
     def needs_guard(self, node: Reduce, other: str) -> bool:
         if node.kind == "var":
             return False
-        has = lane(self.op, node.arg, self.program.over, other)
+        has = padding_value(self.op, node.arg, self.program.over, other)
         wanted = {"sum": "0", "mean": "0", "any": "0", "max": "-inf", "argmax": "-inf"}.get(node.kind)
         return has != wanted
 
-    def numbers(self, node: Reduce, span: Span = ROW) -> Numbers:
-        """The numbers that a reduction adds up or compares; integers are int64, whatever the rest is."""
+    def accumulator(self, node: Reduce, span: Span = ROW) -> Accumulator:
+        """The dtype and mask in which a reduction accumulates; integers are int64, whatever the rest is."""
         rows = "BLOCK_M" if self.tile.moves(node.arg.axes)[0] else "1"
         if node.arg.dtype.kind in ("int", "bool"):
-            return Numbers("tl.int64", "int", rows, span)
-        return Numbers(self.compute.text, node.arg.dtype.kind, rows, span)
+            return Accumulator("tl.int64", "int", rows, span)
+        return Accumulator(self.compute.text, node.arg.dtype.kind, rows, span)
 
     def plain_max(self, value: Value) -> bool:
         """Whether NaN may be dropped: a sum of exponentials that goes with it keeps it."""
@@ -81,7 +81,7 @@ class Rows:
 
     def lowering(self, kind: type[Lowering] = Lowering) -> Lowering:
         def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
-            return self.whole(node, lowering)
+            return self.full(node, lowering)
 
         own = self.tile.index, self.tile.size, self.tile.load
         return kind(self.op, self.compute, *own, reduce, self.choices, guarded=self.tile.guarded)
@@ -96,7 +96,7 @@ class Rows:
             value = ast.Call(ast.Attribute(value, "to"), [parse("tl.int64")], [])
         if not guard:
             return value
-        identity = self.numbers(node).identity(node.kind)
+        identity = self.accumulator(node).identity(node.kind)
         if (node.kind == "any" and has == "bool") or node.kind in ("any", "all"):
             return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
         return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
@@ -104,7 +104,7 @@ class Rows:
     def is_int64(self, node: Node) -> bool:
         return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
 
-    def whole(self, node: Reduce, lowering: Lowering) -> ast.expr:
+    def full(self, node: Reduce, lowering: Lowering) -> ast.expr:
         name = next(v.name for v in self.op.values if v.node == node)
         value = self.op.value(name)
         if node.kind == "var":
@@ -113,7 +113,9 @@ class Rows:
             x = lowering.operand(node.arg)
             if known is None:
                 guarded = self.argument(
-                    replace(node, kind="mean"), lowering, lane(self.op, node.arg, self.program.over, self.other) != "0"
+                    replace(node, kind="mean"),
+                    lowering,
+                    padding_value(self.op, node.arg, self.program.over, self.other) != "0",
                 )
                 lowering.put(Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols"))
             distance = f"{name}_distance"
@@ -122,7 +124,7 @@ class Rows:
             x = parse(f"{distance} * {distance}")
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
-        template = whole(node, self.numbers(node), "cols", self.plain_max(value))
+        template = full_reduction(node, self.accumulator(node), "cols", self.plain_max(value))
         tree = lowering.name(template)
         return substitute(tree, {"x": x})
 

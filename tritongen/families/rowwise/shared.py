@@ -1,6 +1,6 @@
 """Kernels whose CTAs share long rows: each holds a part of a row in registers, and exchanges what it reduces to.
 
-A row is read two iterations before it is written, and what its parts reduce to is published one before: so no CTA
+A row is read two iterations before it is written, and its partial results are published one before: so no CTA
 waits for memory, nor for another.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...lang.ir import Call, Load, Reduce, Value, walk
 from ...lang.trees import parse
-from ...lowering.accumulate import Running, lane, whole
+from ...lowering.accumulate import Running, full_reduction, padding_value
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
@@ -37,7 +37,7 @@ class SharedRows:
 
 
 def share_rows(program: Program) -> SharedRows | None:
-    """The kernel for rows that are mapped back and may be long; None where they are not, and where it is no use.
+    """The kernel for rows that are broadcast back and may be long; None where they are not, and where it is no use.
 
     The inputs that are as large as the results are one or two, and may be of half precision, so that registers have
     room for three rows of them. A single stride tells where rows are, reductions do not depend on one another, and they
@@ -51,7 +51,7 @@ def share_rows(program: Program) -> SharedRows | None:
 
 @dataclass
 class _Lowering(Lowering):
-    """Takes exponentials without what those of subnormal numbers take."""
+    """Spells exponentials that flush subnormal results to zero."""
 
     def call(self, node: Call) -> ast.expr:
         if node.function == "exp" and self.compute.text == "COMPUTE":
@@ -124,7 +124,7 @@ class _Sharing(RowBuilder):
             following += lowering.line(value, comment=False)
         known = {value.name for value in reductions}
         rest = needed(self.op.values, [result.output.name for result in self.op.results], known)
-        # They arrive while the numbers of other programs are waited for.
+        # They arrive while the CTA waits for the partial results of others.
         inside = self.reads(rest, False, True)
         for word, (value, run) in enumerate(states):
             following += self.part(value, run, lowering)
@@ -153,7 +153,7 @@ class _Sharing(RowBuilder):
         return SharedRows(kernel, tuple(tensor.name for tensor in tensors), len(states), merges)
 
     def held(self, tensors: list[Input], when: str) -> list[Line]:
-        """The parts of a row in registers, in the dtype of the computation."""
+        """The chunk of a row in registers, in the dtype of the computation."""
         return [Line(f"{tensor.name} = {tensor.name}_{when}{self.tile.widen(tensor)}") for tensor in tensors]
 
     def reads(self, values: list[Value], rows: bool, cols: bool) -> list[Line]:
@@ -168,9 +168,12 @@ class _Sharing(RowBuilder):
         lowering.begin(value.name)
         guard = self.needs_guard(node, self.other)
         if value in self.pairs.values() and len(run.states) == 2:
-            guard = lane(self.op, node.arg, self.program.over, self.other) != "-inf"
+            guard = padding_value(self.op, node.arg, self.program.over, self.other) != "-inf"
         elif node.kind == "var":
-            node, guard = replace(node, kind="mean"), lane(self.op, node.arg, self.program.over, self.other) != "0"
+            node, guard = (
+                replace(node, kind="mean"),
+                padding_value(self.op, node.arg, self.program.over, self.other) != "0",
+            )
         x = ast.unparse(self.argument(node, lowering, guard))
         names = ", ".join(run.names)
         if run.counts:
@@ -180,5 +183,7 @@ class _Sharing(RowBuilder):
             lowering.put(Line(f"{names} = exp_sum({x}, {takes_finite(self.op, total)})"))
         else:
             kind = replace(node, kind="sum") if node.kind == "mean" else node
-            lowering.put(Line(f"{names} = {whole(kind, self.numbers(node), 'cols', self.plain_max(value), x)}"))
+            lowering.put(
+                Line(f"{names} = {full_reduction(kind, self.accumulator(node), 'cols', self.plain_max(value), x)}")
+            )
         return lowering.pending

@@ -33,11 +33,11 @@ class RowSizes(Common):
     @cached_property
     def every(self) -> list[str]:
         """The lengths and strides that the kernels take, in the order of `sizes`."""
-        every = [size for kernel in self.kernels for size in self.told(kernel)]
+        every = [size for kernel in self.kernels for size in self.own_sizes(kernel)]
         shape = [size for size in ("n_rows", "n_cols") if size in every]
         return [*shape, *(size for size in dict.fromkeys(every) if size not in shape)]
 
-    def told(self, kernel: Kernel) -> list[str]:
+    def own_sizes(self, kernel: Kernel) -> list[str]:
         """The lengths and strides that a kernel takes."""
         return [size for size in self.arguments(kernel)[1] if size not in _OF_SPLITS]
 
@@ -52,7 +52,7 @@ class RowSizes(Common):
         return [name for name in tensors if name in self.names], list(params)
 
     def known_with(self, kernel: Kernel, sums: Iterable[str]) -> dict[str, str]:
-        """As `known`, where the kernel has parts of some sums, which calls alike are given."""
+        """As `known`, where the kernel writes partial sums, for which repeated calls need memory."""
         if not self.knows:
             return {}
         tensors, params = self.given(kernel)
@@ -66,19 +66,19 @@ class RowSizes(Common):
 
     def taken(self, kernel: Kernel) -> str:
         """The part of `sizes` that a kernel takes."""
-        told, every = self.told(kernel), self.every
-        if told == every:
+        own, every = self.own_sizes(kernel), self.every
+        if own == every:
             return "sizes"
-        if set(told) <= {"n_rows", "n_cols"}:
-            return tuple_text(told)
-        places = [every.index(size) for size in told]
+        if set(own) <= {"n_rows", "n_cols"}:
+            return tuple_text(own)
+        places = [every.index(size) for size in own]
         breaks = [n for n, (one, other) in enumerate(pairwise(places), 1) if other != one + 1]
         runs = [(places[a], places[b - 1] + 1) for a, b in pairwise([0, *breaks, len(places)])]
         texts = [_slice(first, end, len(every)) for first, end in runs]
         return texts[0] if len(runs) == 1 else tuple_text([f"*{text}" for text in texts])
 
     def lengths(self, *texts: str) -> str:
-        """The numbers of rows and columns that some text mentions, as a line."""
+        """The per-row values and columns that some text mentions, as a line."""
         every = {"n_rows": length_text(self.space.row_axes), "n_cols": length_text(self.space.col_axes)}
         found = {name: text for name, text in every.items() if re.search(rf"\b{name}\b(?!=)", " ".join(texts))}
         return f"{', '.join(found)} = {', '.join(found.values())}" if found else ""
@@ -158,9 +158,9 @@ class RowSizes(Common):
         counts = {tensor.name: len(tensor.type.axes) for tensor in self.op.inputs}
         counts |= {result.output.name: len(result.axes) for result in self.op.results}
         for name, count in counts.items():
-            whole = [f"{name}.stride({place})" for place in range(-count, 0)]
+            own_strides = [f"{name}.stride({place})" for place in range(-count, 0)]
             for first in range(len(texts)):
-                if count > 1 and texts[first : first + count] == whole:
+                if count > 1 and texts[first : first + count] == own_strides:
                     texts[first : first + count] = [f"*{name}.stride()"]
         return texts
 
@@ -201,7 +201,7 @@ class RowSizes(Common):
 
 
 def row_after_row(program: P, around: Around) -> P:
-    """The program with results of one number a row in the order of the rows, unless they are laid out as an input."""
+    """The program with results of one value per row in the order of the rows, unless they are laid out as an input."""
     op = program.op
     space = row_space(op, program.over, tuple(value.node for value in op.values))
     host = around.host(op, space, compute_of(op), around.function, around.extra)

@@ -16,7 +16,7 @@ from ...nest.conditions import after_and
 from ...nest.ir import BLANK, Branch, Line, Nest, nested
 from .walks import Walks
 
-SPLIT_FROM = 32_768  # columns: two parts of a row that is mapped back, as the runtime's heuristics have it
+SPLIT_FROM = 32_768  # columns: two chunks of a row that is broadcast back, as the runtime's heuristics have it
 SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
 
 
@@ -24,7 +24,8 @@ class Splits(Walks):
     """The kernels of a row program whose rows are split between programs."""
 
     def may_be_few(self) -> bool:
-        """Whether rows that are mapped back may be few and long: groups of channels of a picture, features of tokens.
+        """Whether rows that are broadcast back may be few and long: groups of channels of a picture, features of
+        tokens.
 
         Rows that are contiguous along a single axis are taken to be as many as tokens, and windows of fixed lengths
         are short. No program may write what others still read.
@@ -39,7 +40,7 @@ class Splits(Walks):
         return bool(having) and not any(axes[-1] in over for axes in having)
 
     def may_be_long(self) -> bool:
-        """Whether the lengths of axes that are told leave it open that programs share a row."""
+        """Whether known lengths allow a row to be split among programs."""
         sizes = dict(self.op.sizes)
         return math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over) >= SPLIT_FROM
 
@@ -71,7 +72,7 @@ class Splits(Walks):
         return self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores, further)
 
     def sums(self, reductions: list[Value]) -> Kernel:
-        """The loop along whole rows, or parts of few long ones: of these, it stores sums that the runtime adds up."""
+        """The loop along full rows, or chunks of few long ones, whose partial sums the runtime reduces."""
         lowering = self.lowering()
         known: set[str] = set()
         before = self.before(reductions, known, lowering)
@@ -86,7 +87,7 @@ class Splits(Walks):
         return self.assembler.part("loop_kernel", doc, lowering, setup, walk, stores, ((), SPLITS[1:]))
 
     def combine(self, reductions: list[Value]) -> Kernel:
-        """The second stage of a split: merges the parts of each row and finishes."""
+        """The second stage of a split: merges the partial states of each row and finishes."""
         lowering = self.lowering()
         known = {value.name for value in reductions}
         lines = self.merged("tile_mask", reductions)
@@ -96,12 +97,14 @@ class Splits(Walks):
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "Second stage for few long rows: merges the partial results of each row."
         inside = [BLANK, *PARTS, *lines]
-        further = (self.parts(reductions), SPLITS if self.counts(reductions) else SPLITS[:1])
+        further = (self.partials(reductions), SPLITS if self.counts(reductions) else SPLITS[:1])
         own = "combine_kernel", doc, lowering, setup
         return self.assembler.kernel(*own, inside, stores, further=further)
 
     def mapping(self, reductions: list[Value]) -> Kernel:
-        """The second stage of a split that is mapped back: each program merges the parts of a row, and maps one."""
+        """The second stage of a split that is broadcast back: each program merges the partial states of a row, and
+        maps one chunk.
+        """
         lowering = self.lowering()
         row_results, tile_results = self.row_results(), self.tile_results()
         reduced = {value.name for value in reductions}
@@ -109,8 +112,8 @@ class Splits(Walks):
         setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(values, tiles=False)]
         known: set[str] = set()
         setup += self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
-        # As wide as a block of columns: tiles of the parts alone have a layout of their own, from which Triton 3.6
-        # converts what is made of them only after it has made whole blocks of it, in every thread.
+        # As wide as a block of columns: tiles of partial states alone have a layout of their own, from which Triton 3.6
+        # converts what is made of them only after it has made full blocks of it, in every thread.
         setup += [
             SPLIT_LANES,
             Line("part_mask = row_mask & (splits < n_splits)"),
@@ -119,15 +122,15 @@ class Splits(Walks):
         known |= reduced
         setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results], known), known, lowering)
         walk = self.again(tile_results, known, lowering)
-        numbers = self.finish(needed(self.op.values, [r.output.name for r in row_results], known), known, lowering)
-        numbers += self.assembler.stores(row_results)
-        stores = _once(nested(numbers)) if numbers else []
+        row_lines = self.finish(needed(self.op.values, [r.output.name for r in row_results], known), known, lowering)
+        row_lines += self.assembler.stores(row_results)
+        stores = _once(nested(row_lines)) if row_lines else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
-        further = (self.parts(reductions), SPLITS)
+        further = (self.partials(reductions), SPLITS)
         return self.assembler.part("map_kernel", doc, lowering, setup, walk, stores, further)
 
     def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
-        """The states of the parts of a row, read and merged."""
+        """The partial states of a row, loaded and merged."""
         states = self.running(reductions)
         at = f"_part_ptr + slots, mask={mask}"
         lines = self.each(
@@ -135,9 +138,9 @@ class Splits(Walks):
             lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
         )
         lines.insert(0, Line("slots = rows * n_splits + splits"))
-        return lines + self.each(states, lambda run: (*run.parts, *run.result))
+        return lines + self.each(states, lambda run: (*run.partials, *run.result))
 
-    def parts(self, reductions: list[Value]) -> tuple[Argument, ...]:
+    def partials(self, reductions: list[Value]) -> tuple[Argument, ...]:
         """The states that a split stores."""
         return part_pointers([state.name for _, run in self.running(reductions) for state in run.states])
 
@@ -157,7 +160,7 @@ def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
 
 
 def _once(nest: Nest) -> Nest:
-    """What one program of those that share a row does; where that is under an `if` as a whole, the `if` is of both."""
+    """What one program of a split row does; where all of it is under one `if`, the `if` is of both."""
     match nest:
         case [Branch(text=test, other=()) as branch]:
             return (replace(branch, text=f"split == 0 and {after_and(parse(test))}"),)

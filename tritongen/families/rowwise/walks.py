@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Container, Iterable
 
 from ...lang.ir import Path, Reduce, Result, Value
-from ...lowering.accumulate import ROW, Running, Span, lane, running, running_exp, running_sum
+from ...lowering.accumulate import ROW, Running, Span, padding_value, running, running_exp, running_sum
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Pass
@@ -44,7 +44,7 @@ class Walks(Rows):
         return Pass(comment, (), tuple(body), (), backwards=True)
 
     def before(self, reductions: list[Value], known: set[str], lowering: Lowering) -> list[Line]:
-        """What the first walk reads of the row as a whole; it becomes known."""
+        """The per-row values that the first pass reads; they become known."""
         return self.finish(self.arguments(reductions), known, lowering)
 
     def arguments(self, reductions: list[Value], known: Container[str] = ()) -> list[Value]:
@@ -99,16 +99,16 @@ class Walks(Rows):
         states = []
         for value in reductions:
             assert isinstance(value.node, Reduce)
-            numbers = self.numbers(value.node, span)
+            accumulator = self.accumulator(value.node, span)
             if value.name in paired:
                 total = paired[value.name]
-                states.append((value, running_exp(value, total, numbers, takes_finite(self.op, total))))
+                states.append((value, running_exp(value, total, accumulator, takes_finite(self.op, total))))
             elif value.name in self.pairs or value.name in means.values():
                 continue
-            elif not self.space.rows and value.node.kind in ("sum", "mean") and numbers.kind == "float":
-                states.append((value, running_sum(value, numbers)))  # Of everything: many numbers to a lane.
+            elif not self.space.rows and value.node.kind in ("sum", "mean") and accumulator.kind == "float":
+                states.append((value, running_sum(value, accumulator)))  # Of everything: many values per lane.
             else:
-                states.append((value, running(value, numbers, self.plain_max(value), means.get(value.name, ""))))
+                states.append((value, running(value, accumulator, self.plain_max(value), means.get(value.name, ""))))
         return states
 
     def means_of_vars(self, reductions: list[Value]) -> dict[str, str]:
@@ -123,7 +123,7 @@ class Walks(Rows):
         lowering.path = self.path(state)
         guard = state.masked and self.needs_guard(node, self.other)
         if value in self.pairs.values() and len(state.states) == 2:
-            guard = lane(self.op, node.arg, self.program.over, self.other) != "-inf"
+            guard = padding_value(self.op, node.arg, self.program.over, self.other) != "-inf"
         text = ast.unparse(self.argument(node, lowering, guard))
         lowering.put(*state.step(text))
         return lowering.pending

@@ -1,7 +1,7 @@
 """Kernels of scans: each program goes along a few rows, and carries what comes before a block into it.
 
 Long rows that are few are split among programs, in two stages: the first finds what each part ends with, and the second
-goes along the part again, and carries what the parts before it end with into it.
+goes along the chunk again, with the carry of the chunks before it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from ...lang.ir import Node, Reduce, Result, Scan, Value
 from ...lang.names import fresh
-from ...lowering.accumulate import whole
+from ...lowering.accumulate import full_reduction
 from ...lowering.lower import Lowering
 from ...lowering.positions import SPLIT_LANES
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
 from ...nest.ir import BLANK, Line, under
-from ...passes.structure import lasting_axes
+from ...passes.structure import guaranteed_axes
 from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows
 from ..rowwise.splits import SPLITS, part_pointers
@@ -44,7 +44,7 @@ class Carry:
 
     @property
     def starts(self) -> tuple[tuple[str, str], ...]:
-        """The numbers of a part, with what they are where there is no part."""
+        """The index and extent of a chunk, with their values where rows are not split."""
         return ((self.decay, "1.0"), (self.name, self.start)) if self.decay else ((self.name, self.start),)
 
     def filled(self, name: str, number: str) -> Line:
@@ -81,11 +81,11 @@ class ScanBuilder(Rows):
         self.carries = {scan.name: self.carry(scan, taken) for scan in program.scans}
 
     def carry(self, scan: Value, taken: set[str]) -> Carry:
-        numbers = self.numbers(_summed(scan))
+        accumulator = self.accumulator(_summed(scan))
         name = fresh(f"{scan.name}_carry", taken)
         decay = fresh(f"{name}_decay", taken) if _scan(scan).decay else ""
         rows = "BLOCK_M" if self.tile.moves(scan.node.axes)[0] else "1"
-        return Carry(name, decay, numbers.identity(_summed(scan).kind), numbers.dtype, rows)
+        return Carry(name, decay, accumulator.identity(_summed(scan).kind), accumulator.dtype, rows)
 
     def loop(self) -> Kernel:
         lowering = self.lowering()
@@ -110,7 +110,7 @@ class ScanBuilder(Rows):
         )
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
         doc = "First stage for few long rows: each program computes the final state of its part of a row."
-        further = ((), (*self.parts(), *SPLITS))
+        further = ((), (*self.partials(), *SPLITS))
         return self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores, further)
 
     def mapping(self) -> Kernel:
@@ -125,9 +125,9 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.stored(), self.op.results, lowering)
-        return self.assembler.part("map_kernel", doc, lowering, setup, walk, (), (self.parts(), SPLITS))
+        return self.assembler.part("map_kernel", doc, lowering, setup, walk, (), (self.partials(), SPLITS))
 
-    def parts(self) -> tuple[Argument, ...]:
+    def partials(self) -> tuple[Argument, ...]:
         return part_pointers(name for carry in self.carries.values() for name, _ in carry.starts)
 
     def each(self, lines: Callable[[Value, Carry], list[Line]]) -> list[Line]:
@@ -140,7 +140,7 @@ class ScanBuilder(Rows):
         return needed(self.op.values, [result.output.name for result in self.op.results])
 
     def setup(self, values: list[Value], results: tuple[Result, ...], lowering: Lowering) -> list[Line]:
-        """What a kernel of some values reads and computes of rows as a whole."""
+        """The per-row values that a kernel of some values loads and computes."""
         lines = [line for value in values if not self.along(value) for line in lowering.line(value)]
         return [*self.assembler.bases(results), *self.assembler.reads(values, tiles=False), *lines]
 
@@ -168,12 +168,12 @@ class ScanBuilder(Rows):
             both = f"{carry.decay}, {carry.name}"
             lowering.put(Line(f"{both} = end_of_recurrence({', '.join(arguments)}, {both}, reverse={self.reverse})"))
         else:
-            text = whole(summed, self.numbers(summed), "cols", False, arguments[0])
+            text = full_reduction(summed, self.accumulator(summed), "cols", False, arguments[0])
             lowering.put(Line(f"{carry.name} {'+' if summed.kind == 'sum' else '*'}= {text}"))
         return lowering.pending
 
     def before(self, scan: Value, carry: Carry) -> list[Line]:
-        """What the parts before one end with, one after the other."""
+        """The carries of the chunks before one, in order."""
         at, mask = "rows * n_splits + splits", "row_mask & is_before"
         if carry.rows == "1":
             at, mask = "splits", "is_before"
@@ -183,7 +183,10 @@ class ScanBuilder(Rows):
             call = f"recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
             return [*lines, Line(f"_, {carry.name} = {call}")]
         summed = _summed(scan)
-        return [*lines, Line(f"{carry.name} = {whole(summed, self.numbers(summed), 'cols', False, carry.name)}")]
+        return [
+            *lines,
+            Line(f"{carry.name} = {full_reduction(summed, self.accumulator(summed), 'cols', False, carry.name)}"),
+        ]
 
     def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[str]:
         """What is scanned; lanes behind the end of a row leave it as it is where they `count`, or where only their mask
@@ -193,7 +196,7 @@ class ScanBuilder(Rows):
         lowering.begin(scan.name)
         decays = [_as_reduction("prod", node.decay, node)] if node.decay else []
         reductions = [*decays, _summed(scan)]
-        is_tile = any(self.program.over[0] in lasting_axes(self.op, one.arg) for one in reductions)
+        is_tile = any(self.program.over[0] in guaranteed_axes(self.op, one.arg) for one in reductions)
         guards = (not is_tile or (counts and self.needs_guard(one, self.other)) for one in reductions)
         trees = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
         names = ["decay", "term"][-len(trees) :]
@@ -209,7 +212,7 @@ def _scan(value: Value) -> Scan:
 
 
 def _summed(scan: Value) -> Reduce:
-    """The reduction that a whole row of a scan ends with, if nothing decays."""
+    """The reduction that is the last element of a scan along a row, if nothing decays."""
     node = _scan(scan)
     return _as_reduction(_ENDS[node.kind], node.arg, node)
 

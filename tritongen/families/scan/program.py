@@ -21,12 +21,12 @@ def recognise_scans(op: Op) -> ScanProgram | None:
     scans = scans_alone(op)
     if not scans or any(map(is_order, scans.values())):
         return None
-    ways = {(node.over, node.reverse) for node in scans.values()}
+    directions = {(node.over, node.reverse) for node in scans.values()}
     refs = op.refs
     chained = any(scans.keys() & reached(refs, refs[name], ()) for name in scans)
-    if len(ways) > 1 or chained:
+    if len(directions) > 1 or chained:
         return None
-    ((over, reverse),) = ways
+    ((over, reverse),) = directions
     return ScanProgram(op, (over,), tuple(map(op.value, scans)), reverse)
 
 
@@ -34,8 +34,8 @@ def scans_alone(op: Op) -> dict[str, Scan]:
     """The scans of an operator that has elementwise math beside them alone; none where a result lacks axes."""
     nodes = {value.name: value.node for value in op.values}
     scans = {name: node for name, node in nodes.items() if isinstance(node, Scan)}
-    parts = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
-    kinds = frozenset[type]().union(*(part.kinds for part in parts))
+    operands = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
+    kinds = frozenset[type]().union(*(part.kinds for part in operands))
     every = {axis for node in nodes.values() for axis in node.axes}
     is_alone = kinds.isdisjoint((Reduce, Scan, ScatterSum, Take))
     return scans if is_alone and all({*result.axes} == every for result in op.results) else {}

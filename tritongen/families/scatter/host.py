@@ -66,7 +66,7 @@ class ScatterModule(Common):
         return self.host.new(self.result_of_all, shape, "zeros")
 
     def returned(self) -> str:
-        """The result with its axes apart again, and in its own order."""
+        """The result with its axes unflattened, and in its own order."""
         result = self.result_of_all
         text, made = result.output.name, (*self.lines, *self.sum.into, *self.cols)
         if len((*self.lines, *self.sum.into)) > 1 or len(self.cols) != 1 or BATCH in made:

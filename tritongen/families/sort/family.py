@@ -8,7 +8,7 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op, Scan, Value, is_order
 from ...lowering.lower import Lowering
 from ...nest.ir import Line
-from ...passes.structure import Program, lasting_axes
+from ...passes.structure import Program, guaranteed_axes
 from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import FamilyTests, tolerances
@@ -54,7 +54,7 @@ class SortBuilder(RowBuilder):
         """The columns of the elements in their order; what may lack columns is given them."""
         lowering.begin(value.name)
         text = ast.unparse(lowering.operand(node.arg))
-        if node.over not in lasting_axes(self.op, node.arg):
+        if node.over not in guaranteed_axes(self.op, node.arg):
             text = f"tl.where(col_mask, {text}, 0)"
         lowering.put(Line(f"{value.name} = argsort({text}, col_mask, descending={node.reverse})"))
         return lowering.finished(value)

@@ -87,16 +87,16 @@ class Assembly:
         )
 
     def steps_by_length(self) -> set[str]:
-        """The steps from head to head of tensors with a number for each row or column: as long as these are many.
+        """The steps from head to head of tensors with a value for each row or column: as long as these are many.
 
-        What has a number for each row and column steps by whole rows: that 16 divides these is known, or blocks of it
+        What has a value for each row and column steps by full rows: that 16 divides these is known, or blocks of it
         are read number by number.
         """
         stream = self.stream
         along = {stream.rows, stream.streamed}
-        dims = (*self.space.rows, *self.places.dims(stream.turns))
-        numbers = [one for one in self.tensors() if not {*one.axes} & {*stream.widths} and not along <= {*one.axes}]
-        return {tensor.stride(dim) for tensor in numbers for dim in dims}
+        dims = (*self.space.rows, *self.places.dims(stream.outer_axes))
+        scalars = [one for one in self.tensors() if not {*one.axes} & {*stream.widths} and not along <= {*one.axes}]
+        return {tensor.stride(dim) for tensor in scalars for dim in dims}
 
     def tensors(self) -> list[Tensor]:
         return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
@@ -125,7 +125,7 @@ class Assembly:
                 found.append(Argument(dim.size, f"head_sizes[{place}]"))
         known = {"n_rows", "n_cols", *(one.name for one in found)}
         known |= {f"size_{axis.lower()}" for axis in self.constant_axes}
-        others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.turns, *self.stream.heads)]
+        others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.outer_axes, *self.stream.heads)]
         for axis in self.op.axes:
             name = self.places.size_name(axis)
             if name not in {*known, *(one.name for one in others)} and name in names:

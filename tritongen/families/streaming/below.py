@@ -16,7 +16,7 @@ class Below(Lowering):
     """Takes exponentials below a number of rows or columns, and in the loop below the largest so far.
 
     Those of `low` scores have a factor for each row. Of `scores`, the axes of what exponentials are of, tanh is as
-    exact as that needs whose factors are of a `dtype`, which is told for a line of some axes.
+    exact as that needs whose factors are of a `dtype`, which is known for a line of some axes.
     """
 
     largest: str = ""
@@ -34,10 +34,10 @@ class Below(Lowering):
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
                 online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
-                numbers = ", ".join(ast.unparse(self.in_compute(one)) for one in (x, y))
+                terms = ", ".join(ast.unparse(self.in_compute(one)) for one in (x, y))
                 if online and self.low:
-                    return parse(f"exp2_shifted{self.low}({numbers}, factor)")
-                return parse(f"{'exp2_shifted' if online else 'exp2_sub'}({numbers})")
+                    return parse(f"exp2_shifted{self.low}({terms}, factor)")
+                return parse(f"{'exp2_shifted' if online else 'exp2_sub'}({terms})")
             case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
                 return self.tanh(ast.unparse(self.in_compute(x)), node.axes)
         return super().call(node)

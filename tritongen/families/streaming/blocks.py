@@ -1,4 +1,4 @@
-"""Which blocks of the streamed axis a tile of rows needs, and which of those it needs as a whole."""
+"""Which blocks of the streamed axis a tile of rows needs, and which of those are fully visible."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ...passes.masks.expressions import (
     Last,
     Number,
     Value,
-    parts_of,
     replaced,
+    subexpressions,
 )
 from ...passes.masks.scores import Mask, mask_of
 from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
@@ -35,14 +35,14 @@ VANISHING = ("exp", "sigmoid", "softplus", "relu")
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What masks tell of the blocks that a tile of rows meets.
+    """The block ranges that masks leave for a tile of rows.
 
-    `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in whole blocks, those in
+    `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in full blocks, those in
     `ranged` for their ranges alone, and those in `cyclic` where blocks are counted by a cycle. Where integers along the
-    rows and along what streams are compared, as numbers of documents are, these tell the first and the last block that
-    the tile may meet, and a run of blocks in which they leave nothing to mask; which of the blocks between are empty is
-    not told. Where what streams `is_paged`, kernels know between which positions rows of the tile need any, and rows
-    past the last need none.
+    rows and along what streams are compared, as document indices are, these determine the first and the last block that
+    the tile may meet, and a run of blocks in which they leave nothing to mask; which of the blocks between are empty
+    stays unknown. Where what streams `is_paged`, kernels know between which positions rows of the tile need any, and
+    rows past the last need none.
     """
 
     rows: str
@@ -55,14 +55,14 @@ class Blocks:
     first_row: str = "first_row"
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The runs of blocks in their order, each masked or whole, or skipped."""
+    def runs(self) -> tuple[str, ...]:
+        """The runs of blocks in their order: masked, full (unmasked) or skipped."""
         if self.tiles is None:
-            return ("whole", "masked")
+            return ("full", "masked")
         if self.gap is not None:
-            return ("masked", "skipped", "masked", "whole", "masked")
+            return ("masked", "skipped", "masked", "full", "masked")
         from_start = self.tiles.some.first == self.tiles.every.first == ZERO and not self.compared
-        return ("whole", "masked") if from_start else ("masked", "whole", "masked")
+        return ("full", "masked") if from_start else ("masked", "full", "masked")
 
     @property
     def gap(self) -> Range | None:
@@ -75,7 +75,7 @@ class Blocks:
     def cycle(self) -> Cycle | None:
         """Positions outside of which no row of the tile needs any, which come back after each period.
 
-        A period that 16 does not divide is none of whole blocks.
+        A period that 16 does not divide is none of full blocks.
         """
         if self.tiles is None or self.tiles.cycle is None or self.is_paged:
             return None
@@ -87,14 +87,14 @@ class Blocks:
         """What the loop over blocks goes along in Gluon kernels: where a block starts, or where of those counted."""
         return "start" if self.cycle is None else "count"
 
-    def apart(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
-        """What of a condition is true in whole blocks, and what these have to compute; None where that is nothing."""
-        parts = [*conjuncts(op, test)]
+    def split_condition(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
+        """What of a condition is true in full blocks, and what these have to compute; None where that is nothing."""
+        terms = [*conjuncts(op, test)]
         decided = self.decided | self.cyclic if self.cycle is not None else self.decided
-        implied = [part for part in parts if resolve(op, part) in decided]
-        if len(implied) in (0, len(parts)):
+        implied = [part for part in terms if resolve(op, part) in decided]
+        if len(implied) in (0, len(terms)):
             return (test, None) if implied else (None, test)
-        return _all_of(implied), _all_of([part for part in parts if part not in implied])
+        return _all_of(implied), _all_of([part for part in terms if part not in implied])
 
     @property
     def values(self) -> list[Node]:
@@ -105,11 +105,11 @@ class Blocks:
         ends = [end for one in ranges for end in (one.first, one.last)]
         ends += self.cycle.ends if self.cycle is not None else ()
         every = (*ends, self.tiles.empty, self.tiles.full)
-        return [part.node for end in every for part in parts_of(end) if isinstance(part, Value)]
+        return [part.node for end in every for part in subexpressions(end) if isinstance(part, Value)]
 
     @property
     def compared(self) -> tuple[tuple[Load, str], ...]:
-        """The integers by which blocks are told to have nothing in common with the tile, each with its axis."""
+        """The integers by which blocks are recognised as disjoint from the tile, each with its axis."""
         return _compared(self.tiles.empty, self.tiles.full) if self.tiles is not None else ()
 
     @property
@@ -119,7 +119,7 @@ class Blocks:
 
     @property
     def limits(self) -> Range | None:
-        """The positions that a row needs, where the conditions that whole blocks meet are true of these and no others:
+        """The positions that a row needs, where the conditions that full blocks meet are true of these and no others:
         where both ranges of a tile of one row are the same.
         """
         if self.tiles is None:
@@ -153,7 +153,7 @@ class Blocks:
         """The names of the limits that differ from row to row of a tile."""
         assert self.limits is not None
         ends = {"row_begin": self.limits.first, "row_end": self.limits.last}
-        return [name for name, end in ends.items() if First(self.rows) in parts_of(end)]
+        return [name for name, end in ends.items() if First(self.rows) in subexpressions(end)]
 
     @property
     def in_limits(self) -> str:
@@ -198,7 +198,7 @@ class Blocks:
                 first = "first_full" if first == "0" else f"tl.maximum({first}, first_full)"
                 last = f"tl.minimum({last}, last_full)"
             texts = ["tl.min(first_met, 0)", first, last, "tl.minimum(tl.max(last_met, 0), end)"]
-        texts = texts if len(self.parts) > 2 else texts[2:]
+        texts = texts if len(self.runs) > 2 else texts[2:]
         function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
         says = "Fully masked blocks are skipped; fully visible ones need no mask."
         lines = [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
@@ -296,7 +296,7 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     if condition is None:
         return Blocks(stream.rows)
     tiles = tiles_of(op, condition, stream.rows, stream.streamed, extremes=False)
-    # A block is whole where all is true that no range tells, of integers along the rows too.
+    # A block is full where all conditions hold that no range implies, of integers along the rows too.
     tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
     empty, full = (test if _tells(op, test, stream) else FALSE for test in tests)
     tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
@@ -306,8 +306,8 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     cyclic = frozenset(resolve(op, part) for part in tiles.cyclic)
     blocks = Blocks(stream.rows, tiles, every - rest, decided, cyclic, stream.streamed)
     bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
-    # Bounds are told once for all turns.
-    is_known = not any({*stream.turns} & {*node.axes} for node in bounds)
+    # Bounds are found once for all iterations of the outer loop.
+    is_known = not any({*stream.outer_axes} & {*node.axes} for node in bounds)
     return blocks if is_known else Blocks(stream.rows)
 
 
@@ -338,7 +338,7 @@ def _compared(*tests: Expression) -> tuple[tuple[Load, str], ...]:
 
 
 def _extremes(*tests: Expression) -> list[Extreme]:
-    return [part for test in tests for part in parts_of(test) if isinstance(part, Extreme)]
+    return [part for test in tests for part in subexpressions(test) if isinstance(part, Extreme)]
 
 
 def _masks(op: Op, stream: Stream) -> list[Mask | None]:
@@ -350,10 +350,10 @@ def _masks(op: Op, stream: Stream) -> list[Mask | None]:
         node = op.value(stream.largest).node
         assert isinstance(node, Reduce)
         found.append(mask_of(op, node.arg, float("-inf")))
-    for one in (one for one in stream.sums if not one.falls):
-        parts = (part for part in below(op, one.factor) if isinstance(part, Call) and part.function in VANISHING)
-        ways = [*((part.args[0], float("-inf")) for part in parts), (one.factor, 0.0)]
-        found.append(next(filter(None, (mask_of(op, *way) for way in ways)), None))
+    for one in (one for one in stream.sums if not one.is_rescaled):
+        runs = (part for part in below(op, one.factor) if isinstance(part, Call) and part.function in VANISHING)
+        choices = [*((part.args[0], float("-inf")) for part in runs), (one.factor, 0.0)]
+        found.append(next(filter(None, (mask_of(op, *way) for way in choices)), None))
     return found
 
 

@@ -15,7 +15,7 @@ from ..stream import unless_zero
 
 
 class Factors:
-    """Takes products of an operator apart, whose exponentials are below the `largest`, if there is one."""
+    """Factors products of an operator whose exponentials are below the `largest`, if there is one."""
 
     op: Op
     streamed: str
@@ -49,8 +49,8 @@ class Factors:
                 yield from self.chosen_factors(chosen, node)
             case Ref(name=name):
                 found = list(self.factors(self.op.value(name).node))
-                apart = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
-                yield from found if apart and len(found) > 1 else [(node, False)]
+                separate = any(not self.streams(factor) or isinstance(factor, Load) for factor, _ in found)
+                yield from found if separate and len(found) > 1 else [(node, False)]
             case _:
                 yield node, False
 
@@ -64,13 +64,13 @@ class Factors:
             is_zero = is_sum and (is_masked or of_rows)
             yield unless_zero(factor, of_rows) if is_zero else factor, is_divisor
         if conditions != mask:
-            numbers = (Constant(number, node.dtype) for number in (1.0, 0.0))
-            yield Call("where", (chosen.condition, *numbers), chosen.condition.axes, node.dtype), False
+            constants = (Constant(number, node.dtype) for number in (1.0, 0.0))
+            yield Call("where", (chosen.condition, *constants), chosen.condition.axes, node.dtype), False
 
     def chosen_of_means(self, node: Node) -> Mask | None:
         """What is chosen, or else 0, and has a sum along the streamed axis as a factor, as what dropout leaves has.
 
-        Rows that are masked as a whole, whose sums are 0, are 0 and not NaN where what is masked is not chosen.
+        Fully masked rows, whose sums are 0, are 0 and not NaN where what is masked is not chosen.
         """
         found = mask_of(self.op, node, 0.0) if self.largest else None
         if found is None or not self.streams(found.condition):

@@ -51,7 +51,7 @@ class Streaming(Maps[StreamingProgram]):
         seen, stream, merged = found
         blocks = blocks_of(seen, stream)
         stream = grouped(stream, blocks)
-        over = (*stream.turns, stream.streamed)
+        over = (*stream.outer_axes, stream.streamed)
         if pages is None:
             parted = merged.parted(seen, op)
             return StreamingProgram(parted, merged.parted_axes(over), stream, blocks, merged=merged, given=given)
@@ -92,9 +92,9 @@ class Streaming(Maps[StreamingProgram]):
 
 def streamed_forms(op: Op) -> Iterator[Op]:
     """An operator in forms that kernels may stream, that in which they stream most first."""
-    ways = ((one, made) for one in (with_plain_softmaxes(op), op) for made in (None, sums_by_maximum))
+    variants = ((one, made) for one in (with_plain_softmaxes(op), op) for made in (None, sums_by_maximum))
     seen = set[Op]()
-    for one, made in ways:
+    for one, made in variants:
         form = made(one) if made else one
         if form not in seen:
             seen.add(form)

@@ -39,11 +39,11 @@ class Frames:
     stream: Stream
     blocks: Blocks
 
-    def of_tiles(self, parts: Sections) -> Nest:
+    def of_tiles(self, sections: Sections) -> Nest:
         """Programs have a tile of rows by columns each."""
-        turns = (For("range(n_turns)", index="turn", body=parts.turn),) if self.stream.turns else ()
+        outer_loop = (For("range(n_turns)", index="turn", body=sections.turn),) if self.stream.outer_axes else ()
         return (
-            *parts.casts,
+            *sections.casts,
             Line("tiles = tl.cdiv(n_rows, BLOCK_M)"),
             _HEAD,
             Line("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
@@ -55,23 +55,23 @@ class Frames:
             _COLS,
             Given("col_mask = cols < n_cols"),
             Given("tile_mask = row_mask & col_mask"),
-            *parts.setup,
-            *turns,
-            *parts.end,
+            *sections.setup,
+            *outer_loop,
+            *sections.end,
         )
 
-    def streaming(self, parts: Sections) -> Nest:
+    def streaming(self, sections: Sections) -> Nest:
         """Programs have a tile of rows each, and go along the columns."""
-        runs = (*parts.ahead, self.runs(parts.loop))
-        if self.stream.turns:
-            n_turns = " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
-            runs = (For(f"range({n_turns})", index="turn", body=(*parts.turn, *runs)),)
-        is_split, end = "partial_ptr is not None", parts.end
-        split = (Branch(is_split, body=(Line("bounds = split_blocks(bounds, BLOCK_N)"),)),) if parts.partial else ()
-        if parts.partial:
-            end = (Branch(is_split, body=(*self.partial_rows, *parts.partial), other=end),)
+        runs = (*sections.ahead, self.runs(sections.loop))
+        if self.stream.outer_axes:
+            n_turns = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
+            runs = (For(f"range({n_turns})", index="turn", body=(*sections.turn, *runs)),)
+        is_split, end = "partial_ptr is not None", sections.end
+        split = (Branch(is_split, body=(Line("bounds = split_blocks(bounds, BLOCK_N)"),)),) if sections.partial else ()
+        if sections.partial:
+            end = (Branch(is_split, body=(*self.partial_rows, *sections.partial), other=end),)
         mask = Given("row_mask = rows < n_rows")
-        return (*parts.casts, *self.tile(parts.setup), _ROWS, mask, *parts.setup, *split, *runs, BLANK, *end)
+        return (*sections.casts, *self.tile(sections.setup), _ROWS, mask, *sections.setup, *split, *runs, BLANK, *end)
 
     def tile(self, setup: Nest) -> Nest:
         """The rows of a program, and the first of them where the setup reads it."""
@@ -91,8 +91,8 @@ class Frames:
 
     def runs(self, loop: Nest) -> For:
         """The runs of blocks, one after the other."""
-        names = self.blocks.parts
-        is_masked = f"part != {names.index('whole')}"
+        names = self.blocks.runs
+        is_masked = f"part != {names.index('full')}"
         span = "range(bounds[part], bounds[part + 1], BLOCK_N)"
         counted = (Line("start = counted_block(count, cycle, BLOCK_N)"),) if self.blocks.cycle else ()
         body = (
@@ -125,7 +125,7 @@ class Frames:
     def partial_length(self) -> str:
         return operand(partial_sums.length(self.stream, partial_sums.in_kernel))
 
-    def reduction(self, parts: Sections) -> Nest:
+    def reduction(self, sections: Sections) -> Nest:
         """Programs merge the partial sums of a row each."""
         group = self.stream.group
         in_group = (
@@ -137,15 +137,15 @@ class Frames:
             Line("splits = first + tl.arange(0, BLOCK_SPLITS)[:, None]"),
             Line(f"partial = partial_ptr + {at} * {self.partial_length}"),
             Line("split_mask = splits < n_splits"),
-            *parts.loop,
+            *sections.loop,
         )
         return (
-            *parts.casts,
+            *sections.casts,
             Line("head = (tl.program_id(0) // n_rows).to(INDEX)"),
             *(in_group if group else ()),
             Positions("tl.program_id(0) % n_rows", name="tile", block="1", wide=True),
             _ROWS,
-            *parts.setup,
+            *sections.setup,
             For("range(0, n_splits, BLOCK_SPLITS)", index="first", body=body),
-            *parts.end,
+            *sections.end,
         )

@@ -30,8 +30,8 @@ from .gluon_shared import (
     is_of_scores,
     listed,
     matrices_in,
+    names_in,
     scale_text,
-    told,
 )
 from .places import Places
 from .program import StreamingProgram
@@ -50,7 +50,7 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
     takes = (
         _is_mean(op, stream)
         and is_for_gluon(op, stream)
-        and _reads_numbers(op, stream)
+        and _reads_scalars(op, stream)
         and not _begins_late(program)
         and not any(is_row_sum(value, stream) for value in op.values)
     )
@@ -63,19 +63,19 @@ def _is_mean(op: Op, stream: Stream) -> bool:
     counts = (len(stream.scores), len(stream.summed), len({load.name for load in stream.matrices}), len(wide))
     return (
         bool(stream.largest)
-        and not stream.turns
+        and not stream.outer_axes
         and counts == (1, 1, 3, 1)
         and not wide[0].when
         and wide[0].axes[-1] in stream.widths
-        and all(one.falls for one in stream.sums)
+        and all(one.is_rescaled for one in stream.sums)
     )
 
 
-def _reads_numbers(op: Op, stream: Stream) -> bool:
-    """Whether tensors that are no matrices have one number for each head, row or column, or for each score."""
+def _reads_scalars(op: Op, stream: Stream) -> bool:
+    """Whether tensors that are no matrices have one value for each head, row or column, or for each score."""
     matrices = {load.name for load in stream.matrices}
     others = [tensor for tensor in op.inputs if tensor.name not in matrices]
-    return all(is_of_numbers(tensor, stream) or is_of_scores(tensor, stream) for tensor in others)
+    return all(has_scalars(tensor, stream) or is_of_scores(tensor, stream) for tensor in others)
 
 
 def _begins_late(program: StreamingProgram) -> bool:
@@ -86,15 +86,15 @@ def _begins_late(program: StreamingProgram) -> bool:
     return tiles is not None and tiles.some.first != Number(0)
 
 
-def is_of_numbers(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has one number for each head, row or column, or for several."""
+def has_scalars(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor has one value for each head, row or column, or for several."""
     others = {*tensor.type.axes} - {*stream.batch, *stream.heads}
     return others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors(Places):
-    """Reads numbers of rows and columns without the other axis, along which threads would hold each many times."""
+    """Reads per-row and per-column values without the other axis, along which threads would hold each many times."""
 
     def mask(self, axes: tuple[str, ...]) -> str:
         masks = {self.stream.rows: "tile_rows < n_rows", self.stream.streamed: "block_mask"}
@@ -144,7 +144,7 @@ class Scaled(Below):
         return self.rows in node.axes and not self.widths & set(node.axes)
 
     def of_rows(self, node: Node) -> str:
-        """What is one number for each row."""
+        """What is one value per row."""
         self.spreads = False
         text = ast.unparse(self.in_compute(node))
         self.spreads = True
@@ -154,7 +154,7 @@ class Scaled(Below):
 class _GluonBuilder(GluonBuilder):
     """Makes the lines between the matmul of scores and that of the sums, and those behind the loop.
 
-    Matrices are in shared memory, and the template multiplies them. Numbers of rows have no axis of columns in the
+    Matrices are in shared memory, and the template multiplies them. Per-row values have no axis of columns in the
     loop: threads would hold each many times along it.
     """
 
@@ -207,7 +207,7 @@ class _GluonBuilder(GluonBuilder):
         self.lines.loop += lines
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Numbers that are read before the loop or for each block are vectors."""
+        """Values that are read before the loop or for each block are vectors."""
         if lines is None:
             super().elements(values)
         else:
@@ -226,7 +226,7 @@ class _GluonBuilder(GluonBuilder):
         self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)
         return super().final(value)
 
-    # The whole
+    # Assembly
 
     def view(self) -> dict[str, Any] | None:
         """What the template prints; None where lines call what Gluon has not, or what is computed before the loop is
@@ -260,20 +260,20 @@ class _GluonBuilder(GluonBuilder):
 
     def arranged(self) -> GluonLines | None:
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
-        reads, computed = _parted(setup, self.numbers)
+        reads, computed = _parted(setup, self.scalars)
         columns = [line for line in loop if line.assigned in self.of_cols]
-        inner = (*computed, *_parted(loop, self.numbers)[1])
+        inner = (*computed, *_parted(loop, self.scalars)[1])
         bounds, found = bounds_of(self, reads)
-        others = {*(name for line in computed for name in line.targets), *self.numbers} - {*self.of_heads}
+        others = {*(name for line in computed for name in line.targets), *self.scalars} - {*self.of_heads}
         math_of_rows = [*bounds, *inner, *_parted(end, self.of_heads)[1]]
         takes = (
             calls_only(math_of_rows, SHARED)
-            and not told([*bounds, *end], others)
+            and not names_in([*bounds, *end], others)
             and "tile_mask" not in names_of(inner)
             and (found is None or found.is_of_inputs(others))
         )
-        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
-        reads = [line for line in reads if told([*inner, *end], [line.assigned])]
+        tile_reads = [line for line in reads if names_in(bounds, [line.assigned])]
+        reads = [line for line in reads if names_in([*inner, *end], [line.assigned])]
         return GluonLines(bounds, found, tile_reads, reads, columns, inner, end) if takes else None
 
     def matrix_names(self) -> dict[str, str]:
@@ -295,7 +295,7 @@ class _GluonBuilder(GluonBuilder):
             "least": partial_sums.LEAST if self.low else "LOWEST",
             "sums": self.state[1:],
             "state": ", ".join(self.state),
-            "end_state": told(end, self.state),
+            "end_state": names_in(end, self.state),
             "use_end_rows": not at_end.isdisjoint(("rows", "row_mask")),
             "use_row_mask": "row_mask" in at_end,
         }
@@ -304,13 +304,13 @@ class _GluonBuilder(GluonBuilder):
         """The function of the math of a block."""
         loop, in_loop = lines.loop, names_of(lines.loop)
         has_col_mask = "col_mask" in in_loop
-        rows = told(loop, ["tile_rows" if self.sloped else "rows"])
-        lengths = told(loop, ["n_rows"]) + ["n_cols"] * (has_col_mask or "n_cols" in in_loop)
+        rows = names_in(loop, ["tile_rows" if self.sloped else "rows"])
+        lengths = names_in(loop, ["n_rows"]) + ["n_cols"] * (has_col_mask or "n_cols" in in_loop)
         return {
             "is_low": bool(self.low),
             "is_led": bool(self.sloped),
-            "block_state": ", ".join([*self.state, *rows, *told(loop, self.numbers)]),
-            "block_params": listed([*lengths, *told(loop, signature.uniform)]),
+            "block_state": ", ".join([*self.state, *rows, *names_in(loop, self.scalars)]),
+            "block_params": listed([*lengths, *names_in(loop, signature.uniform)]),
             "is_masked": self.masked in in_loop,
             "use_cols": has_col_mask or "cols" in in_loop,
             "use_col_mask": has_col_mask,
@@ -320,13 +320,13 @@ class _GluonBuilder(GluonBuilder):
         }
 
     def columns_view(self, columns: Sequence[Line], signature: Signature) -> dict[str, Any]:
-        """The function that reads numbers of columns."""
+        """The function that reads per-column values."""
         passed = [*signature.heads, *signature.pointers, *signature.steps]
         return {
             "col_reads": in_gluon(columns),
             "of_cols": ", ".join(self.of_cols),
             "spread_cols": ", ".join(f"across_columns({name})" for name in self.of_cols),
-            "col_params": listed(told(columns, passed)),
+            "col_params": listed(names_in(columns, passed)),
         }
 
 

@@ -30,10 +30,10 @@ from .gluon_shared import (
     is_across,
     is_for_gluon,
     matrices_in,
+    names_in,
     reads_matrices_behind,
     scale_text,
     tiled_of,
-    told,
 )
 from .partial_sums import LEAST
 from .places import Places
@@ -64,7 +64,7 @@ def _is_gradient(op: Op, stream: Stream) -> bool:
     summed = {load.name for load in stream.summed} & streamed
     wide = matrices_in(op.results, stream)
     return (
-        not (stream.largest or stream.turns)
+        not (stream.largest or stream.outer_axes)
         and len(stream.scores) == len(streamed) == 2
         and len(stream.sums) == len(summed) == len(wide)
         and not any(result.when for result in op.results if result not in wide)
@@ -72,7 +72,7 @@ def _is_gradient(op: Op, stream: Stream) -> bool:
 
 
 def _reads_plainly(op: Op, stream: Stream) -> bool:
-    """Whether no tensor may be None or is read at computed positions, nor has more than one number for each score."""
+    """Whether no tensor may be None or is read at computed positions, nor has more than one value for each score."""
     pair, tiled = {stream.rows, stream.streamed}, tiled_of(op, stream)
     return (
         all(tensor.default is None for tensor in op.inputs)
@@ -88,7 +88,7 @@ def _spills(op: Op) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Vectors(Places):
-    """Reads numbers of columns as vectors, of which each thread has one, and those of scores of a ring."""
+    """Reads per-column values as vectors, of which each thread has one, and those of scores of a ring."""
 
     def reads(self, tensor: Input) -> list[Line]:
         if tensor not in tiled_of(self.op, self.stream):
@@ -105,7 +105,7 @@ class _Vectors(Places):
 
 @dataclass
 class _OfRows(Below):
-    """Has vectors of what is a number for each row, and spreads these where they meet more. Exponentials of `score`,
+    """Has vectors of what is a value for each row, and spreads these where they meet more. Exponentials of `score`,
     which is in base 2, are to that base.
     """
 
@@ -139,7 +139,7 @@ class _OfRows(Below):
         return self.rows not in node.axes and bool(self.others & set(node.axes))
 
     def below_of_columns(self, node: Node) -> str:
-        """Numbers of columns to base 2: of what is read, each thread takes its own there, before they are spread."""
+        """Per-column values to base 2: of what is read, each thread takes its own there, before they are spread."""
         if isinstance(node, Load):
             return f"across_columns(to_base2({node.name}))"
         return f"to_base2({ast.unparse(self.in_compute(node))})"
@@ -226,7 +226,7 @@ class _GradientBuilder(GluonBuilder):
         return super().chosen(name, test, other)
 
     def is_weight(self, node: Node, score: str) -> bool:
-        """Whether a node is the exponential of a score below a number for each column that is read."""
+        """Whether a node is the exponential of a score below a value for each column that is read."""
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), Load() as y)),)):
                 return name == score and self.streams(y.axes)
@@ -271,19 +271,19 @@ class _GradientBuilder(GluonBuilder):
                 found[result.output.name] = name
         return found
 
-    def read_early(self, loop: Iterable[Line], numbers: list[str]) -> list[Line]:
-        """The lines of a block, with what reads numbers of columns or scores right behind the matmuls that these begin
+    def read_early(self, loop: Iterable[Line], scalars: list[str]) -> list[Line]:
+        """The lines of a block, with what reads per-column values or scores right behind the matmuls that these begin
         with.
         """
-        lines = [line for line in loop if line.assigned not in numbers]
+        lines = [line for line in loop if line.assigned not in scalars]
         first = 2 * len(self.stream.scores)
-        return [*lines[:first], *(line for line in loop if line.assigned in numbers), *lines[first:]]
+        return [*lines[:first], *(line for line in loop if line.assigned in scalars), *lines[first:]]
 
-    # The whole
+    # Assembly
 
     def view(self) -> dict[str, Any] | None:
         """What the template prints; None where lines call what Gluon has not, where bounds are made of more than params
-        and numbers of heads, or where numbers of rows, which lie as those of scores do, meet a matrix behind the loop.
+        and per-head values, or where per-row values, which lie as those of scores do, meet a matrix behind the loop.
         """
         self.build()
         lines, memory = self.arranged(), self.memory()
@@ -328,11 +328,11 @@ class _GradientBuilder(GluonBuilder):
         others = inputs.union(*(line.targets for line in setup)) - {*self.of_heads}
         takes = (
             calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
-            and not told(bounds, others)
+            and not names_in(bounds, others)
             and not any("[:, None]" in line.text for line in lines_of(end))
             and (found is None or found.is_of_inputs(others))
         )
-        tile_reads = [line for line in reads if told(bounds, [line.assigned])]
+        tile_reads = [line for line in reads if names_in(bounds, [line.assigned])]
         return GluonLines(bounds, found, tile_reads, setup, (), loop, end) if takes else None
 
     def ring_of(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the Gluon kernels of forwards and of gradients share: bounds of tiles, numbers for each score, and spelling."""
+"""What the Gluon kernels of forwards and of gradients share: bounds of tiles, values for each score, and spelling."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARED = frozenset(
 
 def is_for_gluon(op: Op, stream: Stream) -> bool:
     """Whether all matrices are half precision and lie along their widths, one tensor at most has a number for each
-    score, and params are numbers.
+    score, and params are scalars.
     """
     matrices = [op.input(load.name).type for load in stream.matrices]
     return (
@@ -43,22 +43,22 @@ def is_for_gluon(op: Op, stream: Stream) -> bool:
 
 
 def matrices_in(results: Iterable[Result], stream: Stream) -> list[Result]:
-    """The results that are matrices, and not a number for each row."""
+    """The results that are matrices, and not a value for each row."""
     return [result for result in results if set(result.axes) & set(stream.widths)]
 
 
 def tiled_of(op: Op, stream: Stream) -> list[Input]:
-    """The tensors with a number for each score."""
+    """The tensors with a value for each score."""
     return [tensor for tensor in op.inputs if is_of_scores(tensor, stream) or is_across(tensor, stream)]
 
 
 def is_of_scores(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has a number for each score, as a bias may have, in half precision and along what streams."""
+    """Whether a tensor has a value for each score, as a bias may have, in half precision and along what streams."""
     return _ends_with(tensor, stream, (stream.rows, stream.streamed))
 
 
 def is_across(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has such numbers along rows, as a bias has where its rows stream past keys."""
+    """Whether a tensor has such values along rows, as a bias has where its rows stream past keys."""
     return _ends_with(tensor, stream, (stream.streamed, stream.rows))
 
 
@@ -69,7 +69,7 @@ def _ends_with(tensor: Input, stream: Stream, last: tuple[str, str]) -> bool:
 
 
 def head_of_scores(name: str, places: Places) -> str:
-    """Where blocks of what has a number for each score are, along all but rows and columns."""
+    """Where blocks of what has a value for each score are, along all but rows and columns."""
     axes = (axis for axis in places.op.input(name).type.axes if axis in places.stream.heads)
     return tuple_text([dim.index for dim in places.described_dims(tuple(axes))])
 
@@ -80,10 +80,10 @@ class FoundBounds:
     """
 
     def __init__(self, builder: Builder, reads: Iterable[Line]) -> None:
-        """With those of the lines that read numbers of heads that bounds are made of."""
+        """With those of the lines that read per-head values that bounds are made of."""
         bounds = builder.lines.bounds
         self.builder, self.dims = builder, builder.space.rows
-        self.lines = [*(line for line in reads if told(bounds, [line.assigned])), *bounds]
+        self.lines = [*(line for line in reads if names_in(bounds, [line.assigned])), *bounds]
         read = names_of(self.lines)
         self.names = [one.name for one in builder.op.inputs if f"{one.name}_ptr" in read]
         self.strides = [f"stride_bounds_{dim.suffix}" for dim in self.dims]
@@ -97,7 +97,7 @@ class FoundBounds:
     def is_of_inputs(self, computed: Iterable[str]) -> bool:
         """Whether bounds are the same for all heads of a group, and made of no param and nothing that is computed."""
         group = (dim.index for dim in self.builder.places.dims(self.builder.stream.heads))
-        return not told(self.lines, [*computed, *group, *(param.name for param in self.builder.op.params)])
+        return not names_in(self.lines, [*computed, *group, *(param.name for param in self.builder.op.params)])
 
     def view(self) -> dict[str, Any]:
         sizes = ["n_rows", "n_cols", *(dim.size for dim in self.dims[1:])]
@@ -106,13 +106,13 @@ class FoundBounds:
             "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
             "head": self.builder.places.decode(),
             "lines": with_text(self.lines, lambda text: text.replace("INDEX", self.builder.index)),
-            "n_bounds": len(self.builder.blocks.parts) + 1,
+            "n_bounds": len(self.builder.blocks.runs) + 1,
         }
 
 
 def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], FoundBounds | None]:
     """The lines by which a tile has the bounds of its runs of blocks, and what a kernel finds before, if one does:
-    where numbers of both axes are compared.
+    where values of both axes are compared.
     """
     bounds = builder.lines.bounds
     if builder.blocks.compared:
@@ -128,10 +128,10 @@ def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str])
     where these use other lengths that are not known, or pointers to matrices.
     """
     axes = {builder.places.size_name(axis): axis for axis in builder.op.axes}
-    used = told(lines, [name for name in axes if name not in known])
+    used = names_in(lines, [name for name in axes if name not in known])
     matrices = {builder.stream.width(load): load.name for load in builder.stream.matrices}
     pointers = [f"{load.name}_ptr" for load in builder.stream.matrices]
-    if any(axes[name] not in matrices for name in used) or told(lines, pointers):
+    if any(axes[name] not in matrices for name in used) or names_in(lines, pointers):
         return None
     return [Line(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
 
@@ -139,7 +139,7 @@ def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str])
 @dataclass(frozen=True, slots=True)
 class GluonLines:
     """The lines of a Gluon kernel: bounds of a tile, with what these read, and of the warp groups that compute, those
-    in front of the loop, those that read numbers of columns for a block, those of the loop and those behind it.
+    in front of the loop, those that read per-column values for a block, those of the loop and those behind it.
     """
 
     bounds: Sequence[Line]
@@ -160,10 +160,10 @@ class GluonLines:
 
 
 class GluonBuilder(Builder):
-    """Makes the lines of a Gluon kernel: matrices are in shared memory, and numbers are vectors."""
+    """Makes the lines of a Gluon kernel: matrices are in shared memory, and per-row values are vectors."""
 
     index = "tl.int32"
-    vectors: Places  # reads numbers
+    vectors: Places  # reads per-row values
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
@@ -172,14 +172,14 @@ class GluonBuilder(Builder):
         self.compute = Compute("tl.float32")
         self.places = replace(self.places, compute=self.compute)
         matrices = {load.name for load in stream.matrices}
-        self.numbers = {one.name: one.type.axes for one in op.inputs if one.name not in matrices}
+        self.scalars = {one.name: one.type.axes for one in op.inputs if one.name not in matrices}
         self.tiled = [tensor.name for tensor in tiled_of(op, stream)]
         pair = {stream.rows, stream.streamed}
-        self.of_heads = [name for name, axes in self.numbers.items() if pair.isdisjoint(axes)]
-        self.of_cols = [n for n, axes in self.numbers.items() if self.streams(axes) and n not in self.tiled]
+        self.of_heads = [name for name, axes in self.scalars.items() if pair.isdisjoint(axes)]
+        self.of_cols = [n for n, axes in self.scalars.items() if self.streams(axes) and n not in self.tiled]
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Numbers are read as vectors."""
+        """Per-row values are read as vectors."""
         matrices, self.places = self.places, self.vectors
         super().elements(values, lines)
         self.places = matrices
@@ -215,7 +215,7 @@ class Signature:
 
     @property
     def uniform(self) -> list[str]:
-        """The numbers that are the same for all tiles."""
+        """The scalars that are the same for all tiles."""
         return [*(line.assigned for line in self.widths or ()), *(one.name for one in self.params)]
 
     @property
@@ -234,7 +234,7 @@ class Signature:
 
     def view(self) -> dict[str, Any]:
         builder, lines, found, group = self.builder, self.lines, self.found, self.group
-        used = {*self.head_of_rows, *told(lines.of_half, self.heads)}
+        used = {*self.head_of_rows, *names_in(lines.of_half, self.heads)}
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
         tiled = builder.tiled[0] if builder.tiled else ""
         blocks, stream = builder.blocks, builder.stream
@@ -254,12 +254,12 @@ class Signature:
             "bounds": in_gluon(lines.bounds),
             "found": found and found.view(),
             "found_of": [self.tensors.index(name) for name in found.names] if found else [],
-            "n_parts": len(blocks.parts),
+            "n_runs": len(blocks.runs),
             "cycle": blocks.cycle is not None,
             "count": blocks.count,
-            "whole": blocks.parts.index("whole"),
+            "full": blocks.runs.index("full"),
             "tile_reads": in_gluon(lines.tile_reads),
-            "tile_params": listed(told(lines.of_tile, self.passed)),
+            "tile_params": listed(names_in(lines.of_tile, self.passed)),
             "loop": in_gluon(lines.loop),
             "end": in_gluon(lines.end),
             "signature": self.text,
@@ -273,7 +273,7 @@ def calls_only(lines: Iterable[Line], names: Container[str]) -> bool:
     return all(name in names for line in lines_of(lines) for name in re.findall(r"\btl\.(\w+)", line.text))
 
 
-def told(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
+def names_in(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
     """Those of some names that are in some lines."""
     known = names_of(lines)
     return [name for name in names if name in known]

@@ -103,7 +103,7 @@ class StreamingModule(Common):
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
 
     def gluon_text(self) -> str:
-        """What the launch is told of the Gluon kernel beside the plain one."""
+        """The arguments of the launch for the Gluon kernel beside the plain one."""
         if self.gluon is None:
             return ""
         kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
@@ -120,14 +120,14 @@ class StreamingModule(Common):
         """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
         stream, found = self.stream, []
         for load in (load for load in stream.matrices if load.name not in self.shared):
-            turns = tuple(axis for axis in stream.turns if axis in load.axes)
-            order = (*stream.batch, *turns, stream.streamed, stream.width(load))
-            if len(turns) <= 3 and self.spread_axes(self.op.input(load.name)) == order:
+            outer_axes = tuple(axis for axis in stream.outer_axes if axis in load.axes)
+            order = (*stream.batch, *outer_axes, stream.streamed, stream.width(load))
+            if len(outer_axes) <= 3 and self.spread_axes(self.op.input(load.name)) == order:
                 found.append(load.name)
         return tuple(found)
 
     def blocks_text(self) -> str:
-        """What the launch is told of the matrices that it may make descriptors of."""
+        """The arguments of the launch for matrices that it may make descriptors of."""
         if not self.described:
             return ""
         tensors = self.arguments(self.own(self.plan.kernel))[0]
@@ -191,7 +191,7 @@ class StreamingModule(Common):
         return tuple(tensor.name for tensor in self.op.inputs if not set(tensor.type.axes) & set(self.stream.batch))
 
     def spread_axes(self, tensor: Input) -> tuple[str, ...]:
-        """The axes of a tensor as kernels are told of them, with all of the batch where it lacks some."""
+        """The axes of a tensor as kernels have strides for them, with all of the batch where it lacks some."""
         batch, axes = self.stream.batch, in_kernels(self.stream, tensor.type.axes)
         if tensor.default is not None:
             return axes
@@ -204,7 +204,7 @@ class StreamingModule(Common):
         return seen if axes == own else f"{seen}{self.index_of(axes, own)}.expand({sizes(list(axes))})"
 
     def seen(self, name: str, axes: tuple[str, ...]) -> str:
-        """A tensor with its axes in the order in which kernels are told of them."""
+        """A tensor with its axes in the order of the kernels' strides."""
         return f"{name}_by_head" if moved(axes, in_kernels(self.stream, axes)) else name
 
     def index_of(self, axes: tuple[str, ...], own: tuple[str, ...]) -> str:
@@ -213,8 +213,8 @@ class StreamingModule(Common):
         leading = next((place for place, axis in enumerate(axes) if axis in own), len(axes))
         if all(place < leading for place in missing):
             return ""
-        parts = ["..." if axis == BATCH else ":" if axis in own else "None" for axis in axes[leading:]]
-        return f"[{', '.join(parts)}]"
+        runs = ["..." if axis == BATCH else ":" if axis in own else "None" for axis in axes[leading:]]
+        return f"[{', '.join(runs)}]"
 
     def sizes_lines(self) -> list[str]:
         if not self.is_plain():
@@ -234,14 +234,19 @@ class StreamingModule(Common):
         }
 
     def sizes_of(self, kernel: Kernel) -> str:
-        """The lengths and strides that a kernel is told, folded."""
+        """The lengths and strides that a kernel takes, folded."""
         batch = self.stream.batch
         every = self.folded_tensors(kernel)
         texts = tuple_text([text for _, text, _ in every])
         own = tuple_text([str(count) for _, _, count in every])
         lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
-        told = {"n_dims": len(self.space.rows), "batch": self.host.sizes(batch), "lengths": lengths, "operands": texts}
-        return f"streaming.sizes({keywords(**told, n_own=own)})"
+        kwargs = {
+            "n_dims": len(self.space.rows),
+            "batch": self.host.sizes(batch),
+            "lengths": lengths,
+            "operands": texts,
+        }
+        return f"streaming.sizes({keywords(**kwargs, n_own=own)})"
 
     def folded_tensors(self, kernel: Kernel) -> list[tuple[str, str, int]]:
         """The tensors of a kernel that have the batch: the name of each, how it is spelled with all of that, and how

@@ -18,7 +18,7 @@ from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
 from ...nest.ir import Branch, Line, under
 from ...passes.exponentials import resolve
-from ...passes.structure import lasting_axes, references
+from ...passes.structure import guaranteed_axes, references
 from ..stream import Scores, Stream, StreamSum
 from ..tensor_cores import input_precision
 from . import pages, partial_sums
@@ -108,7 +108,7 @@ class Builder(Reads):
     def dtype_of_scores(self, axes: tuple[str, ...]) -> str:
         """The dtype of what scores are made of, for a line of some axes: before its tile is read, by its pointer."""
         left = self.stream.scores[0].left
-        is_read = left.name in self.read and {*left.axes} & {*self.stream.turns} <= {*axes}
+        is_read = left.name in self.read and {*left.axes} & {*self.stream.outer_axes} <= {*axes}
         return f"{left.name}.dtype" if is_read else f"{left.name}_ptr.dtype.element_ty"
 
     def score_of(self) -> str:
@@ -146,7 +146,7 @@ class Builder(Reads):
         self.lowering.in_loop = False
         self.lines.loop = self.read_by_others(self.lines.loop)
         # In INDEX, for a turn may be far from the one before.
-        self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.turns))
+        self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.outer_axes))
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
@@ -199,7 +199,7 @@ class Builder(Reads):
         node, implied = value.node, None
         match node:
             case Call(function="where", args=(test, then, other)) if streams:
-                implied, rest = self.blocks.apart(self.op, test)
+                implied, rest = self.blocks.split_condition(self.op, test)
                 node = replace(node, args=(rest, then, other)) if rest is not None else then
         lines += self.lowering.line(replace(value, node=node))
         if implied is not None:
@@ -217,7 +217,7 @@ class Builder(Reads):
         return self.lowering.pending
 
     def limits(self, test: Node) -> str:
-        """A condition on positions that each score would compute in int64, as the limits of each row, which are told
+        """A condition on positions that each score would compute in int64, as the limits of each row, which are found
         before the loop; "" for others.
         """
         if not self.blocks.limits_rows(self.op, test) or self.lowering.integers.all_narrow(resolve(self.op, test)):
@@ -258,12 +258,12 @@ class Builder(Reads):
         self.elements([Value(name, total.factor, "")])
         self.lowering.begin(name)
         factor = ast.unparse(self.lowering.expression(total.factor))
-        is_block = self.stream.streamed in lasting_axes(self.op, total.factor)
+        is_block = self.stream.streamed in guaranteed_axes(self.op, total.factor)
         factor = factor if is_block else f"({factor}) + tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"
         self.lines.loop += self.lowering.pending
         first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
         has_largest = bool(self.stream.largest)
-        is_below = has_largest and total.falls
+        is_below = has_largest and total.is_rescaled
         is_masked = not (is_below and is_finite_past_the_end(self.op, total.factor, self.stream))
         if not (is_block and isinstance(total.factor, Ref)) and (others or is_masked):
             named = f"{first}_factor"
@@ -274,7 +274,7 @@ class Builder(Reads):
         elif is_masked and has_largest:
             self.past_the_end[factor] = "0.0"
         self.lines.loop += self.masked_past_the_end(factor)
-        so_far = f"{name} * rescale" if total.falls else name
+        so_far = f"{name} * rescale" if total.is_rescaled else name
         if total.matrix is None:
             self.lines.loop.append(self.add_row_total(name, factor, so_far))
         else:
@@ -308,7 +308,7 @@ class Builder(Reads):
     def begin(self) -> None:
         """Where sums begin."""
         dtype = self.compute.text
-        for name, axis in self.stream.parts:
+        for name, axis in self.stream.partial_results:
             shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
             is_largest = name == self.stream.largest
             start = f"init_row_max{self.low}({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
@@ -353,7 +353,7 @@ class Builder(Reads):
             return [Branch(f"{tensor.pointer} is not None", body=tuple(lines))]
         return under(condition(result.paths), lines)
 
-    # The whole
+    # Assembly
 
     def kernel(self, partial: tuple[Line, ...]) -> Kernel:
         streamed, rows = self.stream.streamed, self.stream.rows

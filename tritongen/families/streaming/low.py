@@ -1,4 +1,4 @@
-"""Scores that may be finite numbers far below 0, as those are that a mask of such numbers makes."""
+"""Scores that may be finite but far below 0, as under a finite mask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def has_low_scores(op: Op, stream: Stream) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Term:
     """What is added to scores, or a factor of that. Matmuls are not low, and neither are factors of them, such as a
-    scale, or of numbers of positions, such as a slope.
+    scale, or of per-position values, such as a slope.
     """
 
     op: Op

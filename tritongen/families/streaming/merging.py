@@ -1,4 +1,4 @@
-"""How the host sees the axes of heads as one, and parts that again."""
+"""How the host flattens the axes of heads, and unflattens them."""
 
 from __future__ import annotations
 

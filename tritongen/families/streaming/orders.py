@@ -1,4 +1,4 @@
-"""In which order kernels that stream an axis are told of the axes of a tensor."""
+"""The order in which streaming kernels take the strides of a tensor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def in_kernels(stream: Stream, axes: tuple[str, ...]) -> tuple[str, ...]:
     """The axes of a tensor as they are where those of the batch come first, and then those of the heads of a group, or
     of turns; else these, and last rows or what streams, and widths.
     """
-    first = tuple(axis for axis in (*stream.batch, *stream.heads, *stream.turns) if axis in axes)
+    first = tuple(axis for axis in (*stream.batch, *stream.heads, *stream.outer_axes) if axis in axes)
     if axes[: len(first)] == first:
         return axes
     last = tuple(axis for axis in (stream.rows, stream.streamed, *stream.widths) if axis in axes)

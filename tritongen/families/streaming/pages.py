@@ -9,8 +9,8 @@ from .places import Places
 
 
 def are_streamed(pages: Pages, stream: Stream) -> bool:
-    """Whether all that lies in pages is streamed, as matrices or as numbers of positions, by tables that scores tell,
-    and no matrix that does not.
+    """Whether all that lies in pages is streamed, as matrices or as per-position values, by tables that scores
+    determine, and no matrix that does not.
 
     Scores are NaN by the rows of pages that do not exist, and so is all that is made of them.
     """
@@ -24,11 +24,11 @@ def are_streamed(pages: Pages, stream: Stream) -> bool:
 
 
 def head(places: Places, paged: Paged) -> Line:
-    """The line that points to a table of the numbers of pages."""
+    """The line that points to a table of the page indices."""
     return Line(f"{paged.table}_head = {places.head(places.of_input(paged.table))}")
 
 
-def numbers(places: Places, pages: Pages, paged: Paged, start: str, first: str, last: str) -> Line:
+def page_indices(places: Places, pages: Pages, paged: Paged, start: str, first: str, last: str) -> Line:
     """The line that looks up pages of the block from `start` on, where a tile needs them: from `first` to `last`."""
     stride = places.taken_stride(places.of_input(paged.table), pages.page)
     sizes = f"{stride}, {places.size_name(pages.slot)}, BLOCK_N, INDEX"

@@ -14,13 +14,13 @@ LEAST = 'float("-inf")'  # what is below every score
 
 def stores(stream: Stream) -> tuple[Line, ...]:
     """The stores of what a program has of each row."""
-    pairs = zip(stream.parts, addresses(stream), strict=True)
+    pairs = zip(stream.partial_results, addresses(stream), strict=True)
     return tuple(Line(f"tl.store({address}, {name}, mask=row_mask)") for (name, _), address in pairs)
 
 
 def addresses(stream: Stream) -> list[str]:
-    """Where each of the parts is, those of whole widths first, so that they are aligned."""
-    axes = [axis for _, axis in stream.parts]
+    """The offset of each partial sum; those of full widths first, so that they are aligned."""
+    axes = [axis for _, axis in stream.partial_results]
     widths = [in_kernel(axis) for axis in axes if axis]
     found = []
     for place, axis in enumerate(axes):
@@ -36,7 +36,7 @@ def in_kernel(axis: str) -> str:
 
 
 def length(stream: Stream, padded: Callable[[str], str]) -> str:
-    """How many numbers there are of a row: 16 bytes of those that are one for each, and the padded widths of others."""
-    axes = [axis for _, axis in stream.parts]
+    """The partial values per row: scalars padded to 16 bytes, and the padded widths of others."""
+    axes = [axis for _, axis in stream.partial_results]
     narrow = -(-axes.count("") // 4) * 4
     return " + ".join([*(padded(axis) for axis in axes if axis), *([str(narrow)] if narrow else [])])

@@ -34,7 +34,7 @@ def space_of(op: Op, stream: Stream) -> Space:
     cols = [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.heads]
     cols += [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
     cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
-    cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.turns]
+    cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.outer_axes]
     known = {axis for dim in (*dims, *cols) for axis in dim.axes}
     taken = [_dim(axis, "", f"size_{axis.lower()}") for axis in op.axes if axis not in known]
     return Space(tuple(dims), tuple(cols), taken=tuple(taken))
@@ -80,7 +80,7 @@ class Places(Tile):
 
     def matrix_base(self, load: Load) -> Line:
         """The line that points to a matrix, at the head and the turn that it is of."""
-        tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.turns))
+        tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.outer_axes))
         return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), others)}")
 
     def matrix(self, load: Load, masked: str) -> list[Line]:
@@ -101,17 +101,17 @@ class Places(Tile):
         other = multiplied_as(self.op, self.stream)
         if not other:
             return [Line(f"{load.name} = {load.name}.to(tl.float16)")]
-        left, turns = self.stream.scores[0].left, set(self.stream.turns)
+        left, outer_axes = self.stream.scores[0].left, set(self.stream.outer_axes)
         # A tile of each turn is not read yet where bytes are that stay the same in every turn.
-        is_read = other == left.name and (not turns & set(left.axes) or bool(turns & set(load.axes)))
+        is_read = other == left.name and (not outer_axes & set(left.axes) or bool(outer_axes & set(load.axes)))
         dtype = f"{other}.dtype" if is_read else f"{other}_ptr.dtype.element_ty"
         to = widen_float8(dtype) if "float64" in self.op.input(other).type.dtypes else f".to({dtype})"
         return [Line(f"{load.name} = {load.name}{to}")]
 
     def described(self, load: Load, read: Line) -> list[Line]:
         """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""
-        turns = tuple(axis for axis in self.stream.turns if axis in load.axes)
-        at = ", ".join([*(dim.index for dim in self.described_dims(turns)), "start"])
+        outer_axes = tuple(axis for axis in self.stream.outer_axes if axis in load.axes)
+        at = ", ".join([*(dim.index for dim in self.described_dims(outer_axes)), "start"])
         by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
         return [Branch(f"{load.name}_desc is None", body=(read,), other=(Line(by_tma),))]
 
@@ -146,7 +146,7 @@ class Places(Tile):
         return f"{paged.table}_at[None, :] >= 0" if paged else self.mask(self.axes_of(tensor))
 
     def mask(self, axes: tuple[str, ...]) -> str:
-        """Of rows, or of a block, or of both; blocks that are whole have none, and tiles of such that of rows alone."""
+        """The mask of rows, of a block, or of both; full blocks have none, and their tiles that of rows alone."""
         if {self.stream.rows, self.stream.streamed} <= set(axes):
             return "tile_mask"
         masks = {self.stream.rows: self.row_mask, self.stream.streamed: "col_mask"}
@@ -157,7 +157,7 @@ class Places(Tile):
         """The lines that read an element for each of a tile."""
         mine = self.of_input(tensor.name)
         mask = self.mask_of(tensor)
-        # What whole blocks read has no mask. Past the end all that is computed of it is masked.
+        # Full blocks load without a mask. What is computed past the end is masked.
         other = "" if mask == "col_mask" else _other(tensor)
         read = Access(self.address(mine), mask, other, self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
@@ -182,7 +182,7 @@ class Places(Tile):
         return f"tl.full({f'{mask}.shape' if mask else '()'}, {number}, {dtype})"
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> str:
-        """Positions of whole blocks are masked, too, which are computed of what lies past the end."""
+        """Positions of full blocks are masked, too, which are computed of what lies past the end."""
         own = self.mask(axes)
         return own if own != "col_mask" else "(cols < n_cols)"
 

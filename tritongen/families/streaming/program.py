@@ -50,8 +50,8 @@ class StreamingProgram(Program):
         scores = (replace(s, left=parted(s.left), right=parted(s.right), over=axes(s.over)) for s in self.stream.scores)
         node = self.merged.parted_node
         sums = (replace(s, factor=node(s.factor), matrix=s.matrix and parted(s.matrix)) for s in self.stream.sums)
-        *turns, streamed = axes(self.stream.positions)
-        stream = replace(self.stream, widths=axes(self.stream.widths), turns=tuple(turns), streamed=streamed)
+        *outer_axes, streamed = axes(self.stream.positions)
+        stream = replace(self.stream, widths=axes(self.stream.widths), outer_axes=tuple(outer_axes), streamed=streamed)
         return replace(stream, scores=tuple(scores), sums=tuple(sums))
 
     @property

@@ -30,7 +30,7 @@ class Reads(Assembly):
         """The lines for what has some axes: for each block, each turn, or once."""
         if self.streams(axes):
             return self.lines.loop
-        return self.lines.turn if set(axes) & set(self.stream.turns) else self.lines.setup
+        return self.lines.turn if set(axes) & set(self.stream.outer_axes) else self.lines.setup
 
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
@@ -62,7 +62,7 @@ class Reads(Assembly):
         self.read.add(looked_up)
         self.lines.setup.append(pages.head(self.places, paged))
         first, following = (
-            pages.numbers(self.places, self.pages, paged, start, *self.blocks.ends)
+            pages.page_indices(self.places, self.pages, paged, start, *self.blocks.ends)
             for start in ("bounds[0]", "start + BLOCK_N")
         )
         comment = "" if self.lines.ahead else "Page indices are prefetched one block ahead."
@@ -72,7 +72,7 @@ class Reads(Assembly):
     @property
     def masked(self) -> str:
         """Whether the blocks of a run are masked, known when the kernel is compiled."""
-        return f"part != {self.blocks.parts.index('whole')}"
+        return f"part != {self.blocks.runs.index('full')}"
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Reads what some values are made of and no line has read so far."""

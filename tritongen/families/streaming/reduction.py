@@ -29,7 +29,7 @@ class Reduction(Builder):
 
     def reduction(self) -> Kernel:
         self.begin()
-        for (name, _), address in zip(self.stream.parts, partial_sums.addresses(self.stream), strict=True):
+        for (name, _), address in zip(self.stream.partial_results, partial_sums.addresses(self.stream), strict=True):
             self.merge(name, address)
         values = self.behind()
         for value in values:
@@ -50,6 +50,6 @@ class Reduction(Builder):
         if name == self.stream.largest:
             lines.append(Line(f"{name}, shrink, rescale = merge_max{self.low}({name}, {part})"))
             return
-        falls = self.sums[name].falls
-        part, so_far = (f"{part} * shrink", f"{name} * rescale") if falls else (part, name)
+        is_rescaled = self.sums[name].is_rescaled
+        part, so_far = (f"{part} * shrink", f"{name} * rescale") if is_rescaled else (part, name)
         lines.append(Line(f"{name} = {so_far} + tl.sum({part}, 0, keep_dims=True)"))

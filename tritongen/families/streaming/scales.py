@@ -15,16 +15,16 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
     """The number that all scores are multiplied by, a param or above 0, and what they are without it; None where a line
     reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
     """
-    whole = op.value(score).node
-    found = scaled_matmul(op, whole, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
-    return (found.scale, replaced(whole, found.without)) if found else (None, whole)
+    full = op.value(score).node
+    found = scaled_matmul(op, full, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
+    return (found.scale, replaced(full, found.without)) if found else (None, full)
 
 
 def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
     """Whether lines read scores as exponents below the largest, which is of them, and otherwise not."""
-    parts = [part for value in op.values for part in walk(value.node)]
-    uses = [part for part in parts if isinstance(part, Ref) and part.name == score]
-    exponents = [part for part in parts if is_exponent(part, score, stream.largest)]
+    nodes = [part for value in op.values for part in walk(value.node)]
+    uses = [part for part in nodes if isinstance(part, Ref) and part.name == score]
+    exponents = [part for part in nodes if is_exponent(part, score, stream.largest)]
     return len(uses) <= len(exponents) + 1
 
 
@@ -41,9 +41,9 @@ class ScaledMatmul:
         return self.product if node == self.node else node
 
 
-def scaled_matmul(op: Op, whole: Node, product_name: str) -> ScaledMatmul | None:
+def scaled_matmul(op: Op, full: Node, product_name: str) -> ScaledMatmul | None:
     """The number that a matmul with a name is multiplied or divided by, as in `scale_of`, behind which is a mask."""
-    match whole:
+    match full:
         case Call(function="where", args=(_, node, Constant(value=value))) if value == -math.inf:
             pass
         case node:
@@ -74,12 +74,12 @@ def _is_scale(op: Op, node: Node) -> bool:
 
 
 def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
-    """The number that scores are multiplied by whose exponentials are taken below numbers of rows or columns, and these
-    scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
+    """The number that scores are multiplied by whose exponentials are taken below per-row or per-column values, and
+    these scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
     """
-    parts = [part for value in op.values for part in walk(value.node)]
-    names = [name for part in parts if (name := _score_of(part, stream))]
-    uses = [part for part in parts if isinstance(part, Ref) and part.name in names]
+    nodes = [part for value in op.values for part in walk(value.node)]
+    names = [name for part in nodes if (name := _score_of(part, stream))]
+    uses = [part for part in nodes if isinstance(part, Ref) and part.name in names]
     if len({*names}) != 1 or len(uses) > len(names):
         return None, None
     value = op.value(names[0])
@@ -92,7 +92,7 @@ def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
 
 
 def _score_of(node: Node, stream: Stream) -> str:
-    """The score that a node is the exponential of, below a number for each row or column; "" for other nodes."""
+    """The score that a node is the exponential of, below a value for each row or column; "" for other nodes."""
     match node:
         case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), y)),)):
             return name if (stream.rows in y.axes) != (stream.streamed in y.axes) else ""

@@ -91,7 +91,7 @@ class StreamShapes(Shapes):
         return (300, 130)
 
     def gluon(self) -> list[tuple[int, ...]]:
-        """Of heads of up to 128, and of rows of numbers for each score, that TMA reads: of whole 16 bytes."""
+        """Of heads of up to 128, and of rows of values for each score, that TMA reads: of whole 16 bytes."""
         biased = any(is_of_scores(tensor, self.stream) for tensor in self.program.op.inputs)
         multiple = 8 if biased else 1
         cases = [

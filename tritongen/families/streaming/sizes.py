@@ -45,7 +45,7 @@ class StreamingSizes:
 
     def has_few_rows(self) -> bool:
         """Whether what streams is read for few rows, those of all heads that share it."""
-        heads = (self.lengths()[axis] for axis in (*self.stream.heads, *self.stream.turns))
+        heads = (self.lengths()[axis] for axis in (*self.stream.heads, *self.stream.outer_axes))
         rows = self.given.get(self.stream.rows)
         return rows is not None and rows * math.prod(one for sizes in heads for one in sizes) <= FEW_ROWS
 
@@ -72,7 +72,7 @@ class StreamingSizes:
         scores = [self.product(one.over, lengths) for one in self.stream.scores]
         sums = [self.product((self.stream.width(matrix),), lengths) for matrix in self.stream.summed]
         widths = f"({' + '.join(map(str, (*scores, *sums)))})"
-        axes = (*self.stream.batch, *self.stream.turns, *self.stream.heads)
+        axes = (*self.stream.batch, *self.stream.outer_axes, *self.stream.heads)
         heads = [str(size) for axis in axes for size in lengths[axis]]
         return {
             "sizes": self.sizes(),

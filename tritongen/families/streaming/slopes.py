@@ -1,6 +1,6 @@
 """A slope times the distance of rows and columns, as ALiBi adds it to scores.
 
-Within a block it is one number for each row plus one for each column. Scores take those of columns, by one multiply-add
+Within a block it is one value per row plus one for each column. Scores take those of columns, by one multiply-add
 each, and their maximum those of rows: a distance for each score would be an integer to subtract, convert and multiply.
 """
 

@@ -23,7 +23,7 @@ from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.factors import unless_empty
 from ...passes.merged_axes import MergedAxes, axes_together
-from ...passes.shifts import falls_with
+from ...passes.shifts import rescaling_of
 from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
@@ -44,7 +44,7 @@ def sums_of_sums(op: Op) -> bool:
 
 
 def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] | None:
-    """The operator with its sums apart from what multiplies them as a whole, what they are, and the axes that are
+    """The operator with its sums separate from factors of the result, what the sums are, and the axes that are
     merged in it; None for other math.
 
     Where heads are not known to be narrow, the math has to tell.
@@ -93,8 +93,8 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     summed = [node for node in reductions if streamed in node.over]
     inside = {axis for node in nodes if streamed in node.axes and not isinstance(node, Load) for axis in node.axes}
     heads = {axis for node in reductions if streamed in node.axes for axis in node.over}
-    parts = (part for node in summed for part in node.arg.nodes if isinstance(part, Load))
-    heads = heads.union(*(load.axes for load in parts))
+    operands = (part for node in summed for part in node.arg.nodes if isinstance(part, Load))
+    heads = heads.union(*(load.axes for load in operands))
     positions = set().union(*(node.over for node in filter(is_extremum, summed)))
     merged = axes_together(op, (heads - inside - {streamed} | positions) - {BATCH})
     lasts = any(BATCH in result.axes for result in op.results)
@@ -104,14 +104,14 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
 @dataclass(frozen=True, slots=True)
 class _Terms:
     """The terms of a sum along the streamed axis: the factors that stream, the matrices among these and the product of
-    the others, which `falls` as the largest grows; and the factors and divisors of the sum.
+    the others, which `is_rescaled` as the largest grows; and the factors and divisors of the sum.
     """
 
     inside: tuple[Node, ...]
     matrices: tuple[Node, ...]
     factor: Node
     outside: Sequence[tuple[Node, bool]]
-    falls: bool
+    is_rescaled: bool
 
 
 def _reductions(nodes: Iterable[Node]) -> list[Reduce]:
@@ -173,7 +173,7 @@ class Finder(Factors):
                 name = fresh(f"{value.name}_dot", self.taken) if terms.outside else value.name
                 matrix = unconverted(self.op, terms.matrices[0]) if terms.matrices else None
                 assert matrix is None or isinstance(matrix, Load)
-                sums[of] = StreamSum(name, terms.factor, matrix, terms.falls)
+                sums[of] = StreamSum(name, terms.factor, matrix, terms.is_rescaled)
                 values.append(Value(name, dot, "") if terms.outside else replace(value, node=dot))
             if terms.outside or not is_new:
                 total = Ref(sums[of].name, dot.axes, dot.dtype)
@@ -200,10 +200,10 @@ class Finder(Factors):
         if len(matrices) > 1:
             raise NotStreamed(f"{line} multiplies two matrices along {self.streamed}")
         factor = product_of(tuple(f for f in inside if f not in matrices) or (inside[0],))
-        falls = falls_with(self.op, self.largest, factor) if self.largest else 0
-        if falls not in (0, -1):
+        is_rescaled = rescaling_of(self.op, self.largest, factor) if self.largest else 0
+        if is_rescaled not in (0, -1):
             raise NotStreamed(f"{line} sums more than exponentials below their maximum")
-        return _Terms(inside, matrices, factor, outside, falls == -1)
+        return _Terms(inside, matrices, factor, outside, is_rescaled == -1)
 
     def outside(self, factor: Node, is_divisor: bool, over: tuple[str, ...]) -> Node:
         """A factor of the terms of a sum over some axes, or a divisor, as it multiplies the sum."""
@@ -246,7 +246,7 @@ class Finder(Factors):
     def has_powers(self, names: list[str]) -> bool:
         return any(is_below(part) for name in names for part in walk(self.op.value(name).node))
 
-    # The whole
+    # Assembly
 
     def stream(self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...], in_loop: list[str]) -> tuple[Op, Stream]:
         rows = self.rows_of(scores, sums)
@@ -257,14 +257,14 @@ class Finder(Factors):
             raise NotStreamed(f"no axis is one of rows, which nothing that has {self.streamed} has beside them")
         if len(overs) > 1:
             raise NotStreamed(f"sums along {self.streamed} are over different axes")
-        turns = tuple(axis for axis in overs.pop() if axis != self.streamed)
+        outer_axes = tuple(axis for axis in overs.pop() if axis != self.streamed)
         widths = [axis for one in scores for axis in one.over]
         for one in sums:
             if one.matrix is not None:
                 widths += [axis for axis in one.matrix.axes if axis not in one.factor.axes]
-        inner = {rows, self.streamed, *turns, *widths}
+        inner = {rows, self.streamed, *outer_axes, *widths}
         batch = tuple(axis for axis in self.op.axes if axis not in inner and self.has(axis))
-        found = Stream(batch, rows, self.streamed, turns, tuple(dict.fromkeys(widths)), scores, sums, self.largest)
+        found = Stream(batch, rows, self.streamed, outer_axes, tuple(dict.fromkeys(widths)), scores, sums, self.largest)
         self.check(found, in_loop)
         return self.op, found
 
@@ -392,13 +392,13 @@ def is_exponential(op: Op, node: Node) -> bool:
     match resolve(op, node):
         case Call(function="exp"):
             return True
-        case Call(function="where", args=(_, *parts)) | Call(function="mul", args=parts):
-            return any(is_exponential(op, part) for part in parts)
+        case Call(function="where", args=(_, *operands)) | Call(function="mul", args=operands):
+            return any(is_exponential(op, part) for part in operands)
     return False
 
 
 def is_below(node: Node) -> bool:
-    """Whether a node is exp(x - y), where there are fewer numbers y than x."""
+    """Whether a node is exp(x - y) with a y of fewer elements than x."""
     match node:
         case Call(function="exp", args=(Call(function="sub", args=(x, y)),)):
             return set(y.axes) < set(x.axes)

@@ -14,7 +14,7 @@ from ...lang.ir import Index, Load, Node, Op, Reduce, Ref, Scan, Take, Value, ch
 from ...lang.names import fresh
 from ...lang.rewrite import rebuild
 from ...passes.exponentials import resolve
-from ...passes.masks.expressions import Extreme, parts_of
+from ...passes.masks.expressions import Extreme, subexpressions
 from ...passes.masks.scores import mask_of
 from ...passes.masks.tiles import tiles_of
 from ...passes.structure import reached, references
@@ -68,9 +68,9 @@ def _of_attention(op: Op, found: Attention) -> Iterator[Load]:
     masks = [mask_of(op, node, neutral) for node in nodes for neutral in (float("-inf"), 0.0)]
     for condition in dict.fromkeys(mask.condition for mask in masks if mask is not None and mask.exact):
         empty = tiles_of(op, condition, found.rows, found.streamed).empty
-        compared = {part.node: part.axis for part in parts_of(empty) if isinstance(part, Extreme)}
-        is_told = found.streamed in compared.values()
-        if is_told and all(isinstance(node, Load) and (not node.at or _is_taken(op, node)) for node in compared):
+        compared = {part.node: part.axis for part in subexpressions(empty) if isinstance(part, Extreme)}
+        is_known = found.streamed in compared.values()
+        if is_known and all(isinstance(node, Load) and (not node.at or _is_taken(op, node)) for node in compared):
             yield from (node for node in compared if isinstance(node, Load) and node.at)
 
 
@@ -78,9 +78,9 @@ def _is_taken(op: Op, node: Node) -> bool:
     """Whether a node is an integer of an input, at a position along one axis that is computed of positions alone."""
     if not isinstance(node, Load) or not node.at or op.input(node.name).default is not None:
         return False
-    parts = [part for _, index in node.at for part in walk(_inlined(op, index))]
-    along = {part.axis for part in parts if isinstance(part, Index)}
-    is_position = not any(isinstance(part, Load | Reduce | Scan | Take) for part in parts)
+    nodes = [part for _, index in node.at for part in walk(_inlined(op, index))]
+    along = {part.axis for part in nodes if isinstance(part, Index)}
+    is_position = not any(isinstance(part, Load | Reduce | Scan | Take) for part in nodes)
     return is_position and len(along) == 1 and {*op.input(node.name).type.dtypes} <= {*INTS}
 
 

@@ -39,7 +39,7 @@ class TileSums(Streaming):
         if found is None:
             return None
         stream, merged = found
-        over = merged.parted_axes(stream.turns)
+        over = merged.parted_axes(stream.outer_axes)
         return StreamingProgram(op, over, stream, blocks_of(merged.joined(op), stream), merged=merged)
 
     def module(self, program: StreamingProgram, before: Step | None, around: Around, autotune: bool) -> Module:
@@ -47,7 +47,9 @@ class TileSums(Streaming):
 
 
 def tile_sum_of(op: Op) -> tuple[Stream, MergedAxes] | None:
-    """What the tiles of an operator are of, and the merged axes. Its only sum is of one factor, over the `turns`."""
+    """What the tiles of an operator are of, and the merged axes. Its only sum is of one factor, over the
+    `outer_axes`.
+    """
     if len(op.results) != 1:
         return None
     for streamed in reversed(op.results[0].axes):
@@ -70,11 +72,11 @@ def _along(streamed: str, op: Op) -> Stream | None:
     total = _sum_of(others or values[-1:])
     if rows is None or rows not in result.axes or total is None or len(others) > 1:
         return None
-    name, turns = total[0].name, total[1]
+    name, outer_axes = total[0].name, total[1]
     widths = tuple(dict.fromkeys(axis for one in products for axis in one.over))
-    inner = {rows, streamed, *turns, *widths}
+    inner = {rows, streamed, *outer_axes, *widths}
     batch = tuple(axis for axis in op.axes if axis not in inner and axis in result.axes)
-    stream = Stream(batch, rows, streamed, turns, widths, products, (total[0],), "")
+    stream = Stream(batch, rows, streamed, outer_axes, widths, products, (total[0],), "")
     fits = _fits(finder, stream, [value for value in values if value.name not in {*scores, name}])
     return stream if fits else None
 
@@ -121,13 +123,17 @@ class _TileBuilder(Builder):
         self.build()
         rows, streamed = self.stream.rows, self.stream.streamed
         doc = f"A tile of {rows} and {streamed}"
-        doc += f", to which each index of {', '.join(self.stream.turns)} adds in turn." if self.stream.turns else "."
+        doc += (
+            f", to which each index of {', '.join(self.stream.outer_axes)} adds in turn."
+            if self.stream.outer_axes
+            else "."
+        )
         frame = Frames(self.stream, self.blocks).of_tiles
         kernel = self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, BLOCKS)
         return StreamingKernel(kernel, self.compute, self.blocks)
 
     def lines_for(self, axes: Iterable[str]) -> list[Line]:
-        return self.lines.turn if {*axes} & {*self.stream.turns} else self.lines.setup
+        return self.lines.turn if {*axes} & {*self.stream.outer_axes} else self.lines.setup
 
     def row_tile(self, load: Load) -> None:
         self.block(load)
@@ -148,25 +154,25 @@ class _TileBuilder(Builder):
         lines = self.lines_for(total.factor.axes)
         self.lowering.begin(total.name)
         factor = ast.unparse(self.lowering.expression(total.factor))
-        so_far = f"{total.name} + " if self.stream.turns else ""
+        so_far = f"{total.name} + " if self.stream.outer_axes else ""
         lines += [*self.lowering.pending, Line(f"{total.name} = {so_far}{factor}")]
 
     def bounds(self) -> None:
         """How many turns there are: none in a tile that is masked away."""
-        if not self.stream.turns:
+        if not self.stream.outer_axes:
             return
-        count = " * ".join(f"size_{axis.lower()}" for axis in self.stream.turns)
+        count = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
         if self.met.tiles is None:
             self.lines.bounds.append(Line(f"n_turns = {count}"))
             return
         self.elements([Value("bounds", node, "") for node in self.met.values])
         self.lowering.begin("bounds", ())
         met = self.met.meets(lambda node: ast.unparse(self.lowering.expression(node)))
-        turns = Line(f"n_turns = tl.where({met}, {count}, 0)", "Fully masked tiles skip the loop.")
-        self.lines.bounds += [*self.lowering.pending, turns]
+        outer_axes = Line(f"n_turns = tl.where({met}, {count}, 0)", "Fully masked tiles skip the loop.")
+        self.lines.bounds += [*self.lowering.pending, outer_axes]
 
     def begin(self) -> None:
-        if not self.stream.turns:
+        if not self.stream.outer_axes:
             return
         (total,) = self.stream.sums
         self.lines.bounds.append(Line(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.compute.text})"))

@@ -40,7 +40,7 @@ class TapsModule(RowSizes):
             "args": self.args(self.kernel),
             "key": "key" if self.knows else "None",
             "constants_text": self.constants_of(self.kernel),
-            # What the runtime launches is not wrapped, unless it is told so.
+            # Kernels that the runtime launches are not wrapped by default.
             "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
             **self.known_with(self.kernel, [result.output.name]),
         }

@@ -1,6 +1,6 @@
 """The kernel of sums for the taps of a window: programs go through their part of some rows once, for all taps.
 
-Where a column is, and which taps are within bounds there, is computed once for the whole outer axis.
+Where a column is, and which taps are within bounds there, is computed once for the entire outer axis.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...lang.ir import Call, Reduce
 from ...lang.trees import parse
-from ...lowering.accumulate import lane
+from ...lowering.accumulate import padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, index_of
@@ -25,7 +25,7 @@ DOC = "Each program goes along a part of some rows; every lane keeps a sum for e
 
 @dataclass(frozen=True, slots=True)
 class TapsKernel:
-    """The kernel that sums parts of rows, and its space."""
+    """The kernel that computes partial sums of rows, and its space."""
 
     space: Space
     compute: Compute
@@ -109,7 +109,7 @@ class TapsBuilder:
         node = self.total.node
         assert isinstance(node, Reduce)
         term = lowering.operand(node.arg)
-        if lane(self.op, node.arg, self.program.over, self.tile.other, self.is_masked) == "0":
+        if padding_value(self.op, node.arg, self.program.over, self.tile.other, self.is_masked) == "0":
             return term
         return parse(f"tl.where(col_mask, {ast.unparse(term)}, 0.0)")
 

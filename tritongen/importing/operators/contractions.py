@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..axes import Dim
-from ..expressions import Input, parts
+from ..expressions import Input, subexpressions
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
@@ -61,7 +61,7 @@ def _floats(t: Building, expr: Expr) -> set[str]:
         return {expr.name} if found is not None and found.dtype.is_floating_point else set()
     if getattr(expr, "function", "") == "cast":
         return set()
-    return set().union(*(_floats(t, one) for one in parts(expr)), set())
+    return set().union(*(_floats(t, one) for one in subexpressions(expr)), set())
 
 
 def matmul(t: Building, x: Value, y: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Tensors that are made of numbers and positions."""
+"""Tensors that are made of constants and positions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..values import Symbolic, Value, dtype_name
 if TYPE_CHECKING:
     from ..building import Building
 
-_NUMBERS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+_FILLS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 
 
 @operator("zeros", "ones", "new_zeros", "new_ones")
 def _filled(t: Building, *args: Any, **__: Any) -> Value:
-    return _constant(t, _NUMBERS[t.packet], args[-1])
+    return _constant(t, _FILLS[t.packet], args[-1])
 
 
 @operator("full")
@@ -32,7 +32,7 @@ def _new_full(t: Building, x: Value, size: list[Any], value: Any, **__: Any) -> 
 
 @operator("zeros_like", "ones_like", "full_like")
 def _like(t: Building, x: Value, *args: Any, **__: Any) -> Value:
-    value = args[0] if t.packet == "full_like" else _NUMBERS[t.packet]
+    value = args[0] if t.packet == "full_like" else _FILLS[t.packet]
     return Value(_number(t, value), x.dims, t.dtype, t.dtype)
 
 
@@ -99,11 +99,11 @@ def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
         is_less = isinstance(diagonal, int) and diagonal < 0
         shift = t.number(-diagonal if isinstance(diagonal, int) and diagonal < 0 else diagonal)
         row = row.of(Apply("sub" if is_less else "add", (row.expr, shift)))
-    kept = t.compared("le" if t.packet == "tril" else "ge", column.of(dims=()), row.of(dims=()))
-    kept = kept.of(dims=(*((),) * (x.rank - 2), rows, columns))
+    inside = t.compared("le" if t.packet == "tril" else "ge", column.of(dims=()), row.of(dims=()))
+    inside = inside.of(dims=(*((),) * (x.rank - 2), rows, columns))
     if isinstance(x.expr, Number) and x.expr.value is True:
-        return kept
-    return t.apply("where", kept, x, False if x.dtype == torch.bool else 0)
+        return inside
+    return t.apply("where", inside, x, False if x.dtype == torch.bool else 0)
 
 
 @operator("eye")

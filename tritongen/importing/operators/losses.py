@@ -38,8 +38,8 @@ def _cross_entropy(
         if weight is not None:
             raise Refusal("cross_entropy with weights and label_smoothing", "write its formula")
         smooth = t.apply("sub", lse, t.reduced("mean", x, [x.dims[place]], rest))
-        kept = t.apply("mul", t.apply("sub", 1, label_smoothing), t.line("nll", nll))
-        nll = t.apply("add", kept, t.apply("mul", label_smoothing, t.line("smooth", smooth)))
+        smoothed = t.apply("mul", t.apply("sub", 1, label_smoothing), t.line("nll", nll))
+        nll = t.apply("add", smoothed, t.apply("mul", label_smoothing, t.line("smooth", smooth)))
     return _averaged(t, nll, valid, chosen, weight, reduction)
 
 

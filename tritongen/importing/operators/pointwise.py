@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...lang.functions import FUNCTIONS
-from ..expressions import Apply, Input, Number, Word, bare, parts
+from ..expressions import Apply, Input, Number, Word, bare, subexpressions
 from ..naming import reachable
 from ..refusals import Refusal
 from ..table import operator
@@ -267,9 +267,9 @@ def _where(t: Building, condition: Value, x: Any = None, other: Any = None) -> V
 
 @operator("masked_fill")
 def _masked_fill(t: Building, x: Value, mask: Value, value: Any) -> Value:
-    kept = bare(mask.expr)
-    if isinstance(kept, Apply) and kept.function in ("bitwise_not", "logical_not"):
-        return t.apply("where", mask.of(parts(kept)[0]), x, value)
+    keep_mask = bare(mask.expr)
+    if isinstance(keep_mask, Apply) and keep_mask.function in ("bitwise_not", "logical_not"):
+        return t.apply("where", mask.of(subexpressions(keep_mask)[0]), x, value)
     return t.apply("where", mask, value, x)
 
 

@@ -177,15 +177,15 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
 @operator("slice", "narrow", "slice_copy")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
-    part, whole = (_formula(t, node, place) for node in (t.node, t.node.args[0]))
+    part, entire = (_formula(t, node, place) for node in (t.node, t.node.args[0]))
     step = 1 if t.packet == "narrow" else step
-    if part == whole and step == 1:
+    if part == entire and step == 1:
         return x
     length, full = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
     first = 0 if start is None else start
     offset, formula = (first.hint, first.known) if isinstance(first, Symbolic) else (first, first)
     if offset < 0:
-        offset, formula = offset + full, formula + whole
+        offset, formula = offset + full, formula + entire
     if part == 1:
         return t.take(x, place, int(offset), ((),))
     if step > 1 and full % step == 0 and length * step == full:
@@ -193,7 +193,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
         t.axes.wish(inner, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place + 1, int(offset), ())
     count = full // length
-    if step == 1 and _is_part(t, part, whole, 1, count) and _is_part(t, formula, whole, int(offset) // length, count):
+    if step == 1 and _is_part(t, part, entire, 1, count) and _is_part(t, formula, entire, int(offset) // length, count):
         outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(part, int))
         t.axes.wish(outer, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
@@ -206,12 +206,12 @@ def _formula(t: Building, node: Any, place: int) -> Any:
     return t.known(node.meta["val"].shape[place])
 
 
-def _is_part(t: Building, part: Any, whole: Any, number: int, count: int) -> bool:
-    """Whether a length is as many of `count` equal parts of another, in any call where that has such parts."""
-    if isinstance(whole, int | Formula):
-        return all(one * count == other * number for one, other in zip(t.pair(part), t.pair(whole), strict=True))
-    left = part * count - whole * number
-    return bool(left.subs({one: count * one for one in whole.free_symbols}).expand() == 0)
+def _is_part(t: Building, part: Any, full: Any, number: int, count: int) -> bool:
+    """Whether a length is `number` of `count` equal chunks of another, in any call where that is divisible."""
+    if isinstance(full, int | Formula):
+        return all(one * count == other * number for one, other in zip(t.pair(part), t.pair(full), strict=True))
+    left = part * count - full * number
+    return bool(left.subs({one: count * one for one in full.free_symbols}).expand() == 0)
 
 
 @operator("cat", "concat", "concatenate")
@@ -261,13 +261,13 @@ def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Valu
         dim = one.dims[place]
         size: Expr = Apply("size", (Over(dim),)) if dim else Number(1)
         starts.append(size if len(starts) == 1 else Apply("add", (starts[-1], size)))
-    parts = []
+    pieces = []
     for one, start in zip(tensors, starts, strict=False):
         at = position.expr if start is starts[0] else Apply("sub", (position.expr, start))
-        parts.append(t.take(one, place, Value(at, (axis,), torch.int64, torch.int64), (axis,)))
-    parts, dims = t.broadcast(*parts)
-    made = parts[-1]
-    for part, end in reversed([*zip(parts[:-1], starts[1:], strict=False)]):
+        pieces.append(t.take(one, place, Value(at, (axis,), torch.int64, torch.int64), (axis,)))
+    pieces, dims = t.broadcast(*pieces)
+    made = pieces[-1]
+    for part, end in reversed([*zip(pieces[:-1], starts[1:], strict=False)]):
         made = t.apply("where", t.compared("lt", position, Value(end, (), torch.int64, torch.int64)), part, made)
     return made.of(dims=dims)
 

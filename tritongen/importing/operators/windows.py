@@ -54,9 +54,9 @@ def _windows(
 
 
 def _window(
-    t: Building, x: Value, place: int, dims: tuple[Dim, Dim], numbers: tuple[int, Pad, int], fill: float | None
+    t: Building, x: Value, place: int, dims: tuple[Dim, Dim], geometry: tuple[int, Pad, int], fill: float | None
 ) -> Value:
-    (outer, window), (step, pad, gap) = dims, numbers
+    (outer, window), (step, pad, gap) = dims, geometry
     if not x.dims[place]:
         raise Refusal("a window along a dimension of length 1")
     terms = [_times(t.index(dim), by) for dim, by in ((outer, step), (window, gap)) if dim]
@@ -94,10 +94,10 @@ def _fit(t: Building, x: Value, sizes: Sequence[int], steps: Sequence[int], pads
 
 
 def _split_windows(
-    t: Building, x: Value, sizes: Sequence[int], numbers: Sequence[Sequence[int]], fill: float | None
+    t: Building, x: Value, sizes: Sequence[int], geometry: Sequence[Sequence[int]], fill: float | None
 ) -> tuple[Value, list[Dim], tuple[Dim, ...]]:
     """Windows of some sizes: what they have, the dimensions inside of them, and those of results."""
-    steps, pads, gaps = numbers
+    steps, pads, gaps = geometry
     first = x.rank - len(sizes)
     if _fit(t, x, sizes, steps, pads) and set(gaps) == {1}:
         outside, inside = _side_by_side(t, x, sizes)
@@ -124,8 +124,8 @@ def _average(
     is_partial = ceil_mode and not _fit(t, x, sizes, steps, pads)
     if divisor_override is None and (is_partial or (any(pads) and not count_include_pad)):
         raise Refusal("an average of as many elements as are in a window", "ceil_mode=False, count_include_pad=True")
-    numbers = steps, pads, [1] * len(sizes)
-    made, inside, left = _split_windows(t, x, sizes, numbers, 0.0 if any(pads) or is_partial else None)
+    geometry = steps, pads, [1] * len(sizes)
+    made, inside, left = _split_windows(t, x, sizes, geometry, 0.0 if any(pads) or is_partial else None)
     if divisor_override is not None:
         return t.apply("div", t.reduced("sum", made, inside, left), divisor_override)
     return t.reduced("mean", made, inside, left)
@@ -141,15 +141,15 @@ def _maximum(
     reaches_out = any(pads) or (ceil_mode and not _fit(t, x, sizes, steps, pads))
     if reaches_out and not x.dtype.is_floating_point:
         raise Refusal("a maximum of integers with padding", "integers have no least of all: pad it before")
-    numbers = steps, pads, _listed(dilation, len(sizes))
-    made, inside, left = _split_windows(t, x, sizes, numbers, -math.inf if reaches_out else None)
+    geometry = steps, pads, _listed(dilation, len(sizes))
+    made, inside, left = _split_windows(t, x, sizes, geometry, -math.inf if reaches_out else None)
     return t.reduced("max", made, inside, left)
 
 
 @operator("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d",
           "_adaptive_avg_pool3d")  # fmt: skip
 def _adaptive(t: Building, x: Value, size: Any) -> Value:
-    """The means of so many equal parts of each dimension."""
+    """The means of so many equal chunks of each dimension."""
     places, inside = list[Dim](), list[Dim]()
     counts = _listed(size, _rank(t))
     first = x.rank - len(counts)
@@ -183,8 +183,8 @@ def _im2col(t: Building, x: Value, kernel: Any, dilation: Any, padding: Any, str
     """The patches of an image: those of each place, in a dimension, and the places in another."""
     spatial(t, x.dims[-2:])
     t.axes.wish(x.dims[-3], "C", 3)
-    sizes, numbers = _listed(kernel, 2), [_listed(one, 2) for one in (stride, padding, dilation)]
-    steps, pads, gaps = numbers
+    sizes, geometry = _listed(kernel, 2), [_listed(one, 2) for one in (stride, padding, dilation)]
+    steps, pads, gaps = geometry
     inside = [t.fresh(size) for size in sizes]
     shape = t.node.args[0].meta["val"].shape[-2:]
     outside = []
@@ -256,7 +256,7 @@ def _half(window: Dim, gap: int) -> Pad:
 
 
 def _grouped(t: Building, x: Value, weight: Value, groups: int) -> tuple[list[Dim], list[Dim]]:
-    """The channels of x, apart by groups where there are some, and those of them that are summed."""
+    """The channels of x, split by groups where there are some, and those of them that are summed."""
     own = x.dims[x.rank - (weight.rank - 2) - 1]
     t.axes.wish(weight.dims[0], "O E F", 3)
     t.axes.wish(weight.dims[1], "C K", 2)
@@ -301,11 +301,11 @@ def _transposed(
         if window:
             at = Apply("sub", (at, _times(t.index(window), gap)))
         place = first + 2 * number
-        whole = at if step == 1 else Apply("floor_divide", (at, Number(step)))
-        x = t.take(x, place, _int(t, whole), (outer, window), 0.0)
+        quotient = at if step == 1 else Apply("floor_divide", (at, Number(step)))
+        x = t.take(x, place, _int(t, quotient), (outer, window), 0.0)
         if step > 1:
-            is_whole = Apply("eq", (Apply("remainder", (at, Number(step))), Number(0)))
-            x = x.of(Apply("where", (is_whole, x.expr, Number(0.0))))
+            divides = Apply("eq", (Apply("remainder", (at, Number(step))), Number(0)))
+            x = x.of(Apply("where", (divides, x.expr, Number(0.0))))
     return product(t, x, weight, [channel, *weight.dims[2:]], (*batch, weight.dims[1], *outside))
 
 
@@ -366,10 +366,10 @@ def _upsampled(t: Building, x: Value, size: Any, *more: Any) -> Value:
     rank = int(t.packet[-2])
     shape, first = t.node.args[0].meta["val"].shape, x.rank - rank
     for place in range(first, x.rank):
-        length, whole = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
-        if length % whole:
-            raise Refusal(f"nearest neighbours of {length} places among {whole}", "scale by whole numbers")
-        by = length // whole
+        length, quotient = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
+        if length % quotient:
+            raise Refusal(f"nearest neighbours of {length} places among {quotient}", "scale by whole numbers")
+        by = length // quotient
         axis = t.fresh(t.length(shape[place] * by))
         t.axes.wish(axis, _PLACES, 3)
         at = t.index(axis) if by == 1 else Apply("floor_divide", (t.index(axis), Number(by)))

@@ -1,6 +1,6 @@
 """The condition of a mask as comparisons of integers with 0, joined by and and or.
 
-An integer is a sum of positions, quotients and the like with whole factors, so that what two sides of a comparison
+An integer is a sum of positions, quotients and the like with integer factors, so that what two sides of a comparison
 have in common cancels.
 """
 
@@ -20,7 +20,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An integer that is not taken apart."""
+    """An opaque integer, which is not decomposed."""
 
     node: Node
 
@@ -103,12 +103,12 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    parts: tuple[Condition, ...] = ()
+    operands: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    parts: tuple[Condition, ...] = ()
+    operands: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +129,10 @@ def opposite(condition: Condition) -> Condition:
             return AtLeast(linear * -1 + Linear(constant=-1))
         case Opaque(node=node, holds=holds):
             return Opaque(node, not holds)
-        case All(parts=parts):
-            return Any(tuple(map(opposite, parts)))
-        case Any(parts=parts):
-            return All(tuple(map(opposite, parts)))
+        case All(operands=operands):
+            return Any(tuple(map(opposite, operands)))
+        case Any(operands=operands):
+            return All(tuple(map(opposite, operands)))
         case Pick(test=test, then=then, other=other):
             return Pick(test, opposite(then), opposite(other))
 
@@ -146,8 +146,8 @@ def axes_of(atom: Atom | Linear | Condition) -> frozenset[str]:
             return frozenset(node.axes)
         case Quotient(arg=arg) | Remainder(arg=arg) | Product(arg=arg) | AtLeast(linear=arg):
             return axes_of(arg)
-        case Greatest(args=parts) | All(parts=parts) | Any(parts=parts):
-            return frozenset().union(*map(axes_of, parts))
+        case Greatest(args=operands) | All(operands=operands) | Any(operands=operands):
+            return frozenset().union(*map(axes_of, operands))
         case Chosen(test=test, then=then, other=other) | Pick(test=test, then=then, other=other):
             return axes_of(test) | axes_of(then) | axes_of(other)
         case Linear(terms=terms):
@@ -155,7 +155,7 @@ def axes_of(atom: Atom | Linear | Condition) -> frozenset[str]:
 
 
 def leaves_of(atom: Atom | Linear) -> frozenset[Leaf]:
-    """The leaves that an integer is computed of, those of tests apart."""
+    """The leaves that an integer is computed of, without those of tests."""
     match atom:
         case Leaf():
             return frozenset((atom,))

@@ -27,30 +27,31 @@ from .spans import Span, Spans, TileSpans
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Positions from `first` up to, and without, `last`, and those that are whole periods before or after them.
+    """Positions from `first` up to, and without, `last`, and those that are full periods before or after them.
 
-    Both ends may be outside of the axis, and more than a period apart. From `whole_first` to `whole_last`, and whole
-    periods before or after these, what the cycle is of is true for the whole block: sums that are no less than 0.
+    Both ends may be outside of the axis, and more than a period away from each other. From `unmasked_first` to
+    `unmasked_last`, and whole periods before or after these, what the cycle is of is true for the entire block: sums
+    that are no less than 0.
     """
 
     first: Expression
     last: Expression
-    whole_first: Expression
-    whole_last: Expression
+    unmasked_first: Expression
+    unmasked_last: Expression
     period: Expression
     sums: frozenset[Linear]
 
     @property
     def ends(self) -> tuple[Expression, ...]:
-        return self.first, self.last, self.whole_first, self.whole_last, self.period
+        return self.first, self.last, self.unmasked_first, self.unmasked_last, self.period
 
     def decides(self, condition: Condition) -> bool:
-        """Whether a condition is true for the whole block where what the cycle is of is."""
+        """Whether a condition is true for the entire block where what the cycle is of is."""
         match condition:
             case AtLeast(linear=linear):
                 return linear in self.sums
-            case All(parts=parts):
-                return all(map(self.decides, parts))
+            case All(operands=operands):
+                return all(map(self.decides, operands))
         return False
 
 
@@ -102,16 +103,16 @@ class Cycles:
         ends = self.ends(intersection(self.some.solved(linear, ZERO) for linear in at_least))
         if ends is None or not self.spans.fits(period):
             return None
-        whole = self.ends(intersection(self.every.solved(linear, ZERO) for linear in least))
-        return Cycle(*ends, *(whole or (ends[0], ends[0])), period, frozenset(linears if whole else ()))
+        full = self.ends(intersection(self.every.solved(linear, ZERO) for linear in least))
+        return Cycle(*ends, *(full or (ends[0], ends[0])), period, frozenset(linears if full else ()))
 
     def ends(self, interval: Interval) -> tuple[Expression, Expression] | None:
         """Both ends of an interval; None where it has not both, or they overflow."""
         first, last = interval.first, interval.last
         if first is None or last is None or interval.test != TRUE:
             return None
-        is_told = all(map(self.spans.fits, (first, last, total((last, 1), (first, -1)))))
-        return (first, last) if is_told else None
+        is_known = all(map(self.spans.fits, (first, last, total((last, 1), (first, -1)))))
+        return (first, last) if is_known else None
 
     def moving(self, linear: Linear) -> list[tuple[Atom, int]]:
         """The terms that vary along the streamed axis."""
@@ -169,6 +170,6 @@ def _linears(condition: Condition) -> Iterator[Linear]:
     match condition:
         case AtLeast(linear=linear):
             yield linear
-        case All(parts=parts):
-            for part in parts:
+        case All(operands=operands):
+            for part in operands:
                 yield from _linears(part)

@@ -1,6 +1,6 @@
-"""Numbers and truths that a kernel computes once for a tile: ends of ranges, and tests of tiles.
+"""Integers and booleans that a kernel computes once for a tile: ends of ranges, and tests of tiles.
 
-All numbers are int64. `Sum` and `Apply` are made by the functions below, which simplify what they are given.
+All integers are int64. `Sum` and `Apply` are made by the functions below, which simplify what they are given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is the same in the whole tile, an integer or a boolean: a param, a length, a load of outer axes."""
+    """What is the same in the entire tile, an integer or a boolean: a param, a length, a load of outer axes."""
 
     node: Node
 
@@ -54,7 +54,7 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A constant, and terms with whole factors that are not 0."""
+    """A constant, and terms with integer factors that are not 0."""
 
     terms: tuple[tuple[Expression, int], ...]
     constant: int
@@ -62,9 +62,9 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Numbers: "mul", "floor_divide" (by what is positive; it rounds down), "minimum", "maximum", "where", "held".
+    """Integers: "mul", "floor_divide" (by what is positive; it rounds down), "minimum", "maximum", "where", "held".
 
-    Truths: "ge", "gt", "and", "or", "not". "not" and "held" take one argument, "where" a truth and two numbers,
+    Booleans: "ge", "gt", "and", "or", "not". "not" and "held" take one argument, "where" a boolean and two integers,
     "minimum", "maximum", "and" and "or" two or more, the others two. "held" is an integer between ±HELD: one that may
     be so large that what is computed of it overflows, and is compared with positions, for which less will do.
     """
@@ -80,16 +80,16 @@ HELD = 2**48
 TRUE, FALSE, ZERO = Number(True), Number(False), Number(0)
 
 
-def parts_of(expression: Expression) -> Iterator[Expression]:
-    """The expression and all that it is made of."""
+def subexpressions(expression: Expression) -> Iterator[Expression]:
+    """The expression and its subexpressions."""
     yield expression
     match expression:
         case Sum(terms=terms):
             for term, _ in terms:
-                yield from parts_of(term)
+                yield from subexpressions(term)
         case Apply(args=args):
             for arg in args:
-                yield from parts_of(arg)
+                yield from subexpressions(arg)
 
 
 def unheld(expression: Expression) -> Expression:
@@ -126,7 +126,7 @@ def replaced(expression: Expression, leaf: Callable[[Expression], Expression]) -
     return leaf(expression)
 
 
-# Numbers
+# Integers
 
 
 def total(*terms: tuple[Expression, int], constant: int = 0) -> Expression:
@@ -187,7 +187,7 @@ def greatest(*args: Expression) -> Expression:
 
 
 def _extreme(function: str, args: tuple[Expression, ...]) -> Expression:
-    """The least or greatest. Of those that differ by a constant, and so of numbers, one is left."""
+    """The least or greatest. Of those that differ by a constant, one is left."""
     pick = min if function == "minimum" else max
     constants: dict[tuple[tuple[Expression, int], ...], int] = {}
     for arg in args:

@@ -77,10 +77,10 @@ class Ranges:
                 return self.settled(self.solved(linear, ZERO))
             case Opaque():
                 return self.of_opaque(condition)
-            case All(parts=parts):
-                return intersection(map(self.of, parts))
-            case Any(parts=parts):
-                return reduce(self.union, map(self.of, parts), NOTHING)
+            case All(operands=operands):
+                return intersection(map(self.of, operands))
+            case Any(operands=operands):
+                return reduce(self.union, map(self.of, operands), NOTHING)
             case Pick(test=test, then=then, other=other):
                 return self.picked(self.spans.surely(test), self.of(then), self.of(other))
         return self.unknown
@@ -110,7 +110,7 @@ class Ranges:
         solvable = [atom for atom in streamed if isinstance(atom, Position | Quotient | Product)]
         solvable.sort(key=lambda atom: not isinstance(atom, Position))
         others = tuple((atom, factor) for atom, factor in streamed.items() if atom not in solvable[:1])
-        loose = self.end(self.spans.whole.of(Linear(others)))
+        loose = self.end(self.spans.full.of(Linear(others)))
         if number is None or loose is None:
             return self.unknown
         more = total((more, 1), (number, 1), (loose, 1))
@@ -170,10 +170,10 @@ class Ranges:
 
     def gap(self, condition: Condition) -> tuple[Expression, Expression] | None:
         """From where to where neither of two conditions may be true, one of which is for the start of the axis."""
-        parts = [self.of(part) for part in condition.parts] if isinstance(condition, Any) else []
-        early = [part for part in parts if part.first is None and part.test == TRUE]
-        late = [part for part in parts if part.first is not None and part.test == TRUE]
-        if len(early) != 1 or len(late) != 1 or len(parts) > 2 or early[0].last is None or late[0].first is None:
+        operands = [self.of(part) for part in condition.operands] if isinstance(condition, Any) else []
+        early = [part for part in operands if part.first is None and part.test == TRUE]
+        late = [part for part in operands if part.first is not None and part.test == TRUE]
+        if len(early) != 1 or len(late) != 1 or len(operands) > 2 or early[0].last is None or late[0].first is None:
             return None
         return early[0].last, late[0].first
 

@@ -1,7 +1,7 @@
 """Reads the math of a mask's condition into comparisons of integers with 0.
 
-Arithmetic is taken apart only where it is of int64, as that of positions is: a narrower dtype may wrap around, and what
-wraps is read as a whole.
+Arithmetic is decomposed only where it is of int64, as that of positions is: a narrower dtype may wrap around, and what
+wraps is opaque.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Reader:
         return rebuild(node, tuple(map(self.inlined, children(node))))
 
     def is_uniform(self, node: Node) -> bool:
-        """Whether a value is the same in a whole tile."""
+        """Whether a value is the same in a full tile."""
         return not self.axes & set(node.axes)
 
     def bounds(self, node: Node) -> Bounds:
@@ -108,26 +108,26 @@ class Reader:
                 return self.linear(arg)
             case Call(function="add" | "sub" | "neg" | "positive" | "detach" | "mul") if self.is_sum(node):
                 return self.linear_call(node)
-            case Call() if self.is_apart(node) and (atom := self.atom(node)) is not None:
+            case Call() if self.is_opaque(node) and (atom := self.atom(node)) is not None:
                 return atom
-            case Choose(condition=test, then=then, other=other) if self.is_apart(node):
+            case Choose(condition=test, then=then, other=other) if self.is_opaque(node):
                 return self.chosen(self.condition(test), self.linear(then), self.linear(other))
         if node.dtype.kind == "bool":
             return self.chosen(self.condition(node), Linear(constant=1), Linear())
         return Linear(((Leaf(node), 1),))
 
-    def is_apart(self, node: Node) -> bool:
+    def is_opaque(self, node: Node) -> bool:
         """Whether it is int64 arithmetic, or a choice, that has a position in it."""
         has_position = any(isinstance(part, Index) and part.axis in self.axes for part in walk(node))
         return has_position and node.dtype.kind == "int" and is_int64(node.dtype)
 
     def is_sum(self, node: Call) -> bool:
-        """Whether sums are taken apart. Those of several inputs are not, which the math itself adds up."""
+        """Whether sums are decomposed. Those of several inputs are not, which the math itself adds up."""
         if node.dtype.kind != "int" or not is_int64(node.dtype):
             return False
         read = {part for part in walk(node) if isinstance(part, Load)}
         params = {part for part in walk(node) if isinstance(part, Scalar) and self.is_unbounded(part)}
-        return self.is_apart(node) or len(read | params) < 2
+        return self.is_opaque(node) or len(read | params) < 2
 
     def linear_call(self, node: Call) -> Linear:
         first, *others = map(self.linear, node.args)
@@ -205,16 +205,16 @@ class Reader:
                 return self.either(self.condition(test), self.condition(then), self.condition(other))
         if not isinstance(node, Call) or not all(self.is_truth(node, arg) for arg in node.args):
             return Opaque(node)
-        parts = tuple(map(self.condition, node.args))
+        operands = tuple(map(self.condition, node.args))
         if node.function in _AND:
-            return All(parts)
+            return All(operands)
         if node.function in _OR:
-            return Any(parts)
+            return Any(operands)
         if node.function in _NOT:
-            return opposite(parts[0])
+            return opposite(operands[0])
         if node.function in _DIFFER:
-            return self.either(parts[0], opposite(parts[1]), parts[1])
-        return self.either(parts[0], parts[1], opposite(parts[1])) if node.function == "eq" else Opaque(node)
+            return self.either(operands[0], opposite(operands[1]), operands[1])
+        return self.either(operands[0], operands[1], opposite(operands[1])) if node.function == "eq" else Opaque(node)
 
     def is_truth(self, node: Call, arg: Node) -> bool:
         return arg.dtype.kind == "bool" or (node.function.startswith("logical") and arg.dtype.kind == "int")
@@ -257,8 +257,8 @@ class Reader:
             rest = linear - Linear(((atom, factor),))
             match atom:
                 case Greatest(args=args):
-                    parts = tuple(self.at_least(rest + arg * factor) for arg in args)
-                    return Any(parts) if factor > 0 else All(parts)
+                    operands = tuple(self.at_least(rest + arg * factor) for arg in args)
+                    return Any(operands) if factor > 0 else All(operands)
                 case Chosen(test=test, then=then, other=other):
                     return self.either(test, self.at_least(rest + then * factor), self.at_least(rest + other * factor))
         return AtLeast(linear)

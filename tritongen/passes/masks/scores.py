@@ -28,7 +28,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A value by parts: where `condition` is None it is `score` throughout, where `score` is None it is neutral."""
+    """A value by cases: where `condition` is None it is `score` throughout, where `score` is None it is neutral."""
 
     condition: Node | None
     score: Node | None

@@ -1,4 +1,4 @@
-"""Between which numbers an integer lies in a tile, and where a condition is surely true in all of it."""
+"""The interval of an integer in a tile, and where a condition is surely true in all of it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from .expressions import (
     least,
     negated,
     nonnegative,
-    parts_of,
     plus,
+    subexpressions,
     times,
     total,
     unheld,
@@ -114,7 +114,7 @@ def _of_all(ends: tuple[Expression | None, ...], pick: Callable[..., Expression]
 class TileSpans:
     """Spans in a tile, of a block of one axis and some positions along the streamed one.
 
-    Without `extremes` what is not the same in the whole tile is not known.
+    Without `extremes` what is not the same in the entire tile is not known.
     """
 
     def __init__(self, reader: Reader, block: str, streamed: str, extremes: bool = True) -> None:
@@ -123,7 +123,7 @@ class TileSpans:
         in_tile: Span = First(streamed), Last(streamed)
         anywhere: Span = ZERO, plus(Value(Size((streamed,))), -1)
         self.tile = Spans({block: in_block, streamed: in_tile}, self.leaf)
-        self.whole = Spans({block: in_block, streamed: anywhere}, self.leaf_of_block)
+        self.full = Spans({block: in_block, streamed: anywhere}, self.leaf_of_block)
 
     def leaf(self, node: Node) -> Span:
         """An integer that is no position. What may be too large to compute with is held."""
@@ -146,7 +146,7 @@ class TileSpans:
     # Conditions
 
     def surely(self, condition: Condition) -> Expression:
-        """A test that holds only where a condition is true in the whole tile."""
+        """A test that holds only where a condition is true in the entire tile."""
         match condition:
             case AtLeast(linear=linear):
                 low, _ = self.tile.of(linear) if self.is_safe(linear) else UNKNOWN
@@ -154,10 +154,10 @@ class TileSpans:
             case Opaque(node=node, holds=holds):
                 extreme = self.extreme("min" if holds else "max", node)
                 return FALSE if extreme is None else extreme if holds else negated(extreme)
-            case All(parts=parts):
-                return all_of(*map(self.surely, parts))
-            case Any(parts=parts):
-                return any_of(*map(self.surely, parts))
+            case All(operands=operands):
+                return all_of(*map(self.surely, operands))
+            case Any(operands=operands):
+                return any_of(*map(self.surely, operands))
             case Pick(test=picked, then=then, other=other):
                 test = self.surely(picked)
                 return any_of(all_of(test, self.surely(then)), all_of(negated(test), self.surely(other)))
@@ -196,7 +196,7 @@ class TileSpans:
 
     def fits(self, expression: Expression) -> bool:
         """Whether nothing in an expression overflows int64."""
-        return all(is_test(part) or inside(self.bounds(part), INT64) for part in parts_of(expression))
+        return all(is_test(part) or inside(self.bounds(part), INT64) for part in subexpressions(expression))
 
     def bounds(self, expression: Expression) -> Bounds:
         """Between which integers a number lies, in any tile."""

@@ -1,14 +1,14 @@
 """Which tiles of a streamed axis are empty, full or mixed, read off the condition of a mask.
 
 A kernel takes blocks of one axis, and for each streams over tiles of another: `tiles_of` tells from where to where it
-has to, and where the condition need not be computed. Both ends are numbers that a few scalar operations compute at run
+has to, and where the condition need not be computed. Both ends are scalars that a few operations compute at run
 time, of the first and last position of the block, of lengths, params and loads. What is not understood is mixed.
 
     tiles = tiles_of(op, condition, block="M", streamed="N")
-    tiles.some   outside of this range the condition is false, for the whole block
-    tiles.gap    inside of this range it is false for the whole block, too; None where no range is known
-    tiles.cycle  outside of these it is false for the whole block, too: positions that come back after each period, with
-                 those of them for which the conditions in `tiles.cyclic` are true
+    tiles.some   outside of this range the condition is false, for the entire block
+    tiles.gap    inside of this range it is false for the entire block, too; None where no range is known
+    tiles.cycle  outside of these it is false for the entire block, too: positions that come back after each period,
+    with those of them for which the conditions in `tiles.cyclic` are true
     tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
     tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
     tiles.full   tells of one tile in `every` that `rest` is true in all of it
@@ -26,7 +26,7 @@ from ...lang.ir import BOOL, Call, Node, Op
 from ..exponentials import resolve
 from .conditions import All, Condition, opposite
 from .cycles import Cycle, Cycles
-from .expressions import FALSE, Expression, First, Last, parts_of
+from .expressions import FALSE, Expression, First, Last, subexpressions
 from .ranges import NOTHING, Ranges, intersection
 from .reader import Reader
 from .spans import TileSpans
@@ -47,9 +47,9 @@ class Range:
 class Tiles:
     """What a condition is in the tiles that a block meets.
 
-    Outside of `some` and of `cycle`, and in `gap`, it is false for the whole block; inside of `every` it is what `rest`
-    is, or true where that is None. `empty` and `full` are tests of one tile: that the condition is false in all of it,
-    and, of a tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
+    Outside of `some` and of `cycle`, and in `gap`, it is false for the entire block; inside of `every` it is what
+    `rest` is, or true where that is None. `empty` and `full` are tests of one tile: that the condition is false in all
+    of it, and, of a tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
     """
 
     some: Range
@@ -69,7 +69,7 @@ def longest(tiles: Tiles | None) -> str:
     if tiles is None:
         return ""
     some = tiles.some.first, tiles.some.last
-    begins, ends = (any(isinstance(part, First | Last) for part in parts_of(one)) for one in some)
+    begins, ends = (any(isinstance(part, First | Last) for part in subexpressions(one)) for one in some)
     return "" if begins == ends else "first" if begins else "last"
 
 
@@ -83,17 +83,17 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     reader = Reader(op, block, streamed)
     spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
     some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
-    parts = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
-    rest = [part for part in parts if part.is_rest]
-    gaps = filter(None, (some.gap(part.read) for part in parts))
-    holes = [part.read for part in parts if part.is_rest or not part.some.exact]
-    cycle = Cycles(of_ends).of(part.read for part in parts)
+    conditions = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
+    rest = [part for part in conditions if part.is_rest]
+    gaps = filter(None, (some.gap(part.read) for part in conditions))
+    holes = [part.read for part in conditions if part.is_rest or not part.some.exact]
+    cycle = Cycles(of_ends).of(part.read for part in conditions)
     return Tiles(
-        some=Range(*some.ends(intersection(part.some for part in parts))),
-        every=Range(*every.ends(intersection(part.every for part in parts if not part.is_rest))),
+        some=Range(*some.ends(intersection(part.some for part in conditions))),
+        every=Range(*every.ends(intersection(part.every for part in conditions if not part.is_rest))),
         gap=next((Range(*gap) for gap in gaps), None),
         cycle=cycle,
-        cyclic=tuple(part.node for part in parts if cycle is not None and cycle.decides(part.read)),
+        cyclic=tuple(part.node for part in conditions if cycle is not None and cycle.decides(part.read)),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,

@@ -27,7 +27,7 @@ from .structure import name_reductions, reached, read_lines, references
 F = TypeVar("F", Node, Term)
 
 
-def one_sided_sums_first(op: Op) -> Op:
+def operand_sums_first(op: Op) -> Op:
     """The operator, whose reductions have names, with such factors summed by values of their own."""
     while op.fuse and (fewer := next(filter(None, (_without_matmul(op, value) for value in op.values)), None)):
         op = fewer
@@ -72,8 +72,8 @@ def _joined(op: Op, value: Value, node: Reduce, line: Value, arg: Node) -> Op | 
     total = replace(node, kind="sum", arg=arg, over=over)
     joint = Call("div", (total, Size(node.over)), node.axes, node.dtype) if node.kind == "mean" else total
     own = replace(value, node=joint, source=spelled(joint) if value.source or line.source else "")
-    whole = replace(op, values=tuple(own if one == value else one for one in op.values))
-    found = _with_sums_first(name_reductions(read_lines(whole, ())), total)
+    rewritten = replace(op, values=tuple(own if one == value else one for one in op.values))
+    found = _with_sums_first(name_reductions(read_lines(rewritten, ())), total)
     return None if found is None or any(one.node == line.node for one in found.values) else found
 
 
@@ -151,7 +151,7 @@ def _first_named_first(op: Op, value: Value, node: Reduce, factors: list[Node], 
         others = [outside(so_far, value.name, other, first.over, over) for other in others]
         factors = [*others[:place], Ref(name, first.axes, first.dtype), *others[place:]]
         terms = [*left[:place], joint, *left[place:]]
-    within = [one for one in terms if one.parts or {*one.axes} & {*over}]
+    within = [one for one in terms if one.operands or {*one.axes} & {*over}]
     return _Ordered(tuple(sums), tuple(factors), over, term_of(within, over))
 
 
@@ -175,21 +175,21 @@ def _is_worth_it(op: Op, first: Reduce, total: Reduce, others: list[Node], by_ma
 
 
 def _built(value: Value, term: Term, factors: list[Node], taken: set[str]) -> _Ordered:
-    """The sums and stored products that a term is made of; factors that are none of its parts multiply it."""
+    """The sums and stored products that a term is made of; the other factors multiply it."""
     values: list[Value] = []
 
     def made(part: Term) -> Node:
-        if not part.parts:
+        if not part.operands:
             return factors[part.place]
-        node = reduce(times, map(made, part.parts))
+        node = reduce(times, map(made, part.operands))
         name = fresh(f"{value.name}_{'sum' if part.over else 'factor'}", taken)
         node = Reduce("sum", node, part.over, part.axes, node.dtype) if part.over else node
         values.append(Value(name, node, ""))
         return Ref(name, node.axes, node.dtype)
 
-    parts = tuple(map(made, term.parts))
+    operands = tuple(map(made, term.operands))
     others = [factor for place, factor in enumerate(factors) if place not in term.places]
-    return _Ordered(tuple(values), (*parts, *others), term.over, term)
+    return _Ordered(tuple(values), (*operands, *others), term.over, term)
 
 
 def _may_be_moved(op: Op, factor: Node) -> bool:

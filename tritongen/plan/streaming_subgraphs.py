@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..autodiff.sharing import values_in_order
 from ..families.family import Step
-from ..families.several.naming import factors_named, rows_named, sums_parted
-from ..families.several.stored import as_input
+from ..families.multi_step.naming import factors_named, rows_named, sums_parted
+from ..families.multi_step.stored import as_input
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value
 from ..lang.names import fresh
@@ -58,7 +58,7 @@ def without_copies(values: Iterable[Value], copies: Mapping[str, str]) -> tuple[
 
 
 def with_names(forward: Step) -> Step:
-    """A forward of several steps, whose operator has names for the parts of lines that steps store."""
+    """A forward of several steps, whose operator has names for the subexpressions of lines that steps store."""
     stored = {one.output.name for step in steps_of(forward) for one in step.op.results} - {*copies_of_results(forward)}
     if stored <= forward.op.names:
         return forward
@@ -101,8 +101,8 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     given = {one.output.name for other, _ in others for one in other.op.results}
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
     own, lines = op.names, {value.name: value.source for value in op.values}
-    kept = tuple(result for result in op.results if result.output.name not in names)
-    found = _reading(replace(op, results=kept), {name: stored[name][0] for name in names})
+    remaining = tuple(result for result in op.results if result.output.name not in names)
+    found = _reading(replace(op, results=remaining), {name: stored[name][0] for name in names})
     inputs = {tensor.name for tensor in op.inputs}
     before = tuple(stored[tensor.name] for tensor in found.inputs if tensor.name not in inputs)
     made = {result.output.name for result in step.op.results}
@@ -118,12 +118,12 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
 def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:
     """The values inside of a step, and those of an operator that are computed of what it has made or `computed`."""
     refs, outputs = op.refs, {result.output.name for result in op.results}
-    apart = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
+    disjoint = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
-    if apart.intersection(other, {*outputs, *computed}):
+    if disjoint.intersection(other, {*outputs, *computed}):
         raise NotStreamed(PART_OF_A_LINE)
-    renamed = {name: fresh(name, taken) for name in other if name in apart}
-    outside = [renamed_value(value, renamed) for value in op.values if value.name in apart]
+    renamed = {name: fresh(name, taken) for name in other if name in disjoint}
+    outside = [renamed_value(value, renamed) for value in op.values if value.name in disjoint]
     first = reached({value.name: references(value.node) for value in outside}, computed, ())
     alone = {value.name: value for value in outside if value.name not in inside}
     # What comes first may be made of what is inside, as `any(kept, N)` is of the mask of the scores.

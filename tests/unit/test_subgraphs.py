@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tritongen.families.family import Families
+from tritongen.families.multi_step.beside import Beside
+from tritongen.families.multi_step.stored import may_be_stored
+from tritongen.families.multi_step.subgraphs import Subgraph, Subgraphs
 from tritongen.families.registry import Alone, families_of_steps, step_of
-from tritongen.families.several.beside import Beside
-from tritongen.families.several.parts import Part, Parts
-from tritongen.families.several.stored import may_be_stored
 from tritongen.lang.ir import Op, Reduce, Result, walk
 from tritongen.lang.typecheck import typecheck
 from tritongen.lowering.tile import needed
 from tritongen.passes.structure import name_reductions
-from tritongen.plan.backward import plan_whole
+from tritongen.plan.backward import plan_operator
 from tritongen.spec.read import read_spec
 
 TOWERS = """
@@ -64,7 +64,7 @@ def asked() -> list[Op]:
     spec = read_spec("contrastive.toml", TOWERS)
     assert spec.grad is not None
     op = typecheck(spec)
-    plan_whole(op, spec.grad, step_of(op, families, families), families)
+    plan_operator(op, spec.grad, step_of(op, families, families), families)
     return list(family.ops)
 
 
@@ -89,7 +89,7 @@ class Asking:
 
     is_ours = False
 
-    def __call__(self, op: Op) -> Part:
+    def __call__(self, op: Op) -> Subgraph:
         return Alone(families_of_steps(is_registered=False))(op)
 
 
@@ -97,7 +97,7 @@ class Asking:
 def test_what_is_refused_beside_matmuls_no_family_takes(fixed: bool) -> None:
     text = TOWERS.replace("J]", "J=16]").replace("D]", "D=32]") if fixed else TOWERS
     op = name_reductions(typecheck(read_spec("contrastive.toml", text)))
-    parts, beside = Parts(op, Asking()), Beside(op)
+    parts, beside = Subgraphs(op, Asking()), Beside(op)
     names = [value.name for value in op.values if may_be_stored(op, value)]
     refused = 0
     for left_out in (None, *names):

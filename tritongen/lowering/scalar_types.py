@@ -1,4 +1,4 @@
-"""Which dtype Triton gives a number or an integer, and where it must be told that of the computation.
+"""Which dtype Triton gives a scalar or an integer, and where it must be cast to that of the computation.
 
 To Triton a number is float32 wherever it meets no tensor of floats: too little for a kernel that may be in float64.
 """
@@ -16,8 +16,8 @@ from ..spec.types import INTS
 
 
 @dataclass(frozen=True, slots=True)
-class NumberTypes:
-    """Of the numbers of an operator, in a kernel that computes in `dtype`, as the kernel spells it.
+class ScalarTypes:
+    """The dtypes of an operator's scalars in a kernel that computes in `dtype`, as the kernel spells it.
 
     `is_double` tells that this may be float64.
     """
@@ -28,9 +28,9 @@ class NumberTypes:
 
     def is_number(self, node: Node) -> bool:
         """Whether a value is made of constants, params and lengths alone, and of nothing that a kernel reads."""
-        parts = list(walk(node))
-        lines = [self.op.value(part.name).node for part in parts if isinstance(part, Ref)]
-        return not any(isinstance(part, Load | Index | Reduce) for part in parts) and all(map(self.is_number, lines))
+        nodes = list(walk(node))
+        lines = [self.op.value(part.name).node for part in nodes if isinstance(part, Ref)]
+        return not any(isinstance(part, Load | Index | Reduce) for part in nodes) and all(map(self.is_number, lines))
 
     def narrower_beside(self, node: Node, accepts: str, call: Call) -> tuple[str, ...]:
         """What the integers promote from that a number meets, if that may not fit in theirs, which Triton refuses."""
@@ -55,7 +55,7 @@ class NumberTypes:
     def to_type(self, accepts: str, node: Call) -> int | None:
         """The place of the argument that must be given the dtype of the computation.
 
-        Triton computes in float32 what has only integers and numbers in it.
+        Triton computes in float32 what has only integers and scalars in it.
         """
         first = int(accepts == "where")
         values = node.args[first:]
@@ -67,7 +67,7 @@ class NumberTypes:
         return max(places, key=lambda place: len(node.args[place].axes), default=None)
 
     def is_typed(self, node: Node) -> bool:
-        """Whether a value has the dtype of the computation, and not that of an integer or what Triton gives numbers."""
+        """Whether a value has the dtype of the computation, and not that of an integer or of a Triton scalar."""
         match node:
             case Ref(name=name, axes=axes) if axes:
                 return self.is_typed(self.op.value(name).node)
@@ -80,7 +80,7 @@ class NumberTypes:
         return node.dtype.kind in ("float", "any")
 
     def is_exact(self, node: Node) -> bool:
-        """Whether a value is a float that keeps its digits in what Triton gives numbers, or has the dtype anyway."""
+        """Whether a value is a float that is exact in the dtype of a Triton scalar, or has the dtype anyway."""
         match node:
             case Constant():
                 return not self.rounds(node)
@@ -93,7 +93,7 @@ class NumberTypes:
         return value if self.is_typed(node) else self.converted(node, value, self.dtype)
 
     def converted(self, node: Node, value: ast.expr, dtype: str) -> ast.expr:
-        """A node's `value` in another dtype; what is of numbers alone, Triton may know when it compiles."""
+        """A node's `value` in another dtype; what is of scalars alone may be a compile-time constant of Triton."""
         if self.is_number(node):
             return _full(value, dtype)
         return ast.Call(ast.Attribute(value, "to"), [_parse(dtype)], [])
@@ -120,7 +120,7 @@ def _parse(text: str) -> ast.expr:
 
 
 def compares(template: ast.expr, name: str) -> bool:
-    """Whether a spelling compares an argument or selects it, which takes numbers as float32."""
+    """Whether a spelling compares an argument or selects it, which takes scalars as float32."""
     for node in ast.walk(template):
         used = any(isinstance(part, ast.Name) and part.id == name for part in ast.iter_child_nodes(node))
         selects = isinstance(node, ast.Call) and ast.unparse(node.func) == "tl.where"

@@ -25,9 +25,9 @@ from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
 from ..functions import function_view
 from ..step_host import StepHost
-from ..steps import Whole, informed, perhaps_without, with_dtypes
-from .decided import paths_of, perhaps_absent
-from .program import SeveralProgram
+from ..steps import Enclosing, informed, with_dtypes, without_optional
+from .decided import may_be_absent, paths_of
+from .program import MultiStepProgram
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
 
@@ -55,29 +55,29 @@ def noted(steps: tuple[Step, ...], views: Mapping[str, str]) -> Iterator[str]:
         yield from wrapped(shown(line)) if len(shown(line)) > LONGEST else (line,)
 
 
-class SeveralModule(Common):
-    def __init__(self, program: SeveralProgram, around: Around, autotune: bool) -> None:
+class MultiStepModule(Common):
+    def __init__(self, program: MultiStepProgram, around: Around, autotune: bool) -> None:
         super().__init__(program, autotune, Space((), ()), compute_of(program.op), [], around)
         self.fake = (IS_FAKE,) if IS_FAKE in around.extra else ()
-        shapes = self.host.told_inputs()
+        shapes = self.host.shape_inputs()
         mine = {tensor.name for tensor in (*program.op.inputs, *shapes)}
         every = {*(leaf for result in program.op.results for leaf in result.dtype.leaves)}
         every |= {leaf for step in program.steps for leaf in step.family.leaves(step.program)}
         others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
         of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
-        # Groups of axes are taken apart before steps are called, but for those of which only the shape is told.
+        # Groups of axes are unflattened before steps are called, except of tensors that are passed only as shapes.
         own = (replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in program.op.inputs)
         name, inputs = self.host.operator, (*own, *shapes, *of_dtype)
-        whole = replace(program.op, name=name, inputs=inputs, by_row=frozenset())
-        self.whole = Whole(whole, alike=self.host.alike(), is_gradient=around.is_gradient)
-        self.told = {tensor.name for tensor in shapes}
+        enclosing = replace(program.op, name=name, inputs=inputs, by_row=frozenset())
+        self.enclosing = Enclosing(enclosing, alike=self.host.alike(), is_gradient=around.is_gradient)
+        self.shape_names = {tensor.name for tensor in shapes}
         self.paths = paths_of(program.steps, program.op)
         self.steps = tuple(map(self.informed, program.steps))
         self.made = {result.output.name: result for step in self.steps for result in step.op.results}
         self.views = {step.op.results[0].output.name: text for step in self.steps if (text := self.view_of(step))}
 
     def informed(self, step: Step) -> Step:
-        """The step, told of shapes and dtypes besides, with results that are made where those of the whole are."""
+        """The step, with shapes and dtypes as further arguments, and results allocated where the operator's are."""
         whens = {result.output.name: result.when for result in self.op.results}
         optional = {(tensor.name,) for tensor in self.op.inputs if tensor.default is not None}
         # Beside others, what is by an input that may be None is only made where that is there.
@@ -86,19 +86,19 @@ class SeveralModule(Common):
             replace(r, when=whens.get(r.output.name, "") if r.when or (together and r.dtype.of in optional) else "")
             for r in step.op.results
         )
-        step = self.without(perhaps_absent(step, self.paths), replace(step.op, results=results), step)
-        step = informed(self.whole, step, step.family.leaves(step.program))
+        step = self.without(may_be_absent(step, self.paths), replace(step.op, results=results), step)
+        step = informed(self.enclosing, step, step.family.leaves(step.program))
         return replace(step, before=step.family.before(step.program))
 
     def without(self, absent: frozenset[str], op: Op, step: Step) -> Step:
         """The step of an operator, some of whose inputs are None at times, with dtypes of others of their types."""
-        tensors, gone = (*op.inputs, *self.whole.forward.inputs), absent | self.op.chosen
+        tensors, gone = (*op.inputs, *self.enclosing.forward.inputs), absent | self.op.chosen
         there = [t for t in tensors if t.name not in gone and t.default is None]
         first = {t.type.variable: t.name for t in reversed(there) if t.type.variable}
         alike = {t.name: first[t.type.variable] for t in tensors if t.name in gone and t.type.variable in first}
         program = step.family.take(with_dtypes(op, alike)) if alike else replace(step.program, op=op)
         assert program is not None
-        return replace(step, program=replace(program, op=perhaps_without(program.op, absent)))
+        return replace(step, program=replace(program, op=without_optional(program.op, absent)))
 
     def view_of(self, step: Step) -> str:
         """The view that a step makes, without a kernel: of a tensor along other names of its axes. "" for others, for
@@ -152,10 +152,10 @@ class SeveralModule(Common):
 
         And what is so unless it is saved for a backward.
         """
-        kept = {result.output.name: result.when for result in self.op.results}
+        conditions = {result.output.name: result.when for result in self.op.results}
         later = {tensor.name for one in self.steps[self.steps.index(step) + 1 :] for tensor in one.op.inputs}
         last = [tensor.name for tensor in step.op.inputs if tensor.name in self.made.keys() - later]
-        return tuple(n for n in last if n not in kept), tuple(n for n in last if kept.get(n) == SAVES)
+        return tuple(n for n in last if n not in conditions), tuple(n for n in last if conditions.get(n) == SAVES)
 
     def overwritten(self, step: Step) -> str:
         """What a step may write its first result over, of its shape and dtype: it reads each element once, where it
@@ -176,8 +176,8 @@ class SeveralModule(Common):
 
     def types(self, dtype: Dtype) -> set[str]:
         """The type variables, or else the inputs, whose promotion a dtype is."""
-        variables = {tensor.name: tensor.type.variable for tensor in (*self.whole.forward.inputs, *self.op.inputs)}
-        first = {name: leaf for leaf, name in self.whole.alike}
+        variables = {tensor.name: tensor.type.variable for tensor in (*self.enclosing.forward.inputs, *self.op.inputs)}
+        first = {name: leaf for leaf, name in self.enclosing.alike}
         found: set[str] = set()
         for leaf in dtype.leaves:
             own = first.get(leaf, leaf)
@@ -207,7 +207,7 @@ class SeveralModule(Common):
         return texts
 
     def around_of(self, step: Step) -> Around:
-        host = partial(InnerHost, origin=self.whole, over=self.overwritten(step))
+        host = partial(InnerHost, origin=self.enclosing, over=self.overwritten(step))
         own = [one for one in self.steps if one.family.has_own_tables]
         number = self.around.before + own.index(step) + 1 if step in own else 0
         tables = f"{self.tables}{number if number > 1 else ''}"
@@ -222,7 +222,7 @@ class SeveralModule(Common):
         names = [result.output.name for result in op.results]
         whens = dict.fromkeys("" if name in read else results.get(name, "") for name in names)
         passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
-        passed += [f"{name}_shape" if name in self.told else f"{name}.shape" for name in step.shapes]
+        passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]
         passed += dict.fromkeys(result.when for result in op.results if result.when)
         path = condition(simplified([path for name in names for path in self.paths[name]]))
@@ -237,7 +237,7 @@ class SeveralModule(Common):
         }
 
     def dtype_of(self, name: str) -> str:
-        """The dtype of an input of the whole, or of what that is told of."""
+        """The dtype of an input of the operator, or of a tensor that it gets the dtype of."""
         if any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs):
             return f"{name}.dtype if {name} is not None else None"
         return self.host.dtype(Dtype("any", (name,)))

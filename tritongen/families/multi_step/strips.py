@@ -50,11 +50,11 @@ def by_strips(op: Op) -> Iterator[Op]:
     overs = sorted(set(found.values()))
     for count in range(len(overs), 0, -1):
         for chosen in combinations(overs, count):
-            yield _Parts(op).reduced({name for name, over in found.items() if over in chosen})
+            yield _Splitter(op).reduced({name for name, over in found.items() if over in chosen})
 
 
 def reduced_by_strips(op: Op) -> list[str]:
-    """The values that have a number for each strip: they are stored, for no step has both parts of a reduction."""
+    """The values that have a value for each strip: they are stored, since no step has both stages of a reduction."""
     return [value.name for value in op.values if isinstance(value.node, Reduce) and value.node.strips]
 
 
@@ -129,8 +129,8 @@ def _sides(op: Op, product: str) -> tuple[set[str], set[str]]:
     return one, other
 
 
-class _Parts:
-    """Takes reductions of an operator apart."""
+class _Splitter:
+    """Splits reductions of an operator into tile-wise partial reductions."""
 
     def __init__(self, op: Op) -> None:
         self.op, self.taken = op, op.names

@@ -12,33 +12,33 @@ from ..family import Step
 Paths = dict[str, tuple[Path, ...]]
 
 
-def paths_of(steps: Sequence[Step], whole: Op) -> Paths:
+def paths_of(steps: Sequence[Step], entire: Op) -> Paths:
     """Of what steps compute, the paths on which other steps read it, or it is one of the results of all; and of inputs
-    of the whole that are None where what reads them is not chosen, the paths on which they are there.
+    of the operator that are None where what reads them is not chosen, the paths on which they are present.
     """
-    given = {name: Choices(whole).reading_paths(name, whole.values) for name in whole.chosen}
+    given = {name: Choices(entire).reading_paths(name, entire.values) for name in entire.chosen}
     found: dict[str, list[Path]] = {result.output.name: [] for step in steps for result in step.op.results}
-    found |= {result.output.name: [*(result.paths if result.when else ALWAYS)] for result in whole.results}
+    found |= {result.output.name: [*(result.paths if result.when else ALWAYS)] for result in entire.results}
     for step in reversed(steps):
-        ways = [path for result in step.op.results for path in found[result.output.name] or ALWAYS]
+        on_paths = [path for result in step.op.results for path in found[result.output.name] or ALWAYS]
         read = {tensor.name: _reading(step, tensor.name) for tensor in step.op.inputs}
         stored = read.keys() & found.keys()
         others = [one for one in step.op.inputs if one.name not in stored | given.keys() and one.default is None]
-        if not others and all(read[name] != ALWAYS for name in stored):  # Nothing would tell it any length.
+        if not others and all(read[name] != ALWAYS for name in stored):  # Nothing would determine its lengths.
             read |= dict.fromkeys(stored, ALWAYS)
         for name in stored:
-            both = [joined(way, path) for way in simplified(ways) for path in read[name]]
+            both = [joined(way, path) for way in simplified(on_paths) for path in read[name]]
             found[name] += [path for path in both if path is not None]
     return {name: tuple(simplified(paths)) or ALWAYS for name, paths in found.items()} | given
 
 
-def perhaps_absent(step: Step, paths: Paths) -> frozenset[str]:
+def may_be_absent(step: Step, paths: Paths) -> frozenset[str]:
     """The inputs of a step that are not there at times when it runs."""
-    ways = simplified([path for result in step.op.results for path in paths[result.output.name]])
+    on_paths = simplified([path for result in step.op.results for path in paths[result.output.name]])
     return frozenset(
         tensor.name
         for tensor in step.op.inputs
-        if not all(any(implies(way, path) for path in paths.get(tensor.name, ALWAYS)) for way in ways)
+        if not all(any(implies(way, path) for path in paths.get(tensor.name, ALWAYS)) for way in on_paths)
     )
 
 

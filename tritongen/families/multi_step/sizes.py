@@ -17,7 +17,7 @@ from ...testing.samples import usual_params
 from ..streaming.program import StreamingProgram
 from ..streaming.sizes import PAGE, StreamingSizes
 from ..streaming.visible import visible_range
-from .program import SeveralProgram
+from .program import MultiStepProgram
 
 HEAD, FEW = 128, 8  # the last axis of a side that has several; matrices in a batch
 SIZES = tuple(2**n for n in range(9, 14))  # by which the harness goes
@@ -55,23 +55,23 @@ class MatmulStepsSizes:
     Sizes are left out for which some tensor would be too large.
     """
 
-    def __init__(self, program: SeveralProgram, spec: Spec) -> None:
+    def __init__(self, program: MultiStepProgram, spec: Spec) -> None:
         self.program, self.op = program, program.op
         self.streams = [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
         self.template = "bench_streams.py.jinja" if self.streams else "bench_products.py.jinja"
         self.bounds = ("-1", "1") if self.streams else ()
         self.fit = Fitting(self.op, usual_params(self.op))
-        told = windows(self.fit) | dict(self.op.sizes) | lengths_of(spec, *self.op.axes)
-        self.lengths = self.assigned({axis: number(size) for axis, size in told.items()}, spec)
+        known = windows(self.fit) | dict(self.op.sizes) | lengths_of(spec, *self.op.axes)
+        self.lengths = self.assigned({axis: number(size) for axis, size in known.items()}, spec)
         lengths_of(spec, *(axis for axis, length in self.lengths.items() if length == SIZE))
         self.listed = sizes_of(spec)
-        self.names = {axis: str(told[axis]) if axis in told else local(axis) for axis in self.op.axes}
+        self.names = {axis: str(known[axis]) if axis in known else local(axis) for axis in self.op.axes}
         self.names |= computed_names(self.op, self.names)
-        self.free = [axis for axis in self.op.axes if axis not in {*told, *self.op.computed}]
+        self.free = [axis for axis in self.op.axes if axis not in {*known, *self.op.computed}]
 
-    def assigned(self, told: Mapping[str, Length], spec: Spec) -> dict[str, Length]:
+    def assigned(self, known: Mapping[str, Length], spec: Spec) -> dict[str, Length]:
         """The lengths of all axes: first of what streams, then of the sides of matmuls, of batches, and of others."""
-        lengths = dict(told)
+        lengths = dict(known)
         for stream in self.streams:
             lengths = _streamed(stream, spec) | lengths
         found = [step.family.matmuls(step.program) for step in self.program.steps]

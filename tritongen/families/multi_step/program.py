@@ -9,7 +9,7 @@ from ..family import Step
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralProgram(Program):
+class MultiStepProgram(Program):
     """An operator, and the steps that compute it in the order in which they run."""
 
     steps: tuple[Step, ...]

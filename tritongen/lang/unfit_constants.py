@@ -1,4 +1,4 @@
-"""Numbers of a spec that have no meaning beside integers, whatever the tensors hold."""
+"""Constants of a spec that have no meaning beside integers, whatever the tensors hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CHOOSING = {"where": (1, 2), "clamp": (1, 2), "maximum": (0, 1), "minimum": (0, 1), "fmax": (0, 1), "fmin": (0, 1)}
 
 
-def check_numbers(typer: Expressions, name: str, args: list[Node], tree: ast.AST) -> None:
+def check_constants(typer: Expressions, name: str, args: list[Node], tree: ast.AST) -> None:
     """Records the first number that does not fit the integers beside it, and raises `Abandoned`."""
     number = args[-1].value if isinstance(args[-1], Constant) else None
     if isinstance(number, int) and args[0].dtype.kind == "int":
@@ -36,7 +36,7 @@ def check_numbers(typer: Expressions, name: str, args: list[Node], tree: ast.AST
 
 
 def _outside(chosen: dict[int, Node], dtypes: tuple[str, ...]) -> Iterator[tuple[tuple[int, int], int, int]]:
-    """The numbers, with their places, that no value of some dtypes is, and between which these are."""
+    """The constants, with their positions, that are outside the range of some dtypes, and that range."""
     bounds = bounds_of_dtypes(dtypes) if dtypes else None
     if bounds is None:
         return

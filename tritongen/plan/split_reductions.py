@@ -1,4 +1,4 @@
-"""Sums of scores over several axes, of which passes compute parts: those along what streams, or along the rows."""
+"""Sums of scores over several axes, split into partial sums by passes: along the streamed axis, or along the rows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..passes.contractions import product_of
 from ..passes.structure import name_reductions
 
 
-def sums_in_parts(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op, tuple[Value, ...]]:
-    """The operator, whose sums of scores over more than one axis are sums of parts; and the parts.
+def split_reductions(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op, tuple[Value, ...]]:
+    """The operator whose sums of scores over more than one axis reduce partial sums; and the partial sums.
 
     Those are summed along what streams, or else along the rows, and have all the other axes of the scores. So are sums
     over one of these axes of which a result is made that no pass can have, as by positions that are taken.
@@ -25,26 +25,26 @@ def sums_in_parts(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op
     op = name_reductions(op)
     taken = op.names
     values: list[Value] = []
-    parts: list[Value] = []
-    apart = {value.name for result in results for value in _apart(op, result, stream)}
+    partials: list[Value] = []
+    separate = {value.name for result in results for value in _separate(op, result, stream)}
     for value in op.values:
         node = _at_once(op, value.node, stream)
-        if node == value.node and value.name in apart:
-            parts.append(value)
+        if node == value.node and value.name in separate:
+            partials.append(value)
         elif isinstance(node, Reduce) and _is_of_scores(node, stream):
             part, rest = _halved(node, stream)
-            name = next((one.name for one in parts if one.node == part), "")
+            name = next((one.name for one in partials if one.node == part), "")
             if not name:
                 name = fresh(f"{value.name}_by_{'row' if stream.streamed in part.over else 'column'}", taken)
-                parts.append(Value(name, part, spelled(part)))
-                values.append(parts[-1])
+                partials.append(Value(name, part, spelled(part)))
+                values.append(partials[-1])
             value = replace(value, node=replace(node, arg=Ref(name, part.axes, node.dtype), over=rest))
         values.append(value)
-    own = {part.name for part in parts}
+    own = {part.name for part in partials}
     # Sums along one axis are read no more where a sum over both is made at once of what they sum.
     read = {value.name for value in needed(tuple(values), [result.output.name for result in results])}
-    kept = tuple(value for value in values if value.name in read or value.name not in own)
-    return replace(op, values=kept), tuple(part for part in parts if part.name in read)
+    remaining = tuple(value for value in values if value.name in read or value.name not in own)
+    return replace(op, values=remaining), tuple(part for part in partials if part.name in read)
 
 
 def _halved(node: Reduce, stream: Stream) -> tuple[Reduce, tuple[str, ...]]:
@@ -149,7 +149,7 @@ def _is_of_scores(node: Reduce, stream: Stream) -> bool:
     return is_sum and _has_axes_of_scores(node.arg, stream)
 
 
-def _apart(op: Op, result: Result, stream: Stream) -> list[Value]:
+def _separate(op: Op, result: Result, stream: Stream) -> list[Value]:
     """The sums along rows, or along what streams, that a result is made of where one of them lies along an axis that
     the result lacks.
     """

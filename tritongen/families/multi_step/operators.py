@@ -1,4 +1,4 @@
-"""Parts of an operator as operators of their own, which read what other steps have stored."""
+"""Subgraphs of an operator as operators of their own, which read what other steps have stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...spec.types import FLOATS, Input
 from ..steps import cast_as, restricted, result_as, typed_as
 from .stored import as_input
 
-ALIKE = 2**14  # parts of operators that are kept: cuts have many in common, and so have plans of one spec
+ALIKE = 2**14  # cached subgraphs: cuts have many in common, and so have plans of one spec
 
 Reads = tuple[tuple[str, Result], ...]  # values, each as it is stored
 
@@ -31,24 +31,28 @@ same_result: Callable[[Result], Result] = lru_cache(ALIKE)(_same)
 
 
 @lru_cache(maxsize=ALIKE)
-def part_of(whole: Op, values: tuple[Value, ...], own: frozenset[str], targets: tuple[Result, ...], reads: Reads) -> Op:
+def part_of(
+    enclosing: Op, values: tuple[Value, ...], own: frozenset[str], targets: tuple[Result, ...], reads: Reads
+) -> Op:
     """The operator of some targets, of all the values that it computes, `own` being those that the targets are.
 
-    The `whole` is without its values and results.
+    The `enclosing` is without its values and results.
     """
     names = {name: result.output.name for name, result in reads}
-    kept = tuple([_spelled(value, _some(names, value.node.references), value.name in own) for value in values])
-    known = {value.name for value in kept}
-    kept += tuple([Value(one.output.name, one.node, "") for one in targets if one.output.name not in known])
+    own_values = tuple([_spelled(value, _some(names, value.node.references), value.name in own) for value in values])
+    known = {value.name for value in own_values}
+    own_values += tuple([Value(one.output.name, one.node, "") for one in targets if one.output.name not in known])
     targets = tuple([_read_elsewhere(one) if _value_name(one) in names else one for one in targets])
-    stored = tuple(as_input(whole, result) for _, result in reads)
+    stored = tuple(as_input(enclosing, result) for _, result in reads)
     part = restricted(
-        replace(whole, inputs=(*whole.inputs, *stored), values=kept), targets, f"_{targets[0].output.name}"
+        replace(enclosing, inputs=(*enclosing.inputs, *stored), values=own_values),
+        targets,
+        f"_{targets[0].output.name}",
     )
-    told = _stored_as(result for _, result in reads)
-    inputs = (*_telling(whole, part.inputs), *part.inputs)
-    inputs += tuple(_cast_to(whole, inputs, part.values, told))
-    return _in_own_types(whole, part, inputs, told)
+    stored_dtypes = _stored_as(result for _, result in reads)
+    inputs = (*_telling(enclosing, part.inputs), *part.inputs)
+    inputs += tuple(_cast_to(enclosing, inputs, part.values, stored_dtypes))
+    return _in_own_types(enclosing, part, inputs, stored_dtypes)
 
 
 def _value_name(target: Result) -> str:
@@ -75,50 +79,52 @@ def _spelled(value: Value, names: tuple[tuple[str, str], ...], is_target: bool) 
     return Value(value.name, node, line or (spelled(node) if value.source or is_target else ""))
 
 
-def _telling(whole: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
-    """An input that tells the device, or whether to compute in float64, where all that is read may be left out."""
+def _telling(enclosing: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    """An input that determines the device, or whether to compute in float64, where all that is read is optional."""
     there = [tensor for tensor in inputs if tensor.default is None]
     floats = [tensor for tensor in inputs if set(tensor.type.dtypes) & set(FLOATS)]
     if there and (not floats or any(tensor in there for tensor in floats)):
         return ()
-    others = [tensor for tensor in whole.inputs if tensor.default is None and tensor not in there]
+    others = [tensor for tensor in enclosing.inputs if tensor.default is None and tensor not in there]
     others.sort(key=lambda tensor: not set(tensor.type.dtypes) & set(FLOATS))
     return tuple(others[:1])
 
 
-def _cast_to(whole: Op, inputs: tuple[Input, ...], values: Iterable[Value], stored: Mapping[str, str]) -> list[Input]:
+def _cast_to(
+    enclosing: Op, inputs: tuple[Input, ...], values: Iterable[Value], stored: Mapping[str, str]
+) -> list[Input]:
     """Other inputs to whose dtype values are cast, where no input has that type, and nothing is `stored` in it."""
     wanted = {leaf for value in values for leaf in value.node.casts}.difference(stored, (one.name for one in inputs))
     types = {tensor.type.variable for tensor in inputs if tensor.default is None} - {""}
-    others = [tensor for tensor in whole.inputs if tensor.name in wanted and tensor.default is None]
+    others = [tensor for tensor in enclosing.inputs if tensor.name in wanted and tensor.default is None]
     return [tensor for tensor in others if tensor.type.variable not in types]
 
 
-def _in_own_types(whole: Op, part: Op, inputs: tuple[Input, ...], stored: Mapping[str, str]) -> Op:
+def _in_own_types(enclosing: Op, part: Op, inputs: tuple[Input, ...], stored: Mapping[str, str]) -> Op:
     """The part, with dtypes of its own `inputs`, unless these are optional, where they have the type of others. What is
     cast to the dtype of an input that it lacks is cast to that of what is `stored` in this dtype.
     """
     own = {tensor.type.variable: tensor.name for tensor in reversed(inputs) if tensor.default is None}
     names = {tensor.name for tensor in inputs}
-    others = [tensor for tensor in whole.inputs if tensor.name not in names and tensor.type.variable]
+    others = [tensor for tensor in enclosing.inputs if tensor.name not in names and tensor.type.variable]
     alike = {tensor.name: own[tensor.type.variable] for tensor in others if tensor.type.variable in own}
-    told = {leaf: name for leaf, name in stored.items() if leaf not in names}
-    values = tuple([_typed(value, alike, told) for value in part.values])
+    stored_dtypes = {leaf: name for leaf, name in stored.items() if leaf not in names}
+    values = tuple([_typed(value, alike, stored_dtypes) for value in part.values])
     results = tuple([result_as(result, alike) for result in part.results])
     return replace(part, inputs=inputs, values=values, results=results)
 
 
-def _typed(value: Value, alike: Mapping[str, str], told: Mapping[str, str]) -> Value:
-    """The value, with dtypes of inputs that are alike, and cast to those that are told."""
+def _typed(value: Value, alike: Mapping[str, str], stored_dtypes: Mapping[str, str]) -> Value:
+    """The value, with dtypes of inputs that are alike, and cast to stored dtypes."""
     leaves = value.node.leaves
-    if leaves.isdisjoint(alike) and leaves.isdisjoint(told):
+    if leaves.isdisjoint(alike) and leaves.isdisjoint(stored_dtypes):
         return value
-    return _typed_as(value, _some(alike, leaves), _some(told, leaves))
+    return _typed_as(value, _some(alike, leaves), _some(stored_dtypes, leaves))
 
 
 @lru_cache(maxsize=ALIKE)
-def _typed_as(value: Value, alike: tuple[tuple[str, str], ...], told: tuple[tuple[str, str], ...]) -> Value:
-    return value.of(cast_as(typed_as(value.node, dict(alike)), dict(told)))
+def _typed_as(value: Value, alike: tuple[tuple[str, str], ...], stored_dtypes: tuple[tuple[str, str], ...]) -> Value:
+    return value.of(cast_as(typed_as(value.node, dict(alike)), dict(stored_dtypes)))
 
 
 def _stored_as(results: Iterable[Result]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Names for parts of an operator's math that may be stored between its steps."""
+"""Names for subexpressions of an operator that may be stored between its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...spec.types import plain_shape
 
 
 def with_plain_axes(op: Op) -> Op:
-    """The operator with the axes of each tensor apart, as its steps see them: the whole takes groups of axes apart."""
+    """The operator without groups of axes, as its steps see it: the host of the operator unflattens them."""
     inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in op.inputs)
     results = tuple(replace(r, output=replace(r.output, shape=plain_shape(r.axes))) for r in op.results)
     return replace(op, inputs=inputs, results=results, by_row=frozenset(), fuse=True)
@@ -62,9 +62,9 @@ def _taken_before(op: Op, node: Node, at: Mapping[str, Node], results: Container
         case Load(at=()):
             return replace(node, at=tuple((a, i) for a, i in at.items() if a in node.axes), axes=_moved(op, node, at))
         case Call() | Cast():
-            parts = [_taken_before(op, part, at, results) for part in children(node)]
-            made = tuple(part for part in parts if part is not None)
-            return replace(rebuild(node, made), axes=_moved(op, node, at)) if len(made) == len(parts) else None
+            nodes = [_taken_before(op, part, at, results) for part in children(node)]
+            made = tuple(part for part in nodes if part is not None)
+            return replace(rebuild(node, made), axes=_moved(op, node, at)) if len(made) == len(nodes) else None
     return None
 
 
@@ -117,7 +117,7 @@ def factors_named(op: Op) -> Op:
     values: list[Value] = []
 
     def named(side: Node, line: str) -> Node:
-        if isinstance(side, Ref) or (is_whole(side) and not is_perhaps_absent(op, side)):
+        if isinstance(side, Ref) or (is_full(side) and not may_be_absent(op, side)):
             return side
         return _as_value(side, f"{line}_factor", taken, values)
 
@@ -145,7 +145,7 @@ def scattered_named(op: Op) -> Op:
     def named(node: Node, name: str) -> Node:
         while isinstance(node, Ref) and isinstance(other := op.value(node.name).node, Ref | Load):
             node = other
-        return node if isinstance(node, Ref) or is_whole(node) else _as_value(node, name, taken, values)
+        return node if isinstance(node, Ref) or is_full(node) else _as_value(node, name, taken, values)
 
     for value in op.values:
         node = value.node
@@ -187,12 +187,12 @@ def _as_value(node: Node, name: str, taken: set[str], values: list[Value]) -> Re
     return Ref(known, node.axes, node.dtype)
 
 
-def is_whole(node: Node) -> bool:
+def is_full(node: Node) -> bool:
     """Whether a node is an input as it is, and no gathered part of it."""
     return isinstance(node, Load) and not node.at
 
 
-def is_perhaps_absent(op: Op, node: Node) -> bool:
+def may_be_absent(op: Op, node: Node) -> bool:
     """Whether a node is a matrix that may be left out, which no matmul reads: it reads a tensor of the default."""
     return isinstance(node, Load) and op.input(node.name).default is not None and len(node.axes) > 1
 

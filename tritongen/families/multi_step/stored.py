@@ -15,7 +15,7 @@ from ...passes.contractions import is_product, sides_of
 from ...passes.structure import SAVES, is_extremum, reached, reads, references
 from ...spec.types import BATCH, BOOLS, COMPUTED, DTYPE_CLASSES, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from ..streaming.taken import integers_taken
-from .naming import is_perhaps_absent, is_whole
+from .naming import is_full, may_be_absent
 
 
 def always_stored(op: Op) -> list[str]:
@@ -35,37 +35,37 @@ def always_stored(op: Op) -> list[str]:
     return list(found)
 
 
-def may_be_stored(op: Op, value: Value, untold: bool = False) -> bool:
+def may_be_stored(op: Op, value: Value, runtime_dtypes: bool = False) -> bool:
     """Whether storing a value makes sense: others use it, its dtype is known, and it is no copy of another, unless of a
-    maximum, which is then no input of those that exponentials are below it in. What is `untold` may be of a dtype that
-    only a call tells.
+    maximum, which is then no input of those that exponentials are below it in. With `runtime_dtypes`, its dtype may be
+    one that only a call tells.
     """
     node = value.node
-    is_copy = is_whole(node) and not is_perhaps_absent(op, node)
+    is_copy = is_full(node) and not may_be_absent(op, node)
     is_copy |= isinstance(node, Ref) and not is_extremum(op.value(node.name).node)
     used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not is_copy and (untold or bool(stored_dtype(op, value)))
+    return used and not is_copy and (runtime_dtypes or bool(stored_dtype(op, value)))
 
 
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
     """The dtype in which a value is stored: that of the computation for row statistics, torch's for others.
 
-    A step that reads no tensors, but numbers or positions, does not know that of the computation.
+    A step that reads no tensors, but scalars or positions, does not know that of the computation.
     """
     dtype = value.node.dtype
     if dtype.kind == "float" and _is_of_rows(op, value) and not _is_multiplied(op, value.name):
         reads_any = any(reads(one.node) for one in needed(op.values, [value.name]))
         return COMPUTE if reads_any else None
     if dtype.kind == "float":
-        told = _told(op, dtype)
+        known = _promoted_dtype(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
-        return told if told.of and set(told.leaves) <= floats else None
-    own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_whole_number(op, name)]
+        return known if known.of and set(known.leaves) <= floats else None
+    own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_integral(op, name)]
     return dtype if len(dtype.leaves) == 1 and own and not dtype.rule else None
 
 
-def _untold_dtype(op: Op, value: Value) -> Dtype:
-    """The dtype in which a value is stored that is told by a call alone: what may be a float and is rounded in torch's
+def _runtime_dtype(op: Op, value: Value) -> Dtype:
+    """The stored dtype of a value that is known only at run time: what may be a float and is rounded in torch's
     has that of the computation.
     """
     dtype = value.node.dtype
@@ -73,7 +73,7 @@ def _untold_dtype(op: Op, value: Value) -> Dtype:
     return Dtype(dtype.kind, (), "compute") if is_wide else dtype
 
 
-def _is_whole_number(op: Op, name: str) -> bool:
+def _is_integral(op: Op, name: str) -> bool:
     """Whether a leaf of dtypes is an input of integers or booleans."""
     return any(tensor.name == name and {*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in op.inputs)
 
@@ -90,18 +90,18 @@ def _is_of_rows(op: Op, value: Value) -> bool:
     return any({*node.arg.axes} > {*value.node.axes} for node in reductions)
 
 
-def _told(op: Op, dtype: Dtype) -> Dtype:
-    """The dtype that floats promote to: numbers of rows do not count, nor integers, and of those of one type the first
+def _promoted_dtype(op: Op, dtype: Dtype) -> Dtype:
+    """The dtype that floats promote to: per-row values do not count, nor integers, and of those of one type the first
     does.
     """
     types = {tensor.name: tensor.type for tensor in op.inputs}
-    whole = {*INTS, *BOOLS, *(name for name, own in types.items() if kind_of(own.dtypes) in ("int", "bool"))}
+    integers = {*INTS, *BOOLS, *(name for name, own in types.items() if kind_of(own.dtypes) in ("int", "bool"))}
     rows = {name for name, own in types.items() if own.dtypes == COMPUTED}
     first = {own.variable: name for name, own in reversed(types.items()) if own.variable}
-    leaves = [leaf for leaf in dtype.of if leaf not in whole] or dtype.of
+    leaves = [leaf for leaf in dtype.of if leaf not in integers] or dtype.of
     leaves = [leaf for leaf in leaves if leaf not in rows] or leaves
-    told = replace(dtype, kind="float", of=tuple(leaves), rule="")
-    return told.renamed(lambda leaf: first.get(types[leaf].variable, leaf) if leaf in types else leaf)
+    known = replace(dtype, kind="float", of=tuple(leaves), rule="")
+    return known.renamed(lambda leaf: first.get(types[leaf].variable, leaf) if leaf in types else leaf)
 
 
 def _is_multiplied(op: Op, name: str) -> bool:
@@ -121,14 +121,14 @@ def stored_result(op: Op, name: str) -> Result:
     """
     value = op.value(name)
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
-    dtype = stored_dtype(op, value) or _untold_dtype(op, value)
+    dtype = stored_dtype(op, value) or _runtime_dtype(op, value)
     for result in op.results:
         is_alike = result.dtype == dtype or (
-            dtype.kind == "float" and not dtype.rule and _told(op, result.dtype) == dtype
+            dtype.kind == "float" and not dtype.rule and _promoted_dtype(op, result.dtype) == dtype
         )
-        perhaps_absent = bool(result.dtype.of) and optional.issuperset(result.dtype.of)
-        is_whole = not result.over and {*result.axes} == {*value.node.axes}
-        same = result.output.name == name and is_alike and is_whole and not perhaps_absent
+        may_be_absent = bool(result.dtype.of) and optional.issuperset(result.dtype.of)
+        is_full = not result.over and {*result.axes} == {*value.node.axes}
+        same = result.output.name == name and is_alike and is_full and not may_be_absent
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
     own = fresh(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name

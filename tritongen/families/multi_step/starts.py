@@ -20,8 +20,8 @@ def few_of(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [chosen for count in range(most + 1) for chosen in combinations(names, count)]
 
 
-def but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple[str, ...]]:
-    """All lines and attentions but what has the axes of their scores, and but that all lines and what is kept, all
+def but_scores(op: Op, names: Sequence[str], saved: Container[str]) -> list[tuple[str, ...]]:
+    """All lines and attentions but what has the axes of their scores, and but that all lines and what is saved, all
     lines and the matrices of attentions, all lines and reductions, and all reductions; the first three also but what an
     attention is made of by way of its scores, as by an lse with a sink.
     """
@@ -33,7 +33,7 @@ def but_scores(op: Op, names: Sequence[str], kept: Container[str]) -> list[tuple
     below = {name: reached(refs, refs[name], ()) for name in refs}
     inside = {name for one in found for name in below[one.total.name] if one.score in below[name]} - totals
     outside = [value for value in others if value.name not in inside]
-    lines = [_lines(outside, more) for more in (totals, kept, _matrices(op, found))]
+    lines = [_lines(outside, more) for more in (totals, saved, _matrices(op, found))]
     reductions = tuple(value.name for value in others if isinstance(value.node, Reduce))
     return [*lines, _lines(others, reductions), reductions]
 

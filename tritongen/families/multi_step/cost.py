@@ -32,7 +32,7 @@ from ..family import Step
 
 ROUNDED = 1 - 1e-9  # tolerance of times, against sums in another order
 LONGEST = 65_536  # elements of the longest row that one program holds in registers
-APART = 1_024  # the same along an axis that is not the last, where a program holds several adjacent rows
+STRIDED = 1_024  # the same along an axis that is not the last, where a program holds several adjacent rows
 
 
 def time_of(step: Step) -> float:
@@ -55,7 +55,7 @@ def time_of(step: Step) -> float:
 
 
 def least_time(op: Op, inputs: Iterable[str], tensors: Iterable[tuple[str, ...]]) -> float:
-    """A lower bound in nanoseconds for steps that read whole inputs, and read or write tensors with some axes."""
+    """A lower bound in nanoseconds for steps that read full inputs, and read or write tensors with some axes."""
     lengths = _lengths(op)
     axes = [*(op.input(name).type.axes for name in inputs), *tensors]
     return (LAUNCH + sum(stored(one, lengths) for one in axes) / BANDWIDTH) * ROUNDED
@@ -73,17 +73,17 @@ def _moved(step: Step, lengths: dict[str, int]) -> float:
     taken = gathered(op)
     reads = sum(_read(tensor, taken.get(tensor.name, ()), lengths) for tensor in op.inputs)
     writes = sum(stored(r.axes, lengths) // (ITEMSIZE if r.dtype.kind == "bool" else 1) for r in op.results)
-    rows = _whole_rows(step)
+    rows = _full_rows(step)
     if rows is None:
         return reads + writes
-    again = count(step.program.over, lengths) > (APART if is_strided(step) else LONGEST)
+    again = count(step.program.over, lengths) > (STRIDED if is_strided(step) else LONGEST)
     return (reads * (1 + again) + writes) * max(1.0, SMS / count(rows, lengths))
 
 
 def _read(tensor: Input, loads: Sequence[Load], lengths: dict[str, int]) -> int:
     """The bytes read of an input, of which `take` reads at most one element per index."""
-    whole = stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
-    return min(whole, sum(stored(load.axes, lengths) for load in loads)) if loads else whole
+    size = stored(tensor.type.axes, lengths) // (ITEMSIZE if tensor.type.dtypes == BOOLS else 1)
+    return min(size, sum(stored(load.axes, lengths) for load in loads)) if loads else size
 
 
 def reducing_rows(step: Step) -> tuple[str, ...]:
@@ -101,19 +101,19 @@ def repeats_reductions(step: Step) -> bool:
 
 
 def is_strided(step: Step) -> bool:
-    """Whether neighbours along what a step reduces lie apart in memory in some input."""
+    """Whether some input is strided along the axes that a step reduces."""
     over = {*step.program.over}
     return any(tensor.type.axes[-1] not in over for tensor in step.op.inputs if over & {*tensor.type.axes})
 
 
 def leaves_idle(step: Step) -> bool:
     """Whether there are too few rows for all SMs that programs cannot share: one, or a number fixed by the spec."""
-    rows = _whole_rows(step)
+    rows = _full_rows(step)
     return rows is not None and count(rows, dict(step.op.sizes)) < SMS
 
 
-def _whole_rows(step: Step) -> tuple[str, ...] | None:
-    """The axes of rows that programs cannot share, as they are mapped back, or reduced in several walks; or None."""
+def _full_rows(step: Step) -> tuple[str, ...] | None:
+    """The axes of rows that programs cannot share, as they are broadcast back, or reduced in several walks; or None."""
     rows = step.family.rows(step.program)
     if rows is None or not step.program.over:
         return None

@@ -26,7 +26,7 @@ MATRIX, ROW = 2 * LENGTH**2, 4 * LENGTH  # bytes of a matrix of bfloat16, and of
 
 @dataclass(frozen=True)
 class Kept:
-    """What a gradient reads of its forward, in matrices and in numbers of rows, and the matrices that it moves."""
+    """What a gradient reads of its forward, in matrices and in per-row values, and the matrices that it moves."""
 
     inputs: str
     compute: str

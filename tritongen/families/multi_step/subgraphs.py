@@ -1,4 +1,4 @@
-"""Parts of an operator as steps, which a search for the best cut puts together."""
+"""Subgraphs of an operator as steps, which a search for the best cut combines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .strips import made_for, merged_strips, reduced_by_strips, spreads
 
 
 @dataclass(frozen=True)
-class Part:
+class Subgraph:
     """The step of some results if a family takes them, and its time."""
 
     step: Step | None
@@ -38,13 +38,13 @@ class Part:
         return sum(isinstance(node, Call) for value in op.values for node in walk(value.node)) if reduces else 0
 
 
-APART = Part(None, math.inf)
+UNCLAIMED = Subgraph(None, math.inf)
 
 
 class TakeAlone(Protocol):
     """Finds the family that takes an operator; APART for math that none does."""
 
-    def __call__(self, op: Op) -> Part: ...
+    def __call__(self, op: Op) -> Subgraph: ...
 
     @property
     def is_ours(self) -> bool:
@@ -75,10 +75,10 @@ class Stored(dict[str, Result]):
         self.bits = sum(bits[name] for name in results)
 
 
-class Parts:
-    """The parts of an operator, each with its step and its time, cached since several cuts share them.
+class Subgraphs:
+    """The subgraphs of an operator, each with its step and its time, cached since several cuts share them.
 
-    With `exact_ties`, steps of a largest or smallest that a gradient looks for compute it of numbers that are not
+    With `exact_ties`, steps of a largest or smallest that a gradient looks for compute it of values that are not
     rounded, even where others have stored these.
     """
 
@@ -89,14 +89,14 @@ class Parts:
         self.outputs = {result.output.name for result in op.results}
         self.paths = Choices(op).paths
         self.refs = op.refs
-        self.in_parts = taken_from(op)
-        self.loads = {value.name: reads(value.node) - self.in_parts for value in op.values}
-        self.ways = {name: made_for(op, name) for name in reduced_by_strips(op)}
+        self.gathered = taken_from(op)
+        self.loads = {value.name: reads(value.node) - self.gathered for value in op.values}
+        self.sources = {name: made_for(op, name) for name in reduced_by_strips(op)}
         reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
         # Matrices whose strips are reduced are computed once for both.
         saved = {self.value_of(result) for result in op.results if result.saved}
         saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
-        self.kept = saved
+        self.saved_values = saved
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
         # What the gradient reads as steps of the forward store it, or stores as they do.
         products = {name for name, node in reductions.items() if is_product(op, node)}
@@ -104,7 +104,7 @@ class Parts:
         scans = {value.name for value in op.values if isinstance(value.node, Scan)}
         self.alike = saved | products | of_matmuls | scans | {*always_stored(op)}
         self.compared = _compared_with_saved(op)
-        self.whole = same_op(replace(op, values=(), results=()))
+        self.enclosing = same_op(replace(op, values=(), results=()))
         self.axes = {value.name: _axes(value) for value in op.values}
         self.results: dict[str, Result] = {}
         self.names = [value.name for value in op.values]
@@ -112,7 +112,7 @@ class Parts:
         self.below = [sum(self.bits[name] for name in self.refs[one] if name in self.bits) for one in self.names]
         self.reached: dict[tuple[str, ...], int] = {}
         self.found: dict[tuple[str, ...], list[MadeOf]] = {}
-        self.parts: dict[tuple[tuple[int, ...], int], Part] = {}  # by the ids of results
+        self.subgraphs: dict[tuple[tuple[int, ...], int], Subgraph] = {}  # by the ids of results
 
     def storing(self, names: Iterable[str]) -> Stored:
         """Values as results of steps."""
@@ -180,7 +180,7 @@ class Parts:
     def readable(self, targets: tuple[Result, ...]) -> set[str]:
         """What some results may read where other steps have stored it."""
         own = {self.value_of(target) for target in targets}
-        unread = {name for target in own & self.ways.keys() for name in self.ways[target]}
+        unread = {name for target in own & self.sources.keys() for name in self.sources[target]}
         found = reached(self.refs, self.roots(targets), ()) - own - unread
         if self.exact_ties and not own.isdisjoint(self.ties):
             return {name for name in found if not self.is_rounded_elsewhere(name)}
@@ -199,41 +199,41 @@ class Parts:
     def roots(self, targets: Iterable[Result]) -> set[str]:
         return {name for target in targets for name in (target.output.name, *references(target.node))}
 
-    def part(self, targets: tuple[Result, ...], stored: Stored) -> Part:
+    def part(self, targets: tuple[Result, ...], stored: Stored) -> Subgraph:
         """The operator of some results, which reads what other steps have stored."""
         if len(targets) > 1 and not self.have_one_space(targets, stored):
-            return APART
+            return UNCLAIMED
         made_of = self.made_of(targets, stored)
         key = tuple([id(target) for target in targets]), made_of.bits
-        if key not in self.parts:
-            self.parts[key] = self.made(targets, made_of, stored)
-        return self.parts[key]
+        if key not in self.subgraphs:
+            self.subgraphs[key] = self.made(targets, made_of, stored)
+        return self.subgraphs[key]
 
     def have_one_space(self, targets: tuple[Result, ...], stored: Stored) -> bool:
         """Whether one kernel may compute some results: it goes through the axes of one of them."""
         spaces = [self.made_of((target,), stored).space for target in targets]
         return frozenset[str]().union(*spaces) in spaces
 
-    def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Part:
+    def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Subgraph:
         computed, reads = made_of.computed, {name: stored[name] for name in made_of.reads}
         merged = [axes for name, axes in self.of_strips.items() if name in computed]
         if spreads(merged, targets) or (self.beside is not None and self.beside.refuses(computed, targets)):
-            return APART
+            return UNCLAIMED
         own = {self.value_of(target) for target in targets}
-        if self.parts_ties(computed, own) or self.rounds_ties(computed, reads):
-            return APART
+        if self.separates_ties(computed, own) or self.rounds_ties(computed, reads):
+            return UNCLAIMED
         return self.taken(self.op_of(targets, stored))
 
     def op_of(self, targets: tuple[Result, ...], stored: Stored) -> Op:
         made_of = self.made_of(targets, stored)
         values = tuple([value for value in self.op.values if value.name in made_of.computed])
         own = frozenset([self.value_of(target) for target in targets])
-        return part_of(self.whole, values, own, targets, tuple([(name, stored[name]) for name in made_of.reads]))
+        return part_of(self.enclosing, values, own, targets, tuple([(name, stored[name]) for name in made_of.reads]))
 
-    def parts_ties(self, computed: AbstractSet[str], own: AbstractSet[str]) -> bool:
+    def separates_ties(self, computed: AbstractSet[str], own: AbstractSet[str]) -> bool:
         """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
 
-        Where the gradient looks for the elements that it is, it has to find the same numbers to the last bit, and
+        Where the gradient looks for the elements that it is, it has to find bitwise equal values, and
         reductions in another order give others.
         """
         others = self.saved & computed - own
@@ -242,7 +242,7 @@ class Parts:
 
     def rounds_ties(self, computed: AbstractSet[str], reads: Mapping[str, Result]) -> bool:
         """Whether a step of the forward computes a largest or smallest, or one of the gradient looks for its elements,
-        among numbers that another step has stored rounded, where the other of the two does not round them.
+        among values that another step has stored rounded, where the other of the two does not round them.
         """
         rounded = {name for name, one in reads.items() if is_rounded(one)}
         extrema = {name for name in computed & self.saved if is_extremum(self.op.value(name).node)}
@@ -251,7 +251,7 @@ class Parts:
 
     def without_rounded_ties(self, names: Sequence[str]) -> list[str]:
         """Values to store, but for those that a largest or smallest would find rounded that is computed or looked for
-        among numbers that are not.
+        among values that are not.
         """
         rounded = {name for name in names if is_rounded(self.stored(name))} - self.alike
         extrema = {name for name in self.saved if is_extremum(self.op.value(name).node)}
@@ -260,14 +260,14 @@ class Parts:
         return [name for name in names if name not in rounded & ties]
 
     def casts_to_others(self, op: Op) -> bool:
-        """Whether a value is cast to the dtype of an input of the whole that the part does not have."""
+        """Whether a value is cast to the dtype of an input of the operator that the subgraph does not have."""
         others = {tensor.name for tensor in self.op.inputs} - {tensor.name for tensor in op.inputs}
         return not all(others.isdisjoint(value.node.casts) for value in op.values)
 
-    def taken(self, op: Op) -> Part:
+    def taken(self, op: Op) -> Subgraph:
         """The part, whose only result is made wherever its step is called."""
         if self.casts_to_others(op):
-            return APART
+            return UNCLAIMED
         if len(op.results) == 1 and (op.results[0].when or op.results[0].paths != ALWAYS):
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
         return self.take(op)
@@ -284,7 +284,7 @@ def is_rounded(stored: Result) -> bool:
 
 
 def _compared_with_saved(op: Op) -> dict[str, set[str]]:
-    """What values compare with numbers that a forward has saved: of a gradient, to find the elements of a largest."""
+    """The values of a gradient that are compared with saved ones, to find the elements of a largest."""
     saved = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
     found: dict[str, set[str]] = {}
     for value in op.values:

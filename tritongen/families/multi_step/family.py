@@ -29,10 +29,10 @@ from ..streaming.shapes import StreamShapes
 from ..streaming.stored import attentions, stored_scores
 from ..tensor_cores import allowed_errors
 from .cut import cut
-from .host import SeveralModule
-from .parts import TakeAlone
-from .program import SeveralProgram
+from .host import MultiStepModule
+from .program import MultiStepProgram
 from .sizes import MatmulStepsSizes
+from .subgraphs import TakeAlone
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class StepShapes(Shapes):
 class MatmulStepShapes(StepShapes):
     """Shapes of steps with matmuls among them."""
 
-    program: SeveralProgram
+    program: MultiStepProgram
 
     def tiled(self) -> list[tuple[int, ...]]:
         """Several small tiles of each matmul, with tails; each side is long by one axis, and what else there is short:
@@ -85,7 +85,7 @@ class MatmulStepShapes(StepShapes):
 class StreamStepShapes(StepShapes, StreamShapes):
     """Shapes of steps some of which stream an axis: so that the first of these has several tiles and blocks."""
 
-    program: SeveralProgram
+    program: MultiStepProgram
 
     @property
     def uneven(self) -> tuple[int, int]:
@@ -108,8 +108,8 @@ class StreamStepShapes(StepShapes, StreamShapes):
         for name, score in computed.items():
             nodes = [value.node for value in needed(op.values, [name])]
             is_read = any(tensor.name in reads(node) for node in nodes)
-            is_whole = {*op.value(name).node.axes} <= {*tensor.type.axes}
-            if is_read and is_whole and not any(isinstance(node, Reduce) for node in nodes):
+            is_full = {*op.value(name).node.axes} <= {*tensor.type.axes}
+            if is_read and is_full and not any(isinstance(node, Reduce) for node in nodes):
                 return self.longest(score)
         for value in needed(op.values, computed):
             node = value.node
@@ -126,12 +126,12 @@ def with_streamed_softmaxes(op: Op) -> Op:
     return sums_by_maximum(with_divided_powers(plain) if any(attentions(plain)) else op)
 
 
-def streaming_steps(program: SeveralProgram) -> list[StreamingProgram]:
+def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:
     return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
 
 
 @dataclass(frozen=True)
-class Several(Maps[SeveralProgram]):
+class MultiStep(Maps[MultiStepProgram]):
     """Takes what can be cut into steps that other families take, of which `take_alone` asks."""
 
     take_alone: TakeAlone
@@ -139,28 +139,28 @@ class Several(Maps[SeveralProgram]):
     title = "a plan of several steps"
     autocast = "float32"
 
-    def take(self, op: Op) -> SeveralProgram | None:
-        apart = with_streamed_softmaxes(op) if op.fuse else op
-        found = cut(apart, self.take_alone) if apart != op else None
-        if found is not None and stored_scores(apart, found.steps) is None:
-            op = apart
+    def take(self, op: Op) -> MultiStepProgram | None:
+        streamed = with_streamed_softmaxes(op) if op.fuse else op
+        found = cut(streamed, self.take_alone) if streamed != op else None
+        if found is not None and stored_scores(streamed, found.steps) is None:
+            op = streamed
         else:
             found = cut(op, self.take_alone)
         nodes = [value.node for value in op.values]
         reduced = {axis for node in nodes if isinstance(node, Reduce) for axis in node.over}
         reduced |= {node.over for node in nodes if isinstance(node, Scan)}
-        return SeveralProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
+        return MultiStepProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
 
-    def leaves(self, program: SeveralProgram) -> tuple[str, ...]:
+    def leaves(self, program: MultiStepProgram) -> tuple[str, ...]:
         return tuple(dict.fromkeys(leaf for step in program.steps for leaf in step.family.leaves(step.program)))
 
-    def steps(self, program: SeveralProgram) -> tuple[Step, ...]:
+    def steps(self, program: MultiStepProgram) -> tuple[Step, ...]:
         return program.steps
 
-    def module(self, program: SeveralProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return SeveralModule(program, around, autotune).module()
+    def module(self, program: MultiStepProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return MultiStepModule(program, around, autotune).module()
 
-    def tests(self, spec: Spec, program: SeveralProgram, module: Module) -> FamilyTests:
+    def tests(self, spec: Spec, program: MultiStepProgram, module: Module) -> FamilyTests:
         declared = {
             "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
             **allowed_errors(program.op),
@@ -177,7 +177,7 @@ class Several(Maps[SeveralProgram]):
             return FamilyTests("MatmulStepsTests", MatmulStepShapes(spec, program), declared)
         return FamilyTests("StepsTests", StepShapes(spec, program), declared)
 
-    def benchmark(self, spec: Spec, program: SeveralProgram) -> Sizes:
+    def benchmark(self, spec: Spec, program: MultiStepProgram) -> Sizes:
         steps = program.steps
         multiplies = any(step.family.matmuls(step.program) or step.family.stream(step.program) for step in steps)
         return MatmulStepsSizes(program, spec) if multiplies else super().benchmark(spec, program)

@@ -22,10 +22,10 @@ from ...passes.structure import with_read_values
 from ..family import Step
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
-from .parts import MadeOf, Part, Parts, Stored, TakeAlone
 from .starts import but_scores, few_of, scores_of
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
+from .subgraphs import MadeOf, Stored, Subgraph, Subgraphs, TakeAlone
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +40,36 @@ class Cut:
 
 _Level = list[tuple[Result, MadeOf]]  # results that may be computed together, and what they are made of
 _Key = tuple[tuple[int, int], ...]
-_Group = tuple[tuple[Result, ...], Part]  # results that are computed together; none for steps of a line kept apart
+_Group = tuple[tuple[Result, ...], Subgraph]  # results that are computed together; none for steps of an unfused line
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
     """The steps of an operator whose reductions have names; None where no family takes one of them.
 
-    Values whose dtype only a call tells are stored where nothing else will do.
+    Values whose dtype is known only at run time are stored where nothing else will do.
     """
     plain = _plain(op)
     named = factors_named(plain)
     own = {value.name for value in op.values}
-    ways = dict.fromkeys(map(with_read_values, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
-    for untold in (False, True):
+    variants = dict.fromkeys(map(with_read_values, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
+    for runtime_dtypes in (False, True):
         if op.fuse:
-            tried = [_least(one, own, take, untold) for one in ways]
+            tried = [_least(one, own, take, runtime_dtypes) for one in variants]
         else:
-            tried = [_lines_apart(plain, take, untold)]
+            tried = [_line_by_line(plain, take, runtime_dtypes)]
         if best := min(filter(None, tried), key=lambda one: one.cost, default=None):
             return best
     return None
 
 
 def untaken(op: Op, take: TakeAlone) -> tuple[Op, Op]:
-    """An operator as steps see it, and the first part that no family takes where all that may be stored is."""
+    """An operator as steps see it, and the first subgraph that no family takes with all storable values stored."""
     plain = factors_named(_plain(op))
     search = _Search(plain, take)
-    stored = search.storing(value.name for value in plain.values if may_be_stored(plain, value, untold=True))
+    stored = search.storing(value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes=True))
     targets = search.targets(stored)
-    parts = (search.op_of((one,), stored) for one in targets if search.part((one,), stored).step is None)
-    return plain, next(parts, plain)
+    subgraphs = (search.op_of((one,), stored) for one in targets if search.part((one,), stored).step is None)
+    return plain, next(subgraphs, plain)
 
 
 def _plain(op: Op) -> Op:
@@ -79,9 +79,9 @@ def _plain(op: Op) -> Op:
     return with_read_values(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
 
 
-def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | None:
+def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool) -> Cut | None:
     """The cheapest steps of an operator, in which values that may be stored have names."""
-    names = [value.name for value in plain.values if may_be_stored(plain, value, untold)]
+    names = [value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes)]
     always = [*always_stored(plain), *reduced_by_strips(plain)]
     if not set(always) <= set(names):
         return None
@@ -89,7 +89,7 @@ def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | Non
     others = [name for name in names if name not in always]
     few = few_of(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in few_of(plain.lines)]
-    few += but_scores(plain, others, search.kept)
+    few += but_scores(plain, others, search.saved_values)
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)], lines)
     if best:
@@ -104,19 +104,21 @@ def _least(plain: Op, own: set[str], take: TakeAlone, untold: bool) -> Cut | Non
     return search.merged(search.improved(first, others)) if first else None
 
 
-def _lines_apart(op: Op, take: TakeAlone, untold: bool) -> Cut | None:
+def _line_by_line(op: Op, take: TakeAlone, runtime_dtypes: bool) -> Cut | None:
     """A step for each line that may be stored, or several if no family computes the line."""
     stored = {*op.lines, *(result.output.name for result in op.results), *always_stored(op)}
-    chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value, untold)]
+    chosen = [value.name for value in op.values if value.name in stored and may_be_stored(op, value, runtime_dtypes)]
     return _Search(op, take, frozenset(op.lines)).steps(chosen)
 
 
-class _Search(Parts):
-    """Tries cuts of an operator. Lines in `apart` are each computed by steps of their own."""
+class _Search(Subgraphs):
+    """Tries cuts of an operator. Lines in `unfused` are each computed by steps of their own (`fuse = false`)."""
 
-    def __init__(self, op: Op, take: TakeAlone, apart: frozenset[str] = frozenset(), exact_ties: bool = False) -> None:
+    def __init__(
+        self, op: Op, take: TakeAlone, unfused: frozenset[str] = frozenset(), exact_ties: bool = False
+    ) -> None:
         super().__init__(op, take, exact_ties)
-        self.apart = apart
+        self.unfused = unfused
         self.scores = scores_of(op)
         self.known: dict[_Key, list[_Group] | None] = {}
         self.bounds: dict[_Key, float] = {}
@@ -164,9 +166,9 @@ class _Search(Parts):
         return self.cut_of(groups, stored) if groups is not None else None
 
     def cut_of(self, groups: Iterable[_Group], stored: Iterable[str]) -> Cut:
-        parts = [part for _, part in groups]
-        steps = tuple(part.step for part in parts if part.step)
-        time, calls = sum(part.time for part in parts), sum(part.calls for part in parts)
+        subgraphs = [part for _, part in groups]
+        steps = tuple(part.step for part in subgraphs if part.step)
+        time, calls = sum(part.time for part in subgraphs), sum(part.calls for part in subgraphs)
         return Cut(steps, frozenset(stored), (self.stores_scores(stored), time, calls))
 
     def stores_scores(self, stored: Iterable[str]) -> bool:
@@ -185,7 +187,7 @@ class _Search(Parts):
         read = {result.output.name for result in stored.values()}
         groups: list[_Group] = []
         # Of what no other reads, the time is not certain: a later step may compute it.
-        certain = [[one for one in level if self.apart or one[0].output.name in read] for level in levels]
+        certain = [[one for one in level if self.unfused or one[0].output.name in read] for level in levels]
         times = [self.least_of(level, stored) for level in certain]
         for place, level in enumerate(levels):
             if sum(times) > limit:
@@ -194,8 +196,8 @@ class _Search(Parts):
             if together is None:
                 return None
             groups += together
-            kept = [part for group, part in together if self.apart or any(t.output.name in read for t in group)]
-            times[place] = sum(part.time for part in kept)
+            remaining = [part for group, part in together if self.unfused or any(t.output.name in read for t in group)]
+            times[place] = sum(part.time for part in remaining)
         return self.with_unread_later(groups, stored)
 
     def merged(self, best: Cut) -> Cut:
@@ -207,9 +209,9 @@ class _Search(Parts):
         """
         stored = self.storing(value.name for value in self.op.values if value.name in best.stored)
         groups = self.groups(stored)
-        if groups is None or self.apart:
+        if groups is None or self.unfused:
             return best
-        exact = {name for name, one in stored.items() if one.dtype.rule == "compute" or not self.kept}
+        exact = {name for name, one in stored.items() if one.dtype.rule == "compute" or not self.saved_values}
         alone: list[_Group] = [((target,), self.part((target,), stored)) for targets, _ in groups for target in targets]
         found = [self.merged_from(groups, stored, exact)]
         if len(alone) > len(groups) and all(part.step for _, part in alone):
@@ -276,13 +278,13 @@ class _Search(Parts):
             if not is_first and any(made[place] & read[one] for one in between):
                 continue
             elsewhere = set[str]().union(*(names for one, names in enumerate(read) if one != later))
-            kept = [t for t in targets if t.output.name in self.outputs or self.value_of(t) in elsewhere]
-            left = self.storing(name for name in stored if name not in taken or stored[name] in kept)
-            joint = self.part((*kept, *others), left)
+            remaining = [t for t in targets if t.output.name in self.outputs or self.value_of(t) in elsewhere]
+            left = self.storing(name for name in stored if name not in taken or stored[name] in remaining)
+            joint = self.part((*remaining, *others), left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
                 at = place if is_first else later - 1
-                return [*rest[:at], ((*kept, *others), joint), *rest[at:]], left
+                return [*rest[:at], ((*remaining, *others), joint), *rest[at:]], left
         return None
 
     def levels(self, targets: list[Result], stored: Stored) -> list[_Level] | None:
@@ -312,13 +314,13 @@ class _Search(Parts):
             names = {name for _, made_of in level for name in made_of.reads}
             values = {name for _, made_of in level for name in made_of.computed} - names
             inputs = {name for value in values for name in self.loads[value]}
-            tensors = [stored[name].axes for name in names - self.in_parts] + [target.axes for target, _ in level]
+            tensors = [stored[name].axes for name in names - self.gathered] + [target.axes for target, _ in level]
             self.bounds[key] = least_time(self.op, inputs, tensors)
         return self.bounds[key]
 
     def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
         """The groups, of which those that no other reads are computed with one after them where that costs less."""
-        if self.apart:
+        if self.unfused:
             return groups
         read = {result.output.name for result in stored.values()}
         groups, moved = [*groups], set[int]()
@@ -341,8 +343,8 @@ class _Search(Parts):
         return self.known[key]
 
     def put_together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
-        """The parts of results none of which is made of another: together, in their order, where that costs less, or
-        where no family takes one by itself.
+        """The subgraphs of results none of which is made of another: together, in their order, where that costs less,
+        or where no family takes one by itself.
 
         What only one side of a choice needs is a step of its own, which runs where that side is chosen.
         """
@@ -350,7 +352,7 @@ class _Search(Parts):
         cuts: list[_Group] = []
         for target in sorted(targets, key=lambda target: self.part((target,), stored).step is None):
             alone = self.part((target,), stored)
-            for place, group in enumerate(() if target.output.name in self.apart else groups):
+            for place, group in enumerate(() if target.output.name in self.unfused else groups):
                 both = self.both(group, ((target,), alone), stored)
                 if both:
                     groups[place] = both
@@ -358,8 +360,8 @@ class _Search(Parts):
             else:
                 if alone.step is not None:
                     groups.append(((target,), alone))
-                elif self.apart and (found := cut(self.op_of((target,), stored), self.take)) is not None:
-                    cuts += [((), Part(step, time_of(step))) for step in found.steps]
+                elif self.unfused and (found := cut(self.op_of((target,), stored), self.take)) is not None:
+                    cuts += [((), Subgraph(step, time_of(step))) for step in found.steps]
                 else:
                     return None
         return [*groups, *cuts]
