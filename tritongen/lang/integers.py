@@ -216,6 +216,7 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
     if len(known) < len(terms):
         return None
     (a, b), (c, d) = known[0], known[-1]
+    lows, highs = zip(*known, strict=True)
     corners = _AT_CORNERS.get(function)
     if corners is not None and (function != "floor_divide" or c > 0):
         found = [corners(one, other) for one in (a, b) for other in (c, d)]
@@ -228,8 +229,11 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
             return (a, b) if function == "positive" or (a >= 0 and c >= 0) else (-most, most)
         case "remainder" if c > 0:
             return 0, d - 1
+        case "maximum" | "clamp_min":  # Masks have them of any number of terms.
+            return max(lows), max(highs)
+        case "minimum" | "clamp_max":
+            return min(lows), min(highs)
         case "clamp" | "where":
-            lows, highs = zip(*known, strict=True)
             return min(lows), max(highs)
     return None
 
@@ -242,10 +246,6 @@ _AT_CORNERS: dict[str, Callable[[int, int], int]] = {
     "square": operator.mul,
     "neg": lambda one, _: -one,
     "floor_divide": operator.floordiv,
-    "maximum": max,
-    "clamp_min": max,
-    "minimum": min,
-    "clamp_max": min,
 }
 
 
