@@ -261,3 +261,22 @@ wrt = ["c"]
     written = Written(text, tmp_path)
     lengths = {"M": 5, "N": 7, "K": 4}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_what_a_gradient_adds_up_of_what_is_left_out(tmp_path: Path) -> None:
+    """Rows that a step adds up at positions have neither the dtype of `q`, which is absent, nor that of positions."""
+    text = """[inputs]
+x = "float[M=3]"
+at = "int64[N]"
+out = "int64[M=3]"
+q = "float[M=3] = 1"
+[compute]
+z = "take(q * x, at, M)"
+y = "take(z - mean(z, N), out, N)"
+[outputs]
+y = "auto[M]"
+[grad]
+wrt = ["x", "q"]
+"""
+    written = Written(text, tmp_path)
+    written.compare({"M": 3, "N": 4}, {**written.drawn({"M": 3, "N": 4}), "q": None})

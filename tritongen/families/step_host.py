@@ -194,9 +194,7 @@ class StepHost(Host):
 
     def dtype_of(self, result: Result) -> str:
         """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
-        leaves = result.dtype.of
-        source = self.is_asked(result) or not {*leaves} & {tensor.name for tensor in self.op.inputs}
-        return self.dtype(result.dtype, self.is_gradient and len(leaves) == 1 and source)
+        return self.dtype(result.dtype, self.is_asked(result) and len(result.dtype.of) == 1)
 
     def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
         assert self.origin is not None
