@@ -290,3 +290,9 @@ def test_a_maximum_whose_elements_a_gradient_looks_for_line_by_line(tmp_path: Pa
         schedule="fuse = false",
     )
     compare(built(case.spec(), tmp_path).steps, case.torch, case.tensors(torch.float64), range(2), 1e-9)
+
+
+def test_a_gradient_that_is_one_value_for_all_rows(tmp_path: Path) -> None:
+    """No tensor has the axes of its rows in an order of its own, so none of them is folded."""
+    case = Case("x:M, K; w:M, N", "y = sum(x, M) + mean(w, M, N)", lambda x, w: x.sum(0) + w.mean())
+    compare(built(case.spec(), tmp_path).steps, case.torch, case.tensors(torch.float64), range(2), 1e-9)

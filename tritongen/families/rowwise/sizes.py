@@ -95,7 +95,9 @@ class RowSizes(Common):
 
     @property
     def folds(self) -> bool:
-        """Whether the host folds dimensions of the rows."""
+        """Whether the host folds dimensions of the rows, which some kernel takes the lengths or strides of."""
+        if not any(re.match(r"row_sizes\[|\w+_rows\[", size) for size in self.every):
+            return False
         free = [dim for dim in self.space.rows if not dim.pinned]
         return len(free) > 1 or any(dim.axes[0] == BATCH for dim in free)
 
