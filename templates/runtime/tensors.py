@@ -1,6 +1,5 @@
 """The host work before launches: checks of tensors, dtypes, folding of dimensions, index width."""
 
-import builtins
 import functools
 import itertools
 from collections.abc import Sequence
@@ -204,7 +203,7 @@ def index_dtype(*tensors: torch.Tensor | None) -> tl.dtype:
     for tensor in tensors:
         if tensor is not None:
             axes = zip(tensor.shape, tensor.stride(), strict=True)
-            if builtins.sum((n - 1) * step for n, step in axes) >= 2**31 - 2**20:
+            if sum((size - 1) * step for size, step in axes) >= 2**31 - 2**20:
                 return tl.int64
     return tl.int32
 

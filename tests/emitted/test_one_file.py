@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -166,6 +167,33 @@ def test_clashes_of_names() -> None:
     assert "# a: Does a.\n" in text
 
 
+HIDDEN = {
+    "runtime": "",
+    "runtime.a": """
+import math
+from functools import partial
+
+LIMIT: int = 3
+
+
+def run(x: int) -> int:
+    return sum(map(partial(max, 0), range(min(x, LIMIT)))) + math.prod([2, x])
+""",
+    "op": "",
+}
+
+
+@pytest.mark.parametrize("name", ["sum", "map", "max", "range", "min", "int", "math", "partial"])
+def test_an_operator_hides_no_builtin_and_no_import(name: str) -> None:
+    """What the runtime reads is not the operator of that name."""
+    own = f"from ..runtime import a\n\n\ndef {name}({name}):\n    return a.run({name})\n"
+    text = single_file(Library(HIDDEN | {"op.op": own}, ("runtime", "op")), ["op.op"], '"""One."""')
+    assert undefined_names(text) == {}
+    scope: dict[str, Any] = {}
+    exec(compile(text, "one", "exec"), scope)
+    assert scope[name](5) == 0 + 1 + 2 + 2 * 5
+
+
 FILES = ("{0}.py", "tests/test_{0}.py", "tests/bench_{0}.py")
 
 
@@ -258,11 +286,16 @@ def test_files_of_others_stay(project: Path) -> None:
     assert (out / "copied.py").exists()
 
 
-def test_no_operator_is_called_as_the_folder_of_tests(project: Path) -> None:
-    spec = (project / "specs" / "relu.toml").read_text().replace('name = "relu"', 'name = "tests"')
-    (project / "specs" / "relu.toml").write_text(spec)
-    with pytest.raises(Rejected, match="'tests' is the folder of the tests of operators in one file each"):
+def test_names_that_no_operator_in_one_file_can_have(project: Path) -> None:
+    for own, name in (("relu", "tests"), ("sum", "super")):
+        spec = project / "specs" / f"{own}.toml"
+        spec.write_text(spec.read_text().replace(f'name = "{own}"', f'name = "{name}"'))
+    with pytest.raises(Rejected) as raised:
         build()
+    assert [one.message for one in raised.value.diagnostics] == [
+        "'tests' is the folder of the tests of operators in one file each",
+        "'super' is a name by which Python finds the class of a method, which the operator's file has",
+    ]
 
 
 @pytest.mark.sampled(2)

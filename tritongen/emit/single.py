@@ -2,13 +2,16 @@
 
 A definition keeps its name where no other one has it; otherwise that of the runtime is prefixed by its module:
 `launch.run` becomes `launch_run`. What functions bind for themselves is left alone, and never hides a definition.
+Where the operator has the name of a builtin or of an import, all that means those reads them by another.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from .imports import merged
 from .shaking import EVERYTHING, Chunk, Import, Library, Module, Name
@@ -22,8 +25,10 @@ def single_file(library: Library, own: Iterable[str], top: str) -> str:
     reached = library.reached((name, EVERYTHING) for name in own)
     order = _in_order(library, reached)
     names = _final_names(library, reached, order)
-    imports, others = _imports(library, reached, order)
-    names |= others
+    imports, others = _imports(library, reached, order, {*names.values()})
+    hidden = dict(_hidden_builtins(library, reached, {*names.values()}))
+    names |= others | hidden
+    imports += ["import builtins"] * bool(hidden)
     sections: list[str] = []
     for name in order:
         module = library.modules[name]
@@ -79,6 +84,18 @@ def _final_names(library: Library, reached: frozenset[Name], order: list[str]) -
     return found
 
 
+def _hidden_builtins(
+    library: Library, reached: frozenset[Name], defined: AbstractSet[str]
+) -> Iterator[tuple[Name, str]]:
+    """The builtins that modules read and a definition of the file hides, as attributes of their module."""
+    for name in sorted({name for name, _ in reached}):
+        module = library.modules[name]
+        chunks = (chunk for chunk in module.chunks if _is_reachable(module, chunk, reached))
+        for read in sorted(defined & frozenset[str]().union(*(chunk.uses for chunk in chunks))):
+            if hasattr(builtins, read) and read not in module.defined and read not in module.imported:
+                yield (name, read), f"builtins.{read}"
+
+
 def _prefixed(module: str, name: str) -> str:
     last = module.rpartition(".")[2]
     return f"_{last}{name}" if name.startswith("_") else f"{last.upper() if name.isupper() else last}_{name}"
@@ -115,16 +132,19 @@ def _title(module: Module) -> str:
     return f"# {name}: {docstring}" if docstring else f"# {name}"
 
 
-def _imports(library: Library, reached: frozenset[Name], order: list[str]) -> tuple[list[str], dict[Name, str]]:
+def _imports(
+    library: Library, reached: frozenset[Name], order: list[str], defined: Iterable[str]
+) -> tuple[list[str], dict[Name, str]]:
     """The imports of others' modules, one name a line, and what is called otherwise since its name is another's."""
-    taken: dict[str, str] = {}
+    taken = dict.fromkeys(defined, "")
     lines: dict[str, None] = {}
+    others: dict[str, str] = {}
     names: dict[Name, str] = {}
     for module in (library.modules[name] for name in order):
         for own, line in (one for chunk in module.chunks for one in _foreign(module, chunk, reached)):
             final = own
-            if taken.setdefault(own, line) != line and not line.startswith(f"import {own}"):
-                names[module.name, own] = final = _prefixed(module.name, own)
+            if (other := taken.setdefault(own, line)) != line and not (other and line.startswith(f"import {own}")):
+                names[module.name, own] = final = others.setdefault(line, _prefixed(module.name, own))
             source = line.partition(" as ")[0]
             lines[line if final == own else f"{source} as {final}"] = None
     return list(lines), names

@@ -356,8 +356,8 @@ def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
         if other is not one.source:
             yield _conflict(one, "TG706", f"{other.shown} makes '{one.op}' too")
             continue
-        if settings.is_single and one.op == TESTS:
-            yield _conflict(one, "TG706", f"'{TESTS}' is the folder of the tests of operators in one file each")
+        if settings.is_single and one.op in _NOT_IN_ONE_FILE:
+            yield _conflict(one, "TG706", f"'{one.op}' is {_NOT_IN_ONE_FILE[one.op]}", "give the operator another name")
             continue
         own = os.path.join(settings.out_dir, TESTS) if settings.is_single else work.folder(one)
         if os.path.islink(own):
@@ -376,6 +376,12 @@ def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
                 yield _conflict(one, "TG707", f"'{name}' was made from {shown_path(owner)}")
 
 
+# No operator is a file of such a name, or a function of it in one.
+_NOT_IN_ONE_FILE = {
+    TESTS: "the folder of the tests of operators in one file each",
+    "super": "a name by which Python finds the class of a method, which the operator's file has",
+    "tl": "the name by which Triton's interpreter finds its language in the operator's file",
+}
 _OWN = "every op has a folder of its own: give one of the specs another name"
 
 
