@@ -16,6 +16,7 @@ import triton
 from tests.cases.step_cases import Case
 from tests.harness.importing import built, runtime_of
 from tests.harness.oracles import compare
+from tests.harness.written import Written
 from tritongen.operator.compile import backward_of, forward_of, generate
 from tritongen.spec.read import read_spec
 
@@ -191,3 +192,25 @@ def test_probabilities_that_are_reduced_again_are_no_attention() -> None:
         y = "sum(exp(s - max(s, E)), E)"
     """
     assert "again_kernel" in generate(read_spec("again.toml", text))["kernels.py"]
+
+
+def test_two_attentions_of_grouped_queries(tmp_path: Path) -> None:
+    """The gradient of a result whose groups only inputs split: what the first stores has no group, and is no input."""
+    text = """[inputs]
+q = "float[(R G), M, D]"
+k = "float[G, N, D]"
+v = "float[G, N, D]"
+kb = "float[G, L, D]"
+vb = "float[G, L, D]"
+[compute]
+a = "sum(softmax(sum(q * k, D), N) * v, N)"
+b = "sum(softmax(sum(q * kb, D), L) * vb, L)"
+o = "a + b"
+[outputs]
+o = "auto[(R G), M, D]"
+[grad]
+wrt = ["k", "vb"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"R": 3, "G": 2, "M": 4, "D": 4, "N": 5, "L": 3}
+    written.compare(lengths, written.drawn(lengths))

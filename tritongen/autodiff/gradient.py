@@ -27,7 +27,8 @@ class Gradient:
     `op` has the gradients of the results and what it reads of the forward as inputs, and a result
     for each of `wrt`, in order. `saved` are values that the forward keeps for it, under the names
     of its inputs; `outputs` are results of the forward that it reads. `alike` has inputs of the forward,
-    each with a tensor of ours that has its dtype.
+    each with a tensor of ours that has its dtype. Inputs of the forward that steps have `made` determine no lengths:
+    no caller has their shapes.
     """
 
     forward: Op
@@ -37,6 +38,7 @@ class Gradient:
     saved: tuple[tuple[str, str], ...]  # a name of an input, and the value that it is
     outputs: tuple[str, ...]
     alike: tuple[tuple[str, str], ...] = ()
+    made: frozenset[str] = frozenset()
 
     @property
     def is_gradient(self) -> bool:

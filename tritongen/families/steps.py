@@ -20,7 +20,7 @@ class Origin(Protocol):
     """The operator that steps are a part of, which has checked what they are passed.
 
     `seeds` are its results, each with the name of its gradient; `alike` has inputs of it, each with a tensor of
-    the steps that has its dtype.
+    the steps that has its dtype. Of inputs that steps have `made`, no shape is passed.
     """
 
     @property
@@ -31,6 +31,9 @@ class Origin(Protocol):
 
     @property
     def alike(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def made(self) -> frozenset[str]: ...
 
     @property
     def is_gradient(self) -> bool: ...
@@ -48,6 +51,7 @@ class Enclosing:
     forward: Op
     seeds: tuple[tuple[str, str], ...] = ()
     alike: tuple[tuple[str, str], ...] = ()
+    made: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
     is_gradient: bool = False
 
@@ -109,7 +113,7 @@ def _telling_besides(origin: Origin, op: Op) -> list[Input]:
     fixed = {*dict(op.sizes), *(formula.axis for formula in formulas)}
     axes = lengths_read(op).union(*(formula.reads for formula in formulas))
     axes -= {axis for tensor in mine for axis in tensor.type.axes if axis != BATCH or tensor.name not in short}
-    telling = _inference_order(origin.forward)
+    telling = _inference_order(origin)
     missing = sorted(axes - fixed, key=shown)
 
     def tells_more(tensor: Input, found: list[Input]) -> bool:
@@ -137,10 +141,11 @@ def _telling(op: Op) -> list[Input]:
     return [one for one in op.inputs if one.name not in op.by_row | op.chosen and one.default is None]
 
 
-def _inference_order(op: Op) -> list[Input]:
+def _inference_order(origin: Origin) -> list[Input]:
     """The inputs that determine lengths, as `inference_order` has them."""
+    op = origin.forward
     early = (one.axis for one in by_params(op.formulas, op.inputs, dict(op.sizes)))
-    return [tensor for tensor in inference_order(op.inputs, early) if tensor.default is None]
+    return [one for one in inference_order(op.inputs, early) if one.default is None and one.name not in origin.made]
 
 
 def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
@@ -148,7 +153,7 @@ def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:
     axes are unflattened, of axes that no tensor has in a dimension of its own, of its inputs or of the forward's.
     """
     wanted = lengths_read(op) | {axis for tensor in op.inputs for axis in tensor.type.axes}
-    wanted -= alone((*_telling(op), *_inference_order(origin.forward)))
+    wanted -= alone((*_telling(op), *_inference_order(origin)))
     return tuple(wanted_of(wanted, (formula for formula in op.formulas if formula.axis in op.computed)))
 
 

@@ -68,6 +68,10 @@ class Outgoing:
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return tuple((result, seed.name) for result, seed in self.seeds.items())
 
+    def made(self, op: Op) -> frozenset[str]:
+        """The inputs of an operator that steps have computed, and the full forward does not get."""
+        return frozenset(t.name for t in op.inputs) - {t.name for t in self.enclosing.inputs}
+
     @property
     def results(self) -> frozenset[str]:
         """The results of the full forward, as other steps of the gradient may read them."""

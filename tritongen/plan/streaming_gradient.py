@@ -197,7 +197,8 @@ class _Planner(ThroughScores):
                 beside) ),
         )  # fmt: skip
         wrt = (*tensors, *(value.name for value in passed_on), *beside)
-        return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=()), means
+        made = self.outgoing.made(self.op)
+        return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=(), made=made), means
 
     def delta_behind(self, means: tuple[Mean, ...], computed: Mapping[str, Node], less: Node | None) -> Value:
         """The delta of outgoing gradients, and of those that are computed of means."""

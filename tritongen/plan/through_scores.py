@@ -54,7 +54,7 @@ class ThroughScores(MeansOfRows):
         op = replace(_plain(found.op), name=self.outgoing.name)
         outputs = tuple(mean.tensor.name for mean in means)
         saved = tuple((name, name) for name in (self.shift, self.factor) if name)
-        return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs)
+        return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs, made=self.outgoing.made(self.op))
 
     def of_sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
         """The sums, and their gradients."""
