@@ -46,7 +46,7 @@ def test_settings_are_found_from_the_spec(project: Project, monkeypatch: pytest.
     project.build(str(spec))
     monkeypatch.chdir(project.root / "specs")
     assert project.build("one.toml") == Built(1)
-    assert "from specs/one.toml:" in (project.out / "one" / "kernels.py").read_text()
+    assert "from specs/one.toml in" in (project.out / "one" / "kernels.py").read_text()
 
 
 def test_settings_are_no_spec(project: Project) -> None:

@@ -222,7 +222,7 @@ def test_a_package_of_the_users_own(project: Project) -> None:
 def test_an_edited_package_is_kept(project: Project) -> None:
     project.spec("one")
     project.build()
-    edit(project.out / "__init__.py", "import typing as _typing", "import typing")
+    edit(project.out / "__init__.py", "import importlib as _importlib", "import importlib")
     project.spec("two")
     assert [(one.path, one.code) for one in project.build().refused] == [("generated/__init__.py", "TG704")]
 

@@ -80,14 +80,15 @@ def _assigned(tree: ast.AST, function: str) -> Iterator[list[str]]:
 def _computed(function: ast.FunctionDef) -> list[str]:
     """What the docstring of a step says that it computes."""
     says, _, _ = (ast.get_docstring(function) or "").partition("\n\n")
-    return (
-        re.findall(r"\w+", says.removeprefix("Computes").replace(" and ", " ")) if says.startswith("Computes") else []
-    )
+    names, _, _ = says.removeprefix("Computes").partition(" = ")
+    return re.findall(r"\w+", names.replace(" and ", " ")) if says.startswith("Computes") else []
 
 
 def _check_lines(function: ast.FunctionDef, names: list[str], axes: set[str]) -> None:
     """The lines of a step define its results, of what it is passed and what lines before define."""
-    _, _, lines = (ast.get_docstring(function) or "").partition("\n\n")
+    says, _, lines = (ast.get_docstring(function) or "").partition("\n\n")
+    if " = " in says:  # One line, which stands where it is said what is computed.
+        lines = says.removeprefix("Computes").strip().removesuffix(".")
     known = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
     for line in ast.parse(re.sub(r"\n +", " ", lines.partition("\n\nSteps:")[0])).body:
         assert isinstance(line, ast.Assign)

@@ -216,8 +216,11 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def tracing(self) -> Iterator[None]:
         factories = Factories()  # type: ignore[no-untyped-call]
-        with torch.device("meta"), torch._C._EnablePythonDispatcher(), self, factories, Switches(self.tracer):
+        switches = Switches(self.tracer)
+        with torch.device("meta"), torch._C._EnablePythonDispatcher(), self, factories, switches:
             yield
+        if switches.autocasts:
+            raise NeedsSymbols
 
     def argument(self, name: str, shape: Sequence[Length], dtype: torch.dtype) -> Tensor:
         lengths = [one.number for one in shape]
@@ -361,9 +364,15 @@ _STAND_INS: dict[str, Any] = {
 class Switches(PreDispatchTorchFunctionMode):
     """Puts switches of gradients into the graph, and refuses those of autocast."""
 
+    autocasts = False
+
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        if name in ("_enter_autocast", "_exit_autocast"):  # What is raised here would leave autocast on.
+            self.autocasts = True
+            return None
+        if self.autocasts or name == "numel":
+            raise NeedsSymbols
         if function is torch._C._set_grad_enabled:
             self.tracer.graph.create_node("call_function", function, args, {})
-        elif getattr(function, "__name__", "") in ("_enter_autocast", "numel"):
-            raise NeedsSymbols
         return function(*args, **(kwargs or {}))
