@@ -151,7 +151,7 @@ class StreamingTests(Products, OperatorTests):
 
 
 def of_lost_rows(found: torch.Tensor, in_torch: torch.Tensor) -> torch.Tensor:
-    """Where a gradient is NaN as torch's is, but not everywhere: of a gate, but not of keys and values."""
+    """Where a gradient is NaN as torch's is, but not all: of a gate, not of keys."""
     return ~(found.isfinite() | in_torch.isfinite()) & in_torch.isfinite().any()
 
 
@@ -171,9 +171,10 @@ class StreamingGradients(BackwardTests):
     def test_gradients_of_fewer_keys_than_rows(self) -> None:
         """Where rows without keys make torch's NaN, those of keys and values have none."""
         tensors = self.make(self.few_keys)
-        self.check_gradients(*tensors)
-        if self.leaves_rows_out:
-            want = self.gradients(self.oracle, *wide(tensors))
+        want = self.gradients(self.oracle, *wide(tensors))
+        if not self.leaves_rows_out or all(one.isfinite().all() for one in want):
+            self.check_gradients(*tensors)
+        else:
             found = self.gradients(self.call, *tensors)
             for one, other in zip(found, want, strict=True):
                 assert (one.isfinite() | of_lost_rows(one, other)).all()
