@@ -101,6 +101,13 @@ def test_other_math_is_found(op: str, test: str, old: str, new: str, tmp_path: P
 
 
 @interpreted
+def test_gradients_of_groups_with_fewer_leading_axes() -> None:
+    """They are sums along the others, of a tensor in which a group is one dimension."""
+    found = checked("attention_gqa", SPECS["attention_gqa"][1], words="test_broadcast[narrow=0, place=0")
+    assert [(one.difference, one.unjudged) for one in found] == [("", "")]
+
+
+@interpreted
 def test_command(tmp_path: Path) -> None:
     """It checks specs elsewhere, and says what it found as data."""
     home = tmp_path / "specs"

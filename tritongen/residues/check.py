@@ -19,12 +19,13 @@ import numpy as np
 import pytest
 import torch
 
+from ..lang.ir import Result
 from ..spec.types import Param
 from . import field
 from .formula import Formula
 from .interpreter import Unjudged, interpreted
 from .memory import HostMath, Memory
-from .oracle import Math, Unknown, math_of
+from .oracle import Math, Unknown, math_of, without_batch
 
 # Tests of what is no formula: special values, what is refused, dtypes, and calls of torch around an operator.
 OTHERS = (
@@ -191,16 +192,17 @@ class Run:
         shown = [one for one in self.formula.op.results if not one.saved]
         for result, tensor in zip(shown, got, strict=True):
             if tensor is not None:
-                self._compare(result.output.name, tensor, run)
+                self._compare(result, tensor, run)
 
-    def _compare(self, name: str, tensor: torch.Tensor, run: Math) -> None:
+    def _compare(self, result: Result, tensor: torch.Tensor, run: Math) -> None:
         self.memory.compared += 1
+        name = result.output.name
         got = self.memory.of(tensor) if tensor.is_floating_point() else tensor.numpy()
         want = np.asarray(run.result(name).data)
         if (got.dtype == np.uint64) != (want.dtype == np.uint64):
             want = field.embed(want) if got.dtype == np.uint64 else field.integers(want)
         if want.size != got.size:
-            want = _summed_to(want, got.shape, run)
+            want = _summed_to(want, got.shape, result, run)
         want = want.reshape(got.shape)
         is_same = field.is_equal(got, want) if got.dtype == np.uint64 else np.asarray(got == want)
         if not is_same.all():
@@ -229,9 +231,9 @@ class Run:
             self._check_results([one.detach() for one in results])
         needed = {one.name: arrays[one.name] for one in formula.gradient.inputs}
         run = math_of(formula.gradient, needed, self.params, math_of(formula.op, self.arrays, self.params).lengths)
-        names = {of: one.output.name for of, one in zip(formula.wrt, formula.gradient.results, strict=True)}
+        wanted = dict(zip(formula.wrt, formula.gradient.results, strict=True))
         for name, gradient in zip(wrt or cls.wrt, gradients, strict=True):
-            self._compare(names[name], gradient, run)
+            self._compare(wanted[name], gradient, run)
 
 
 def _power(param: Param, value: Any) -> Any:
@@ -243,9 +245,11 @@ def _power(param: Param, value: Any) -> Any:
     return near if low <= near <= high else value
 
 
-def _summed_to(want: Any, shape: Sequence[int], run: Math) -> Any:
+def _summed_to(want: Any, shape: Sequence[int], result: Result, run: Math) -> Any:
     """The gradient of an input with fewer leading axes, or some of length 1: a sum along the others."""
-    expected = want.reshape(*run.leading, *want.shape[1:])
+    assert result.output.shape is not None
+    inner = len(without_batch(result.output.shape))  # of which a group is one
+    expected = want.reshape(*run.leading, *shape[len(shape) - inner :])
     added = len(expected.shape) - len(shape)
     expected = field.total(expected, tuple(range(added)))
     return field.total(expected, tuple(n for n, size in enumerate(shape) if size < expected.shape[n]))

@@ -119,7 +119,7 @@ def math_of(
     for tensor in inference_order(op.inputs, op.computed):
         data = tensors[tensor.name]
         if data is not None:
-            terms = _without_batch(tensor.type.shape)
+            terms = without_batch(tensor.type.shape)
             batch = data.ndim - len(terms)
             batches += [data.shape[:batch]] if BATCH in tensor.type.axes else []
             _tell(lengths, terms, data.shape[batch:])
@@ -130,7 +130,7 @@ def math_of(
     return Math(op, lengths, inputs, params, leading)
 
 
-def _without_batch(terms: Sequence[AxisTerm]) -> list[AxisTerm]:
+def without_batch(terms: Sequence[AxisTerm]) -> list[AxisTerm]:
     return [term for term in terms if term.names != (BATCH,)]
 
 
@@ -147,7 +147,7 @@ def _input(tensor: Input, data: Array | None, leading: tuple[int, ...], lengths:
     if data is None:
         assert tensor.default is not None
         return _of_number(float(tensor.default) if tensor.type.may_be_float else tensor.default)
-    terms = _without_batch(tensor.type.shape)
+    terms = without_batch(tensor.type.shape)
     inner = [lengths[name] for term in terms for name in term.names]
     axes = tuple(name for term in terms for name in term.names)
     if BATCH not in tensor.type.axes:
