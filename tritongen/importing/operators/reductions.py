@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..refusals import Refusal
@@ -41,13 +42,15 @@ def _nansum(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dtype
 
 @operator("max", "max.dim", "min", "min.dim")
 def _extremum(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
+    return t.reduce(t.packet, x, dim, keepdim) if dim is None else extremum(t, t.packet, x, dim, keepdim)
+
+
+def extremum(t: Building, kind: str, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    """The greatest or the least along a dimension, and its position."""
     import torch
 
-    value = t.reduce(t.packet, x, dim, keepdim)
-    if dim is None:
-        return value
-    place = t.reduce(f"arg{t.packet}", x, dim, keepdim)
-    return value, Value(place.expr, place.dims, torch.int64, torch.int64)
+    value, at = (t.reduce(one, x, dim, keepdim) for one in (kind, f"arg{kind}"))
+    return value, replace(at, dtype=torch.int64, natural=torch.int64)
 
 
 @operator("aminmax")

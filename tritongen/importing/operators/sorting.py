@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..expressions import Apply, Number, Over, bare
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
+from .reductions import extremum
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +31,7 @@ def _topk(t: Building, x: Value, k: Any, dim: int = -1, largest: bool = True, *_
     over = _one_axis(t, x, place)
     first = t.fresh(k)
     if not first:
-        value, at = (t.reduce(kind, x, dim, True) for kind in (("max", "argmax") if largest else ("min", "argmin")))
-        return value, replace(at, dtype=_int64(), natural=_int64())
+        return extremum(t, "max" if largest else "min", x, dim, True)
     t.axes.note((*first, *over.dim))
     t.axes.wish(first, "K", 2)
     options = () if largest else (("largest", Number(False)),)
