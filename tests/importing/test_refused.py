@@ -21,6 +21,7 @@ CASES = {
     "writes_to_its_input": MATRIX,
     "writes_to_a_part": MATRIX,
     "item": MATRIX,
+    "along_a_scalar": MATRIX,
     "complex_numbers": MATRIX,
     "several": "x=f32[2,4,8] weight=f32[4,4,1]",
     "an_argument_that_is_missing": "weight=f32[4,4,1]",

@@ -279,14 +279,21 @@ class Building:
             expr = Apply(function, (expr, Over(required)), named)
         return Value(expr, left, self.dtype, self.natural([value], self.dtype))
 
-    def along(self, function: str, value: Value, place: int) -> Value:
+    def along(self, function: str, value: Value, place: int, may_be_group: bool = True) -> Value:
         """A function along a dimension, which keeps it."""
-        dim = value.dims[place]
-        self.axes.wish(dim, "N", 2)
-        if not dim or not self.axes_of(value.expr) & set(self.axes.atoms(dim)):
-            raise Refusal(f"{function} along a dimension of length 1, or to which the value was only expanded")
-        expr = Apply(function, (value.expr, Over(dim)))
+        expr = Apply(function, (value.expr, self.over(function, value, place, may_be_group)))
         return Value(expr, value.dims, self.dtype, self.natural([value], self.dtype))
+
+    def over(self, function: str, value: Value, place: int, may_be_group: bool = True) -> Over:
+        """The axes of a dimension that a function goes along."""
+        dim = value.dims[place] if value.rank else ()
+        axes = self.axes.atoms(dim)
+        self.axes.wish(dim, "N", 2)
+        if not self.axes_of(value.expr).intersection(axes):
+            raise Refusal(f"{function} along a dimension of length 1, or to which the value was only expanded")
+        if len(axes) > 1 and not may_be_group:
+            raise Refusal(f"{function} along a group of axes")
+        return Over(dim)
 
     def line(self, name: str, value: Value, required: bool = True) -> Value:
         """A value that is a line of this name."""

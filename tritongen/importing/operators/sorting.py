@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @operator("sort", "sort.stable", "argsort", "argsort.stable", "msort")
 def _sort(t: Building, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
-    over = _one_axis(t, x, x.place(0 if t.packet == "msort" else dim))
+    over = t.over(t.packet, x, x.place(0 if t.packet == "msort" else dim), may_be_group=False)
     options = (("descending", Number(True)),) if descending else ()
     value, place = _both(x, x.dims, "sort", (over,), options)
     return place if t.packet == "argsort" else value if t.packet == "msort" else (value, place)
@@ -28,25 +28,14 @@ def _sort(t: Building, x: Value, dim: int = -1, descending: bool = False, stable
 @operator("topk")
 def _topk(t: Building, x: Value, k: Any, dim: int = -1, largest: bool = True, *_: Any) -> tuple[Value, Value]:
     place = x.place(dim)
-    over = _one_axis(t, x, place)
+    over = t.over(t.packet, x, place, may_be_group=False)
     first = t.fresh(k)
     if not first:
         return extremum(t, "max" if largest else "min", x, dim, True)
-    t.axes.note((*first, *over.dim))
+    t.axes.note((*first, *t.axes.atoms(over.dim)))
     t.axes.wish(first, "K", 2)
     options = () if largest else (("largest", Number(False)),)
     return _both(x, x.with_dim(place, first).dims, "topk", (Over(first), over), options)
-
-
-def _one_axis(t: Building, x: Value, place: int) -> Over:
-    """The axis of a dimension, along which a value is sorted."""
-    atoms = t.axes.atoms(x.dims[place]) if x.rank else ()
-    if len(atoms) > 1:
-        raise Refusal(f"{t.packet} along a group of axes")
-    if not atoms or atoms[0] not in t.axes_of(x.expr):
-        raise Refusal(f"{t.packet} along a dimension of length 1, or to which the value was only expanded")
-    t.axes.wish(atoms, "N", 2)
-    return Over(atoms)
 
 
 def _both(x: Value, dims: Dims, function: str, over: tuple[Over, ...], options: Any) -> tuple[Value, Value]:
