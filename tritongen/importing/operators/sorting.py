@@ -52,15 +52,8 @@ def _int64() -> torch.dtype:
 
 @operator("index_add")
 def _index_add(t: Building, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
-    place = x.place(dim)
-    return _summed(
-        t,
-        x,
-        place,
-        source if t.is_one(alpha) else t.apply("mul", source, alpha),
-        index.of(dims=index.dims or ((),)),
-        ["index"],
-    )
+    source = source if t.is_one(alpha) else t.apply("mul", source, alpha)
+    return _summed(t, x, x.place(dim), source, index.of(dims=index.dims or ((),)), ["index"])
 
 
 @operator("scatter_add", "scatter_reduce")
@@ -72,9 +65,7 @@ def _scatter_add(
     place = x.place(dim)
     _check_lengths(t, index, source, None)
     _check_lengths(t, index, x, place)
-    labels: list[Any] = list(range(x.rank))
-    labels[place] = "index"
-    return _summed(t, x, place, source, index, labels)
+    return _summed(t, x, place, source, index, _labels(x, place))
 
 
 @operator("scatter.value")
@@ -82,12 +73,17 @@ def _scatter_value(t: Building, x: Value, dim: int, index: Value, value: Any) ->
     """The number where any index is the position."""
     place = x.place(dim)
     _check_lengths(t, index, x, place)
-    (x, index), dims = t.aligned([(x, range(x.rank)), (index, [*range(place), "index", *range(place + 1, x.rank)])])
+    (x, index), dims = t.aligned([(x, range(x.rank)), (index, _labels(x, place))])
     condition = t.compared("eq", index.of(dims=()), Value(t.index(dims[place]), (), index.dtype, index.dtype))
     over = t.axes.atoms(dims.get("index", ()))
     hit = condition if not over else condition.of(Apply("any", (condition.expr, Over(over))))
     made = t.apply("where", hit, value, x.of(dims=()))
     return made.of(dims=tuple(dims.get(one, ()) for one in range(x.rank)))
+
+
+def _labels(x: Value, place: int) -> list[Any]:
+    """The dimensions of what is like a tensor, but for one along which it has those of an index."""
+    return ["index" if one == place else one for one in range(x.rank)]
 
 
 def _check_lengths(t: Building, index: Value, x: Value, but: int | None) -> None:
@@ -100,12 +96,10 @@ def _summed(t: Building, x: Value, place: int, source: Value, index: Value, labe
     """A tensor, with what a source has added at the positions of an index along a dimension."""
     if isinstance(bare(x.expr), Number):  # Only its shape is that of a tensor.
         x = x.of(dims=tuple(dim if number == place else () for number, dim in enumerate(x.dims)))
-    own: list[Any] = [*range(place), "index", *range(place + 1, x.rank)]
-    (x, source, index), dims = t.aligned([(x, range(x.rank)), (source, own), (index, labels)])
+    (x, source, index), dims = t.aligned([(x, range(x.rank)), (source, _labels(x, place)), (index, labels)])
     into: Dim = t.axes.atoms(dims.get(place, ()))
     over = t.axes.atoms(dims.get("index", ()))
-    has = t.axes_of(index.expr)
-    if not into or not over or not set(over) <= has:
+    if not into or not over or not t.axes_of(index.expr).issuperset(over):
         raise Refusal(f"`{t.packet}` along a dimension of length 1, or by an index that is one position")
     made = Value(
         Apply("scatter_sum", (source.expr, index.expr, Over(into), Over(over))),
