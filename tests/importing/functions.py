@@ -278,3 +278,7 @@ def hits(scores, labels):
     order = scores.argsort(-1, descending=True)
     ranked = torch.zeros_like(scores).scatter_(1, labels[:, None], 1.0).gather(-1, order)
     return ranked.flip(-1).cumsum(-1).flip(-1)
+
+
+def marked_sums(x, index):
+    return x.sum(-1, keepdim=True).scatter(1, index, 1.0)

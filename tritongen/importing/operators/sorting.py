@@ -74,7 +74,7 @@ def _scatter_value(t: Building, x: Value, dim: int, index: Value, value: Any) ->
     place = x.place(dim)
     _check_lengths(t, index, x, place)
     (x, index), dims = t.aligned([(x, range(x.rank)), (index, _labels(x, place))])
-    condition = t.compared("eq", index.of(dims=()), Value(t.index(dims[place]), (), index.dtype, index.dtype))
+    condition = t.compared("eq", index.of(dims=()), Value(t.index(dims.get(place, ())), (), index.dtype, index.dtype))
     over = t.axes.atoms(dims.get("index", ()))
     hit = condition if not over else condition.of(Apply("any", (condition.expr, Over(over))))
     made = t.apply("where", hit, value, x.of(dims=()))
