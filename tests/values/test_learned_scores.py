@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from random import Random
@@ -73,7 +74,10 @@ wrt = [{listed}]
 @pytest.mark.parametrize("first", range(0, 24, 8))
 def test_gradients_are_planned(first: int) -> None:
     for seed in range(first, first + 8):
-        generate(read_spec("attend.toml", drawn(seed)))
+        tree = ast.parse(generate(read_spec("attend.toml", drawn(seed)))["op.py"])
+        takes = {node.name: len(node.args.args) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        once = [node.args for node in ast.walk(tree) if isinstance(node, ast.Call) and "once" in ast.unparse(node.func)]
+        assert [len(passed) for _, *passed in once] == [takes[ast.unparse(function)] for function, *_ in once], seed
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -172,7 +172,7 @@ class _BackwardLines:
     def called(self, step: Step) -> list[str]:
         """The lines that call a step where it is needed, and what it reads was made."""
         names = [result.output.name for result in step.op.results]
-        flags = [self.needed(result.output.name) for result in step.op.results if result.when]
+        flags = _flags((result.when, self.needed(result.output.name)) for result in step.op.results if result.when)
         made_by = self.dtypes if self.namespace else {}
         passed = [_passed(one, made_by.get(one.name), self.inputs) for one in step.op.inputs]
         passed += [f"ctx.{param.name}" for param in step.op.params]
@@ -219,6 +219,14 @@ class _BackwardLines:
         is_none = text != own and (is_optional or (own in self.dtypes and not self.is_single))
         filled = bool(self.namespace) and is_optional
         return f"{text} if needs[{place}] else None" if absent or is_none or filled else text
+
+
+def _flags(needs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """For each flag of a step, in the order of its parameters, whether any result is needed that it is for."""
+    found: dict[str, dict[str, None]] = {}
+    for when, needed in needs:
+        found.setdefault(when, {}).update(dict.fromkeys(needed.split(" or ")))
+    return (" or ".join(terms) for terms in found.values())
 
 
 def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:
