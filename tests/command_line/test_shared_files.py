@@ -1,6 +1,7 @@
 """What the operators of a tree share: the runtime, and the package that exports them."""
 
 import ast
+import builtins
 import json
 import os
 import re
@@ -191,6 +192,21 @@ def test_a_package_is_formatted() -> None:
     names = [*("x" * length for length in (1, 21, 22, 23, 60, 100)), "all", "one"]
     (text,) = package_files(names).values()
     assert format_python(text) == text
+
+
+@pytest.mark.parametrize("of_files", [False, True])
+def test_a_package_reads_no_operator_for_a_builtin(of_files: bool) -> None:
+    """An operator `globals` or `getattr` was called by the package that exports it, at the import or afterwards."""
+    usual = ast.parse(*package_files(["one"], of_files).values())
+    called = {ast.unparse(node.func) for node in ast.walk(usual) if isinstance(node, ast.Call)}
+    names = [name for name in called if hasattr(builtins, name)]
+    assert "getattr" in names
+    for name in names:
+        (text,) = package_files([name], of_files).values()
+        read = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id == name]
+        assert read == []
+        assert f"_builtins.{name}(" in text
+        assert format_python(text) == text
 
 
 def test_a_package_is_sorted() -> None:

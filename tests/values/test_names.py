@@ -302,6 +302,14 @@ def test_operators_have_any_name(family: str) -> None:
         )  # As the operator, if it calls itself.
 
 
+@pytest.mark.parametrize("name", ["AttributeError", "object", "str"])
+def test_operators_hide_no_builtin_of_their_package(name: str) -> None:
+    """Its `__init__.py` reads them, and imports nothing."""
+    text = generate(spec_of("map", name))["__init__.py"]
+    read = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name | ast.Attribute)]
+    assert {ast.unparse(node) for node in read if name in ast.unparse(node)} == {name, f"_builtins.{name}"}
+
+
 @pytest.mark.parametrize(
     ("family", "name"),
     [

@@ -80,10 +80,11 @@ def _resolved(
     for block in blocks:
         spelling = _Spelling.of(block, spec, {**made, **hidden}, mentioned, attributes)
         texts.append(_imported(block, hidden) if block.imported else _handed_on(block, spelling))
-    if any(name.startswith("builtins.") for name in hidden.values()):
-        first = next(n for n, block in enumerate(blocks) if block.imported)
+    if any(name.startswith("_builtins.") for name in hidden.values()):
+        after_docstring = 1
+        first = next((n for n, block in enumerate(blocks) if block.imported), after_docstring)
         is_alone = blocks[first].text.strip() not in STANDARD.values()
-        texts.insert(first, "import builtins" + "\n" * is_alone)
+        texts.insert(first, "import builtins as _builtins" + "\n" * is_alone)
     return "\n".join(texts)
 
 
@@ -215,7 +216,7 @@ def _hidden(blocks: list[_Block]) -> dict[str, str]:
     imported = set().union(*(block.imported for block in blocks))
     words = set().union(*(block.words for block in blocks))
     others = {name: unused(f"{name}_", words) for name in sorted(hidden & imported)}
-    return others | {name: f"builtins.{name}" for name in sorted(hidden - imported) if hasattr(builtins, name)}
+    return others | {name: f"_builtins.{name}" for name in sorted(hidden - imported) if hasattr(builtins, name)}
 
 
 def _attributes(blocks: list[_Block]) -> dict[str, str]:

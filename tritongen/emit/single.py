@@ -28,7 +28,7 @@ def single_file(library: Library, own: Iterable[str], top: str) -> str:
     imports, others = _imports(library, reached, order, {*names.values()})
     hidden = dict(_hidden_builtins(library, reached, {*names.values()}))
     names |= others | hidden
-    imports += ["import builtins"] * bool(hidden)
+    imports += ["import builtins as _builtins"] * bool(hidden)
     sections: list[str] = []
     for name in order:
         module = library.modules[name]
@@ -93,7 +93,7 @@ def _hidden_builtins(
         chunks = (chunk for chunk in module.chunks if _is_reachable(module, chunk, reached))
         for read in sorted(defined & frozenset[str]().union(*(chunk.uses for chunk in chunks))):
             if hasattr(builtins, read) and read not in module.defined and read not in module.imported:
-                yield (name, read), f"builtins.{read}"
+                yield (name, read), f"_builtins.{read}"
 
 
 def _prefixed(module: str, name: str) -> str:

@@ -6,6 +6,7 @@ operators alone. What an operator reads of it, its own modules tell, be they ren
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import re
@@ -225,6 +226,10 @@ def package_files(ops: Iterable[str], of_files: bool = False) -> Mapping[str, st
     template = "package_of_files" if of_files else "package"
     package = read_text(os.path.join(templates_dir(), f"{template}.py.template"))
     names = tuple(ops)
+    hidden = "|".join(sorted(name for name in names if hasattr(builtins, name)))  # by an operator of that name
+    if hidden and re.search(called := rf"(?<![\w.])({hidden})\(", package):
+        package = re.sub(called, r"_builtins.\1(", package)
+        package = package.replace("import ", "import builtins as _builtins\nimport ", 1)
     imports = map(_import, sorted(names, key=lambda name: (_natural(name.lower()), _natural(name))))
     exports = [f'"{name}"' for name in sorted(names, key=lambda name: (_kind(name), _natural(name)))]
     listed = f"[{', '.join(exports)}]"
