@@ -22,6 +22,7 @@ from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
+from .launches import Call, inside
 
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -41,6 +42,11 @@ class Module:
         """Those of its own and of the functions that it calls."""
         own = [] if self.gluon is None else [self.gluon]
         return [*own, *(one for step in self.steps for one in step.gluon_kernels)]
+
+    @property
+    def called(self) -> frozenset[str]:
+        """The functions of the runtime that its launches call."""
+        return frozenset(one.function for one in inside(self.view["launches"]) if isinstance(one, Call))
 
     @property
     def launches(self) -> list[tuple[Traffic, str]]:
@@ -117,6 +123,15 @@ class Common:
             "result": host.result(),
             "constants": constants(op),
             "compute": self.compute_text(),
+            "family": "shared",
+            "lengths": "",
+            "empty": "",
+            "zeros": (),
+            "empty_errors": (),
+            "sizes": (),
+            "index": "",
+            "launches": (),
+            "retry": "",
             "tables": self.tables,
             "also_untyped": "",
             "is_fake": IS_FAKE in self.around.extra,
@@ -156,14 +171,23 @@ class Common:
         assert (*tensors, *integers, *params) == kernel.passed
         return tensors, integers, params
 
-    def constants_of(self, kernel: Kernel, index: str = "") -> str:
-        """What a kernel is compiled for, but for its tiles, as a dictionary; with an `index` dtype, if the runtime does
-        not see to that.
-        """
+    def constants_of(self, kernel: Kernel, index: str = "") -> dict[str, str]:
+        """What a kernel is compiled for, but for its tiles; with an `index` dtype, if the runtime does not."""
         names = [name for name in kernel.constexprs if name not in OF_BLOCKS]
-        pairs = [f'"{in_string(name)}": {self.constant(name)}' for name in names]
-        pairs += [f'"INDEX": {index}'] if index else []
-        return "{" + ", ".join(pairs) + "}"
+        return {in_string(name): self.constant(name) for name in names} | ({"INDEX": index} if index else {})
+
+    def launcher(self, kernel: Kernel) -> str:
+        """What launches a kernel."""
+        return self.around.launcher(kernel.name)
+
+    def table_of(self, kind: str) -> str:
+        """A table of configs.py, by its kind."""
+        return f"configs.{kind}{self.tables}"
+
+    @property
+    def key(self) -> str:
+        """By what the runtime finds a launch like one before."""
+        return "key" if self.knows else "None"
 
     def alignment(self) -> str:
         """What divides the lengths of rows, as the tensors of rows and columns tell."""

@@ -59,7 +59,7 @@ class Columns(Maps[SumsProgram]):
         return SumsModule(program, around, before.op if before else None).module()
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {"ctas_per_row": "(1, 3, 8)"} if module.view["cooperative"] else {}
+        return {"ctas_per_row": "(1, 3, 8)"} if "columns.run_cooperative" in module.called else {}
 
 
 def _telling(program: SumsProgram, rows: Op) -> list[Input]:

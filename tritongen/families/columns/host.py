@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Module, empty_text, kernel_view, nest_views
+from ...emit.launches import Call, Launch, Let, call
+from ...emit.module import Around, Module, empty_text, nest_views
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
@@ -37,39 +38,48 @@ class SumsModule(RowSizes):
 
     def module(self) -> Module:
         plan, space = self.plan, self.space
+        launches, sizes = [*self.launches()], self.size_lines()
         extra: dict[str, Any] = {
-            "family": "columns",
             "nests": nest_views(self.kernels),
-            "sums": self.sums,
-            "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
+            "lengths": self.lengths(*sizes, launches=launches),
             "empty": empty_text((*space.row_axes, *space.col_axes)),
-            "sizes": self.size_lines(),
-            "rows_function": self.rows_function(),
-            "full": plan.full and self.one(plan.full),
-            "cooperative": plan.shared and self.one(plan.shared) | {"n_words": len(plan.shared.slots)},
-            "tiles": self.one(plan.tiles) | {"replaced": self.replaced()},
-            "contiguous": self.contiguous,
-            "args": self.args((plan.full or plan.tiles).kernel),
-            "key": "key" if self.knows else "None",
-            "constants_text": self.constants_of((plan.full or plan.tiles).kernel),
-            "sums_text": tuple_text(list(self.sums)),
-            "sum_dtype": "compute" if self.compute.constexpr else self.compute.text,
-            # Kernels that the runtime launches are not wrapped by default.
-            "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
+            "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
+            "sizes": sizes,
+            "launches": launches,
+            **self.known_with((plan.full or plan.tiles).kernel, self.sums),
         }
-        extra["lengths"] = self.lengths(*extra["sizes"], extra["args"], extra["tiles"]["args"])
         every = {"sums": plan.tiles, "whole": plan.full, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
-        extra |= self.known_with((plan.full or plan.tiles).kernel, self.sums)
         traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
         return Module(self.view(extra), traffic)
 
-    def replaced(self) -> str:
-        """What the kernel for tiles takes that the others do not, in the call of all."""
-        tiles, others = self.plan.tiles.kernel, (self.plan.full or self.plan.tiles).kernel
-        every = {"args": self.args, "constants": self.constants_of}
-        own = [f"{name}={text_of(tiles)}" for name, text_of in every.items() if text_of(tiles) != text_of(others)]
-        return f"._replace({', '.join(own)})" if own else ""
+    def launches(self) -> Iterator[Let | Launch]:
+        full, shared, tiles = self.plan.full, self.plan.shared, self.plan.tiles.kernel
+        first = full.kernel if full else tiles
+        every = call(
+            "columns.Call",
+            self.key,
+            compute="compute" if self.compute.constexpr else self.compute.text,
+            sums=self.sums,
+            args=self.args(first),
+            constants=self.constants_of(first),
+            contiguous=self.contiguous,
+            # Kernels that the runtime launches are not wrapped by default.
+            add_kernel=self.around.wrapped("sums.add_parts_kernel"),
+        )
+        yield Let("call", every)
+        if full:
+            run = call("columns.run_whole", "call", self.table_of("WHOLE"), self.launcher(first), reads=self.read(full))
+            yield Launch(run, ends=True)
+        if shared:
+            launcher, words = self.launcher(shared.kernel), len(shared.slots)
+            run = call("columns.run_cooperative", "call", launcher, reads=self.read(shared), n_words=words)
+            yield Launch(run, ends=True)
+        own = {"args": self.args(tiles), "constants": self.constants_of(tiles)}
+        changed = {name: value for name, value in own.items() if value != every.named[name]}
+        passed = Call("call._replace", (), changed) if changed else "call"
+        rows = self.rows_function() if full else ""
+        yield Launch(call("columns.run_tiles", passed, self.table_of("SUMS"), self.launcher(tiles), rows=rows))
 
     @property
     def contiguous(self) -> str:
@@ -85,23 +95,15 @@ class SumsModule(RowSizes):
         """Whether a result is a sum, of a column or of a row."""
         return {*result.axes} != {*self.space.row_axes, *self.space.col_axes}
 
-    def one(self, kernel: SumsKernel) -> dict[str, Any]:
-        """A kernel, what launches it, what it takes, and what each of its iterations reads along the columns."""
-        read = [tensor.name for tensor in self.op.inputs for _ in range(kernel.reads.count(tensor.name))]
-        host = {
-            "launcher": self.around.launcher(kernel.kernel.name),
-            "args": self.args(kernel.kernel),
-            "constants": self.constants_of(kernel.kernel),
-            "read": tuple_text(read),
-        }
-        return kernel_view(kernel.kernel) | host
+    def read(self, kernel: SumsKernel) -> tuple[str, ...]:
+        """What each iteration of a kernel reads along the columns."""
+        return tuple(tensor.name for tensor in self.op.inputs for _ in range(kernel.reads.count(tensor.name)))
 
-    def rows_function(self) -> dict[str, str]:
-        """The function that reduces the rows alone: its name and what it is called with."""
-        if self.rows is None:
-            return {}
-        passed = [tensor.name for tensor in self.rows.inputs] + [param.name for param in self.rows.params]
-        return {"name": f"_{self.rows.name}", "passed": ", ".join(passed)}
+    def rows_function(self) -> Call:
+        """The call of the function that reduces the rows alone."""
+        assert self.rows is not None
+        tensors, params = self.rows.inputs, self.rows.params
+        return call(f"_{self.rows.name}", *(one.name for one in tensors), *(one.name for one in params))
 
 
 def _given(program: SumsProgram, rows: Op) -> Op:

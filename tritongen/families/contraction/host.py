@@ -9,6 +9,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.host_checks import tuple_text
+from ...emit.launches import Call, Launch, Value, call
 from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Module, nest_views
 from ...lowering.space import Space
@@ -20,11 +21,6 @@ from .forward import call_of_forward
 from .kernels import ContractionKernels, plan_contraction
 from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Shapes
-
-
-def _named(options: dict[str, Any]) -> list[str]:
-    """Keyword arguments, but for those that are as usual: False or empty."""
-    return [f"{name}={value}" for name, value in options.items() if value]
 
 
 class Products(Common):
@@ -65,7 +61,7 @@ class Products(Common):
             "strips": self.shapes.strips(plan.strips),
             "splits": self.splits(),
             "is_traced": self.is_traced,
-            "is_empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols"))),
+            "empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols"))),
             "merged": self.shapes.merged_inputs(),
             **self.by_name(),
             "converts": plan.dot is not None,
@@ -74,7 +70,7 @@ class Products(Common):
             "widened_integers": [self.op.input(name) for name in self.operands.widened_integers],
             "made": [(result.output.name, self.shapes.made(result)) for result in results],
             "result": ", ".join(map(self.shapes.returned, results)),
-            "launch": self.launch(),
+            "launches": [Launch(self.launch())],
         }
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))
         return Module(self.view(extra), Traffic(kinds, summing=self.summing()))
@@ -85,78 +81,83 @@ class Products(Common):
         passed = [argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group]
         return self.host.compute_value() if "compute" in (*passed, self.plan.accumulator) else ""
 
-    def matrices(self, side: int) -> str:
+    def matrices(self, side: int) -> tuple[str, ...]:
         """The matrices of a side, with the inner axes last."""
         operands = [operand for operand in self.operands.matrices if operand.side == side]
-        return tuple_text([*map(self.shapes.inner_last, operands)])
+        return tuple(map(self.shapes.inner_last, operands))
 
-    def launch(self) -> dict[str, str]:
-        """The arguments of the launch: its kernels, in order, and its operands, where these differ from the default."""
-        plan, tables, alternation = self.plan, f"configs.{{}}{self.tables}", len(self.contraction.products)
-        strided = {
-            "n_strides": self.n_strides(),
-            "n_beside": self.n_beside(),
-            "pads": self.pads,
-            "swaps": None if "SWAPS" in plan.pointers.constexprs else "False",
-        }
-        kernels = {
-            "n_sums": len(self.contraction.sums) if len(self.contraction.sums) > 1 else "",
-            "reduced_rows": self.reduced_rows(),
-            "precision": self.precision,
-        }
-        launchers = {kernel.name: self.around.launcher(kernel.name) for kernel in plan.kernels}
-        passed = [tables.format("STRIDED"), launchers[plan.pointers.name], *_named(strided)]
-        arguments = [f"contraction.Strided({', '.join(passed)})", launchers[plan.combine.name]]
+    def launch(self) -> Call:
+        """The launch: its kernels, in order, and its operands, where these differ from the default."""
+        plan, alternation = self.plan, len(self.contraction.products)
+        strided = call(
+            "contraction.Strided",
+            self.table_of("STRIDED"),
+            self.launcher(plan.pointers),
+            n_strides=self.n_strides(),
+            n_beside=self.n_beside(),
+            pads=self.pads,
+            swaps="" if "SWAPS" in plan.pointers.constexprs else "False",
+        )
+        kernels = [strided, self.launcher(plan.combine)]
         if plan.descriptors is not None:
-            tma = {
-                "describe": "tma.joined" if self.operands.joined else "tma.alike" if plan.alternates else "",
-                "n_turns": alternation if plan.alternates else "",
-                "n_halves": 2 if plan.halved else "",
-                "n_slices": 1 if plan.full_rows else plan.slices if plan.slices > 2 else "",
-                "specializes": plan.specialises,
-            }
-            passed = [tables.format("TMA"), launchers[plan.descriptors.name]]
-            passed += [launchers[plan.shares.name]] if plan.shares else []
-            arguments.append(f"contraction.Tma({', '.join([*passed, *_named(tma)])})")
+            tma = call(
+                "contraction.Tma",
+                self.table_of("TMA"),
+                self.launcher(plan.descriptors),
+                *([self.launcher(plan.shares)] if plan.shares else []),
+                describe="tma.joined" if self.operands.joined else "tma.alike" if plan.alternates else "",
+                n_turns=alternation if plan.alternates else "",
+                n_halves=2 if plan.halved else "",
+                n_slices=1 if plan.full_rows else plan.slices if plan.slices > 2 else "",
+                specializes=plan.specialises,
+            )
+            kernels.append(tma)
         beside = plan.arguments.beside
         groups = {"loop": beside.loop, "both": beside.both, "epilogue": beside.epilogue}
-        operands = {
-            "lengths": "(n_rows, n_cols, n_inner)",
-            "left": self.matrices(0),
-            "right": self.matrices(1),
-            "results": tuple_text([*plan.arguments.full]),
-            "n_batch": "n_batch" if self.contraction.batch else "",
-            "group_size": self.operands.group_size,
-            "dtype": "dot" if plan.dot else "",
-            "accumulator": plan.accumulator,
-            **{name: tuple_text([one.value for one in passed]) if passed else "" for name, passed in groups.items()},
-        }
-        return {
-            "kernels": f"contraction.Kernels({', '.join([*arguments, *_named(kernels)])})",
-            "operands": f"contraction.Operands({', '.join(_named(operands))})",
-            "search": "search.fastest" if self.search else "",
-        }
+        operands = call(
+            "contraction.Operands",
+            lengths=("n_rows", "n_cols", "n_inner"),
+            left=self.matrices(0),
+            right=self.matrices(1),
+            results=tuple(plan.arguments.full),
+            n_batch="n_batch" if self.contraction.batch else "",
+            group_size=self.operands.group_size,
+            dtype="dot" if plan.dot else "",
+            accumulator=plan.accumulator,
+            **{name: tuple(one.value for one in passed) or None for name, passed in groups.items()},
+        )
+        n_sums, rows = len(self.contraction.sums), self.reduced_rows()
+        every = call(
+            "contraction.Kernels",
+            *kernels,
+            n_sums=n_sums if n_sums > 1 else "",
+            reduced_rows=rows,
+            precision=self.precision,
+        )
+        found: tuple[Value, ...] = ("key", "by_name") if self.knows else ("None", {})
+        return call("contraction.run", *found, every, operands, search="search.fastest" if self.search else "")
 
     def reduced_rows(self) -> int | str:
         """How many rows of a tile the reduction takes, where it takes strips of them."""
         rows = [node for node in self.plan.strips if not self.contraction.strips_axis(node)]
         return STRIP_ROWS if rows else ""
 
-    def n_strides(self) -> str:
+    def n_strides(self) -> Value:
         """How many strides each matrix has, where one may be None that has nothing to tell it by."""
         matrices = self.plan.arguments.matrices
         if all(operand.tensor.default is None for operand in matrices):
             return ""
-        return tuple_text([str(len(self.plan.arguments.roles(operand))) for operand in matrices])
+        return tuple(len(self.plan.arguments.roles(operand)) for operand in matrices)
 
-    def n_beside(self) -> str:
+    def n_beside(self) -> Value:
         """How many tensors besides matrices the loop reads blocks of, along rows and along columns."""
         beside = self.plan.arguments.beside
         read = {argument.value for group in (beside.loop, beside.both) for argument in group}
         axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
         blocks = [] if self.operands.group_size else [one for one in axes if one & {*self.contraction.inner}]
-        counts = [sum(bool(one & {*side}) for one in blocks) for side in (self.contraction.rows, self.contraction.cols)]
-        return tuple_text([*map(str, counts)]) if any(counts) else ""
+        sides = self.contraction.rows, self.contraction.cols
+        counts = tuple(sum(bool(one & {*side}) for one in blocks) for side in sides)
+        return counts if any(counts) else ""
 
     def calling(self) -> dict[str, Any]:
         """What the template sees of a function that calls gemm."""
@@ -175,17 +176,16 @@ class Products(Common):
             "merged": merged,
         }
 
-    def call(self) -> dict[str, str]:
+    def call(self) -> dict[str, Any]:
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.unfolding(result))
-        flags = {"sums_batch=True": self.summed, "search=search.fastest": self.search}
-        named = [text for text, is_set in flags.items() if is_set]
         multiply = "split_gemm.multiply" if self.splits_to_bfloat16 else "gemm.gemm"
-        by_gemm = multiply, *self.sides_of_call(), *filter(None, [self.precision]), *named
-        function, *passed = self.by_forward or by_gemm
+        passed = *self.sides_of_call(), *filter(None, [self.precision])
+        search = "search.fastest" if self.search else ""
+        by_gemm = call(multiply, *passed, sums_batch=bool(self.summed), search=search)
         return {
-            "call": f"{function}({', '.join(passed)})",
+            "call": call(*self.by_forward) if self.by_forward else by_gemm,
             "result": name,
             "returns": returned if returned != name else "",
         }
@@ -265,7 +265,7 @@ class Products(Common):
         passed = {argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
-    def by_name(self) -> dict[str, str]:
+    def by_name(self) -> dict[str, Any]:
         """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
             return {}
@@ -276,5 +276,4 @@ class Products(Common):
             both = f"{joined.first.name}, {joined.second.name}"
             separate = [f"launch.distance({both})"]
             given[joined.name] = f"launch.first_of({both})"
-        by_name = ", ".join(f'"{name}": {text}' for name, text in given.items())
-        return {"lookup": self.lookup(*separate), "replay": tuple_text([*given.values()]), "by_name": f"{{{by_name}}}"}
+        return {"lookup": self.lookup(*separate), "replay": tuple_text([*given.values()]), "by_name": given}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.host_checks import IS_FAKE, keywords, tuple_text
+from ...emit.host_checks import IS_FAKE
+from ...emit.launches import Call, Launch, Let, Value, call
 from ...emit.module import Around, Common, Module, nest_views
 from ...lang.names import in_string
 from ...lowering.space import Dim, is_line
@@ -28,13 +29,14 @@ class MapModule(Common):
         kinds = ["flat"] if is_line(self.space) else ["tile"] if self.space.split else ["flat", "tile"]
         if not self.space.dims:
             return Module(self.view(self.single(first) | self.known(first)), Traffic(frozenset()))
+        run = {1: "run_line" if kinds == ["flat"] else "run_tiles"}.get(len(kinds), "run")
+        launch, retry = call(f"elementwise.{run}", self.key, **self.named(kinds)), self.retry()
         extra: dict[str, Any] = {
-            "family": "elementwise",
-            "single": False,
             "nests": self.nests(),
-            "run": "run_line" if kinds == ["flat"] else "run_tiles" if kinds == ["tile"] else "run",
-            "passed": ", ".join(self.call_arguments(kinds)),
-            "retry": self.host.retry() if self.may_be_left() else "",
+            "is_fake": False,  # which the runtime is passed, as it is the dtype to compute in
+            "compute": "",
+            "launches": [Let("launched", launch) if retry else Launch(launch)],
+            "retry": retry,
             **self.known(first),
         }
         windows = "along" if self.program.maps_back else "of" if self.program.over else ""
@@ -44,21 +46,11 @@ class MapModule(Common):
         """What the templates see of a kernel of a single element, which no table has tiles for."""
         tensors, _, params = self.arguments(kernel)
         sizes = tuple(map(self.value, self.plan.sizes))
-        passed = _without_empty_ends([tuple_text(list(sizes)), tuple_text(list(params))])
         options = self.constants() | {name: self.index() for name in kernel.blocks} | {"num_warps": "1"}
-        arguments = [
-            "key" if self.knows else "None",
-            self.around.launcher(kernel.name),
-            "(1,)",
-            "None",
-            tuple_text([*tensors]),
-        ]
-        return {
-            "family": "elementwise",
-            "single": True,
-            "nests": nest_views((kernel,)),
-            "launch": f"launch.run({', '.join([*arguments, *passed, keywords(**options)])})",
-        }
+        passed = [self.key, self.launcher(kernel), "(1,)", "None", tensors, *_without_empty_ends([sizes, params])]
+        when = f"not {IS_FAKE}" if IS_FAKE in self.around.extra else ""
+        launch = Launch(Call("launch.run", tuple(passed), options), when)
+        return {"nests": nest_views((kernel,)), "is_fake": False, "compute": "", "launches": [launch]}
 
     def nests(self) -> list[dict[str, Any]]:
         """The kernels, in the order in which they stand in the module."""
@@ -69,10 +61,10 @@ class MapModule(Common):
 
     # The call of the runtime
 
-    def call_arguments(self, kinds: list[str]) -> list[str]:
-        """The arguments of the call, constants last; those before them that are left out are empty."""
-        kernels = [self.around.launcher(kernel.name) for kernel in self.plan.launched]
-        tables = ["None" if self.autotune else f"configs.{kind.upper()}{self.tables}" for kind in kinds]
+    def named(self, kinds: list[str]) -> dict[str, Value]:
+        """The arguments of the call by name."""
+        kernels = [*map(self.launcher, self.plan.launched)]
+        tables = ["None" if self.autotune else self.table_of(kind.upper()) for kind in kinds]
         operands, _, params = self.arguments(self.plan.launched[0])
         every = ", ".join(self.axes_of(name) for name in operands)
         several = "s" if len(kinds) > 1 else ""
@@ -82,13 +74,9 @@ class MapModule(Common):
             sizes = [*self.line(operands), *sizes]
         else:
             arguments |= {"axes": f'"{every} -> {self.stepped()}"', "n_dims": str(self.n_dims)}
-        constants = ", ".join(f'"{in_string(name)}": {text}' for name, text in self.constants().items())
-        arguments |= {"operands": tuple_text(list(operands)), "constants": f"{{{constants}}}"}
-        optional = {"sizes": tuple_text(sizes), "params": tuple_text(list(params))}
-        arguments |= {name: text for name, text in optional.items() if text != "()"}
-        if IS_FAKE in self.around.extra:
-            arguments["is_fake"] = IS_FAKE
-        return ["key" if self.knows else "None", keywords(**arguments)]
+        constants = {in_string(name): text for name, text in self.constants().items()}
+        arguments |= {"operands": operands, "constants": constants, "sizes": tuple(sizes) or "", "params": params or ""}
+        return arguments | {"is_fake": IS_FAKE if IS_FAKE in self.around.extra else ""}
 
     def line(self, operands: tuple[str, ...]) -> list[str]:
         """The length of the one axis, and the strides along it of tensors that have it."""
@@ -133,9 +121,9 @@ class MapModule(Common):
         rows = [_dim_text(dim) for dim in space.rows if dim.axes != folded]
         return " ".join([*([text] if text else []), *rows, "*".join(map(_dim_text, space.cols)) or "1"])
 
-    def may_be_left(self) -> bool:
-        """Whether folding may leave more dimensions than a kernel has."""
-        return BATCH in self.folded or len(self.folded) > self.n_dims
+    def retry(self) -> str:
+        """The call again, where folding may leave more dimensions than a kernel has."""
+        return self.host.retry() if BATCH in self.folded or len(self.folded) > self.n_dims else ""
 
     def value(self, size: Argument) -> str:
         """What is passed for a length or stride: an axis stands for the length of the dimension that it is."""
@@ -149,11 +137,11 @@ def _dim_text(dim: Dim) -> str:
     return axis if dim.size.isidentifier() else f"{axis}={dim.size}"
 
 
-def _one_or_all(texts: list[str]) -> str:
-    return texts[0] if len(texts) == 1 else tuple_text(texts)
+def _one_or_all(texts: list[str]) -> Value:
+    return texts[0] if len(texts) == 1 else tuple(texts)
 
 
-def _without_empty_ends(arguments: list[str]) -> list[str]:
+def _without_empty_ends(arguments: list[Value]) -> list[Value]:
     """Arguments but for the last ones that are empty, as they are by default."""
-    given = [place for place, text in enumerate(arguments, 1) if text != "()"]
+    given = [place for place, one in enumerate(arguments, 1) if one]
     return arguments[: max(given, default=0)]

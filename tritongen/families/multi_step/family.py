@@ -162,7 +162,7 @@ class MultiStep(Maps[MultiStepProgram]):
 
     def tests(self, spec: Spec, program: MultiStepProgram, module: Module) -> FamilyTests:
         declared = {
-            "splits": SPLITS if any(one.view.get("partial") for one in module.steps) else "",
+            "splits": SPLITS if any({"rowwise.Split", "streaming.Split"} & one.called for one in module.steps) else "",
             **allowed_errors(program.op),
             "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0), default=""),
         }

@@ -39,15 +39,15 @@ class Rowwise(Maps[Program]):
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            "splits": SPLITS if module.view.get("partial") else "",
+            "splits": SPLITS if "rowwise.Split" in module.called else "",
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
         }
-        if module.view.get("cooperative"):
+        if "rowwise.run_cooperative" in module.called:
             declared["ctas_per_row"] = "(1, 3, 8)"
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {"backward_splits": SPLITS} if module.view.get("partial") else {}
+        return {"backward_splits": SPLITS} if "rowwise.Split" in module.called else {}
 
 
 ROWWISE = Rowwise()

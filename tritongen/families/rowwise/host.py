@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.host_checks import tuple_text
-from ...emit.module import OF_BLOCKS, Around, Module, empty_text, kernel_view, nest_views
+from ...emit.launches import Call, Launch, Let, Value, call
+from ...emit.module import OF_BLOCKS, Around, Module, empty_text, nest_views
 from ...lang.ir import Reduce
 from ...lowering.views import Kernel
 from ...nest.conditions import condition_text
 from ...passes.structure import gathered
 from ..family import P
 from .kernels import RowKernels
-from .shared import share_rows
+from .shared import SharedRows, share_rows
 from .sizes import RowSizes, row_after_row
 
 
@@ -39,95 +40,116 @@ class RowsModule(RowSizes):
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
-        table = self.table()
-        loop = self.searched(plan.loop, table.upper()) or plan.loop
-        uniform = ", ".join(f"{name}_cols" for name in plan.uniform)
-        registers = self.searched(plan.registers, "WARPS")
+        launches, sizes = [*self.launches()], self.size_lines()
+        errors = [] if own_empty else host.empty_errors()
+        searched = [self.searched(kernel, name) for kernel, name in ((plan.registers, "WARPS"), (plan.loop, self.kind))]
         shared = self.shared.kernel if self.shared else None
-        shares, constants = self.shares_constants(), self.constants_of(loop)
         extra: dict[str, Any] = {
-            "family": "rowwise",
-            "nests": nest_views((registers, loop, shared, plan.partial, plan.combine, plan.mapping)),
-            "table": table.upper(),
-            "key": "key" if self.knows else "None",
-            "autotune": self.autotune,
+            "nests": nest_views((*searched, shared, plan.partial, plan.combine, plan.mapping)),
+            "lengths": self.lengths(*(condition for condition, _ in errors), *sizes, launches=launches),
             "empty": empty_text((*rows, *(cols if is_empty else ()))),
-            "empty_errors": [] if own_empty else host.empty_errors(),
-            "sizes": self.size_lines(),
-            "contiguous": self.contiguous_cols(),
-            "shared_constants": constants if shares else "",
-            "constants_text": "constants" if shares else constants,
-            "args": self.args(loop),
-            "vector": self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
-            "uniform": plan.uniform and not self.autotune and f"tensors.steady(col_sizes, {uniform})",
-            "searches_uniform": plan.uniform and self.autotune,
-            "are_sums": plan.are_sums,
-            "states": self.states(),
-            "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
-            "shape": self.shape(loop),
-            "loop": self.one(loop),
-            **self.others(registers, loop),
-            **self.known(loop),
+            "empty_errors": errors,
+            "sizes": sizes,
+            "launches": launches,
+            **self.known(plan.loop),
         }
-        # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
-        extra["runs"] = registers and not (plan.partial or plan.are_sums or self.autotune or extra["uniform"])
-        extra["lengths"] = self.lengths(*self.reading_lengths(extra))
-        kinds = {table}
+        kinds = {self.table()}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
         return Module(self.view(extra), self.traffic(kinds))
 
-    def others(self, registers: Kernel | None, loop: Kernel) -> dict[str, Any]:
-        """The kernels beside the loop, each None where there is none, and what only they need."""
-        plan = self.plan
-        beside = {"registers": registers, "partial": plan.partial, "combine": plan.combine, "mapping": plan.mapping}
-        extra: dict[str, Any] = {name: kernel and self.one(kernel) for name, kernel in beside.items()}
-        extra["cooperative"] = None
-        if plan.combine is not None:
-            extra["counted"] = "split_cols" in plan.combine.passed
-        if plan.mapping is not None:
-            assert plan.partial is not None
-            extra |= {"blocks_of_first": _of_blocks(plan.partial), "blocks_of_map": _of_blocks(plan.mapping)}
+    @property
+    def kind(self) -> str:
+        """What the name of the table of the loop along a row begins with."""
+        return self.table().upper()
+
+    def launches(self) -> Iterator[Let | Launch]:
+        """The launches, from kernels for the shortest rows on, each of which ends the function where rows suit it."""
+        plan, search = self.plan, self.autotune
+        is_uniform = bool(plan.uniform) and not search
+        if self.shares_constants():
+            yield Let("constants", self.constants_of(plan.loop))
+        table: Value = self.table_of(self.kind)
+        table = table if plan.registers or self.kind == "SORT" else call("heuristics.Simple", table)
+        if is_uniform:
+            steady = call("tensors.steady", "col_sizes", *(f"{name}_cols" for name in plan.uniform))
+            yield Let("table", call("heuristics.Uniform", table, steady))
+        rows = call(
+            "rowwise.Rows",
+            self.key,
+            contiguous=self.contiguous_cols(),
+            table="table" if is_uniform else table,
+            kernel=self.launcher(plan.loop),
+            args=self.args(plan.loop),
+            constants=self.own_constants(plan.loop),
+            vector=self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
+            # The per-row values and columns, where the kernels do not take both: of one row, as it may be.
+            shape="" if {"n_rows", "n_cols"} <= {*self.own_sizes(plan.loop)} else ("n_rows", "n_cols"),
+        )
+        yield Let("rows", rows)
+        registers = (self.table_of("REGISTERS"), self.launcher(plan.registers)) if plan.registers else ()
+        # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
+        runs = registers and not (plan.partial or plan.are_sums or search or is_uniform)
+        if registers and not runs:
+            run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
+            yield Launch(run, "not table.reads_once(n_cols)" if is_uniform else "", ends=True)
+        by_loop = call("rowwise.search_loop" if search else "rowwise.run_loop", "rows")
+        last = call("rowwise.run", "rows", *registers) if runs else by_loop
+        if plan.uniform and search:
+            last = replace(last, named={"UNIFORM": "False"})
+        if plan.are_sums:
+            added = self.around.wrapped("sums.add_parts_kernel")
+            last = call("rowwise.run_sums", "rows", states=self.states(), add_kernel=added)
         if self.shared is not None:
-            assert self.given(self.shared.kernel) == self.given(loop)  # It is called with what the loop is.
-            fields = {name: getattr(self.shared, name) for name in ("tensors", "words", "merges")}
-            extra["cooperative"] = self.one(self.shared.kernel) | fields
-        return extra
+            assert self.given(self.shared.kernel) == self.given(plan.loop)  # It is called with what the loop is.
+            yield Launch(self.cooperative(self.shared), ends=not runs, instead=last if runs else None)
+        if plan.partial and not plan.are_sums:
+            states, partial = self.states(), self.launch_of(plan.partial)
+            yield Let("split", call("rowwise.Split", states=states, **partial))
+            yield Launch(self.merged(plan.partial), ends=True)
+        if not (runs and self.shared):
+            yield Launch(last)
 
-    def reading_lengths(self, extra: dict[str, Any]) -> Iterator[str]:
-        """The texts of host code that may read lengths."""
-        plan = self.plan
-        yield from (condition for condition, _ in extra["empty_errors"])
-        yield from (*extra["sizes"], extra["args"])
-        yield from (self.args(kernel) for kernel in (plan.partial, plan.combine, plan.mapping) if kernel)
-        yield from ("n_cols" if extra["uniform"] and plan.registers else "", extra["shape"])
+    def cooperative(self, shared: SharedRows) -> Call:
+        launcher, merges = self.launcher(shared.kernel), f'"{shared.merges}"'
+        run = "rowwise.run_cooperative"
+        return call(run, "rows", launcher, held=tuple(shared.tensors), n_words=shared.words, merges=merges)
 
-    def shape(self, loop: Kernel) -> str:
-        """The per-row values and columns, where the kernels do not take both: of one row, as it may be."""
-        return "" if {"n_rows", "n_cols"} <= {*self.own_sizes(loop)} else "(n_rows, n_cols)"
+    def merged(self, partial: Kernel) -> Call:
+        """The call that merges what the parts of a row come to, and maps the rows where they are mapped."""
+        if mapping := self.plan.mapping:
+            own = self.launch_of(mapping)
+            blocks = {"first": _of_blocks(partial), "own": _of_blocks(mapping)}
+            return call("rowwise.run_split_map", "rows", "split", own.pop("kernel"), **own, **blocks)
+        assert self.plan.combine is not None
+        own, is_counted = self.launch_of(self.plan.combine), "split_cols" in self.plan.combine.passed
+        return call("rowwise.run_split_merge", "rows", "split", own.pop("kernel"), **own, counted=is_counted)
 
-    def one(self, kernel: Kernel) -> dict[str, Any]:
-        """A kernel, what launches it, and what it takes."""
-        own, of_loop = (self.constants_of(one) for one in (kernel, self.plan.loop))
-        shares = self.shares_constants() and own == of_loop
-        return kernel_view(kernel) | {
-            "launcher": self.around.launcher(kernel.name),
+    def launch_of(self, kernel: Kernel) -> dict[str, Value]:
+        """A kernel, and what it takes."""
+        return {
+            "kernel": self.launcher(kernel),
             "args": self.args(kernel),
-            "constants": "constants" if shares else own,
+            "constants": self.own_constants(kernel),
         }
+
+    def own_constants(self, kernel: Kernel) -> Value:
+        """What a kernel is compiled for, by a name where that of the loop has one."""
+        own = self.constants_of(kernel)
+        return "constants" if self.shares_constants() and own == self.constants_of(self.plan.loop) else own
 
     def shares_constants(self) -> bool:
         """Whether several kernels are compiled for the same, which gets a name."""
-        return self.plan.partial is not None and self.constants_of(self.plan.loop) != "{}"
+        return self.plan.partial is not None and bool(self.constants_of(self.plan.loop))
 
-    def states(self) -> str:
+    def states(self) -> Value:
         """The dtypes of the states of a part of a row."""
         states = self.plan.states
         dtypes = [self.torch_dtype(dtype) for _, dtype, _ in states]
         if len(set(dtypes)) == 1 and len(states) > 1 and not any(path for _, _, path in states):
             return f"({dtypes[0]},) * {len(states)}"
         paths = [f" if {condition_text(path)} else None" if path else "" for _, _, path in states]
-        return tuple_text([f"{dtype}{path}" for dtype, path in zip(dtypes, paths, strict=True)])
+        return tuple(f"{dtype}{path}" for dtype, path in zip(dtypes, paths, strict=True))
 
     def traffic(self, kinds: set[str]) -> Traffic:
         moves = [
@@ -176,7 +198,6 @@ class RowsModule(RowSizes):
         return self.largest() if self.largest() in required else required[0]
 
 
-def _of_blocks(kernel: Kernel) -> str:
+def _of_blocks(kernel: Kernel) -> Value:
     """The constants that a kernel takes and that follow from its blocks, "" where there are none."""
-    names = [repr(name) for name in kernel.constexprs if name in OF_BLOCKS]
-    return tuple_text(names) if names else ""
+    return tuple(repr(name) for name in kernel.constexprs if name in OF_BLOCKS) or ""

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from ...emit.host_checks import tuple_text
+from ...emit.launches import Launch, Let, Value, inside
 from ...emit.module import Around, Common, length_text, starred
 from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
@@ -41,22 +42,22 @@ class RowSizes(Common):
         """The lengths and strides that a kernel takes."""
         return [size for size in self.arguments(kernel)[1] if size not in _OF_SPLITS]
 
-    def args(self, kernel: Kernel) -> str:
+    def args(self, kernel: Kernel) -> tuple[Value, ...]:
         """What a kernel takes: its tensors, sizes and params."""
-        tensors, params = map(tuple_text, self.given(kernel))
-        return f"({tensors}, {self.taken(kernel)}, {params})"
+        tensors, params = self.given(kernel)
+        return tensors, self.taken(kernel), params
 
-    def given(self, kernel: Kernel) -> tuple[list[str], list[str]]:
+    def given(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tensors and params of a kernel that the function is given or makes."""
         tensors, _, params = self.arguments(kernel)
-        return [name for name in tensors if name in self.names], list(params)
+        return tuple(name for name in tensors if name in self.names), params
 
     def known_with(self, kernel: Kernel, sums: Iterable[str]) -> dict[str, str]:
         """As `known`, where the kernel writes partial sums, for which repeated calls need memory."""
         if not self.knows:
             return {}
         tensors, params = self.given(kernel)
-        passed = [tuple_text([*tensors, *sums]), *([tuple_text(params)] if params else [])]
+        passed = [tuple_text([*tensors, *sums]), *([tuple_text([*params])] if params else [])]
         return {"lookup": self.lookup(), "replay": ", ".join(passed)}
 
     @property
@@ -64,21 +65,22 @@ class RowSizes(Common):
         """The tensors that the function is given or makes."""
         return {tensor.name for tensor in self.op.inputs} | {result.output.name for result in self.op.results}
 
-    def taken(self, kernel: Kernel) -> str:
+    def taken(self, kernel: Kernel) -> Value:
         """The part of `sizes` that a kernel takes."""
         own, every = self.own_sizes(kernel), self.every
         if own == every:
             return "sizes"
         if set(own) <= {"n_rows", "n_cols"}:
-            return tuple_text(own)
+            return tuple(own)
         places = [every.index(size) for size in own]
         breaks = [n for n, (one, other) in enumerate(pairwise(places), 1) if other != one + 1]
         runs = [(places[a], places[b - 1] + 1) for a, b in pairwise([0, *breaks, len(places)])]
         texts = [_slice(first, end, len(every)) for first, end in runs]
-        return texts[0] if len(runs) == 1 else tuple_text([f"*{text}" for text in texts])
+        return texts[0] if len(runs) == 1 else tuple(f"*{text}" for text in texts)
 
-    def lengths(self, *texts: str) -> str:
-        """The per-row values and columns that some text mentions, as a line."""
+    def lengths(self, *texts: str, launches: Iterable[Let | Launch] = ()) -> str:
+        """The per-row values and columns that some text, or launches, mention, as a line."""
+        texts = *texts, *(one for one in inside(launches) if isinstance(one, str))
         every = {"n_rows": length_text(self.space.row_axes), "n_cols": length_text(self.space.col_axes)}
         found = {name: text for name, text in every.items() if re.search(rf"\b{name}\b(?!=)", " ".join(texts))}
         return f"{', '.join(found)} = {', '.join(found.values())}" if found else ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Module, kernel_view, length_text, nest_views
+from ...emit.launches import Launch, call
+from ...emit.module import Around, Module, nest_views
 from ...passes.structure import Program
 from ..rowwise.sizes import RowSizes
 from .kernels import as_argument, plan_scaled
@@ -18,17 +19,22 @@ class ScaledModule(RowSizes):
         super().__init__(as_argument(program), False, plan.space, plan.compute, [plan.kernel], around)
 
     def module(self) -> Module:
-        space, name = self.space, self.result.output.name
+        name = self.result.output.name
+        launch = call(
+            "rowwise.run_parts",
+            shape=("n_rows", "n_cols"),
+            contiguous=f"{self.column_strides.get(name, f'{name}_cols[-1]')} in (0, 1)",
+            args=self.args(self.kernel),
+            constants=self.constants_of(self.kernel, self.index()),
+            tiles=(self.table_of("TILE"), self.launcher(self.kernel)),
+        )
         extra: dict[str, Any] = {
-            "family": "scaled",
             "nests": nest_views(self.kernels),
-            "scaled": kernel_view(self.kernel) | {"launcher": self.around.launcher(self.kernel.name)},
-            "n_rows": length_text(space.row_axes),
-            "n_cols": length_text(space.col_axes),
+            "made": (),
+            "lengths": self.lengths("n_rows n_cols"),
+            "empty": "n_rows == 0 or n_cols == 0",
             "result": self.host.regrouped(self.result),
             "sizes": self.size_lines(),
-            "contiguous": f"{self.column_strides.get(name, f'{name}_cols[-1]')} in (0, 1)",
-            "args": self.args(self.kernel),
-            "constants_text": self.constants_of(self.kernel, self.index()),
+            "launches": [Launch(launch)],
         }
         return Module(self.view(extra), Traffic(frozenset({"tile"})))

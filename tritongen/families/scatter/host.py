@@ -6,6 +6,7 @@ from typing import Any
 
 from ...emit.axes import expanded, places, regrouped, sizes, spread
 from ...emit.configs import Traffic
+from ...emit.launches import Launch, Let, call
 from ...emit.module import Around, Common, Module, length_text
 from ...lang.ir import Load, Node
 from ...lowering.lower import compute_of
@@ -35,16 +36,19 @@ class ScatterModule(Common):
         self.cols = tuple(axis for axis in order if axis in self.sum.axes and axis not in (*self.lines, *self.sum.into))
 
     def module(self) -> Module:
+        name = self.result_of_all.output.name
+        options = {"deterministic": "" if self.op.deterministic else "False"}
+        options["wrap"] = "library.wrap_triton" if self.around.wrapped("") else ""
         extra: dict[str, Any] = {
-            "family": "scatter",
             "kernels": (KEYS, SEGMENTS if self.op.deterministic else ATOMIC),
-            "made": self.made(),
-            "terms": self.rows(self.sum.arg, (*self.lines, *self.over), self.cols),
-            "positions": self.rows(self.sum.at, self.lines, self.over),
-            "output": self.result_of_all.output.name,
+            "nests": (),
+            "made": [(name, self.made())],
+            "launches": [
+                Let("terms", self.rows(self.sum.arg, (*self.lines, *self.over), self.cols)),
+                Let("positions", self.rows(self.sum.at, self.lines, self.over)),
+                Launch(call("scatter_sums.scatter_sum", "terms", "positions", name, **options)),
+            ],
             "result": self.returned(),
-            "wraps": bool(self.around.wrapped("")),
-            "is_deterministic": self.op.deterministic,
         }
         return Module(self.view(extra), Traffic(frozenset()))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...emit.axes import sizes
 from ...emit.configs import Traffic
 from ...emit.host_checks import keywords, tuple_text
+from ...emit.launches import Call, Launch, Let, Value, call
 from ...emit.module import Around, Common, Module, length_text, nest_views
 from ...emit.stream_configs import Streaming
 from ...lowering.views import Kernel
@@ -71,50 +72,64 @@ class StreamingModule(Common):
         streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
         lengths = [length_text(heads), stream.rows, streamed]
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
-        matrices = promoted(self.op, stream)
         extra: dict[str, Any] = {
             "family": "streaming",
             "nests": nest_views((kernel, self.reduction)),
-            "partial": self.reduction is not None,
-            "lengths": ", ".join(lengths),
-            "is_empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
-            "across": self.across,
-            "search": self.search,
+            "lengths": f"n_heads, n_rows, n_cols = {', '.join(lengths)}",
+            "empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
             "sizes": self.sizes_lines(),
-            "key": "key" if self.knows else "None",
-            "promoted": matrices,
+            "key": self.key,
+            "promoted": (matrices := promoted(self.op, stream)),
             "differ": _differ(matrices),
             "widened": self.widened(),
             "multiplied_as": multiplied_as(self.op, self.stream),
-            "launcher": self.around.launcher(kernel.name),
             "index": self.index(),
-            "tile_widths": self.widths(of_blocks=False),
-            "block_widths": self.widths(of_blocks=True),
-            "passed": self.args(self.own(kernel)),
-            "constants_text": self.constants_of(kernel, "index"),
-            "split": self.reduction and self.split(self.reduction),
-            "in_group": stream.group,
+            "launches": [*self.launches()],
             **self.known(self.own(kernel)),
-            "blocks_text": self.blocks_text(),
-            "gluon_text": self.gluon_text(),
         }
         if self.merged.every:
             extra["shapes"] = [*self.outer.shapes(), *merging(self.outer, self.merged)]
         return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
 
-    def gluon_text(self) -> str:
-        """The arguments of the launch for the Gluon kernel beside the plain one."""
+    def launches(self) -> Iterator[Let | Launch]:
+        kernel, constants = self.plan.kernel, self.constants_of(self.plan.kernel, "index")
+        own = self.table_of("STREAMED"), self.launcher(kernel), constants
+        yield Let("plain", call("streaming.Kernel", *own, across=self.across, search=self.search))
+        run = call(
+            "streaming.run",
+            self.key,
+            "plain",
+            lengths=("n_heads", "n_rows", "n_cols"),
+            tile_widths=self.widths(of_blocks=False),
+            block_widths=self.widths(of_blocks=True),
+            args=self.args(self.own(kernel)),
+            split=self.reduction and self.split(self.reduction),
+            in_group=self.stream.group,
+            blocks=self.blocks(),
+            gluon=self.gluon_kernel(),
+        )
+        yield Launch(run)
+
+    def gluon_kernel(self) -> Call | None:
+        """The Gluon kernel beside the plain one."""
         if self.gluon is None:
-            return ""
-        kinds = ", ".join(f'"{kind}"' for kind in self.gluon["kinds"])
+            return None
+        found = tuple(map(str, self.gluon["found_of"] or ()))
+        return call(
+            "streaming.Gluon",
+            module="__name__",
+            name=f'"{self.op.name}"',
+            matmuls=(len(self.stream.scores), len(self.stream.summed)),
+            n_dims=len(self.space.rows),
+            kinds=tuple(f'"{kind}"' for kind in self.gluon["kinds"]),
+            n_own=self.own_counts(self.arguments(self.own(self.plan.kernel))[0]),
+            found_of=found or None,
+        )
+
+    def own_counts(self, tensors: Iterable[str]) -> tuple[str, ...]:
+        """How many axes each tensor has besides the batch, None where it does not have that."""
         counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
-        own = tuple_text([counts.get(name, "None") for name in self.arguments(self.own(self.plan.kernel))[0]])
-        matmuls = f"({len(self.stream.scores)}, {len(self.stream.summed)})"
-        fields = {"module": "__name__", "name": f'"{self.op.name}"', "matmuls": matmuls, "n_dims": len(self.space.rows)}
-        fields |= {"kinds": f"({kinds})", "n_own": own}
-        if self.gluon["found_of"]:
-            fields["found_of"] = tuple_text([*map(str, self.gluon["found_of"])])
-        return f", gluon=streaming.Gluon({keywords(**fields)})"
+        return tuple(counts.get(name, "None") for name in tensors)
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
         """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
@@ -126,29 +141,30 @@ class StreamingModule(Common):
                 found.append(load.name)
         return tuple(found)
 
-    def blocks_text(self) -> str:
-        """The arguments of the launch for matrices that it may make descriptors of."""
+    def blocks(self) -> Call | None:
+        """The matrices of blocks that the runtime may make descriptors of."""
         if not self.described:
-            return ""
+            return None
         tensors = self.arguments(self.own(self.plan.kernel))[0]
-        places = tuple_text([str(tensors.index(name)) for name in self.described])
-        counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
-        own = tuple_text([counts.get(name, "None") for name in tensors])
-        return f", blocks=streaming_tma.Blocks({keywords(n_dims=len(self.space.rows), n_own=own, places=places)})"
+        places = tuple(map(tensors.index, self.described))
+        n_own = self.own_counts(tensors)
+        return call("streaming_tma.Blocks", n_dims=len(self.space.rows), n_own=n_own, places=places)
 
     def own(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split, and descriptors, are the runtime's."""
         runtime = partial_sums.ARGUMENT.value, "n_splits", DESCRIPTOR
         return replace(kernel, arguments=tuple(one for one in kernel.arguments if one.value not in runtime))
 
-    def split(self, reduction: Kernel) -> str:
+    def split(self, reduction: Kernel) -> Call:
         """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
         kernel = self.own(reduction)
-        launcher = self.around.launcher(reduction.name)
-        args = self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})")
-        length = partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})")
-        constants = self.constants_of(reduction, "index")
-        return f"streaming.Split({keywords(kernel=launcher, length=length, args=args, constants=constants)})"
+        return call(
+            "streaming.Split",
+            kernel=self.launcher(reduction),
+            length=partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})"),
+            args=self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})"),
+            constants=self.constants_of(reduction, "index"),
+        )
 
     def streaming(self) -> Streaming:
         streamed = (load for load in self.stream.matrices if self.stream.streamed in load.axes)
@@ -171,10 +187,10 @@ class StreamingModule(Common):
         doubles = [(name, f"{name}.double()") for name in matrices]
         return [*doubles, *((name, f"{before}{name}.int()") for name, before in absent.items())]
 
-    def widths(self, of_blocks: bool) -> str:
+    def widths(self, of_blocks: bool) -> tuple[str, ...]:
         """The widths of the matrices of a tile, or of those of a streamed block."""
         stream = self.stream
-        return tuple_text([stream.width(one) for one in stream.matrices if (stream.streamed in one.axes) == of_blocks])
+        return tuple(stream.width(one) for one in stream.matrices if (stream.streamed in one.axes) == of_blocks)
 
     def is_plain(self) -> bool:
         """Whether all tensors are seen with the batch in front, none in pages, and no position along it is used."""
@@ -262,15 +278,14 @@ class StreamingModule(Common):
         values = [argument.value for argument in kernel.arguments]
         return [one for one in every if any(value.startswith(f"{one[0]}_heads[") for value in values)]
 
-    def args(self, kernel: Kernel, sizes: str = "sizes") -> str:
+    def args(self, kernel: Kernel, sizes: str = "sizes") -> tuple[Value, ...]:
         """The tensors, integers and params of a launch; `sizes` are those that are folded."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
-            sizes = tuple_text([f"*{sizes}", *others]) if others else sizes
             if self.gluon or self.described:  # Descriptors have the dimensions in this order, too.
                 tensors = tuple(self.seen(name, self.all_axes()[name]) for name in tensors)
-            return tuple_text([tuple_text(list(tensors)), sizes, tuple_text(list(params))])
+            return tensors, (f"*{sizes}", *others) if others else sizes, params
         count = len(self.space.rows)
         texts: list[str] = []
         for text in integers:
@@ -280,7 +295,7 @@ class StreamingModule(Common):
                 texts += [f"*{name}_heads"] if text == every[0] else []
             else:
                 texts.append(text)
-        return tuple_text([tuple_text(list(tensors)), tuple_text(texts), tuple_text(list(params))])
+        return tensors, tuple(texts), params
 
     def constant(self, name: str) -> str:
         """What the function calls a constant of its kernel, a width of matrices by its axis."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Module, kernel_view, length_text, nest_views
+from ...emit.launches import Launch, call
+from ...emit.module import Around, Module, nest_views
 from ..rowwise.sizes import RowSizes
 from .kernels import plan_taps
 from .program import TapsProgram
@@ -25,23 +26,25 @@ class TapsModule(RowSizes):
 
     def module(self) -> Module:
         space, (result,) = self.space, self.op.results
-        extra: dict[str, Any] = {
-            "family": "taps",
-            "nests": nest_views(self.kernels),
-            "taps": kernel_view(self.kernel) | {"launcher": self.around.launcher(self.kernel.name)},
-            "n_rows": length_text(space.row_axes),
-            "n_cols": length_text(space.col_axes),
-            "has_rows": bool(space.rows),
-            "n_outer": self.outer_axis or "1",
-            "sizes": self.size_lines(),
-            "contiguous": self.contiguous_cols(),
-            "sum": result.output.name,
-            "sum_dtype": f"tensors.torch_dtype({'compute' if self.compute.constexpr else self.compute.text})",
-            "args": self.args(self.kernel),
-            "key": "key" if self.knows else "None",
-            "constants_text": self.constants_of(self.kernel),
+        launch = call(
+            "taps.run",
+            self.key,
+            shape=("n_rows", "n_cols", self.outer_axis or "1"),
+            contiguous=self.contiguous_cols(),
+            args=self.args(self.kernel),
+            constants=self.constants_of(self.kernel),
+            tiles=(self.table_of("TAPS"), self.launcher(self.kernel)),
+            dtype=call("tensors.torch_dtype", "compute" if self.compute.constexpr else self.compute.text),
+            result=result.output.name,
             # Kernels that the runtime launches are not wrapped by default.
-            "add_kernel": self.around.wrapped("sums.add_parts_kernel"),
+            add_kernel=self.around.wrapped("sums.add_parts_kernel"),
+        )
+        extra: dict[str, Any] = {
+            "nests": nest_views(self.kernels),
+            "lengths": self.lengths("n_rows n_cols"),
+            "empty": "n_rows == 0" if space.rows else "",
+            "sizes": self.size_lines(),
+            "launches": [Launch(launch)],
             **self.known_with(self.kernel, [result.output.name]),
         }
         return Module(self.view(extra), Traffic(frozenset({"taps"}), taps=self.count))
