@@ -31,6 +31,7 @@ _FILE = click.Path(dir_okay=False)
 @click.option("--json", "json_", type=_FILE, metavar="FILE", help="Write the figures as JSON.")
 @click.option("--csv", "csv_", type=_FILE, metavar="FILE", help="Write the figures as CSV.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a report with plots, as one file.")
+@click.option("--docs", type=_FILE, metavar="FILE", help="Write tables of the figures as Markdown, for documentation.")
 @click.option(
     "--baseline",
     type=click.Path(exists=True, dir_okay=False),
@@ -46,9 +47,11 @@ def bench(
     json_: str | None,
     csv_: str | None,
     html: str | None,
+    docs: str | None,
     baseline: str | None,
 ) -> int:
     """Measure the operators of the specs in PATHS beside torch, torch.compile and other peers, on this GPU."""
+    from .benching.docs import page
     from .benching.measure import Wanted
     from .benching.report import report
     from .benching.run import table
@@ -65,7 +68,7 @@ def bench(
         return reject(rejected.diagnostics, "text", "nothing was measured")
     click.echo("\n".join(table(run)))
     texts: list[tuple[str | None, Callable[[], str]]]
-    texts = [(json_, run.json), (csv_, run.csv), (html, lambda: report(run))]
+    texts = [(json_, run.json), (csv_, run.csv), (html, lambda: report(run)), (docs, lambda: page(run))]
     for path, text in texts:
         if path:
             write_file(path, text(), err=True)

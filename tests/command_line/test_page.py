@@ -162,7 +162,7 @@ def test_a_run_of_bench_is_measured() -> None:
         )
     ]
     found = measured_in(Run({"device": "H100", "torch": "2.11", "command": "bench"}, tuple(figures)).json())
-    assert found == Measured({"a": {"tritongen": 90, "liger": 80}}, "device H100, torch 2.11")
+    assert found == Measured({"a": {"tritongen": 90, "liger": 80}}, "H100, torch 2.11")
 
 
 @pytest.mark.usefixtures("here")

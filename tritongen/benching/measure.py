@@ -5,6 +5,7 @@ Each call finds the L2 cache cleared, as `triton.testing.do_bench` does it, so t
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib
 import inspect
@@ -15,11 +16,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import __version__
+from .peers import versions, with_peers
 from .run import Case, Figure
 
 Call = Callable[[], Any]
 WARMUP, REPEAT = 10, 20  # milliseconds of each provider in a round
 HOST_CALLS, HOST_ROUNDS = 20, 5
+REFERENCES = ("torch", "torch.compile")
+HALF, MORE = 2e-2, 1e-3  # of the largest value: what results of 16 bits and of others may differ by
 
 
 @dataclass(frozen=True)
@@ -86,18 +91,22 @@ class _Provider:
 def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
     """Figures of a case: of the operator first, and then of its peers, without the ceiling.
 
-    A failure of a provider is in its figure. Raises what drawing of inputs raises.
+    A failure of a provider is in its figure, as is that a peer computes something else. Raises what drawing of inputs
+    raises.
     """
     import torch
 
     torch.compiler.reset()
     made = {case.argument: case.size} | ({"dtype": getattr(torch, case.dtype)} if case.dtype else {})
     backward = case.direction == "backward"
+    benchmark = with_peers(case.op, benchmark, backward)
     tensors = benchmark.inputs(**made)
     providers = [_Provider(name) for name in benchmark.providers if name != benchmark.ceiling_name]
+    wanted: list[Any] = []
     for one in providers:
         one.context = benchmark.compared[one.name].under
-        one.attempt(functools.partial(_prepare, one, benchmark, backward, tensors))
+        one.attempt(functools.partial(_prepare, one, benchmark, backward, tensors, wanted))
+    wanted.clear()
     rng = random.Random(0)
     for _ in range(rounds):
         for one in rng.sample(providers, len(providers)):
@@ -110,10 +119,33 @@ def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
     return [_figure(case, one, benchmark.unit, work, ceiling) for one in providers]
 
 
-def _prepare(one: _Provider, benchmark: Any, backward: bool, tensors: Any) -> None:
-    """Makes the call, and compiles what it runs."""
+def _prepare(one: _Provider, benchmark: Any, backward: bool, tensors: Any, wanted: list[Any]) -> None:
+    """Makes the call, compiles what it runs, and compares its results with those of the first provider."""
+    import torch
+
+    torch.manual_seed(0)  # The gradients that come in are drawn.
     one.call = benchmark.run(one.name, backward, tensors)
-    one.call()
+    found = one.call()
+    results = found if isinstance(found, tuple) else (found,)
+    if not wanted:
+        wanted += results
+    elif one.name not in REFERENCES:
+        _compare(results, wanted)
+
+
+def _compare(results: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """Raises ValueError where results are not those of the operator."""
+    for place, (got, want) in enumerate(zip(results, wanted, strict=True)):
+        if got.dtype != want.dtype or got.numel() != want.numel():
+            shown = [f"{one.dtype} of {list(one.shape)}" for one in (got, want)]
+            raise ValueError(f"result {place} is {shown[0]}, not {shown[1]}".replace("torch.", ""))
+        largest, error = 0.0, 0.0
+        for a, b in zip(got.reshape(-1).split(2**24), want.reshape(-1).split(2**24), strict=True):
+            a, b = a.double(), b.double()
+            error = max(error, float((a - b).abs().masked_fill(a == b, 0).nan_to_num(float("inf")).max()))
+            largest = max(largest, float(b.abs().masked_fill(~b.isfinite(), 0).max()))
+        if error > (HALF if want.itemsize <= 2 else MORE) * largest:
+            raise ValueError(f"result {place} differs by {error:.2g}, where the largest value is {largest:.2g}")
 
 
 def _time(one: _Provider) -> None:
@@ -147,8 +179,8 @@ def _figure(case: Case, one: _Provider, unit: str, work: float, ceiling: float) 
     return Figure(case, one.name, unit, rate, low, high, share, one.host_us)
 
 
-def about(command: str) -> dict[str, str]:
-    """The device, its driver, versions of what was measured, and the command."""
+def about(command: str, ops: Sequence[str], rounds: int) -> dict[str, str]:
+    """The device, its driver, versions of what was measured, date, and the command."""
     import subprocess
 
     import torch
@@ -159,5 +191,6 @@ def about(command: str) -> dict[str, str]:
         driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         driver = "unknown"
-    versions = {"torch": str(torch.__version__), "triton": triton.__version__}
-    return {"device": torch.cuda.get_device_name(), "driver": driver, **versions, "command": command}
+    found = {"torch": str(torch.__version__), "triton": triton.__version__, "tritongen": __version__, **versions(ops)}
+    run = {"date": datetime.date.today().isoformat(), "rounds": str(rounds), "command": command}
+    return {"device": torch.cuda.get_device_name(), "driver": driver, **found, **run}

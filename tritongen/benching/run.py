@@ -58,6 +58,12 @@ class Run:
     about: dict[str, str]
     figures: tuple[Figure, ...]
 
+    @property
+    def machine(self) -> str:
+        """The device and the versions in words."""
+        words = ("device", ""), ("driver", "driver "), ("torch", "torch "), ("triton", "Triton "), ("peers", "")
+        return ", ".join(f"{word}{self.about[name]}" for name, word in words if name in self.about)
+
     def cases(self) -> dict[Case, list[Figure]]:
         found: dict[Case, list[Figure]] = {}
         for figure in self.figures:

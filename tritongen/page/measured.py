@@ -29,8 +29,7 @@ def measured_in(text: str) -> Measured:
     """
     if text.lstrip().startswith("{"):
         run = read_run(text)
-        device = ", ".join(f"{name} {value}" for name, value in run.about.items() if name != "command")
-        return Measured(dict(_largest(run.cases())), device)
+        return Measured(dict(_largest(run.cases())), run.machine)
     found: dict[str, Shares] = {}
     for name, *shares in _SHARES.findall(text):  # The first table is the gallery's.
         found.setdefault(name, dict(zip(_SERIES, map(int, shares), strict=True)))

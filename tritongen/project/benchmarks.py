@@ -19,7 +19,7 @@ PACKAGE = "measured_by_tritongen"
 
 
 def run_benchmarks(paths: tuple[str, ...], wanted: Wanted, command: str, watch: Watch) -> Run:
-    """Measures the operators of specs in PATHS, with their gradients where that is wanted.
+    """Measures the operators of specs in PATHS, with their gradients where that is wanted, until it is interrupted.
 
     Raises `Rejected` for specs that are wrong, and `Unavailable` without torch, triton or a GPU.
     """
@@ -31,15 +31,18 @@ def run_benchmarks(paths: tuple[str, ...], wanted: Wanted, command: str, watch: 
     figures: list[Figure] = []
     for project in (one for one in find_projects(paths) if one.sources):
         with tempfile.TemporaryDirectory() as home:
-            ops = sorted(write_package(project, os.path.join(home, PACKAGE)))
+            names = sorted(write_package(project, os.path.join(home, PACKAGE)))
             sys.path.insert(0, home)
             try:
-                cases = [(op, case) for op in ops for case in cases_of(op, benchmark_of(PACKAGE, op), wanted)]
+                cases = [(op, case) for op in names for case in cases_of(op, benchmark_of(PACKAGE, op), wanted)]
                 measured = ((case, measure(benchmark_of(PACKAGE, op), case, wanted.rounds)) for op, case in cases)
                 for _, found in watch(measured, len(cases)):
                     figures += found
+            except KeyboardInterrupt:  # What was measured until then is shown and written.
+                break
             finally:
                 sys.path.remove(home)
                 for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
                     del sys.modules[name]
-    return Run(about(command), tuple(figures))
+    ops = list(dict.fromkeys(one.case.op for one in figures))
+    return Run(about(command, ops, wanted.rounds), tuple(figures))
