@@ -184,18 +184,18 @@ class Simple(Loop):
         self.table = table
 
     def choose(self, n_rows: int, n_cols: int, contiguous: bool) -> triton.Config:
-        """If strided columns are few, the same number of elements in four columns, or in more if there are few rows.
-        Threads then hold all columns of their rows, and merge nothing with others.
+        """If strided columns are few, threads hold all columns of their rows, and merge nothing with others: of 8 rows,
+        which they load at once, two or 16 columns at a time; of lengths between, four columns of 4 rows are faster.
         """
         if contiguous:
             return self.table.choose(n_rows, n_cols, contiguous)
         strided = self.table.choose(n_rows, LARGEST, contiguous)  # of long rows
-        block_m, block_n = strided.kwargs["BLOCK_M"], strided.kwargs["BLOCK_N"]
-        found = _narrowed(strided, n_rows, n_cols)
-        rows = _filling(n_rows, block_m * block_n // 4, 512)
-        if n_cols > 2 * block_n or rows <= found.kwargs["BLOCK_M"]:
-            return found
-        return tile(rows, block_m * block_n // rows, strided.num_warps)
+        rows = _filling(n_rows, 1024, 512)
+        if n_cols > 4 * strided.kwargs["BLOCK_N"] or rows < 512:
+            return _narrowed(strided, n_rows, n_cols)
+        if 64 < n_cols <= 128:
+            return tile(rows, 4, rows // 128)
+        return tile(rows, 2 if n_cols <= 64 else 16, rows // 256)
 
 
 def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:

@@ -223,29 +223,29 @@ def wait(slots, mask):
 
 
 @triton.jit
-def columns_of(count: tl.constexpr):
-    """Indices of `count` slots, padded to 32 or more: Triton lays out tiles narrower than a warp badly."""
-    return tl.arange(0, max(32, triton.next_power_of_2(count)))[None, :]
+def columns_of(n: tl.constexpr, least: tl.constexpr):
+    """Indices of `n` slots, padded to `least` or more: Triton merges pairs slowly within less than a warp."""
+    return tl.arange(0, max(least, triton.next_power_of_2(n)))[None, :]
 
 
 @triton.jit
-def receive(slots, count: tl.constexpr, mask, absent):
-    """Wait for the first `count` slots, along columns; other lanes and masked ones are `absent` (the identity)."""
-    columns = columns_of(count)
-    mask = mask & (columns < count)
+def receive(slots, n: tl.constexpr, mask, absent):
+    """Wait for the first `n` slots, along columns; other lanes and masked ones are `absent` (the identity)."""
+    columns = columns_of(n, 1)
+    mask = mask & (columns < n)
     number = wait(slots + columns, mask).to(tl.uint32).to(tl.float32, bitcast=True)
     return tl.where(mask, number, absent)
 
 
 @triton.jit
-def receive_pair(slots, count: tl.constexpr, mask, absent, other_absent):
-    """As `receive`, for the values of `publish_pair`."""
-    columns = columns_of(count)
-    mask = mask & (columns < count)
+def receive_pair(slots, n: tl.constexpr, mask, absent, other, least: tl.constexpr = 32):
+    """As `receive`, for the values of `publish_pair`; `other` is the identity of the second ones."""
+    columns = columns_of(n, least)
+    mask = mask & (columns < n)
     words = ~wait(slots + columns, mask)
     one = (words >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
-    other = words.to(tl.uint32).to(tl.float32, bitcast=True)
-    return tl.where(mask, one, absent), tl.where(mask, other, other_absent)
+    two = words.to(tl.uint32).to(tl.float32, bitcast=True)
+    return tl.where(mask, one, absent), tl.where(mask, two, other)
 
 
 @triton.jit

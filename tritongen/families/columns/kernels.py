@@ -260,7 +260,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     for pair in pairs:
         slots, suffix = Line(f"slots = {pair[0]}_slots_ptr + rows * CTAS_PER_ROW"), "_pair" if len(pair) == 2 else ""
         following += [slots, Line(f"publish{suffix}(slots + member, {', '.join(pair)}, row_mask)")]
-        absent = ", 0.0" * len(pair)
+        absent = ", 0.0, 0.0, least=1" if len(pair) == 2 else ", 0.0"
         inside += [slots, Line(f"{', '.join(pair)} = receive{suffix}(slots, CTAS_PER_ROW, row_mask{absent})")]
         inside += [Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)") for name in pair]
     inside += [*builder.means(reductions), *builder.finish(rest, "member == 0")]

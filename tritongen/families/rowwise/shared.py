@@ -135,7 +135,7 @@ class _Sharing(RowBuilder):
             others = ", ".join(state.identity for state in run.states)
             inside += [slots, Line(f"{names} = receive{pair}(slots, CTAS_PER_ROW, row_mask, {others})")]
             if run.counts:
-                count = "tl.minimum(tl.maximum(n_cols - columns_of(CTAS_PER_ROW) * BLOCK_N, 0), BLOCK_N)"
+                count = "tl.minimum(tl.maximum(n_cols - columns_of(CTAS_PER_ROW, 32) * BLOCK_N, 0), BLOCK_N)"
                 inside.append(Line(f"{value.name}_count = {count}.to({run.states[0].dtype})"))
             inside += run.result
         inside += [*self.reads(rest, True, False), *self.held(tensors, "now")]
