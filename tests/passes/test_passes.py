@@ -25,21 +25,17 @@ from tritongen.lang.names import shown
 from tritongen.lang.typecheck import typecheck
 from tritongen.lang.unparse import spelled
 from tritongen.passes.contractions import contraction_of
-from tritongen.passes.divided_powers import with_divided_powers
 from tritongen.passes.exponentials import exp_pairs
 from tritongen.passes.lost_rows import with_lost_rows
-from tritongen.passes.masked_powers import with_masked_powers
 from tritongen.passes.means import means_as_sums
 from tritongen.passes.merged_axes import axes_together
 from tritongen.passes.merged_sums import sharing_sums
-from tritongen.passes.natural_powers import with_natural_powers
 from tritongen.passes.operand_sums import operand_sums_first
 from tritongen.passes.paged import pages_of
 from tritongen.passes.picked import picked_in, with_picks_inside
 from tritongen.passes.rounded_weights import weights_before_casts
 from tritongen.passes.row_choices import with_rows_chosen_outside
 from tritongen.passes.shared_sums import shared_sums_first
-from tritongen.passes.softmaxes import with_plain_softmaxes
 from tritongen.passes.split_sums import sums_by_maximum
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
 from tritongen.passes.taken_products import products_before_takes
@@ -62,7 +58,7 @@ def named(spec: Spec) -> Op:
 
 
 def plain(spec: Spec) -> Op:
-    return with_plain_softmaxes(named(spec))
+    return with_rows_chosen_outside(named(spec))
 
 
 def gradient(spec: Spec) -> Op:
@@ -109,17 +105,14 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "axes_together": (plain, lambda op: axes_together(op, op.axes)),
     "compared": (lambda spec: name_reductions(lines(spec)), lambda op: rounded(op, extrema(op))),
     "contraction": (named, contraction_of),
-    "divided_powers": (plain, with_divided_powers),
     "exponentials": (named, lambda op: {name: value.name for name, value in exp_pairs(op).items()}),
     "factors_named": (named, naming.factors_named),
     "gradients": (named, derived),
     "integers_named": (named, integers_named),
     "lost_rows": (named, with_lost_rows),
-    "masked_powers": (named, with_masked_powers),
     "means_as_sums": (lambda spec: name_reductions(lines(spec)), means_as_sums),
     "merged_sums": (named, shared),
     "name_reductions": (lines, name_reductions),
-    "natural_powers": (named, with_natural_powers),
     "operand_sums": (named, operand_sums_first),
     "paged": (named, pages_of),
     "picked": (named, picked_in),

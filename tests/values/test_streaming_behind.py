@@ -104,6 +104,10 @@ def _capped_difference(
     return ((s - total).exp() @ v - (j @ k.mT).softmax(-1) @ v).transpose(1, 2)
 
 
+def _kept(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(masked(q @ k.mT * 0.25, keep), -1) @ v
+
+
 def _biased(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     k, v = (one.repeat(1, SIZES["R"], 1, 1) for one in (k, v))
     apart = (torch.arange(SIZES["M"])[:, None] - torch.arange(SIZES["N"])).abs()
@@ -155,6 +159,16 @@ STORING = {
         "o = sum(softmax(sum(q * k, D), N) * softmax(sum(r * j, D), N) * v, N)",
         lambda q, k, r, j, v: torch.softmax(q @ k.mT, -1) * torch.softmax(r @ j.mT, -1) @ v,
         by="q k r j v",
+    ),
+    "exponentials_that_are_chosen": Case(
+        f"{QKV}; keep:bool[B, H, M, N]",
+        "s = sum(q * k, D) * 0.25\np = where(keep, exp(s - max(s, N)), 0.0)\no = sum(p * v, N) / sum(p, N)",
+        _kept,
+    ),
+    "powers_of_2": Case(
+        QKV,
+        "s = sum(q * k, D) * 0.25\np = exp2((s - max(s, N)) * 1.4426950408889634)\no = sum(p * v, N) / sum(p, N)",
+        lambda q, k, v: torch.softmax(q @ k.mT * 0.25, -1) @ v,
     ),
     "bias_and_slopes_without_a_softmax": Case(  # What a pass computes has the name of a step of what others do.
         "q:T[B, (R G), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; bias:T[B, (R G), M, N]; slope:T[(R G)]",

@@ -10,9 +10,8 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce, Scan
 from ...lowering.tile import needed
 from ...passes.contractions import is_product
-from ...passes.divided_powers import with_divided_powers
 from ...passes.exponentials import VALUELESS, is_hidden
-from ...passes.softmaxes import with_plain_softmaxes
+from ...passes.row_choices import with_rows_chosen_outside
 from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
 from ...spec.types import BATCH, Input, Spec
@@ -122,8 +121,8 @@ class StreamStepShapes(StepShapes, StreamShapes):
 
 def with_streamed_softmaxes(op: Op) -> Op:
     """The operator in the form of which steps stream most, if there are attentions in it."""
-    plain = with_plain_softmaxes(op)
-    return sums_by_maximum(with_divided_powers(plain) if any(attentions(plain)) else op)
+    outside = with_rows_chosen_outside(op)
+    return sums_by_maximum(outside if any(attentions(outside)) else op)
 
 
 def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:

@@ -102,7 +102,7 @@ def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
 def _are_of_attention(nodes: Iterable[Node], of: set[str], axes: tuple[str, str]) -> bool:
     """Whether exponentials of some values are in nodes, or positions along both axes, as in linear attention."""
     walked = [part for node in nodes for part in walk(node)]
-    exponentials = (part for part in walked if isinstance(part, Call) and part.function == "exp")
+    exponentials = (part for part in walked if isinstance(part, Call) and part.function in ("exp", "exp2"))
     positions = {part.axis for part in walked if isinstance(part, Index)}
     return {*axes} <= positions or any(references(part) & of for part in exponentials)
 
