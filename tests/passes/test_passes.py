@@ -34,7 +34,6 @@ from tritongen.passes.operand_sums import operand_sums_first
 from tritongen.passes.paged import pages_of
 from tritongen.passes.picked import picked_in, with_picks_inside
 from tritongen.passes.rounded_weights import weights_before_casts
-from tritongen.passes.row_choices import with_rows_chosen_outside
 from tritongen.passes.shared_sums import shared_sums_first
 from tritongen.passes.split_sums import sums_by_maximum
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
@@ -55,10 +54,6 @@ def lines(spec: Spec) -> Op:
 def named(spec: Spec) -> Op:
     """As families see an operator."""
     return means_as_sums(name_reductions(read_lines(without_aliases(lines(spec), ()), ())))
-
-
-def plain(spec: Spec) -> Op:
-    return with_rows_chosen_outside(named(spec))
 
 
 def gradient(spec: Spec) -> Op:
@@ -102,7 +97,7 @@ def derived(op: Op) -> Op:
 
 # What each is given, and what it does with that.
 PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
-    "axes_together": (plain, lambda op: axes_together(op, op.axes)),
+    "axes_together": (named, lambda op: axes_together(op, op.axes)),
     "compared": (lambda spec: name_reductions(lines(spec)), lambda op: rounded(op, extrema(op))),
     "contraction": (named, contraction_of),
     "exponentials": (named, lambda op: {name: value.name for name, value in exp_pairs(op).items()}),
@@ -119,13 +114,12 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "picks_inside": (named, with_picks_inside),
     "products_before_takes": (named, products_before_takes),
     "read_lines": (lines, lambda op: read_lines(op, ())),
-    "row_choices": (named, with_rows_chosen_outside),
     "rows_named": (named, naming.rows_named),
     "scattered_named": (gradient, naming.scattered_named),
     "shared_sums": (gradient, shared_sums_first),
     "slopes": (named, slopes),
     "streams": (named, streamed),
-    "sums_by_maximum": (plain, sums_by_maximum),
+    "sums_by_maximum": (named, sums_by_maximum),
     "sums_parted": (named, naming.sums_parted),
     "takes_resolved": (named, naming.takes_resolved),
     "tile_sums": (named, tile_sum_of),

@@ -170,6 +170,12 @@ STORING = {
         "s = sum(q * k, D) * 0.25\np = exp2((s - max(s, N)) * 1.4426950408889634)\no = sum(p * v, N) / sum(p, N)",
         lambda q, k, v: torch.softmax(q @ k.mT * 0.25, -1) @ v,
     ),
+    "nan_to_num": Case(  # The first rows have no keys.
+        QKV,
+        "s = where(index(N) + 9 <= index(M), sum(q * k, D) * 0.25, -inf)\no = sum(nan_to_num(softmax(s, N)) * v, N)",
+        lambda q, k, v: torch.nan_to_num(torch.softmax(masked(q @ k.mT * 0.25, AHEAD <= -9), -1)) @ v,
+        by="",
+    ),
     "bias_and_slopes_without_a_softmax": Case(  # What a pass computes has the name of a step of what others do.
         "q:T[B, (R G), M, D]; k:T[B, G, N, D]; v:T[B, G, N, E]; bias:T[B, (R G), M, N]; slope:T[(R G)]",
         "s = sum(q * k, D) + bias - slope * abs(index(M) - index(N))\n"

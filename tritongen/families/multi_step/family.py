@@ -11,7 +11,6 @@ from ...lang.ir import Op, Reduce, Scan
 from ...lowering.tile import needed
 from ...passes.contractions import is_product
 from ...passes.exponentials import VALUELESS, is_hidden
-from ...passes.row_choices import with_rows_chosen_outside
 from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
 from ...spec.types import BATCH, Input, Spec
@@ -25,7 +24,7 @@ from ..maps import Maps
 from ..rowwise.family import ROWWISE, SPLITS
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
-from ..streaming.stored import attentions, stored_scores
+from ..streaming.stored import stored_scores
 from ..tensor_cores import allowed_errors
 from .cut import cut
 from .host import MultiStepModule
@@ -119,12 +118,6 @@ class StreamStepShapes(StepShapes, StreamShapes):
         return super().summed(tensor)
 
 
-def with_streamed_softmaxes(op: Op) -> Op:
-    """The operator in the form of which steps stream most, if there are attentions in it."""
-    outside = with_rows_chosen_outside(op)
-    return sums_by_maximum(outside if any(attentions(outside)) else op)
-
-
 def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:
     return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
 
@@ -139,7 +132,7 @@ class MultiStep(Maps[MultiStepProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> MultiStepProgram | None:
-        streamed = with_streamed_softmaxes(op) if op.fuse else op
+        streamed = sums_by_maximum(op) if op.fuse else op
         found = cut(streamed, self.take_alone) if streamed != op else None
         if found is not None and stored_scores(streamed, found.steps) is None:
             op = streamed

@@ -11,7 +11,6 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
-from ...passes.row_choices import with_rows_chosen_outside
 from ...passes.split_sums import sums_by_maximum
 from ...spec.types import Schedule, Spec
 from ...testing.tests import FamilyTests, text_of
@@ -92,13 +91,9 @@ class Streaming(Maps[StreamingProgram]):
 
 def streamed_forms(op: Op) -> Iterator[Op]:
     """An operator in forms that kernels may stream, that in which they stream most first."""
-    variants = ((one, made) for one in (with_rows_chosen_outside(op), op) for made in (None, sums_by_maximum))
-    seen = set[Op]()
-    for one, made in variants:
-        form = made(one) if made else one
-        if form not in seen:
-            seen.add(form)
-            yield form
+    yield op
+    if (form := sums_by_maximum(op)) != op:
+        yield form
 
 
 def sums_scores(spec: Spec, stream: Stream) -> bool:
