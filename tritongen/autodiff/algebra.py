@@ -15,6 +15,7 @@ from ..lang.functions import FUNCTIONS, OPERATORS
 from ..lang.ir import BOOL, Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Size, Value, children
 from ..lang.promotion import as_float, constant, fold_constants, promote
 from ..lang.syntax import SYMBOLS
+from ..lang.trees import parse
 from ..passes.empty_sums import Axes, possibly_empty, undefined_over
 from ..passes.factors import unless_empty
 from .outcomes import outcome
@@ -87,7 +88,7 @@ class Algebra:
 
     def parsed(self, text: str, names: Mapping[str, Node]) -> Node:
         """An expression of the language, such as a derivative in the table of functions."""
-        return self._visit(ast.parse(text, mode="eval").body, names)
+        return self._visit(parse(text), names)
 
     def _visit(self, tree: ast.expr, names: Mapping[str, Node]) -> Node:
         match tree:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from ..lang.names import shown
+from ..lang.trees import parsed_module
 from ..resources import read_text, templates_dir
 from .scoping import undefined_names
 
@@ -68,7 +69,7 @@ def gluon_imports(runtime: str) -> Mapping[str, str]:
 @functools.cache
 def device_names(module: str) -> tuple[str, ...]:
     """The device functions of a module of the runtime, and its constants."""
-    tree = ast.parse(read_text(os.path.join(templates_dir(), "runtime", f"{module}.py")))
+    tree = parsed_module(read_text(os.path.join(templates_dir(), "runtime", f"{module}.py")))
     functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     constants = (ast.unparse(node.target) for node in tree.body if isinstance(node, ast.AnnAssign))
     return *constants, *functions

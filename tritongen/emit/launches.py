@@ -44,6 +44,11 @@ def call(function: str, *passed: Value, **named: Value) -> Call:
     return Call(function, passed, {name: value for name, value in named.items() if value not in ("", False, None)})
 
 
+def texts_of(values: Iterable[Any]) -> Iterator[str]:
+    """The texts that some statements and values are made of."""
+    return (one for one in inside(values) if isinstance(one, str))
+
+
 def inside(values: Iterable[Any]) -> Iterator[str | Call]:
     """The calls in some statements and values, and the texts that all of these are made of."""
     for one in values:

@@ -21,7 +21,7 @@ _KINDS = "heuristics"  # the modules of kinds of tables end so
 
 def declared_in(text: str) -> frozenset[str]:
     """What the classes of an emitted test declare."""
-    classes = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    classes = (node for node in parsed(text).body if isinstance(node, ast.ClassDef))
     return frozenset(name for node in classes for name, _ in _assigned(node))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..lang.formulas import may_be_negative
 from ..lang.ir import Formula, Op, Value
 from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
+from ..lang.trees import parse, walk
 from ..lang.unparse import spelled
 from ..lowering.lower import Compute
 from ..lowering.space import Space
@@ -22,7 +23,7 @@ from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
-from .launches import Call, inside
+from .launches import Call, call, inside
 
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -200,19 +201,18 @@ class Common:
             return self.alignment()
         return "compute" if name == "COMPUTE" else name
 
-    def known(self, kernel: Kernel) -> dict[str, str]:
+    def known(self, kernel: Kernel) -> dict[str, Call]:
         """By what the launch of a call like this one is looked up, and what it is given to launch again."""
         if not self.knows:
             return {}
-        tensors, _, params = map(list, self.arguments(kernel))
-        passed = ", ".join(tuple_text(group) for group in (tensors, params) if group)
-        return {"lookup": self.lookup(), "replay": passed}
+        tensors, _, params = self.arguments(kernel)
+        return {"lookup": self.lookup(), "replay": call("replay", *filter(None, (tensors, params)))}
 
-    def lookup(self, *more: str) -> str:
+    def lookup(self, *more: str) -> Call:
         """By what the launch of a call like this one is looked up."""
         settings = [text for param in self.op.params for text in _setting(param)]
-        inputs = tuple_text([tensor.name for tensor in self.op.inputs])
-        return ", ".join([f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra])
+        inputs = tuple(tensor.name for tensor in self.op.inputs)
+        return call("launch.lookup", f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra)
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
@@ -223,19 +223,12 @@ class Common:
         return replace(kernel, search=f"{candidates}{self.tables}", search_key=f"[{key}]")
 
 
-def kernel_view(kernel: Kernel) -> dict[str, Any]:
-    """What templates see of a kernel."""
-    names = tuple(kernel.__dataclass_fields__)
-    view = {name: getattr(kernel, name) for name in names}
-    return view | {"signature": kernel.signature, "fixed_text": repr([*map(in_string, kernel.fixed)])}
-
-
-def nest_views(kernels: Iterable[Kernel | None]) -> list[dict[str, Any]]:
-    """What templates see of kernels that are nests. Raises `TypeError` where one is unsound."""
+def checked(*kernels: Kernel | None) -> list[Kernel]:
+    """The kernels that there are. Raises `TypeError` where one is unsound."""
     found = [kernel for kernel in kernels if kernel is not None]
     for kernel in found:
         check(kernel.body)
-    return [*map(kernel_view, found)]
+    return found
 
 
 def starred(values: Sequence[str], space: Space) -> list[str]:
@@ -291,7 +284,7 @@ def docstring_values(op: Op) -> list[Value]:
 
 def _names(text: str) -> set[str]:
     """The names in an expression, but for functions."""
-    nodes = list(ast.walk(ast.parse(f"(\n{shown(text)}\n)")))
+    nodes = walk(parse(f"(\n{shown(text)}\n)"))
     functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions}
 

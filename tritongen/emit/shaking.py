@@ -168,7 +168,7 @@ def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
 
     Of `from .._runtime import launch`, the attributes that are read; of `from .._runtime.reduce import nan_max`, that.
     """
-    nodes = list(ast.walk(ast.parse(text)))
+    nodes = list(ast.walk(parsed(text)))
     aliases: dict[str, str] = {}
     found: set[Name] = set()
     for node in nodes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..lang.integers import INT64, bounds_of_dtypes, inside
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, walk
+from ..lang.trees import parse
 from ..spec.types import INTS
 
 
@@ -96,7 +97,7 @@ class ScalarTypes:
         """A node's `value` in another dtype; what is of scalars alone may be a compile-time constant of Triton."""
         if self.is_number(node):
             return _full(value, dtype)
-        return ast.Call(ast.Attribute(value, "to"), [_parse(dtype)], [])
+        return ast.Call(ast.Attribute(value, "to"), [parse(dtype)], [])
 
     def full(self, value: ast.expr) -> ast.expr:
         """A number as a tensor of the dtype of the computation."""
@@ -104,7 +105,7 @@ class ScalarTypes:
 
 
 def _full(value: ast.expr, dtype: str) -> ast.expr:
-    return _parse(f"tl.full((), {ast.unparse(value)}, {dtype})")
+    return ast.Call(parse("tl.full"), [ast.Tuple([]), value, parse(dtype)], [])
 
 
 def _float32(value: float) -> float:
@@ -113,10 +114,6 @@ def _float32(value: float) -> float:
     except OverflowError:
         return math.inf
     return rounded
-
-
-def _parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
 
 
 def compares(template: ast.expr, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..lang.names import in_string
 from ..nest.ir import Line, Nest
 
 
@@ -32,23 +33,15 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel of a generated module. `sections` are runs of lines with a blank line between.
-
-    `use_*` say which masks and indices its lines mention.
-    """
+    """A kernel of a generated module."""
 
     name: str
     doc: str
     arguments: tuple[Argument, ...]
     constexprs: tuple[str, ...]
     blocks: tuple[str, ...] = ()  # further constexprs, as the tiles that a table chooses
-    casts: tuple[Line, ...] = ()  # of params, before all else
-    setup: tuple[Line, ...] = ()
     body: Nest = ()
-    stores: tuple[Line, ...] = ()
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
-    use_col_mask: bool = False
-    use_mask: bool = False
     search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does
     search_key: str = ""
 
@@ -56,6 +49,11 @@ class Kernel:
     def signature(self) -> str:
         spelled = [argument.spelling for argument in self.arguments]
         return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in (*self.constexprs, *self.blocks))])
+
+    @property
+    def fixed_names(self) -> str:
+        """The `fixed` ones as a list of strings."""
+        return repr([*map(in_string, self.fixed)])
 
     @property
     def passed(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from ..emit.registration import leading, operator
 from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
-from ..nest.ir import Line
 from ..plan.backward import Backward
 from ..spec.types import BATCH, Input
 
@@ -69,12 +68,12 @@ def _setup(backward: Backward, constant: list[str], is_alone: bool) -> tuple[lis
     read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
     saved, attributes = [name for name in (*inputs, *results) if name in read], _attributes(backward)
     retained = ["output" if [name] == results else name for name in saved]
-    read_by_context = {*saved}.union(*(Line(value).names for _, value in attributes))
+    read_by_context = {*saved}.union(*(names for _, _, names in attributes))
     return saved, [
         *unpacked([*inputs, *(param.name for param in op.params)], read_by_context, "inputs"),
         *(unpacked(results, {*saved, *constant}, "output") if len(results) > 1 else []),
         *([f"ctx.save_for_backward({', '.join(retained)})"] if retained else []),
-        *(f"ctx.{name} = {value}" for name, value in attributes),
+        *(f"ctx.{name} = {value}" for name, value, _ in attributes),
         *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
     ]
 
@@ -89,8 +88,8 @@ def is_saved(op: Op, name: str) -> bool:
     return any(result.when and result.output.name == name for result in op.results)
 
 
-def _attributes(backward: Backward) -> list[tuple[str, str]]:
-    """What the context keeps besides tensors: params, and shapes and dtypes of inputs."""
+def _attributes(backward: Backward) -> list[tuple[str, str, tuple[str, ...]]]:
+    """What the context keeps besides tensors, and of what: params, and shapes and dtypes of inputs."""
     used = dict.fromkeys(param.name for step in backward.plan.steps for param in step.op.params)
     shapes = dict.fromkeys(name for step in backward.plan.steps for name in step.shapes)
     shapes |= dict.fromkeys(name for name, text in backward.plan.spelled.items() if f"ctx.{name}_shape" in text)
@@ -100,20 +99,21 @@ def _attributes(backward: Backward) -> list[tuple[str, str]]:
     dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
     optional = {tensor.name for tensor in backward.forward.op.inputs if tensor.default is not None}
     guards = {name: f" if {name} is not None else None" for name in optional}
+    shapes_of = {name: _shape(backward.forward.op, name) for name in shapes}
     return [
-        *((name, name) for name in used),
-        *((f"{name}_shape", f"{_shape_text(backward.forward.op, name)}{guards.get(name, '')}") for name in shapes),
-        *((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes),
+        *((name, name, (name,)) for name in used),
+        *((f"{name}_shape", text + guards.get(name, ""), read) for name, (text, read) in shapes_of.items()),
+        *((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}", (name,)) for name in dtypes),
     ]
 
 
-def _shape_text(op: Op, name: str) -> str:
-    """The shape of an input, with leading axes at full length where others may have more of them."""
+def _shape(op: Op, name: str) -> tuple[str, tuple[str, ...]]:
+    """The shape of an input, with leading axes at full length where others may have more of them, and what it reads."""
     counts = {t.name: len(t.type.shape) - 1 for t in op.inputs if BATCH in t.type.axes}
     others = [f"({other}, {count})" for other, count in counts.items() if other != name]
     if name not in counts or not others:
-        return f"{name}.shape"
-    return f"tensors.full_shape({name}, {counts[name]}, {', '.join(others)})"
+        return f"{name}.shape", (name,)
+    return f"tensors.full_shape({name}, {counts[name]}, {', '.join(others)})", (*counts,)
 
 
 def constant_lines(names: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from string import Template
 
+from ..lang.trees import parsed_module
 from ..resources import read_text, templates_dir
 
 _WIDTH = 120
@@ -62,7 +63,7 @@ def _steps(modules: Mapping[str, str]) -> Iterator[str]:
 
 def _summary(text: str) -> str:
     """The first paragraph of a module's docstring."""
-    docstring = ast.get_docstring(ast.parse(text)) or ""
+    docstring = ast.get_docstring(parsed_module(text)) or ""
     return " ".join(docstring.split("\n\n")[0].split())
 
 

@@ -126,7 +126,7 @@ def in_one_file(op: str, summary: str, modules: Mapping[str, str], tests: bool =
     library = Library({**shared, **own, OPERATOR: ""}, ("runtime", OPERATOR))
     head = Template(read_text(os.path.join(templates_dir(), "file.py.template")))
     top = head.substitute(op=op, summary=summary)
-    tables = [name for name in _assigned(modules["configs.py"]) if name.isupper()]
+    tables = [name for name in _defined(modules["configs.py"], "Assign") if name.isupper()]
     test, bench = single_files(op)[1:]
     found = {f"{op}.py": single_file(library, own, top)}
     if tests:
@@ -166,19 +166,6 @@ def _beside(text: str, op: str, tables: Iterable[str]) -> str:
     return "".join([text[:last], *("\n\n" if lines else ""), "\n".join(lines), text[last:]])
 
 
-def _assigned(text: str) -> list[str]:
-    """The names that a module assigns to."""
-    import ast
-
-    return [
-        one.id
-        for node in ast.parse(text).body
-        if isinstance(node, ast.Assign)
-        for one in node.targets
-        if isinstance(one, ast.Name)
-    ]
-
-
 def is_of_this_version(home: str) -> bool:
     """Whether there is a runtime in a folder, and all of it was made of the modules that templates/ has now."""
     made = {name: digest(text) for name, text in _texts().items()}
@@ -201,22 +188,24 @@ def linked_folders(home: str) -> list[str]:
 def changed_definitions(changes: Sequence[Change]) -> tuple[str, ...]:
     """What runtimes that were there before hold now, and no more: "generated/_runtime: + reduce.nan_max"."""
     found: dict[str, list[str]] = {}
+    kinds = "FunctionDef", "ClassDef"
     folders = {os.path.dirname(change.path) for change in changes if change.source == SHARED and change.kind == "stale"}
     for sign, one, other in (("+", "new", "old"), ("-", "old", "new")):
         for change in changes:
             folder = os.path.dirname(change.path)
             if folder in folders and change.path.endswith(".py"):
-                gone = _defined(getattr(change, other) or "")
-                names = [name for name in _defined(getattr(change, one) or "") if name not in gone]
+                gone = _defined(getattr(change, other) or "", *kinds)
+                names = [name for name in _defined(getattr(change, one) or "", *kinds) if name not in gone]
                 module = os.path.basename(change.path).removesuffix(".py")
                 found.setdefault(folder, []).extend(f"{sign} {module}.{name}" for name in names)
     return tuple(f"{shown_path(folder)}: {', '.join(names)}" for folder, names in sorted(found.items()) if names)
 
 
-def _defined(text: str) -> list[str]:
-    import ast
+def _defined(text: str, *kinds: str) -> list[str]:
+    """What the statements of some kinds define in a module."""
+    from ..emit.shaking import chunks_of
 
-    return [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    return [name for chunk in chunks_of(text) if type(chunk.node).__name__ in kinds for name in chunk.names]
 
 
 def package_files(ops: Iterable[str], of_files: bool = False) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from string import ascii_letters
 
 from ..lang.names import shown
 from ..lang.reductions import REDUCTIONS
+from ..lang.trees import literal, parse
 from ..spec.types import BATCH
 
 CONSTANTS = ("inf", "nan", "pi", "e")
@@ -45,10 +46,6 @@ def chosen(*terms: Term) -> bool:
     return any(term.is_chosen for term in terms) and all(others)
 
 
-def parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
 def attribute(name: str) -> ast.expr:
     assert name in CONSTANTS, name
     return ast.Attribute(ast.Name("torch"), name)
@@ -60,12 +57,12 @@ def zero() -> Term:
 
 def as_tensor(term: Term) -> ast.expr:
     """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
-    dtype = ", dtype=torch.float64" if term.kind in ("float", "") else ""
-    return parsed(f"torch.tensor({ast.unparse(term.tree)}{dtype})")
+    dtype = [ast.keyword("dtype", parse("torch.float64"))] if term.kind in ("float", "") else []
+    return ast.Call(parse("torch.tensor"), [term.tree], dtype)
 
 
 def call(function: str, *args: ast.expr | int) -> ast.expr:
-    return ast.Call(parsed(function), [_node(arg) for arg in args], [])
+    return ast.Call(parse(function), [_node(arg) for arg in args], [])
 
 
 def method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
@@ -73,7 +70,7 @@ def method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
 
 
 def _node(value: ast.expr | int) -> ast.expr:
-    return parsed(repr(value)) if isinstance(value, int) else value
+    return literal(value) if isinstance(value, int) else value
 
 
 def axis_of(tree: ast.expr) -> str:
@@ -114,7 +111,7 @@ def indexed(source: Term, position: int, index: Term) -> ast.expr:
 
 
 def permuted(tree: ast.expr, has: tuple[str, ...], wants: tuple[str, ...]) -> ast.expr:
-    return parsed(ast.unparse(tree) + moved(has, wants))
+    return parse(ast.unparse(tree) + moved(has, wants))
 
 
 def moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
@@ -129,7 +126,7 @@ def moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
 
 
 def _dims(dims: tuple[int, ...]) -> ast.expr:
-    return parsed(repr(dims[0] if len(dims) == 1 else dims))
+    return parse(repr(dims[0] if len(dims) == 1 else dims))
 
 
 def reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]) -> ast.expr:
@@ -138,14 +135,14 @@ def reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, as
     keywords = [ast.keyword(names.get(key, key), value) for key, value in options.items()]
     if dims:
         keywords.insert(0, ast.keyword("dim", _dims(dims)))
-    return ast.Call(parsed(function), [x], keywords)
+    return ast.Call(parse(function), [x], keywords)
 
 
 def merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...]]:
     """Several dimensions as one, for what torch reduces one at a time."""
     last = tuple(range(-len(dims), 0))
     if dims != tuple(range(dims[0], dims[0] + len(dims))):
-        x = parsed(f"({ast.unparse(x)}).movedim({dims}, {last})")
+        x = ast.Call(ast.Attribute(x, "movedim"), [_dims(dims), _dims(last)], [])
         dims = last
     return method(x, "flatten", dims[0], dims[-1]), (dims[-1],)
 
@@ -153,9 +150,9 @@ def merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...
 def normalised(name: str, x: ast.expr, dims: tuple[int, ...]) -> ast.expr:
     if len(dims) == 1:
         return call(f"torch.{name}", x, dims[0])
-    text = ast.unparse(x)
-    shifted = f"{text} - torch.logsumexp({text}, {dims}, keepdim=True)"
-    return parsed(shifted if name == "log_softmax" else f"torch.exp({shifted})")
+    total = ast.Call(parse("torch.logsumexp"), [x, _dims(dims)], [ast.keyword("keepdim", literal(True))])
+    shifted = ast.BinOp(x, ast.Sub(), total)
+    return shifted if name == "log_softmax" else call("torch.exp", shifted)
 
 
 # Functions of torch that make a tensor of none, or a mask.

@@ -15,7 +15,7 @@ from ..lang.integers import INT64
 from ..lang.ir import Op, Result
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
-from ..lang.trees import parenthesized, substitute
+from ..lang.trees import parenthesized, parse, substitute, walk
 from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec, inference_order
 from .integer_bounds import integer_bounds
 from .torch_calls import (
@@ -35,7 +35,6 @@ from .torch_calls import (
     method,
     moved,
     normalised,
-    parsed,
     permuted,
     reduced,
     replaced,
@@ -76,17 +75,17 @@ class Printer:
         for param in self.op.params:
             kind = {"enum": "bool"}.get(param.kind, param.kind)
             self.terms[param.name] = Term(ast.Name(param.name), (), False, kind)
-        math: list[str] = []
+        math, read = list[str](), set[str]()
         for statement in self.spec.compute:
             term = self.visit(self.parsed_lines[statement.name])
             math.append(f"{statement.name} = {ast.unparse(term.tree)}")
+            read |= {one.id for one in walk(term.tree) if isinstance(one, ast.Name)}
             self.terms[statement.name] = replace(term, tree=ast.Name(statement.name))
         results = ", ".join(self.result(result) for result in self.op.results)
         last = math[-1].partition(" = ")
         if results == last[0]:
             math, results = math[:-1], last[2]
         dims = {name: term.axes for name, term in self.terms.items()}
-        read = {one.id for one in ast.walk(ast.parse("\n".join((*math, results)))) if isinstance(one, ast.Name)}
         sized = {axis for axis in self.sized if axis == BATCH or axis in read}  # Not each comparison was needed.
         return (*before, *length_lines(self.op, dims, sized), *math, f"return {results}")
 
@@ -226,7 +225,7 @@ class Printer:
         for arg, term, tree in zip(row.args, terms, trees, strict=True):
             number = not arg.required or f"{name}.{arg.name}" in SCALARS
             arguments[arg.name] = tree if term.tensor or number else as_tensor(term)
-        template = parsed(row.torch)
+        template = parse(row.torch)
         kind = {"bool": "bool", "float": "float"}.get(row.result, "")
         is_chosen = row.result != "bool" and chosen(*terms[name == "where" :])
         return Term(substitute(template, arguments), axes, True, kind, is_chosen)
@@ -241,13 +240,13 @@ class Printer:
     def positions(self, axis: str) -> Term:
         first = next(t.name for t in self.op.inputs)
         text = f"torch.arange({self.length(axis)}, device={first}.device)"
-        return Term(parsed(text), (axis,), True, "int")
+        return Term(parse(text), (axis,), True, "int")
 
     def size(self, tree: ast.Call) -> Term:
         return self.length_of(*map(axis_of, tree.args))
 
     def length_of(self, *axes: str) -> Term:
-        return Term(parsed(" * ".join(map(self.length, axes))), (), False, "int")
+        return Term(parse(" * ".join(map(self.length, axes))), (), False, "int")
 
     def length(self, axis: str) -> str:
         fixed = dict(self.op.sizes)
@@ -260,7 +259,7 @@ class Printer:
         term, name = self.visit(tree.args[0]), ast.unparse(tree.args[1])
         value = term.tree if term.tensor else as_tensor(term)
         dtype = f"{name}.dtype" if name in self.terms else f"torch.{name}"
-        cast = ast.Call(ast.Attribute(value, "to"), [parsed(dtype)], [])
+        cast = ast.Call(ast.Attribute(value, "to"), [parse(dtype)], [])
         return Term(cast, term.axes, True, "bool" if name == "bool" else "")
 
     def take(self, tree: ast.Call) -> Term:
@@ -297,7 +296,7 @@ class Printer:
         position = source.axes.index(axis) - len(source.axes)
         index = Term(method(index.tree, "long"), index.axes, True)
         if length:
-            index = Term(method(index.tree, "clamp", 0, parsed(f"{length} - 1")), index.axes, True)
+            index = Term(method(index.tree, "clamp", 0, parse(f"{length} - 1")), index.axes, True)
         if set(index.axes) & set(rest):
             return self.gather(source, index, axis)
         axes = self.ordered(rest + index.axes)
@@ -322,7 +321,7 @@ class Printer:
         The length of the axis is a text and, where it is fixed, a number, or 0.
         """
         low, high = integer_bounds(at, self.op, self.parsed_lines) or INT64
-        length = Term(parsed(lengths[0]), (), False, "int")
+        length = Term(parse(lengths[0]), (), False, "int")
         tests = [self.compare(index, ast.GtE(), zero())] if low < 0 else []
         if high >= lengths[1]:
             tests.append(self.compare(index, ast.Lt(), length))
@@ -357,7 +356,7 @@ class Printer:
         term, axis = self.visit(tree.args[0]), axis_of(tree.args[-1])
         descending = ", descending=True" if _is_set(tree, "descending") else ""
         options = f"dim={term.axes.index(axis) - len(term.axes)}{descending}, stable=True"
-        return Term(parsed(f"torch.argsort({ast.unparse(term.tree)}, {options})"), term.axes, True, "int")
+        return Term(parse(f"torch.argsort({ast.unparse(term.tree)}, {options})"), term.axes, True, "int")
 
     def sort(self, tree: ast.Call) -> Term:
         term, order = self.visit(tree.args[0]), self.argsort(tree)
@@ -374,7 +373,7 @@ class Printer:
         order = f"torch.argsort({x}, descending={largest}, stable=True)"
         text = f"torch.nn.functional.pad({order}, (0, max({count} - {length}, 0)), value=-1)[..., :{count}]"
         axes = self.ordered((*rest, k))
-        return Term(parsed(text + moved((*rest, k), axes)), axes, True, "int")
+        return Term(parse(text + moved((*rest, k), axes)), axes, True, "int")
 
     def topk(self, tree: ast.Call) -> Term:
         term, at, axis = self.visit(tree.args[0]), self.argtopk(tree), axis_of(tree.args[2])
@@ -391,7 +390,7 @@ class Printer:
         both = ast.unparse(call("torch.broadcast_tensors", *spread))
         both = f"[one{moved(axes, last)}{back} for one in {both}]" if moved(axes, last) + back else both
         text = PAIRED.format(both, self.length(axis)) + back + moved(last, axes)
-        return Term(parsed(text), axes, True, "", chosen(*terms))
+        return Term(parse(text), axes, True, "", chosen(*terms))
 
     def scatter_sum(self, tree: ast.Call) -> Term:
         """Rows of zeros for the elements of each line, and one for positions outside, to which those of x are added."""
@@ -418,7 +417,7 @@ class Printer:
         text = f"({terms}).new_zeros({ast.unparse(of_all.tree)} + 1, {self.shape(cols)}).index_add(0, {keys}, {terms})"
         made = (*lines, *into, *cols)
         text += f"[:-1].reshape({self.shape(made)}){moved(made, self.ordered(made))}"
-        return Term(parsed(text), self.ordered(made), True, term.kind, term.is_chosen)
+        return Term(parse(text), self.ordered(made), True, term.kind, term.is_chosen)
 
     def shape(self, axes: Iterable[str], between: str = "") -> str:
         """The lengths of some axes, as arguments, or their product."""
@@ -481,7 +480,7 @@ class Printer:
         if BATCH in over:  # The leading dimensions, and one more in case there are none, become one.
             self.sized.add(BATCH)
             first = ast.Subscript(x, ast.Constant(None))
-            x = method(first, "flatten", 0, parsed("len(batch)"))
+            x = method(first, "flatten", 0, parse("len(batch)"))
         return merged(x, dims) if name in ONE_DIM and len(dims) > 1 else (x, dims)
 
 

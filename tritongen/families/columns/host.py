@@ -8,7 +8,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.launches import Call, Launch, Let, call
-from ...emit.module import Around, Module, empty_text, nest_views
+from ...emit.module import Around, Module, empty_text
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
@@ -38,14 +38,10 @@ class SumsModule(RowSizes):
 
     def module(self) -> Module:
         plan, space = self.plan, self.space
-        launches, sizes = [*self.launches()], self.size_lines()
         extra: dict[str, Any] = {
-            "nests": nest_views(self.kernels),
-            "lengths": self.lengths(*sizes, launches=launches),
+            **self.launching(self.launches()),
             "empty": empty_text((*space.row_axes, *space.col_axes)),
             "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
-            "sizes": sizes,
-            "launches": launches,
             **self.known_with((plan.full or plan.tiles).kernel, self.sums),
         }
         every = {"sums": plan.tiles, "whole": plan.full, "shared": plan.shared}

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.host_checks import tuple_text
 from ...emit.launches import Call, Launch, Value, call
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Module, nest_views
+from ...emit.module import Around, Common, Module, checked
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_scalars
@@ -56,7 +55,7 @@ class Products(Common):
         extra: dict[str, Any] = {
             "family": "contraction",
             "gemm": None,
-            "nests": nest_views(plan.kernels),
+            "nests": checked(*plan.kernels),
             "counts": self.shapes.counts(tuple(COUNTS)),
             "strips": self.shapes.strips(plan.strips),
             "splits": self.splits(),
@@ -276,4 +275,4 @@ class Products(Common):
             both = f"{joined.first.name}, {joined.second.name}"
             separate = [f"launch.distance({both})"]
             given[joined.name] = f"launch.first_of({both})"
-        return {"lookup": self.lookup(*separate), "replay": tuple_text([*given.values()]), "by_name": given}
+        return {"lookup": self.lookup(*separate), "replay": call("replay", tuple(given.values())), "by_name": given}

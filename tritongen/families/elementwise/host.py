@@ -7,7 +7,7 @@ from typing import Any
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.launches import Call, Launch, Let, Value, call
-from ...emit.module import Around, Common, Module, nest_views
+from ...emit.module import Around, Common, Module, checked
 from ...lang.names import in_string
 from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
@@ -50,14 +50,14 @@ class MapModule(Common):
         passed = [self.key, self.launcher(kernel), "(1,)", "None", tensors, *_without_empty_ends([sizes, params])]
         when = f"not {IS_FAKE}" if IS_FAKE in self.around.extra else ""
         launch = Launch(Call("launch.run", tuple(passed), options), when)
-        return {"nests": nest_views((kernel,)), "is_fake": False, "compute": "", "launches": [launch]}
+        return {"nests": checked(kernel), "is_fake": False, "compute": "", "launches": [launch]}
 
-    def nests(self) -> list[dict[str, Any]]:
+    def nests(self) -> list[Kernel]:
         """The kernels, in the order in which they stand in the module."""
         tables = ["FLAT"] if is_line(self.space) else ["TILE"] if self.space.split else ["FLAT", "TILE"]
         launched = zip(self.plan.launched, tables, strict=True)
         searched = [self.searched(kernel, table) or kernel for kernel, table in launched]
-        return nest_views((self.plan.math, *searched))
+        return checked(self.plan.math, *searched)
 
     # The call of the runtime
 

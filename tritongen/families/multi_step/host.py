@@ -11,6 +11,7 @@ from ...emit.axes import spread
 from ...emit.configs import Traffic
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
+from ...emit.launches import Call
 from ...emit.module import Around, Common, Module
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
@@ -18,7 +19,6 @@ from ...lowering.choices import condition, simplified
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
 from ...nest.conditions import condition_text
-from ...nest.ir import Line
 from ...passes.renamed import renamed
 from ...passes.structure import SAVES, taken_from
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
@@ -138,14 +138,11 @@ class MultiStepModule(Common):
             "notes": tuple(noted(self.steps, self.views)),
             "result": self.returned(),
         }
-        return Module(self.view(extra), Traffic(frozenset()), tuple(modules), unread=self.unread(calls))
-
-    def unread(self, calls: list[dict[str, Any]]) -> frozenset[str]:
-        """The flags that decide neither about a step nor about what is returned."""
-        texts = [text for call in calls for text in (call["condition"], f"f({call['passed']})") if text]
-        texts += [SAVES for call in calls if call["dropped"]]
-        read = {name for text in (*texts, self.returned()) for name in Line(text).names}
-        return frozenset(result.when for result in self.op.results) - read
+        # Flags are read that decide about a step, are passed to one, or decide about what is returned.
+        read = set[str]().union(*(call["flags"] for call in calls)) | {SAVES for call in calls if call["dropped"]}
+        read |= {result.when for result in self.op.results if self.is_decided(result)}
+        flags = frozenset(result.when for result in self.op.results)
+        return Module(self.view(extra), Traffic(frozenset()), tuple(modules), unread=flags - read)
 
     def read_last(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What earlier steps have stored, and none after this one reads: its memory may be used again.
@@ -200,11 +197,17 @@ class MultiStepModule(Common):
         """What is returned: of what other steps read too, that which is to be saved where it is."""
         texts = []
         for result in self.op.results:
-            text, is_decided = self.host.regrouped(result), result.when and result.paths != ALWAYS
-            if is_decided and any(t.name == result.output.name for step in self.steps for t in step.op.inputs):
-                text = f"{text} if {self.host.condition(result)} else None"
-            texts.append(text)
+            text = self.host.regrouped(result)
+            texts.append(f"{text} if {self.host.condition(result)} else None" if self.is_decided(result) else text)
         return texts
+
+    def is_decided(self, result: Result) -> bool:
+        """Whether it is decided anew what of a result is returned, which other steps read too."""
+        return bool(result.when) and result.paths != ALWAYS and self.is_read(result)
+
+    def is_read(self, result: Result) -> bool:
+        """Whether a step reads a result."""
+        return any(tensor.name == result.output.name for step in self.steps for tensor in step.op.inputs)
 
     def around_of(self, step: Step) -> Around:
         host = partial(InnerHost, origin=self.enclosing, over=self.overwritten(step))
@@ -217,23 +220,23 @@ class MultiStepModule(Common):
     def call(self, step: Step) -> dict[str, Any]:
         """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
         op = step.op
-        results = {result.output.name: self.host.condition(result) for result in self.op.results if result.when}
-        read = {tensor.name for one in self.steps for tensor in one.op.inputs}
+        results = {result.output.name: result for result in self.op.results if result.when}
         names = [result.output.name for result in op.results]
-        whens = dict.fromkeys("" if name in read else results.get(name, "") for name in names)
+        decisive = [None if self.is_read(result) else results.get(result.output.name) for result in op.results]
+        whens = dict.fromkeys(self.host.condition(one) if one else "" for one in decisive)
         passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
         passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
         passed += [self.dtype_of(name) for name in step.dtypes]
-        passed += dict.fromkeys(result.when for result in op.results if result.when)
+        flags = dict.fromkeys(result.when for result in op.results if result.when)
         path = condition(simplified([path for name in names for path in self.paths[name]]))
         decided = condition_text(path) if path else ""
-        arguments = ", ".join([*passed, *(f"{name}={name}" for name in self.fake)])
+        fake = {name: name for name in self.fake}
         return {
-            "text": self.views.get(names[0]) or f"_{op.name}({arguments})",
+            "value": self.views.get(names[0]) or Call(f"_{op.name}", (*passed, *flags), fake),
             "condition": decided if "" in whens else " or ".join(whens),
+            "flags": flags.keys() | ({one.when for one in decisive if one} if "" not in whens else set()),
             "nothing": ", ".join(["None"] * len(names)),
             "results": ", ".join(names),
-            "passed": arguments,
         }
 
     def dtype_of(self, name: str) -> str:

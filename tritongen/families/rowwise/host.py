@@ -8,7 +8,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.launches import Call, Launch, Let, Value, call
-from ...emit.module import OF_BLOCKS, Around, Module, empty_text, nest_views
+from ...emit.module import OF_BLOCKS, Around, Module, checked, empty_text
 from ...lang.ir import Reduce
 from ...lowering.views import Kernel
 from ...nest.conditions import condition_text
@@ -40,17 +40,12 @@ class RowsModule(RowSizes):
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
-        launches, sizes = [*self.launches()], self.size_lines()
-        errors = [] if own_empty else host.empty_errors()
         searched = [self.searched(kernel, name) for kernel, name in ((plan.registers, "WARPS"), (plan.loop, self.kind))]
         shared = self.shared.kernel if self.shared else None
         extra: dict[str, Any] = {
-            "nests": nest_views((*searched, shared, plan.partial, plan.combine, plan.mapping)),
-            "lengths": self.lengths(*(condition for condition, _ in errors), *sizes, launches=launches),
+            **self.launching(self.launches(), [] if own_empty else host.empty_errors()),
+            "nests": checked(*searched, shared, plan.partial, plan.combine, plan.mapping),
             "empty": empty_text((*rows, *(cols if is_empty else ()))),
-            "empty_errors": errors,
-            "sizes": sizes,
-            "launches": launches,
             **self.known(plan.loop),
         }
         kinds = {self.table()}

@@ -5,14 +5,15 @@ in one tuple, of which a kernel may take a part.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from ...emit.host_checks import tuple_text
-from ...emit.launches import Launch, Let, Value, inside
-from ...emit.module import Around, Common, length_text, starred
+from ...emit.launches import Call, Launch, Let, Value, call, texts_of
+from ...emit.module import Around, Common, checked, length_text, starred
 from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
@@ -52,13 +53,13 @@ class RowSizes(Common):
         tensors, _, params = self.arguments(kernel)
         return tuple(name for name in tensors if name in self.names), params
 
-    def known_with(self, kernel: Kernel, sums: Iterable[str]) -> dict[str, str]:
+    def known_with(self, kernel: Kernel, sums: Iterable[str]) -> dict[str, Call]:
         """As `known`, where the kernel writes partial sums, for which repeated calls need memory."""
         if not self.knows:
             return {}
         tensors, params = self.given(kernel)
-        passed = [tuple_text([*tensors, *sums]), *([tuple_text([*params])] if params else [])]
-        return {"lookup": self.lookup(), "replay": ", ".join(passed)}
+        replay = call("replay", (*tensors, *sums), *filter(None, [params]))
+        return {"lookup": self.lookup(), "replay": replay}
 
     @property
     def names(self) -> set[str]:
@@ -78,12 +79,17 @@ class RowSizes(Common):
         texts = [_slice(first, end, len(every)) for first, end in runs]
         return texts[0] if len(runs) == 1 else tuple(f"*{text}" for text in texts)
 
-    def lengths(self, *texts: str, launches: Iterable[Let | Launch] = ()) -> str:
-        """The per-row values and columns that some text, or launches, mention, as a line."""
-        texts = *texts, *(one for one in inside(launches) if isinstance(one, str))
+    def launching(
+        self, launches: Iterable[Let | Launch], empty_errors: Sequence[tuple[str, str]] = ()
+    ) -> dict[str, Any]:
+        """What the template sees of the launches, with the numbers of per-row values and columns if these are read."""
+        launches, sizes = [*launches], self.size_lines()
+        texts = [*sizes, *(condition for condition, _ in empty_errors), *texts_of(launches)]
         every = {"n_rows": length_text(self.space.row_axes), "n_cols": length_text(self.space.col_axes)}
         found = {name: text for name, text in every.items() if re.search(rf"\b{name}\b(?!=)", " ".join(texts))}
-        return f"{', '.join(found)} = {', '.join(found.values())}" if found else ""
+        lengths = f"{', '.join(found)} = {', '.join(found.values())}" if found else ""
+        view = {"lengths": lengths, "empty_errors": empty_errors, "sizes": sizes, "launches": launches}
+        return view | {"nests": checked(*self.kernels)}
 
     # The lines that set `sizes`
 
@@ -140,8 +146,8 @@ class RowSizes(Common):
         (cols,) = self.space.col_axes
         rows = self.host.sizes(self.space.row_axes)
         n_dims = len(self.space.rows)
-        call = f"rowwise.sizes(n_dims={n_dims}, rows={rows}, n_cols={cols}, {', '.join(texts)})"
-        return self.host.folded("sizes", call, self.space.row_axes, n_dims)
+        folds = f"rowwise.sizes(n_dims={n_dims}, rows={rows}, n_cols={cols}, {', '.join(texts)})"
+        return self.host.folded("sizes", folds, self.space.row_axes, n_dims)
 
     def row_strides(self) -> dict[str, str]:
         """The lengths and strides of rows whose dimensions are passed as they are."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.launches import Launch, call
-from ...emit.module import Around, Module, nest_views
+from ...emit.module import Around, Module
 from ...passes.structure import Program
 from ..rowwise.sizes import RowSizes
 from .kernels import as_argument, plan_scaled
@@ -29,12 +29,9 @@ class ScaledModule(RowSizes):
             tiles=(self.table_of("TILE"), self.launcher(self.kernel)),
         )
         extra: dict[str, Any] = {
-            "nests": nest_views(self.kernels),
+            **self.launching([Launch(launch)]),
             "made": (),
-            "lengths": self.lengths("n_rows n_cols"),
             "empty": "n_rows == 0 or n_cols == 0",
             "result": self.host.regrouped(self.result),
-            "sizes": self.size_lines(),
-            "launches": [Launch(launch)],
         }
         return Module(self.view(extra), Traffic(frozenset({"tile"})))

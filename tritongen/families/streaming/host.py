@@ -10,7 +10,7 @@ from ...emit.axes import sizes
 from ...emit.configs import Traffic
 from ...emit.host_checks import keywords, tuple_text
 from ...emit.launches import Call, Launch, Let, Value, call
-from ...emit.module import Around, Common, Module, length_text, nest_views
+from ...emit.module import Around, Common, Module, checked, length_text
 from ...emit.stream_configs import Streaming
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
@@ -74,7 +74,7 @@ class StreamingModule(Common):
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
         extra: dict[str, Any] = {
             "family": "streaming",
-            "nests": nest_views((kernel, self.reduction)),
+            "nests": checked(kernel, self.reduction),
             "lengths": f"n_heads, n_rows, n_cols = {', '.join(lengths)}",
             "empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
             "sizes": self.sizes_lines(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ...lang.ir import Load, Node
+from ...lang.trees import parse
 from ...passes.masks.expressions import Apply, Expression, Extreme, First, Last, Number, Sum, Value
 
 
@@ -61,7 +62,7 @@ class Spelling:
 
 def operand(text: str) -> str:
     """A text as one operand of others."""
-    return text if isinstance(ast.parse(text, mode="eval").body, ast.Name | ast.Call | ast.Constant) else f"({text})"
+    return text if isinstance(parse(text), ast.Name | ast.Call | ast.Constant) else f"({text})"
 
 
 def added(terms: Iterable[tuple[str, int]], constant: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...emit.configs import Traffic
 from ...emit.launches import Launch, call
-from ...emit.module import Around, Module, nest_views
+from ...emit.module import Around, Module
 from ..rowwise.sizes import RowSizes
 from .kernels import plan_taps
 from .program import TapsProgram
@@ -40,11 +40,8 @@ class TapsModule(RowSizes):
             add_kernel=self.around.wrapped("sums.add_parts_kernel"),
         )
         extra: dict[str, Any] = {
-            "nests": nest_views(self.kernels),
-            "lengths": self.lengths("n_rows n_cols"),
+            **self.launching([Launch(launch)]),
             "empty": "n_rows == 0" if space.rows else "",
-            "sizes": self.size_lines(),
-            "launches": [Launch(launch)],
             **self.known_with(self.kernel, [result.output.name]),
         }
         return Module(self.view(extra), Traffic(frozenset({"taps"}), taps=self.count))
