@@ -104,7 +104,8 @@ class Positions(Given):
 
     @property
     def names(self) -> frozenset[str]:
-        return _targets_and_names(self.text)[1] | _targets_and_names(self.block)[1] | {self.name}
+        own = {self.name, "INDEX"} if self.wide else {self.name}
+        return _targets_and_names(self.text)[1] | _targets_and_names(self.block)[1] | own
 
 
 class Statement:
