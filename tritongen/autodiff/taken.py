@@ -34,10 +34,10 @@ from ..passes.contractions import is_product
 from ..spec.lengths import LENGTH
 from .algebra import Algebra, position
 from .outcomes import decided
-from .scattered import scattered
 from .terms import ZERO
 
 WINDOW = 16  # elements of a short convolution
+FIRST, NOWHERE = (Constant(place, Dtype("int")) for place in (0, -1))
 
 
 @dataclass(frozen=True)
@@ -240,3 +240,32 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:
 
 def _is_sum_of_integers(node: Node) -> bool:
     return isinstance(node, Call) and node.function in ("add", "sub") and node.dtype.kind == "int"
+
+
+def scattered(op: Op, algebra: Algebra, g: Node, own: tuple[str, ...], at: tuple[tuple[str, Node], ...]) -> Node:
+    """The gradient by what has the axes `own` and is taken from at some positions along some of them."""
+    into = tuple(axis for axis, _ in at)
+    return ScatterSum(g, _positions(op, algebra, at), into, algebra.order(own), g.dtype)
+
+
+def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> Node:
+    """The positions among all elements along some axes: a tensor as it is, or computed in int64."""
+    (_, first), *others = at
+    if not others and isinstance(first, Load) and not first.at and op.input(first.name).default is None:
+        return first
+    indices = [index if _is_stored(index) else Cast(index, INT64, index.axes) for _, index in at]
+    if not others:
+        return indices[0]
+    sizes = [Size((axis,)) for axis, _ in at]
+    place: Node = indices[0]
+    for number, size in zip(indices[1:], sizes[1:], strict=True):
+        place = algebra.plain("add", algebra.plain("mul", place, size), number)
+    pairs = zip(indices, sizes, strict=True)
+    bounds = [algebra.plain(*test) for n, size in pairs for test in (("ge", n, FIRST), ("lt", n, size))]
+    inside = reduce(partial(algebra.plain, "logical_and"), bounds)
+    return algebra.plain("where", inside, place, NOWHERE)
+
+
+def _is_stored(index: Node) -> bool:
+    """Whether positions are a line in the dtype that they are stored in."""
+    return isinstance(index, Ref) and index.dtype == INT64

@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children, walk
+from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children
 from ...lang.names import fresh
 from ...lang.rewrite import rebuild, replaced
-from ...lowering.tile import needed
 from ...passes.contractions import applied
 from ...passes.exponentials import maximum_of, resolve
-from ...passes.structure import references
+from .factors import Factors
 
 
-class Exponents:
+class Exponents(Factors):
     """Rewrites the exponentials of an operator that streams an axis, and finds what they are below."""
 
     def __init__(self, op: Op, streamed: str, taken: set[str]) -> None:
@@ -39,7 +38,7 @@ class Exponents:
                 case _:
                     return node
             match difference:
-                case Call(function="sub", args=(x, y)) if self.streams(x) and self.is_summed(y):
+                case Call(function="sub", args=(x, y)) if self.streams(x) and not self.streams(y) and self.is_summed(y):
                     largest = self.largest_of(x, y, values)
                     shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
                     exponent = applied("sub", x, shift)  # Of the dtype of x, whatever else there is in y.
@@ -82,18 +81,10 @@ class Exponents:
             values.append(replace(value, node=node))
         return replace(op, values=tuple(values))
 
-    def streams(self, node: Node) -> bool:
-        return self.streamed in node.axes
-
-    def is_summed(self, node: Node) -> bool:
-        """Whether a node lacks the streamed axis, and is made of something that is reduced along it."""
-        below = (part for name in self.needed(node) for part in walk(self.op.value(name).node))
-        return not self.streams(node) and any(isinstance(p, Reduce) and self.streamed in p.over for p in below)
-
     def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
         """The maximum that `x` is taken below: one that there is, be it that of more axes in an lse, or a new one."""
         node = Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
-        inside, over = (self.op.value(name) for name in self.needed(y)), self.streamed
+        inside, over = (self.op.value(name) for name in self.needed([y])), self.streamed
         wide = (v for v in inside if isinstance(v.node, Reduce) and over in v.node.over and _alike(v.node, node))
         same = (value for value in self.op.values if value.node == node)
         found = maximum_of(self.op, x, y) or next(itertools.chain(wide, same), None)
@@ -104,10 +95,6 @@ class Exponents:
             self.op = replace(self.op, values=(*self.op.values, found))
         self.largest = found.name if self.largest in ("", found.name) else "several"
         return found
-
-    def needed(self, node: Node) -> list[str]:
-        """The values that a node is made of."""
-        return [value.name for value in needed(self.op.values, references(node))]
 
 
 def logged(op: Op, node: Node, largest: str) -> Ref | None:

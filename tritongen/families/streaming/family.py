@@ -12,14 +12,13 @@ from ...lang.ir import Op
 from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
 from ...passes.split_sums import sums_by_maximum
-from ...spec.types import Schedule, Spec
+from ...spec.types import BATCH, Schedule, Spec
 from ...testing.tests import FamilyTests, text_of
 from ..family import Step
 from ..maps import Maps
 from ..stream import Stream
 from ..tensor_cores import allowed_errors, too_small
-from .blocks import blocks_of
-from .groups import grouped
+from .blocks import Blocks, blocks_of
 from .host import StreamingModule
 from .pages import are_streamed
 from .program import StreamingProgram
@@ -87,6 +86,20 @@ class Streaming(Maps[StreamingProgram]):
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
         return StreamingSizes(program, spec)
+
+
+def grouped(stream: Stream, blocks: Blocks) -> Stream:
+    """The stream whose last axis of the batch that no streamed matrix has is not of the batch, but of a group of heads.
+
+    Rows of all heads of a group may lie in one tile, so that none of its bounds is of one head alone.
+    """
+    streamed = [load for load in stream.matrices if stream.streamed in load.axes]
+    bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
+    axes = [axis for axis in stream.batch if axis != BATCH and not any(axis in load.axes for load in streamed)]
+    axes = [axis for axis in axes if not any(axis in node.axes for node in bounds)]
+    if not axes:
+        return stream
+    return replace(stream, batch=tuple(axis for axis in stream.batch if axis != axes[-1]), group=axes[-1])
 
 
 def streamed_forms(op: Op) -> Iterator[Op]:
