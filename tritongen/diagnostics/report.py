@@ -83,7 +83,7 @@ def closest(word: str, options: Iterable[str]) -> str:
     if len(word) < 3:
         return ""
     if begun := [one for one in candidates if _is_begun(one.lower(), word.lower())]:
-        return begun[0]
+        return min(begun, key=lambda one: abs(len(one) - len(word)))
     most = max(1, len(word) // 3)
     edits, found = min(((_edits(word.lower(), one.lower()), one) for one in candidates), default=(most + 1, ""))
     return found if edits <= most else ""
