@@ -50,6 +50,10 @@ class Tensor:
         return tuple(axis for dim in self.dims for axis in (LEADING if dim == ("...",) else dim))
 
 
+class Undecided(Exception):
+    """Which element is the largest depends on how the last digits of what is compared are rounded."""
+
+
 class Evaluated:
     """A spec. The lengths of its axes are given; those of `...` are `...0` and `...1`."""
 
@@ -358,7 +362,11 @@ def _position(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[i
     kept = [dim for dim in range(x.ndim) if dim not in dims]
     positions = math.prod(x.shape[dim] for dim in dims)
     flat = x.permute([*kept, *dims]).reshape([*(x.shape[dim] for dim in kept), positions])
-    return of(flat, -1).reshape([1 if dim in dims else n for dim, n in enumerate(x.shape)])
+    found = of(flat, -1)
+    best = flat.gather(-1, found.unsqueeze(-1))
+    if bool(((flat != best) & ((flat - best).abs() <= 1e-9 * best.abs().clamp_min(1))).any()):
+        raise Undecided
+    return found.reshape([1 if dim in dims else n for dim, n in enumerate(x.shape)])
 
 
 def _number(value: Any) -> torch.Tensor:
