@@ -30,8 +30,8 @@ def outside(op: Op, name: str, factor: Node, over: tuple[str, ...], others: tupl
 def undefined_over(op: Op, node: Node, divides: bool = False) -> Axes:
     """The axes of which one being empty makes a node NaN or infinite, or its reciprocal if something `divides` by it.
 
-    An empty mean does, and the reciprocal or another function of an empty sum. A value for each row that a step reads
-    may have been reduced over any axis that it lacks.
+    An empty mean does, what is taken of nothing, and the reciprocal or another function of an empty sum. A value for
+    each row that a step reads may have been reduced over any axis that it lacks.
     """
     found: set[str] = set()
     rows = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
@@ -53,6 +53,8 @@ def undefined_over(op: Op, node: Node, divides: bool = False) -> Axes:
                 below = []
             case Load(name=name) if name in rows:
                 found.update({*op.axes} - {*node.axes})
+            case Load(at=at):  # Every position along an empty axis is outside.
+                found.update(axis for axis, _ in at)
             case Ref(name=name):
                 below = [(op.value(name).node, divides)]
             case Call(function="div", args=(number, by)):
