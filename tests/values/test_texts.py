@@ -246,6 +246,51 @@ h = "auto[(F D)]"
 wrt = ["x", "table"]
 """,
 }
+TWO_STREAMS = """[inputs]
+q = "float[M, K]"
+k = "float[N, K]"
+v = "float[N, X]"
+r = "float[F, P]"
+t = "float[P, D]"
+w = "float[D, E]"
+[compute]
+y = "relu(sum(softmax(sum(q * k, K), N) * v, N))"
+z = "sum(softmax(sum(r * t, P), D) * w, D)"
+[outputs]
+y = "auto[M, X]"
+z = "auto[F, E]"
+[grad]
+wrt = {wrt}
+"""
+DTYPE_OF_A_PART = """[inputs]
+w = "float[M]"
+x = "float[N=2, K]"
+x1 = "float[M, X=16]"
+b = "float[P, B]"
+grid = "float[R, P, Q]"
+dy = "float[B, R]"
+[compute]
+z = "sum(take(w, index(M) + index(N), M) * x, N)"
+y = "sum(z * x1, M)"
+o = "sum(b * grid, P)"
+o1 = "sum(o * softmax(dy, R), R)"
+[outputs]
+y = "auto[K, X]"
+o1 = "auto[Q, B]"
+[grad]
+wrt = ["w", "x", "x1", "dy"]
+"""
+TAKEN_OF_NOTHING = """[inputs]
+t = "float[M, N]"
+i = "int64[K]"
+b = "float[K, M]"
+[compute]
+y = "sum(take(t, i, M) * b, M, N)"
+[outputs]
+y = "auto[K]"
+[grad]
+wrt = ["t", "b"]
+"""
 
 
 def test_a_length_that_only_a_condition_reads(tmp_path: Path) -> None:
@@ -274,6 +319,26 @@ def test_what_two_steps_of_a_gradient_read_has_one_layout(over: str, shape: str,
     """The mean of an attention that others read is stored in the order of its results, not of its own rows."""
     written = Written(TWO_ATTENTIONS.format(over=over, shape=shape), tmp_path)
     lengths = {"M": 3, "N": 5, "K": 8, "X": 2, "F": 2, "D": 7, "E": 6, "H": 4}
+    written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("wrt", [["q", "k"], ["v"], ["r"], ["w"]])
+def test_two_streams_of_which_one_has_gradients(wrt: list[str], tmp_path: Path) -> None:
+    written = Written(TWO_STREAMS.format(wrt=wrt), tmp_path)
+    lengths = {"M": 3, "N": 5, "K": 8, "X": 2, "F": 2, "D": 7, "E": 1, "P": 4}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_step_whose_dtype_only_a_part_of_the_gradient_has(tmp_path: Path) -> None:
+    """The dtype of w is that of z, a result of that part alone: `torch.w`."""
+    written = Written(DTYPE_OF_A_PART, tmp_path)
+    lengths = {"M": 3, "N": 2, "K": 4, "X": 16, "B": 5, "P": 1, "Q": 3, "R": 4}
+    written.compare(lengths, written.drawn(lengths), finite=True)
+
+
+def test_what_is_taken_of_nothing_does_not_make_an_empty_sum_nan(tmp_path: Path) -> None:
+    written = Written(TAKEN_OF_NOTHING, tmp_path)
+    lengths = {"M": 0, "N": 2, "K": 3}
     written.compare(lengths, written.drawn(lengths))
 
 

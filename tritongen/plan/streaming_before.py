@@ -17,7 +17,7 @@ from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.multi_step.stored import as_input
-from ..families.steps import with_dtypes
+from ..families.steps import informed, with_dtypes
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value
@@ -96,7 +96,9 @@ class _Streams:
         forward = replace(self.op, values=without_copies(part.values, self.copies))
         gradient = Gradient(forward, op, self.grad.wrt, self.outgoing.pairs, saved, outputs)
         planner = Planner(gradient, (), self.families)
-        plan = replace(part.plan, spelled={name: part.plan.spelled[name] for name in self.grad.wrt})
+        # A part of it took dtypes and shapes from gradients of what only that part has as results.
+        steps = tuple(informed(gradient, step, step.family.leaves(step.program)) for step in part.plan.steps)
+        plan = replace(part.plan, steps=steps, spelled={name: part.plan.spelled[name] for name in self.grad.wrt})
         return Backward(gradient, planner.step_of(planner.saving(part.dtypes)), plan, stored=part.stored)
 
     def part(self, op: Op, streams: Streams, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:

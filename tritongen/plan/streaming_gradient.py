@@ -73,6 +73,8 @@ class _Planner(ThroughScores):
 
     def planned(self, means: tuple[Mean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
         gradient = added(self.through_scores(means), self.outgoing.others)
+        read = {tensor.name for tensor in gradient.op.inputs}  # nothing, where gradients are by another stream alone
+        gradient = replace(gradient, saved=tuple(pair for pair in gradient.saved if pair[0] in read))
         planner = StreamPlanner(gradient, self.stream, self.families, delta, self.outgoing.between)
         forward = planner.forward()
         steps, texts = planner.plan()
