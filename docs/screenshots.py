@@ -1,6 +1,9 @@
-"""Takes the pictures of docs/page.md in headless Chromium: `python docs/screenshots.py SITE`, which `page` has written.
+"""Takes the pictures of the documents in headless Chromium: of a page and of a report.
 
-Needs Chromium and the package playwright.
+    python docs/screenshots.py SITE
+    python docs/screenshots.py REPORT.html
+
+`page` has written the folder SITE, and `bench --html` the file. Needs Chromium and the package playwright.
 """
 
 from __future__ import annotations
@@ -42,6 +45,17 @@ def put_caret(page: Any, word: str) -> None:
     )
 
 
+def pictured(report: str) -> None:
+    """The report of a run, with the figures of the first operator."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_context(viewport=DESK, color_scheme="light").new_page()
+        page.goto(Path(report).resolve().as_uri())
+        page.click("section:not([hidden]) summary")
+        taken(page, "report")
+        browser.close()
+
+
 def main(site: str) -> None:
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -73,4 +87,4 @@ def main(site: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    (pictured if sys.argv[1].endswith(".html") else main)(sys.argv[1])

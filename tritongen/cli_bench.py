@@ -33,6 +33,12 @@ _FILE = click.Path(dir_okay=False)
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a report with plots, as one file.")
 @click.option("--docs", type=_FILE, metavar="FILE", help="Write tables of the figures as Markdown, for documentation.")
 @click.option(
+    "--resume",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Measure what this JSON of an interrupted run lacks.",
+)
+@click.option(
     "--baseline",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
@@ -48,22 +54,26 @@ def bench(
     csv_: str | None,
     html: str | None,
     docs: str | None,
+    resume: str | None,
     baseline: str | None,
 ) -> int:
     """Measure the operators of the specs in PATHS beside torch, torch.compile and other peers, on this GPU."""
     from .benching.docs import page
     from .benching.measure import Wanted
     from .benching.report import report
-    from .benching.run import table
+    from .benching.run import BadRun, table
     from .diagnostics.report import Rejected
     from .project.benchmarks import run_benchmarks
 
-    before = _read(baseline) if baseline else None
+    before = _read(baseline, "--baseline") if baseline else None
+    earlier = _read(resume, "--resume") if resume else None
     directions = ("forward", "backward") if call == "both" else (call,)
     wanted = Wanted(dtypes, directions, sizes == "every", rounds)
     command = shlex.join(["tritongen", *sys.argv[1:]])
     try:
-        run = run_benchmarks(paths, wanted, command, watch("measuring"))
+        run = run_benchmarks(paths, wanted, command, watch("measuring"), earlier)
+    except BadRun as error:
+        raise click.BadParameter(f"{resume}: {error}", param_hint="--resume") from None
     except Rejected as rejected:
         return reject(rejected.diagnostics, "text", "nothing was measured")
     click.echo("\n".join(table(run)))
@@ -79,14 +89,14 @@ def bench(
     return FINDINGS if slower or any(one.provider == one.case.op for one in failed) else CLEAN
 
 
-def _read(path: str) -> Run:
+def _read(path: str, option: str) -> Run:
     from .benching.run import BadRun, read_run
     from .resources import read_text
 
     try:
         return read_run(read_text(path))
     except (BadRun, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{path}: {error}", param_hint="--baseline") from None
+        raise click.BadParameter(f"{path}: {error}", param_hint=option) from None
 
 
 def _compare(before: Run, now: Run) -> int:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tritongen.benching.report import report
-from tritongen.benching.run import BadRun, Case, Figure, Run, ratio, read_run, regressions, table
+from tritongen.benching.run import BadRun, Case, Figure, Run, joined, ratio, read_run, regressions, table
 
 ROOT = Path(__file__).parents[2]
 ABOUT = {"device": "a <GPU>", "driver": "1", "torch": "2.13", "triton": "3.9", "command": "tritongen bench"}
@@ -45,6 +45,18 @@ def test_a_run_is_read_as_it_was_written() -> None:
         ("softmax", "1048576", "softmax", "2500"),
         ("softmax", "1048576", "torch", ""),
     ]
+
+
+def test_an_interrupted_run_goes_on() -> None:
+    """With the packages of both runs, and on the same machine alone."""
+    first = Run(ABOUT | {"peers": "liger 0.8", "not installed": "quack", "date": "yesterday"}, RUN.figures[:2])
+    now = ABOUT | {"peers": "helion 1.4, liger 0.8", "not installed": "quack, flash", "date": "today"}
+    found = joined(first, Run(now, RUN.figures[2:]))
+    assert found.figures == RUN.figures
+    assert found.about == now | {"peers": "liger 0.8, helion 1.4"}
+    assert joined(first, Run(ABOUT | {"not installed": "liger"}, ())).about["not installed"] == "quack"
+    with pytest.raises(BadRun, match=r"its triton was 3\.9, and is 3\.10"):
+        joined(first, Run(now | {"triton": "3.10"}, ()))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "about": {}, "figures": [3]}'])
@@ -133,9 +145,10 @@ def test_no_gpu_is_said(tmp_path: Path) -> None:
     assert "`bench` needs a GPU" in done.stderr
 
 
-def test_a_baseline_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--baseline", "--resume"])
+def test_what_is_no_run_is_refused_before_anything_runs(option: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}", encoding="utf-8")
-    done = bench("specs/softmax.toml", "--baseline", f"{tmp_path}/run.json", TRITON_INTERPRET="1")
+    done = bench("specs/softmax.toml", option, f"{tmp_path}/run.json", TRITON_INTERPRET="1")
     assert done.returncode == 2
     assert "it is not the JSON of a run" in done.stderr
     assert "Traceback" not in done.stderr

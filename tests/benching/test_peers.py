@@ -16,6 +16,7 @@ from tritongen.benching.docs import page
 from tritongen.benching.peers import PACKAGES, Package, Row
 from tritongen.benching.run import Case, Figure, Run
 from tritongen.page.measured import measured_in
+from tritongen.project import benchmarks
 
 ROOT = Path(__file__).parents[2]
 GALLERY = {path.stem for path in (ROOT / "specs").glob("*.toml")}
@@ -129,6 +130,30 @@ def test_versions_are_of_what_was_measured(benchmark: Any) -> None:
     )
     assert peers.versions(["twice"], packages) == {"peers": "here of unknown version", "not installed": "absent"}
     assert peers.versions(["once"], packages) == {}
+
+
+def test_an_interrupted_run_has_what_was_measured_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of specs before the one in which Control-C came, and the machine."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a GPU")
+
+    def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
+        if case.size == max(benchmark.sizes):
+            raise KeyboardInterrupt
+        return [Figure(case, case.op, benchmark.unit, 1.0)]
+
+    monkeypatch.setattr(benchmarks, "measure", measure)
+    path = str(ROOT / "specs" / "relu.toml")
+    run = benchmarks.run_benchmarks((path,), measuring.Wanted(), "a command", lambda results, total: results)
+    assert [one.case.size for one in run.figures] == [2**18, 2**20, 2**22, 2**24, 2**26]
+    assert (run.about["device"], run.about["command"], run.about["rounds"]) == ("a GPU", "a command", "5")
+    sizes = 2**26, 2**28
+    monkeypatch.setattr(benchmarks, "measure", lambda benchmark, case, rounds: [Figure(case, case.op, "GB/s", 2.0)])
+    wanted = measuring.Wanted(every=False)
+    again = benchmarks.run_benchmarks((path,), wanted, "another", lambda results, total: results, run)
+    assert [(one.case.size, one.rate) for one in again.figures[-2:]] == [*zip(sizes, (1.0, 2.0), strict=True)]
 
 
 ABOUT = {

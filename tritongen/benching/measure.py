@@ -22,7 +22,7 @@ from .run import Case, Figure
 
 Call = Callable[[], Any]
 WARMUP, REPEAT = 10, 20  # milliseconds of each provider in a round
-HOST_CALLS, HOST_ROUNDS = 20, 5
+HOST_CALLS, HOST_ROUNDS, HOST_QUEUE = 20, 5, 40  # calls of a round, which take the GPU so many milliseconds at most
 REFERENCES = ("torch", "torch.compile")
 HALF, MORE = 2e-2, 1e-3  # of the largest value: what results of 16 bits and of others may differ by
 
@@ -159,13 +159,14 @@ def _time_host(one: _Provider) -> None:
     import torch
 
     assert one.call
+    calls = max(1, min(HOST_CALLS, int(HOST_QUEUE / statistics.median(one.times))))
     found = []
     for _ in range(HOST_ROUNDS):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        for _ in range(HOST_CALLS):
+        for _ in range(calls):
             one.call()
-        found.append((time.perf_counter() - start) / HOST_CALLS * 1e6)
+        found.append((time.perf_counter() - start) / calls * 1e6)
     torch.cuda.synchronize()
     one.host_us = round(statistics.median(found), 2)
 

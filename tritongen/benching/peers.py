@@ -101,7 +101,6 @@ LIGER = {
 FLAG_GEMS = {
     **_rows("gelu silu relu sigmoid tanh elu selu softplus mul mse_loss tril triu addmm outer"),
     **_rows("softmax log_softmax", lambda f, x: f(x, -1, False)),
-    **_rows("amax", _last),
     "vector_add": Row("add"),
     "where": Row("where_self"),
     "lerp": Row("lerp_tensor"),
@@ -112,6 +111,7 @@ FLAG_GEMS = {
     "sum": Row("sum_dim", _last_of_list),
     "mean": Row("mean_dim", _last_of_list),
     "var": Row("var_dim", _last_of_list),
+    "amax": Row("amax", _last_of_list),
     "l2_norm": Row("vector_norm", lambda f, x: f(x, 2, [-1])),
     "any": Row("any_dim", _last),
     "all": Row("all_dim", _last),
@@ -142,7 +142,7 @@ PACKAGES = (
     Package("helion", "helion", "pretuned_kernels", HELION),
     Package("quack", "quack-kernels", "quack", QUACK, gradients=True),
     Package(
-        "flex_attention FLASH",
+        "flex_attention_flash",
         "flash-attn-4",
         "flash_attn.cute",
         {"attention": Row("flex_attention", _flash, _causal, compiled=True)},

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 
 NOISE = 0.02  # below this share, a difference is none
 _VERSION = 1
+_LISTS = ("peers", "not installed")
 
 
 class BadRun(ValueError):
@@ -84,6 +85,19 @@ class Run:
         for one in self.figures:
             rows.writerow([*(getattr(one.case, key) for key in keys), *(getattr(one, key) for key in others)])
         return text.getvalue()
+
+
+def joined(earlier: Run, now: Run) -> Run:
+    """An interrupted run and what was measured in its place since. Raises `BadRun` if they are of two machines."""
+    for name in ("device", "torch", "triton", "tritongen"):
+        if earlier.about.get(name) != now.about.get(name):
+            raise BadRun(f"its {name} was {earlier.about.get(name)}, and is {now.about.get(name)}")
+    listed = {key: [run.about[key].split(", ") for run in (earlier, now) if key in run.about] for key in _LISTS}
+    here, missing = (list(dict.fromkeys(name for names in listed[key] for name in names)) for key in _LISTS)
+    known = {name.partition(" ")[0] for name in here}
+    lists = dict(zip(_LISTS, (here, [name for name in missing if name not in known]), strict=True))
+    about = {**earlier.about, **now.about, **{key: ", ".join(names) for key, names in lists.items()}}
+    return Run({key: value for key, value in about.items() if value}, earlier.figures + now.figures)
 
 
 def read_run(text: str) -> Run:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 from ..benching.measure import Wanted, about, benchmark_of, cases_of, measure
-from ..benching.run import Case, Figure, Run
+from ..benching.run import Case, Figure, Run, joined
 from ..diagnostics.report import Unavailable
 from .package import require, write_package
 from .settings import find_projects
@@ -18,16 +18,20 @@ Watch = Callable[[Iterator[Measured], int], Iterator[Measured]]
 PACKAGE = "measured_by_tritongen"
 
 
-def run_benchmarks(paths: tuple[str, ...], wanted: Wanted, command: str, watch: Watch) -> Run:
+def run_benchmarks(
+    paths: tuple[str, ...], wanted: Wanted, command: str, watch: Watch, earlier: Run | None = None
+) -> Run:
     """Measures the operators of specs in PATHS, with their gradients where that is wanted, until it is interrupted.
 
-    Raises `Rejected` for specs that are wrong, and `Unavailable` without torch, triton or a GPU.
+    Cases of an earlier run are taken from there. Raises `Rejected` for specs that are wrong, `BadRun` for a run of
+    another machine, and `Unavailable` without torch, triton or a GPU.
     """
     require("bench", "torch", "triton")
     import torch
 
     if not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1":
         raise Unavailable("`bench` needs a GPU that torch can use, and TRITON_INTERPRET not to be 1")
+    known = joined(earlier, Run(about(command, [], wanted.rounds), ())).cases() if earlier else {}
     figures: list[Figure] = []
     for project in (one for one in find_projects(paths) if one.sources):
         with tempfile.TemporaryDirectory() as home:
@@ -35,6 +39,7 @@ def run_benchmarks(paths: tuple[str, ...], wanted: Wanted, command: str, watch: 
             sys.path.insert(0, home)
             try:
                 cases = [(op, case) for op in names for case in cases_of(op, benchmark_of(PACKAGE, op), wanted)]
+                cases = [(op, case) for op, case in cases if case not in known]
                 measured = ((case, measure(benchmark_of(PACKAGE, op), case, wanted.rounds)) for op, case in cases)
                 for _, found in watch(measured, len(cases)):
                     figures += found
@@ -45,4 +50,5 @@ def run_benchmarks(paths: tuple[str, ...], wanted: Wanted, command: str, watch: 
                 for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
                     del sys.modules[name]
     ops = list(dict.fromkeys(one.case.op for one in figures))
-    return Run(about(command, ops, wanted.rounds), tuple(figures))
+    run = Run(about(command, ops, wanted.rounds), tuple(figures))
+    return joined(earlier, run) if earlier else run
