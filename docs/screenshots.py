@@ -46,12 +46,14 @@ def put_caret(page: Any, word: str) -> None:
 
 
 def pictured(report: str) -> None:
-    """The report of a run, with the figures of the first operator."""
+    """The norms in the report of a run, with the figures of the first."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_context(viewport=DESK, color_scheme="light").new_page()
         page.goto(Path(report).resolve().as_uri())
+        page.fill("input", "norm")
         page.click("section:not([hidden]) summary")
+        page.evaluate("document.querySelector('.keys').scrollIntoView()")
         taken(page, "report")
         browser.close()
 

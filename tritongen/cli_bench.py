@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .benching.run import Run
 
 _FILE = click.Path(dir_okay=False)
+_WRITTEN = ("--json", "--csv", "--html", "--docs")
 
 
 @click.command()
@@ -69,7 +70,7 @@ def bench(
     earlier = _read(resume, "--resume") if resume else None
     directions = ("forward", "backward") if call == "both" else (call,)
     wanted = Wanted(dtypes, directions, sizes == "every", rounds)
-    command = shlex.join(["tritongen", *sys.argv[1:]])
+    command = shlex.join(["tritongen", *_measuring(sys.argv[1:])])
     try:
         run = run_benchmarks(paths, wanted, command, watch("measuring"), earlier)
     except BadRun as error:
@@ -87,6 +88,16 @@ def bench(
         click.echo(f"{one.case}: {one.provider} failed: {one.error}", err=True)
     slower = _compare(before, run) if before else 0
     return FINDINGS if slower or any(one.provider == one.case.op for one in failed) else CLEAN
+
+
+def _measuring(arguments: list[str]) -> Iterator[str]:
+    """The arguments without the files that are written, which change no figure."""
+    given = iter(arguments)
+    for one in given:
+        if one in _WRITTEN:
+            next(given, None)
+        elif one.partition("=")[0] not in _WRITTEN:
+            yield one
 
 
 def _read(path: str, option: str) -> Run:

@@ -51,9 +51,11 @@ def test_an_interrupted_run_goes_on() -> None:
     """With the packages of both runs, and on the same machine alone."""
     first = Run(ABOUT | {"peers": "liger 0.8", "not installed": "quack", "date": "yesterday"}, RUN.figures[:2])
     now = ABOUT | {"peers": "helion 1.4, liger 0.8", "not installed": "quack, flash", "date": "today"}
+    now["command"] = "tritongen bench --resume"
     found = joined(first, Run(now, RUN.figures[2:]))
     assert found.figures == RUN.figures
-    assert found.about == now | {"peers": "liger 0.8, helion 1.4"}
+    command = "tritongen bench\ntritongen bench --resume"
+    assert found.about == now | {"peers": "liger 0.8, helion 1.4", "command": command}
     assert joined(first, Run(ABOUT | {"not installed": "liger"}, ())).about["not installed"] == "quack"
     with pytest.raises(BadRun, match=r"its triton was 3\.9, and is 3\.10"):
         joined(first, Run(now | {"triton": "3.10"}, ()))
@@ -124,6 +126,16 @@ def test_the_report_is_one_file_with_all_figures() -> None:
     assert page.tags.count("circle") == 3  # of two sizes of the operator, and one of torch
     assert {"a <GPU>", "2,000", "2,500", "1,600", "failed", "1.25"} <= set(page.texts)
     assert 'title="out of &lt;memory&gt;"' in text
+
+
+def test_one_size_is_a_chart_of_bars() -> None:
+    """Side by side from the axis up, as high as the rates are."""
+    text = report(run_of(2000, torchs=1000))
+    bars = [[float(one) for one in found] for found in re.findall(r'<rect .* x="(.*?)" .*height="(.*?)"', text)]
+    (torch_x, torch_height), (own_x, own_height) = bars
+    assert own_x < torch_x
+    assert own_height == pytest.approx(2 * torch_height, abs=0.2)
+    assert "<polyline" not in text
 
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")

@@ -27,13 +27,14 @@ def page(run: Run) -> str:
 
 def _head(run: Run) -> Iterator[str]:
     rounds = run.about.get("rounds", "some")
+    commands = ", then ".join(f"`{one}`" for one in run.about["command"].splitlines())
     yield from (
         "# Performance",
         "",
         "Made by `tritongen bench --docs`: edit nothing here.",
         "",
         f"- **Device and versions**: {run.machine}.",
-        f"- **Command**: `{run.about['command']}`, {run.about.get('date', 'at an unknown date')}.",
+        f"- **Command**: {commands}, {run.about.get('date', 'at an unknown date')}.",
     )
     if missing := run.about.get("not installed"):
         yield f"- **Not installed**: {missing}."

@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Rates over sizes of an operator in one direction and dtype."""
+    """Rates over sizes of an operator in one direction and dtype; bars where there is one size."""
 
     op: str
     call: str
@@ -43,6 +43,10 @@ class Chart:
     lines: tuple[Line, ...]
     rows: tuple[tuple[Case, tuple[Figure, ...], float], ...]
     providers: tuple[str, ...]
+
+    @property
+    def bars(self) -> bool:
+        return len(self.across) == 1
 
     @property
     def title(self) -> str:
@@ -90,8 +94,8 @@ def _chart(op: str, call: str, found: Sequence[tuple[Case, list[Figure]]]) -> Ch
     sizes = [case.size for case, _ in found]
     low, high = math.log2(sizes[0]), math.log2(sizes[-1])
 
-    def across(size: int) -> float:
-        share = (math.log2(size) - low) / (high - low) if high > low else 0.5
+    def across(size: int, place: float) -> float:
+        share = (math.log2(size) - low) / (high - low) if high > low else (place + 0.5) / len(providers)
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def up(rate: float) -> float:
@@ -103,7 +107,7 @@ def _chart(op: str, call: str, found: Sequence[tuple[Case, list[Figure]]]) -> Ch
             if one.rate and one.low and one.high:
                 spread = f"{one.low:,.0f} to {one.high:,.0f}"
                 text = f"{one.provider}, {case.argument} {case.size:,}: {one.rate:,.0f} {unit} ({spread})"
-                yield across(case.size), up(one.rate), text
+                yield across(case.size, place), up(one.rate), text
 
     names = [OWN, *providers[1:]]
     lines = [Line(name, tuple(points(place))) for place, name in enumerate(names)]
@@ -112,7 +116,7 @@ def _chart(op: str, call: str, found: Sequence[tuple[Case, list[Figure]]]) -> Ch
         call,
         unit,
         found[0][0].argument,
-        tuple((across(size), _power(size)) for size in sizes),
+        tuple((across(size, len(providers) / 2 - 0.5), _power(size)) for size in sizes),
         tuple((up(rate), f"{rate:,.0f}" if rate >= 1 or not rate else f"{rate:.2g}") for rate in _ticks(top)),
         up(ceiling) if ceiling <= top else math.nan,
         tuple(line for line in lines if line.points),

@@ -96,6 +96,7 @@ def joined(earlier: Run, now: Run) -> Run:
     here, missing = (list(dict.fromkeys(name for names in listed[key] for name in names)) for key in _LISTS)
     known = {name.partition(" ")[0] for name in here}
     lists = dict(zip(_LISTS, (here, [name for name in missing if name not in known]), strict=True))
+    lists["command"] = [f"{earlier.about['command']}\n{now.about['command']}"]
     about = {**earlier.about, **now.about, **{key: ", ".join(names) for key, names in lists.items()}}
     return Run({key: value for key, value in about.items() if value}, earlier.figures + now.figures)
 
