@@ -103,7 +103,7 @@ def test_it_is_source(name: str, file: Path) -> None:
     assert undefined_names(text) == {}
     assert defined_twice(text) == []
     assert format_python(text) == text
-    ignored = "--ignore=RET505,E741,I001"
+    ignored = "--ignore=RET505,E741,PLR0915,I001"
     command = [sys.executable, "-m", "ruff", "check", "-q", "--config", str(ROOT / "pyproject.toml"), ignored]
     linted = subprocess.run([*command, file], capture_output=True, text=True, check=False)
     assert linted.stdout == ""
