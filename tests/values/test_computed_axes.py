@@ -11,7 +11,7 @@ import torch
 from tests.cases.computed_axes import COMPUTED
 from tests.harness.importing import built
 from tests.harness.oracles import compare
-from tests.harness.written import HEAD
+from tests.harness.written import HEAD, Written
 from tritongen.operator.compile import generate
 from tritongen.operator.printed import printed_gradient
 from tritongen.spec.read import read_spec
@@ -154,3 +154,22 @@ def test_a_second_name_is_no_copy(name: str) -> None:
     forward = files["op.py"].partition(f"def _{name}_backward")[0]
     assert ".permute(" in forward
     assert "elementwise." not in forward
+
+
+@pytest.mark.parametrize("group", ["R G", "G R"])
+def test_a_fixed_length_that_inputs_have_in_groups_alone(group: str, tmp_path: Path) -> None:
+    """As `(R G=2)`: emitted tests unflatten these groups, too."""
+    text = f"""[axes]
+G = 2
+[inputs]
+q = "float[({group}), M, D]"
+k = "float[({group}), N, D]"
+[compute]
+o = "sum(softmax(sum(q * k, D), N) * k, N) * (1 + index(G))"
+[outputs]
+o = "auto[({group}), M, D]"
+[grad]
+wrt = ["q", "k"]
+"""
+    written, lengths = Written(text, tmp_path), {"R": 3, "G": 2, "M": 2, "N": 5, "D": 4}
+    written.compare(lengths, written.drawn(lengths))

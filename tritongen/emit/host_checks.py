@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..lang.formulas import by_params, may_be_negative, python
+from ..lang.formulas import by_params, inputs_in_order, may_be_negative, python
 from ..lang.ir import Formula, Op, Reduce, Value, walk
 from ..lang.literals import literal, message, word
 from ..lang.names import shown
@@ -15,7 +15,7 @@ from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..nest.conditions import condition_operand
 from ..passes.exponentials import VALUELESS, is_hidden
-from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param, inference_order
+from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
 
 # The tuples of the runtime's tensors.py.
 CLASS_NAMES = {dtypes: f"tensors.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
@@ -151,7 +151,7 @@ class Checks:
 
     def ordered(self) -> list[Input]:
         """The inputs with those first that define the axes."""
-        return inference_order(self.op.inputs, (formula.axis for formula in self.early()))
+        return inputs_in_order(self.op)
 
     def shapes(self) -> list[str]:
         """Unpacks the shapes: afterwards every axis is a variable, and no dimension has a group of axes."""

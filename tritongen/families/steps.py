@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..lang.formulas import alone, by_params, wanted_of
+from ..lang.formulas import alone, inputs_in_order, wanted_of
 from ..lang.ir import Cast, Dtype, Formula, Index, Load, Node, Op, Reduce, Result, Size, children, walk
 from ..lang.names import shown
 from ..lang.rewrite import rebuild
 from ..lowering.tile import needed
-from ..spec.types import BATCH, FLOATS, Input, divided, inference_order, undetermined_axes
+from ..spec.types import BATCH, FLOATS, Input, divided, undetermined_axes
 from .family import Step
 
 
@@ -143,9 +143,8 @@ def _telling(op: Op) -> list[Input]:
 
 def _inference_order(origin: Origin) -> list[Input]:
     """The inputs that determine lengths, as `inference_order` has them."""
-    op = origin.forward
-    early = (one.axis for one in by_params(op.formulas, op.inputs, dict(op.sizes)))
-    return [one for one in inference_order(op.inputs, early) if one.default is None and one.name not in origin.made]
+    every = inputs_in_order(origin.forward)
+    return [one for one in every if one.default is None and one.name not in origin.made]
 
 
 def computed_in(origin: Origin, op: Op) -> tuple[Formula, ...]:

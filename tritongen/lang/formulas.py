@@ -268,6 +268,12 @@ def by_params(formulas: Iterable[Formula], inputs: Iterable[Input], sizes: Itera
     return tuple(found)
 
 
+def inputs_in_order(op: Op) -> list[Input]:
+    """The inputs as `inference_order` has them, beside the lengths that are fixed or follow from params alone."""
+    early = by_params(op.formulas, op.inputs, dict(op.sizes))
+    return inference_order(op.inputs, {*dict(op.sizes), *(formula.axis for formula in early)})
+
+
 def wanted_of(axes: Iterable[str], formulas: Iterable[Formula]) -> list[Formula]:
     """Those of some formulas that the lengths of axes take, with those that these read, in their order."""
     wanted, found = {*axes}, list[Formula]()

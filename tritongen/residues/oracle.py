@@ -116,7 +116,7 @@ def math_of(
     """An Op with the arrays of its inputs, None for those that are left out, and lengths that inputs may not tell."""
     lengths: dict[str, int] = {**dict(op.sizes), **(known or {})}
     batches = []
-    for tensor in inference_order(op.inputs, op.computed):
+    for tensor in inference_order(op.inputs, {*lengths, *op.computed}):
         data = tensors[tensor.name]
         if data is not None:
             terms = without_batch(tensor.type.shape)

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import TypeGuard
 
 from ..emit.configs import SORTED
-from ..lang.formulas import lengths_by
+from ..lang.formulas import inputs_in_order, lengths_by
 from ..lang.integers import Integers
 from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, is_order, walk
 from ..lang.syntax import Text
 from ..passes.structure import Program
-from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec, inference_order
+from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec
 from .fitting import Fitting
 
 # Functions and operators that integers have no value of everywhere.
@@ -387,7 +387,7 @@ def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
 def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Inputs and a shape of theirs that does not fit the ragged one of the others."""
     seen: set[str] = set()
-    for tensor in inference_order(op.inputs):
+    for tensor in inputs_in_order(op):
         terms = [term for term in tensor.type.shape if term.names != (BATCH,)]
         named = [math.prod(shapes.lengths[name] for name in term.names) for term in terms]
         batched = BATCH in tensor.type.axes

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 from ..emit.axes import regrouped
-from ..lang.formulas import by_params, python
+from ..lang.formulas import by_params, inputs_in_order, python
 from ..lang.functions import FUNCTIONS
 from ..lang.integers import INT64
 from ..lang.ir import Op, Result
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, parse, substitute, walk
-from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec, inference_order
+from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec
 from .integer_bounds import integer_bounds
 from .torch_calls import (
     ANY_DIMS,
@@ -63,8 +63,7 @@ class Printer:
 
     def lines(self) -> tuple[str, ...]:
         before: list[str] = []
-        early = (one.axis for one in by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes)))
-        for tensor in inference_order(self.op.inputs, early):
+        for tensor in inputs_in_order(self.op):
             kind = "bool" if tensor.type.dtypes == ("bool",) else ""
             axes = self.ordered(tensor.type.axes)
             text = self.ungrouped(tensor) + moved(tensor.type.axes, axes)
