@@ -64,7 +64,7 @@ class Backward:
         return time_of(self.forward) + sum(map(time_of, self.plan.steps))
 
 
-FEW = 8  # conditions of a gradient up to which each is tried by itself
+FEW = 8  # conditions or saved values of a gradient up to which each is tried by itself
 
 
 def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backward:
@@ -92,9 +92,9 @@ def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backwa
 def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
     """Plans the gradient in one piece, with a forward that saves what makes all steps together fastest.
 
-    Intermediates that the gradient would recompute are saved one by one, as long as that lowers the time of forward and
-    backward: first those that the forward stores anyway, then those that the backward would store. Raises `Mistakes`
-    for a gradient that no family plans.
+    Intermediates that the gradient would recompute are saved one by one, or in `FEW` groups if there are more, as long
+    as that lowers the time of forward and backward: first those that the forward stores anyway, then those that the
+    backward would store. Raises `Mistakes` for a gradient that no family plans.
     """
     best = plan_backward(derive(op, grad), forward, families)
     before = {tensor.name for step in forward.family.steps(forward.program) for tensor in step.op.inputs}
@@ -103,13 +103,15 @@ def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Back
     again = {value.name for value in best.gradient.op.values} - {tensor.name for tensor in op.inputs}
     names = [value.name for stored in (before, after) for value in op.values if value.name in again & stored]
     saved: tuple[str, ...] = ()
-    for name in names if grad.save is None else ():
+    size = math.ceil(len(names) / FEW)
+    for first in range(0, len(names), size) if grad.save is None and names else ():
+        more = (*saved, *names[first : first + size])
         try:
-            other = plan_backward(derive(op, grad, stored=(*saved, name)), forward, families)
+            other = plan_backward(derive(op, grad, stored=more), forward, families)
         except Mistakes:
             continue
         if other.time < ROUNDED * best.time:
-            best, saved = other, (*saved, name)
+            best, saved = other, more
     return _with_conditions(best, op, grad, saved, forward, families) if grad.save is None else best
 
 

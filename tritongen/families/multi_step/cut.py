@@ -1,11 +1,14 @@
 """Where an operator is cut into steps: which of its values are stored between kernels.
 
 The search starts at the cheapest choice of at most `MOST` values to store whose steps families take, or of all lines
-but at most so many, or of all lines and attentions without scores; if none of these will do, at all reductions, scans
-and the row-wise values computed from them, or else at everything that may be stored, but for what a largest must not be
-looked for among, rounded. Where that finds no cut either, values whose dtype only a call tells may be stored, too. Then
-values are added to the stored ones, or removed from them, as long as that lowers the cost: in each round the best such
-change, and of the others those that lower it further. In the end steps are merged.
+but at most so many, or of all lines, reductions and factors, or of all lines and attentions without scores; if none of
+these will do, at all reductions, scans and the row-wise values computed from them, or else at everything that may be
+stored, but for what a largest must not be looked for among, rounded. Where that finds no cut either, values whose dtype
+only a call tells may be stored, too. Then values are added to the stored ones, or removed from them, as long as that
+lowers the cost: in each round the best such change, and of the others those that lower it further. In the end steps are
+merged.
+Where all lines and reductions are stored, a change concerns the steps next to it alone, and these are small: so the
+subgraphs that are offered to families are few per line. Without lines, each step would compute all lines before it.
 Steps that do not store the scores of attention cost less than any that do: lengths of heads are not known, but how many
 scores there are is.
 """
@@ -13,7 +16,7 @@ scores there are is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -90,14 +93,18 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool) -> C
     few = few_of(others)
     few += [tuple(name for name in others if name in plain.lines and name not in left) for left in few_of(plain.lines)]
     few += but_scores(plain, others, search.saved_values)
+    reduced = {value.name for value in plain.values if isinstance(value.node, Reduce | Scan)}
+    rows = reduced.union(always, (value.name for value in plain.values if value.name not in own))
+    few.append(tuple(name for name in others if name in rows or name in plain.lines))
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
     best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)], lines)
     if best:
         return search.merged(search.improved(best, others))
-    made = {value.name for value in plain.values} - own
-    reduced = {name for name in names if isinstance(plain.value(name).node, Reduce | Scan)}
-    rows = [name for name in names if name in made | reduced | set(always)]
-    first = search.steps(rows) or search.steps(names) or search.steps(search.without_rounded_ties(names))
+    first = (
+        search.steps([name for name in names if name in rows])
+        or search.steps(names)
+        or search.steps(search.without_rounded_ties(names))
+    )
     if first is None:
         search = _Search(plain, take, exact_ties=True)
         first = search.steps(names)
@@ -186,9 +193,7 @@ class _Search(Subgraphs):
             return None
         read = {result.output.name for result in stored.values()}
         groups: list[_Group] = []
-        # Of what no other reads, the time is not certain: a later step may compute it.
-        certain = [[one for one in level if self.unfused or one[0].output.name in read] for level in levels]
-        times = [self.least_of(level, stored) for level in certain]
+        times = [self.least_of(level, stored, read) for level in levels]
         for place, level in enumerate(levels):
             if sum(times) > limit:
                 return None
@@ -196,9 +201,12 @@ class _Search(Subgraphs):
             if together is None:
                 return None
             groups += together
-            remaining = [part for group, part in together if self.unfused or any(t.output.name in read for t in group)]
-            times[place] = sum(part.time for part in remaining)
+            times[place] = self.certain(together, read)
         return self.with_unread_later(groups, stored)
+
+    def certain(self, groups: Iterable[_Group], read: Container[str]) -> float:
+        """The time of groups without those that no other reads, which a later step may compute."""
+        return sum(part.time for group, part in groups if self.unfused or any(t.output.name in read for t in group))
 
     def merged(self, best: Cut) -> Cut:
         """The cut, whose steps compute what others store for them themselves where that costs less.
@@ -305,8 +313,11 @@ class _Search(Subgraphs):
             levels.append(ready)
         return levels
 
-    def least_of(self, level: _Level, stored: Stored) -> float:
-        """A lower bound of the time of results that are computed together."""
+    def least_of(self, level: _Level, stored: Stored, read: Container[str]) -> float:
+        """A lower bound of the certain time of results that are computed together; the time where that is known."""
+        if (known := self.known.get(_key(level))) is not None:
+            return self.certain(known, read)
+        level = [one for one in level if self.unfused or one[0].output.name in read]
         if not level:
             return 0.0
         key = _key(level)
