@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from .axes import TWICE, Axes, Dim, Dims
 from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
 from .refusals import NOWHERE, Place, Refusal
 from .sources import number_at, number_first
-from .symbols import COMPUTED, Formula, NeedsSymbols, known, made, spelled
+from .spelling import spelled
 from .targets import is_library
 from .tracing import Trace
 from .values import GivenFloat, GivenInt, Symbolic, Value, dtype_name
@@ -99,60 +98,10 @@ class Building:
 
     def dim_of(self, symbol: Any) -> Dim:
         """The dimension whose length a symbol of the trace is."""
-        if isinstance(symbol, Formula):
-            node, place = symbol.args
-            return self.values[node].dims[place]  # type: ignore[no-any-return]
         if str(symbol) not in self.trace.symbols:
             raise Refusal("a length that no argument has")
         name, place = self.trace.symbols[str(symbol)]
         return self.inputs[name].dims[place]
-
-    def known(self, size: Any) -> Any:
-        """A length of the trace as it is now known: a number, or a formula of lengths of arguments."""
-        formula = getattr(getattr(size, "node", None), "expr", None)
-        return self.resolved(formula) if isinstance(formula, Formula) else known(size)
-
-    def resolved(self, formula: Any) -> Any:
-        """A formula of a plain trace by lengths of arguments, where those that it is of are known to be these."""
-        if not isinstance(formula, Formula):
-            return formula
-        if not formula.is_Symbol:
-            return made(formula.function, *map(self.resolved, formula.args))
-        here, other = self.pair(formula)
-        if here == other:
-            return here
-        if formula.args[0] not in self.values:
-            return self._by_operands(formula)
-        atoms = self.axes.atoms(self.dim_of(formula))
-        found = self.axes.formula(atoms[0]) if len(atoms) == 1 else None
-        return formula if found is None else found
-
-    def _by_operands(self, formula: Formula) -> Any:
-        """The length of a result, by one of an operand that it is, or is longer or shorter than by a number."""
-        node, place = formula.args
-        first = node.args[0] if node.args else None
-        operands = [one for one in (first if isinstance(first, list | tuple) else [first]) if hasattr(one, "meta")]
-        lengths = [Formula("length", (one, place)) for one in operands]
-        given = [one.formula for one in node.args if isinstance(one, Symbolic)]
-        given += [reduce(partial(made, "add"), lengths)] if lengths else []
-        here, other = self.pair(formula)
-        for by_number in (False, True):
-            for one in given:
-                a, b = self.pair(one)
-                if (here == a and other == b) or (by_number and here - a == other - b):
-                    return self.resolved(made("add", one, here - a))
-        return formula
-
-    def pair(self, formula: Any) -> tuple[Any, Any]:
-        """The values of a number of a plain trace: at the example's lengths, and at others."""
-        if not isinstance(formula, Formula):
-            return formula, formula
-        if formula.is_Symbol:
-            node, place = formula.args
-            tensor = node.meta["val"]
-            return tensor.here.shape[place], tensor.other.shape[place]
-        here, other = zip(*map(self.pair, formula.args), strict=True)
-        return COMPUTED[formula.function](*here), COMPUTED[formula.function](*other)
 
     def operand(self, given: Any) -> Value:
         """A tensor or a number as a value."""
@@ -337,14 +286,17 @@ class Building:
 
     def length(self, size: Any) -> Any:
         """A length of the trace: a number, or one of lengths of inputs."""
-        formula = self.known(size)
-        if isinstance(formula, Formula) and formula.is_Symbol and formula.args[0] not in self.values:
-            raise NeedsSymbols
+        formula = known(size)
         return formula if isinstance(formula, int) else Symbolic(hint(size), formula, formula)
 
     def _place(self) -> Place:
         last = self._places[-1] if self._places else NOWHERE
         return next((one for one in self._places if not is_library(one.path)), last)
+
+
+def known(length: Any) -> Any:
+    """A length as it is now known: a number, or a formula of lengths of arguments."""
+    return length if isinstance(length, int) else length.node.expr
 
 
 def hint(length: Any) -> int:

@@ -12,30 +12,25 @@ def made_of(node: Any) -> tuple[Any, list[Any]]:
     """The graph that torch decomposes an operator into, or None, and the nodes that are its placeholders."""
     import torch
     from torch._decomp import core_aten_decompositions
-    from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.utils import _pytree as pytree
 
-    flat, shape = pytree.tree_flatten((list(node.args), dict(node.kwargs)))
-    places = [place for place, one in enumerate(flat) if isinstance(one, torch.fx.Node)]
-    nodes = [flat[place] for place in places]
+    from .tracer import Tracer, arguments_of
 
-    def called(*given: Any) -> Any:
-        filled = list(flat)
-        for place, one in zip(places, given, strict=True):
-            filled[place] = one
-        args, kwargs = pytree.tree_unflatten(filled, shape)
-        return node.target(*args, **kwargs)
-
-    given = [one.meta["val"] for one in nodes]
-    mode = next((getattr(one, "fake_mode", None) for one in given if isinstance(one, torch.Tensor)), None)
+    nodes = list(dict.fromkeys(node.all_input_nodes))
+    found = [one.meta["val"] for one in nodes]
+    mode = next((getattr(one, "fake_mode", None) for one in found if isinstance(one, torch.Tensor)), None)
     if mode is None:
         return None, []
+    tracer = Tracer(mode.shape_env, mode, _decompositions(core_aten_decompositions()))
+    for one, value in zip(nodes, found, strict=True):
+        tracer.placed(tracer.graph.placeholder(one.name), value)
+    args, kwargs = arguments_of(node)
     try:
-        with mode:
-            graph = make_fx(called, decomposition_table=_decompositions(core_aten_decompositions()))(*given).graph
+        with tracer.tracing():
+            results = node.target(*args, **kwargs)
+        tracer.returns(results)
     except Exception:
         return None, []
-    graph.eliminate_dead_code()
+    graph = tracer.graph
     made = [one for one in graph.nodes if one.op == "call_function" and isinstance(one.target, torch._ops.OpOverload)]
     if any(one.target is node.target for one in made):
         return None, []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator as python
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .building import hint
 from .expressions import Apply, bare
+from .formulas import symbol_of
 from .refusals import Refusal
 from .regions import Region, is_number
 from .regions_module import Module
@@ -150,9 +152,9 @@ def part_of(
         for place, length in enumerate(argument.tensor.shape)
         if isinstance(length, torch.SymInt)
     ]
-    symbols = {str(one.node._expr): place for one, place in lengths if one.node._expr.is_Symbol}
-    module = torch.fx.GraphModule(trace.graph, graph)
-    return replace(trace, graph=module, arguments=tuple(arguments), results=(), symbols=symbols), tuple(given)
+    symbols = {str(symbol_of(one.node.expr)): place for one, place in lengths}
+    own = SimpleNamespace(**{**vars(trace.graph), "graph": graph})
+    return replace(trace, graph=own, arguments=tuple(arguments), results=(), symbols=symbols), tuple(given)
 
 
 def _argument(node: Any, names: Mapping[str, str], taken: Sequence[str]) -> Argument:

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from .calls import Call, Calls
+from .formulas import symbol_of, symbols_of
 from .refusals import NOWHERE, Place
 from .targets import is_library
 
@@ -113,23 +114,19 @@ class _Recorder:
         import torch
 
         if isinstance(value, torch.SymInt):
-            expr = value.node.expr
-            if expr.is_Symbol:
-                self.recording.lengths.setdefault(expr, name)
+            symbol = symbol_of(value.node.expr)
+            if symbol is not None:
+                self.recording.lengths.setdefault(symbol, name)
         elif isinstance(value, torch.Tensor):
             node = self._node_of(value)
             if node is not None and node.op != "placeholder":
                 self.recording.names[node.name] = min(self.recording.names.get(node.name, (depth, name)), (depth, name))
 
     def _node_of(self, value: torch.Tensor) -> Any:
-        from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+        from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-        if hasattr(value, "node"):  # Of a plain trace.
-            return value.node
-        mode = get_proxy_mode()
-        slot = get_proxy_slot(value, mode.tracer, None) if mode is not None else None
-        proxy = getattr(slot, "proxy", slot)
-        return getattr(proxy, "node", None)
+        mode: Any = get_proxy_mode()
+        return mode.node_of(value) if mode is not None else None
 
     def is_users(self, frame: FrameType) -> bool:
         return not self._is_library(frame.f_code)
@@ -137,34 +134,45 @@ class _Recorder:
 
 @contextmanager
 def _scalars(recorder: _Recorder) -> Iterator[None]:
-    """Square roots of lengths stay symbols, and lengths of which the user makes a number are recorded."""
+    """Powers of lengths stay symbols, and lengths of which the user makes a number are recorded."""
     import math
 
     import torch
 
+    from .symbols import without_sympy
+
     original = math.sqrt
-    methods = {name: vars(torch.SymInt)[name] for name in ("__index__", "__int__") if name in vars(torch.SymInt)}
+    names = ("__index__", "__int__", "__pow__", "__rpow__")
+    kinds = (torch.SymInt, torch.SymFloat)
+    methods = [(kind, name, vars(kind)[name]) for kind in kinds for name in names if name in vars(kind)]
 
     def sqrt(value: Any) -> Any:
         return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else original(value)
 
-    def noted(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def noted(method: Callable[..., Any]) -> Callable[..., Any]:
         def number(self: Any) -> Any:
             if recorder.is_users(sys._getframe(1)):
-                recorder.recording.used |= set(map(str, self.node.expr.free_symbols))
+                recorder.recording.used |= set(map(str, symbols_of(self.node.expr)))
             return method(self)
 
         return number
 
+    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+        def power(self: Any, other: Any) -> Any:
+            with without_sympy():
+                return method(self, other)
+
+        return power
+
     math.sqrt = sqrt
-    for name, method in methods.items():
-        setattr(torch.SymInt, name, noted(method))
+    for kind, name, method in methods:
+        setattr(kind, name, (alone if "pow" in name else noted)(method))
     try:
         yield
     finally:
         math.sqrt = original
-        for name, method in methods.items():
-            setattr(torch.SymInt, name, method)
+        for kind, name, method in methods:
+            setattr(kind, name, method)
 
 
 def _place(frame: FrameType) -> Place:

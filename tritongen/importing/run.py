@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from ..diagnostics.report import Rejected
 from .partial import Partial, partial
 from .refusals import NOWHERE, Refusal, diagnostic
-from .symbols import NeedsSymbols
 from .targets import Example, Located, Target, load, parse_example
-from .tracing import Trace, bound, plain_trace, trace
+from .tracing import Trace, bound, trace
 from .translation import Translation
 from .values import Value
 from .writing import Imported, NeedsOnes, Refusals, written
@@ -39,8 +37,6 @@ def imported(spelled: str, init: Sequence[str], example: str, name: str = "") ->
 def imported_target(target: Target, given: Mapping[str, Example | object], name: str = "") -> Result:
     """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
     try:
-        with suppress(NeedsSymbols, Located, Refusals):
-            return _result(target, plain_trace(target, given), _scalars(target, given), name)
         return _result(target, trace(target, given), _scalars(target, given), name)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None

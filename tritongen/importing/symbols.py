@@ -1,177 +1,399 @@
-"""Numbers that lengths decide -> the spec language: `size(D) ** -0.5`."""
+"""Open lengths as torch computes with them: nodes of its SymInt, and what it asks of these, without sympy."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import reduce
+from types import SimpleNamespace
 from typing import Any
 
-from .axes import Dim
-from .expressions import Apply, Expr, Number, Over
-from .refusals import Refusal
+import torch
 
-_FUNCTIONS = {
-    "FloorDiv": "floor_divide",
-    "CleanDiv": "floor_divide",
-    "PythonMod": "remainder",
-    "Mod": "remainder",
-    "FloatTrueDiv": "div",
-    "IntTrueDiv": "div",
-    "PowByNatural": "pow",
-    "FloatPow": "pow",
-    "Pow": "pow",
-    "Max": "maximum",
-    "Min": "minimum",
-    "OpaqueUnaryFn_exp": "exp",
-    "OpaqueUnaryFn_log": "log",
-}
+from .formulas import (
+    COMPUTED,
+    NEGATED,
+    Applied,
+    Expr,
+    Formula,
+    Symbol,
+    applied_of,
+    exact_quotient,
+    lower_bound,
+    made,
+    made_of_floats,
+    of_symbol,
+    replaced,
+    solved,
+    symbols_of,
+    value,
+)
+
+_BOOLS = frozenset("eq ne lt le gt ge and or not".split())
 
 
-class NeedsSymbols(Exception):
-    """More has to be known of lengths, or of values, than a plain trace does."""
+class OfValues(Exception):
+    """Values of a tensor, which a trace has none of, decide what is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
-    """A number of a plain trace that lengths decide: the `length` of a node and a dimension, or a function of some."""
+class Lengths:
+    """The open lengths of a trace, and what is known of them: which are equal, and which others they are multiples of.
 
-    function: str
-    args: tuple[Any, ...]
+    Torch takes it for its ShapeEnv.
+    """
+
+    settings = var_to_range = None
+    fake_tensor_cache_enabled = False
+    allow_scalar_outputs = allow_dynamic_output_shape_ops = True
+
+    def __init__(self) -> None:
+        self.hints: dict[Symbol, Any] = {}  # in the example; None for what values decide
+        self._known: dict[Any, Expr] = {}  # what symbols, and exact quotients, turned out to be
+        self.pending_fresh_unbacked_symbols: list[Any] = []
+        self.suppress_guards = self.ignore_fresh_unbacked_symbols = nullcontext
+
+    def new(self, hint: int | None) -> Any:
+        symbol = Symbol(len(self.hints))
+        self.hints[symbol] = hint
+        return Node(self, of_symbol(symbol), hint, int).symbolic()
+
+    def node(self, expr: Expr) -> Node:
+        """The node of a formula, or of a number."""
+        hint = None if any(self.hints[one] is None for one in symbols_of(expr)) else value(expr, self.hints)
+        return Node(self, expr, hint, int if isinstance(expr, Formula | int) else float)
+
+    def create_unbacked_symint(self, *_: Any, **__: Any) -> Any:
+        return self.new(None)
+
+    def create_unbacked_symfloat(self, *_: Any, **__: Any) -> Any:
+        return self.new(None).node.sym_float().symbolic()
+
+    def create_unbacked_symbool(self, *_: Any, **__: Any) -> Any:
+        return self.new(None).node.eq(self.new(None).node).symbolic()
+
+    def current(self, expr: Expr) -> Expr:
+        """A formula by what is known now."""
+        if not self._known or not isinstance(expr, Formula | Applied):
+            return expr
+        before = None
+        while expr != before:
+            before, expr = expr, replaced(expr, self._known)
+        return expr
+
+    def assume(self, relation: Expr, holds: bool) -> None:
+        """Takes note of what a condition that was asked for says of lengths."""
+        if not isinstance(relation, Applied):
+            return
+        function, args = relation.function, relation.args
+        if function == "not":
+            self.assume(args[0], not holds)
+        elif (function, holds) in (("and", True), ("or", False)):
+            for one in args:
+                self.assume(one, holds)
+        elif (function, holds) in (("eq", True), ("ne", False)):
+            self._equate(*map(self.current, args))
+
+    def _equate(self, one: Expr, other: Expr) -> None:
+        rest = applied_of(one)
+        if rest is not None and rest.function == "remainder" and other == 0:
+            exact = exact_quotient(*rest.args)
+            if exact is not None:
+                self._known[rest] = 0
+                self._known[Applied("floor_divide", rest.args)] = exact
+            return
+        found = solved(one, other)
+        if found is not None:
+            self._known[found[0]] = found[1]
+
+
+class Node:
+    """What a SymInt, SymFloat or SymBool is: a formula, and its value at the example's lengths."""
+
+    def __init__(self, lengths: Lengths, expr: Expr, hint: Any, kind: type) -> None:
+        self.shape_env, self.written, self.pytype = lengths, expr, kind
+        self.hint = hint if self.is_symbolic() else expr
 
     @property
-    def is_Symbol(self) -> bool:  # As sympy has it.
-        return self.function == "length"
+    def expr(self) -> Expr:
+        return self.shape_env.current(self.written)
 
-    @property
-    def is_number(self) -> bool:
+    _expr = expr
+
+    def symbolic(self) -> Any:
+        """As torch has it."""
+        return (torch.SymInt if self.is_int() else torch.SymFloat if self.is_float() else torch.SymBool)(self)
+
+    def clone(self) -> Node:
+        return self
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def is_symbolic(self) -> bool:
+        return not self.is_constant()
+
+    def is_constant(self) -> bool:
+        return not isinstance(self.written, Formula | Applied)
+
+    def is_nested_int(self) -> bool:
         return False
 
-    def __str__(self) -> str:
-        return f"{self.function}({', '.join(map(str, self.args))})"
+    def is_bool(self) -> bool:
+        return self.pytype is bool
 
-    def __add__(self, other: Any) -> Any:
-        return made("add", self, other)
+    def is_int(self) -> bool:
+        return self.pytype is int
 
-    __radd__ = __add__
+    def is_float(self) -> bool:
+        return self.pytype is float
+
+    def maybe_as_int(self) -> int | None:
+        found = self.expr
+        return found if isinstance(found, int) else None
+
+    maybe_as_bool = maybe_as_float = maybe_as_int
+    nested_int = constant_int = constant_bool = lambda self: None
+    constant = None
+
+    def wrap(self, number: Any) -> Node:
+        return Node(self.shape_env, number, number, type(number))
+
+    wrap_int = wrap_float = wrap_bool = wrap
+
+    def require_hint(self, *_: Any, **__: Any) -> Any:
+        if self.hint is None:
+            raise OfValues
+        return self.hint
+
+    def number(self, *_: Any) -> Any:
+        """The number, where the program has to know it: the length is the example's alone."""
+        found = self.require_hint()
+        if self.is_int():
+            self.shape_env.assume(Applied("eq", (self.expr, found)), True)
+        return found
+
+    guard_int = guard_float = int_ = number
+
+    def condition(self, *_: Any) -> bool:
+        """Whether a condition holds, of which note is taken."""
+        if not self.has_hint() and _is_known(self.expr):
+            return True
+        if not self.has_hint() and _is_known(_negated(self.expr)):
+            return False
+        found = bool(self.require_hint())
+        self.shape_env.assume(self.expr, found)
+        return found
+
+    guard_bool = bool_ = guard_size_oblivious = expect_true = expect_size = condition
+
+    def guard_or_false(self, *_: Any) -> bool:
+        return self.has_hint() and self.condition()
+
+    def guard_or_true(self, *_: Any) -> bool:
+        return not self.has_hint() or self.condition()
+
+    def statically_known_true(self, *_: Any) -> bool:
+        return _is_known(self.expr)
+
+    def str(self) -> str:
+        return str(self.expr)
+
+    _graph_repr = __str__ = str
+
+    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> Node:
+        expected = 1
+        for stride, size in sorted((one.hint, other.hint) for other, one in zip(sizes, strides, strict=True)):
+            if size != 1 and stride != expected:
+                return self.wrap(False)
+            expected *= size
+        return self.wrap(True)
+
+    def is_non_overlapping_and_dense_indicator(self, sizes: Any, strides: Any) -> Node:
+        return self.wrap(int(self.is_non_overlapping_and_dense(sizes, strides).hint))
+
+    def sym_sum(self, nodes: Any) -> Any:
+        return reduce(lambda one, other: _node("add", None, one, other), nodes)
+
+    def sym_float(self) -> Node:
+        return self if self.is_float() else _node("to_float", float, self)
+
+    def sym_int(self) -> Node:
+        return self if self.is_int() else _node("to_int", int, self)
 
 
-def made(function: str, *args: Any) -> Any:
-    """A function of numbers and formulas, without those that change nothing: what is added comes last."""
-    if not any(isinstance(one, Formula) for one in args):
-        return COMPUTED[function](*args)
-    if function in ("add", "sub"):
-        return _added(args[0], args[1], 1 if function == "add" else -1)
-    if function == "mul":
-        first, last = sorted(args, key=lambda one: isinstance(one, Formula))
-        return last if first == 1 else Formula("mul", (first, last))
-    if function == "floor_divide" and isinstance(args[1], int):
-        first, by = _shifted(args[0])
-        if by % args[1] == 0:
-            return made("add", Formula(function, (first, args[1])) if args[1] != 1 else first, by // args[1])
-    return Formula(function, args)
+def _is_known(relation: Expr) -> bool:
+    """Whether a condition holds whatever the lengths are."""
+    if not isinstance(relation, Applied):
+        return bool(relation)
+    if relation.function in ("and", "or"):
+        return (all if relation.function == "and" else any)(map(_is_known, relation.args))
+    if relation.function == "not" or any(isinstance(one, float | Applied) for one in relation.args):
+        return False
+    one, other = relation.args
+    more, less = lower_bound(made("sub", one, other)), lower_bound(made("sub", other, one))
+    match relation.function:
+        case "eq":
+            return bool(one == other)
+        case "ne":
+            return any(bound is not None and bound > 0 for bound in (more, less))
+        case "ge" | "gt":
+            return more is not None and (more > 0 or (more == 0 and relation.function == "ge"))
+    return less is not None and (less > 0 or (less == 0 and relation.function == "le"))
 
 
-def _added(first: Any, last: Any, sign: int) -> Any:
-    (one, by), (other, more) = map(_shifted, (first, last))
-    by += sign * more
-    if one is None:
-        one = other if sign > 0 else Formula("neg", (other,))
-    elif other is not None:
-        one = Formula("add" if sign > 0 else "sub", (one, other))
-    return Formula("add" if by > 0 else "sub", (one, abs(by))) if by else one
+def _negated(relation: Expr) -> Expr:
+    if isinstance(relation, Applied) and relation.function in NEGATED:
+        return Applied(NEGATED[relation.function], relation.args)
+    return Applied("not", (relation,))
 
 
-def _shifted(number: Any) -> tuple[Any, Any]:
-    """A number as a formula, or None, and what is added to it."""
-    if not isinstance(number, Formula):
-        return None, number
-    if number.function in ("add", "sub") and isinstance(number.args[1], int | float):
-        return number.args[0], number.args[1] if number.function == "add" else -number.args[1]
-    return number, 0
+def _node(function: str, kind: type | None, *nodes: Node) -> Node:
+    """A function of nodes: of integers in one form, of others as it is written."""
+    lengths = nodes[0].shape_env
+    exprs = [one.expr for one in nodes]
+    hints = [one.hint for one in nodes]
+    hint = None if None in hints else COMPUTED[function](*hints)
+    kind = kind or (float if any(one.is_float() for one in nodes) else int)
+    if function in _BOOLS:
+        relation = Applied(function, tuple(exprs))
+        is_open = any(isinstance(one, Formula | Applied) for one in exprs)
+        return Node(lengths, True if _is_known(relation) else relation if is_open else bool(hint), hint, bool)
+    expr = (made if kind is int else made_of_floats)(function, *exprs)
+    return Node(lengths, lengths.current(expr), hint, kind)
 
 
-COMPUTED: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
-    "pow": operator.pow,
-    "div": operator.truediv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
+def _define(name: str, function: str, kind: type | None = None) -> None:
+    def method(self: Node, *others: Node) -> Node:
+        return _node(function, kind, self, *others)
+
+    setattr(Node, name, method)
+
+
+for _name in ("add", "sub", "mul", "neg", "pow"):
+    _define(_name, _name)
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _define(_name, _name, bool)
+for _name, _function in (("and_", "and"), ("sym_and", "and"), ("or_", "or"), ("sym_or", "or"), ("sym_not", "not")):
+    _define(_name, _function, bool)
+for _name, _function in (("floordiv", "floor_divide"), ("int_floordiv", "floor_divide"), ("mod", "remainder"),
+                         ("sym_min", "minimum"), ("sym_max", "maximum"), ("pow_by_natural", "pow")):  # fmt: skip
+    _define(_name, _function)
+for _name in ("truediv", "int_truediv", "float_truediv"):
+    _define(_name, "div", float)
+_define("float_pow", "pow", float)
+for _name in ("floor", "ceil"):
+    _define(_name, _name, int)
+for _name in ("exp", "log"):
+    _define(f"sym_{_name}", _name, float)
+Node.sym_sqrt = lambda self: _node("pow", float, self, self.wrap(0.5))  # type: ignore[attr-defined]
+
+
+# What torch's functions of shapes ask torch.fx.experimental.symbolic_shapes, which imports sympy.
+
+
+def _asked(method: str) -> Callable[..., Any]:
+    return lambda one, *_, **__: getattr(one.node, method)() if isinstance(one, _SYMBOLIC) else bool(one)
+
+
+def _is_symbolic(one: Any) -> bool:
+    return isinstance(one, _SYMBOLIC) and one.node.is_symbolic()
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _hint(one: Any, *_: Any, **__: Any) -> Any:
+    return one.node.require_hint() if isinstance(one, _SYMBOLIC) else one
+
+
+def _number(one: Any, *_: Any, **__: Any) -> Any:
+    return (one.node.condition if one.node.is_bool() else one.node.number)() if isinstance(one, _SYMBOLIC) else one
+
+
+def _equal(one: Any, other: Any) -> Any:
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and _all(*map(_equal, one, other))
+    return one == other
+
+
+def _all(*given: Any) -> Any:
+    return reduce(operator.and_, given, True)
+
+
+_SYMBOLIC = torch.SymInt | torch.SymFloat | torch.SymBool
+_NAMES: dict[str, Any] = {
+    **dict.fromkeys(("expect_true", "guard_bool", "guard_size_oblivious"), _asked("condition")),
+    **dict.fromkeys(("statically_known_true", "definitely_true"), _asked("statically_known_true")),
+    **dict.fromkeys(("size_hint", "optimization_hint", "guarding_hint_or_throw"), _hint),
+    **dict.fromkeys(("guard_int", "guard_float", "guard_scalar"), _number),
+    **dict.fromkeys(("has_hint", "has_guarding_hint"), lambda one: not _is_symbolic(one) or one.node.has_hint()),
+    **dict.fromkeys(("is_nested_int", "has_free_unbacked_symbols"), lambda *_: False),
+    **dict.fromkeys(("constrain_range", "_constrain_range_for_size", "compute_unbacked_bindings"), _nothing),
+    **{name: _asked(name) for name in ("guard_or_false", "guard_or_true")},
+    "free_unbacked_symbols": lambda *_: set(),
+    **dict.fromkeys(("has_free_symbols", "is_symbolic"), _is_symbolic),
+    **dict.fromkeys(("is_concrete_int", "is_concrete_bool"), lambda one: not _is_symbolic(one)),
+    "sym_and": _all,
+    "sym_or": lambda *given: reduce(operator.or_, given, False),
+    "sym_eq": _equal,
+    "GuardOnDataDependentSymNode": OfValues,
 }
 
 
-def known(number: Any, as_written: bool = False) -> Any:
-    """The formula of a number of the trace, or an integer that it is whatever the lengths are.
+class Unused:
+    """What torch imports and, for lengths that are not its own symbols, makes no use of."""
 
-    `x.view(B, -1, 16).shape[-1]` is `s // (s // 16)` in the trace: 16, since the view is of lengths that 16 divides.
-    """
-    if not hasattr(number, "node"):
-        return int(number)
-    formula = number.node._expr if as_written else number.node.expr
-    made = _with_exact_quotients(formula, number.node.shape_env)
-    return int(made) if made.is_Integer else made
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
 
 
-def _with_exact_quotients(formula: Any, shape_env: Any) -> Any:
-    from torch.utils._sympy.functions import FloorDiv
-
-    if not any(one.args[1].has(FloorDiv) for one in formula.atoms(FloorDiv)):
-        return formula
-    exact = {one.args[0] / one.args[1] for one in shape_env.divisible}
-
-    def exactly(one: Any, other: Any) -> Any:
-        return one / other if one / other in exact else FloorDiv(one, other)
-
-    def quotient(one: Any, other: Any) -> Any:
-        found = one / other.replace(FloorDiv, exactly)
-        return found if found.is_Integer else FloorDiv(one, other)
-
-    return formula.replace(FloorDiv, quotient)
-
-
-def spelled(formula: Any, dim_of: Callable[[Any], Dim], number_of: Callable[[float], Expr] = Number) -> Expr:
-    """A formula, of sympy or of a plain trace, in the language, with sizes of axes in the place of symbols.
-
-    `number_of` is what numbers are that are no integers.
-    """
-    if isinstance(formula, float):
-        return number_of(formula)
-    if isinstance(formula, int):
-        return Number(formula)
-    if formula.is_Symbol:
-        dim = dim_of(formula)
-        return Apply("size", (Over(dim),)) if dim else Number(1)
-    if isinstance(formula, Formula):
-        return Apply(formula.function, tuple(spelled(one, dim_of, number_of) for one in formula.args))
-    if formula.is_Integer:
-        return Number(int(formula))
-    if formula.is_number:
-        return number_of(float(formula))
-    name = type(formula).__name__
-    if name == "ToFloat":
-        return spelled(formula.args[0], dim_of, number_of)
-    if name == "Mul" and formula.could_extract_minus_sign():
-        return Apply("neg", (spelled(-formula, dim_of, number_of),))
-    if name == "Add":
-        terms = sorted(formula.args, key=lambda one: (one.is_number, bool(one.could_extract_minus_sign()), str(one)))
-        return reduce(
-            lambda one, other: _sum(one, other, dim_of, number_of), terms[1:], spelled(terms[0], dim_of, number_of)
-        )
-    args = tuple(spelled(one, dim_of, number_of) for one in formula.args)
-    if name == "Mul":
-        return reduce(lambda one, other: Apply("mul", (one, other)), args)
-    if name == "OpaqueUnaryFn_sqrt":
-        return Apply("pow", (*args, Number(0.5)))
-    if name not in _FUNCTIONS:
-        raise Refusal(f"a number computed from lengths by {name}")
-    return Apply(_FUNCTIONS[name], args)
+_NAMES |= dict.fromkeys(("DimDynamic", "ShapeEnv", "StatelessSymbolicContext", "SubclassSymbolicContext"), Unused)
+_SOURCES = ("AttrSource", "CallMethodItemSource", "ConstantSource", "EphemeralSource", "FloatTensorSource")
+_STAND_INS: dict[str, Any] = {
+    "torch.fx.experimental.symbolic_shapes": SimpleNamespace(**_NAMES),
+    "torch.utils._sympy.functions": SimpleNamespace(Max=torch.sym_max),
+    "torch.utils._sympy.numbers": SimpleNamespace(IntInfinity=type(None)),
+    "torch.utils._sympy.value_ranges": SimpleNamespace(bound_sympy=lambda *_: SimpleNamespace(upper=sys.maxsize)),
+    "sympy": SimpleNamespace(Basic=Formula),
+}
+_OPTIONS = ("_custom_ops_profile", "fake_tensor_cache_enabled", "fake_tensor_cache_crosscheck_enabled")
+_DYNAMO = {
+    "config": SimpleNamespace(**dict.fromkeys(_OPTIONS)),
+    "source": SimpleNamespace(**dict.fromkeys((*_SOURCES, "RandomValueSource"), Unused)),
+}
 
 
-def _sum(one: Expr, other: Any, dim_of: Callable[[Any], Dim], number_of: Callable[[float], Expr]) -> Expr:
-    if other.could_extract_minus_sign():
-        return Apply("sub", (one, spelled(-other, dim_of, number_of)))
-    return Apply("add", (one, spelled(other, dim_of, number_of)))
+@contextmanager
+def without_sympy() -> Iterator[None]:
+    """While torch computes shapes, what it would import for symbolic lengths is this module's."""
+    marked = list[Any]()
+
+    def disable(function: Any, *_: Any, **__: Any) -> Any:
+        marked.append(function)
+        return function
+
+    stands_in = _STAND_INS
+    is_new = "torch._dynamo" not in sys.modules
+    if is_new:
+        dynamo: Any = SimpleNamespace(disable=disable, **_DYNAMO)
+        stands_in = {**stands_in, "torch._dynamo": dynamo} | {
+            f"torch._dynamo.{name}": one for name, one in _DYNAMO.items()
+        }
+        torch._dynamo = dynamo
+    before = {name: sys.modules.get(name) for name in stands_in}
+    sys.modules.update(stands_in)
+    try:
+        yield
+    finally:
+        if is_new:
+            del torch._dynamo
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+        for one in marked:
+            vars(one).pop("__dynamo_disable", None)

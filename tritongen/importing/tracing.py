@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from .formulas import symbol_of
 from .recording import Recording, recorded
 from .refusals import NOWHERE, Refusal
-from .symbols import NeedsSymbols
 from .targets import Example, Length, Located, Target, place_of, snake, user_place
 
 if TYPE_CHECKING:
     import torch
+
+    from .tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,70 +58,28 @@ def trace(target: Target, example: Mapping[str, Example | object], is_model: boo
     return made
 
 
-def plain_trace(target: Target, example: Mapping[str, Example | object]) -> Trace:
-    """A trace without torch's symbols for lengths. Raises `NeedsSymbols` for what needs them, and for what is wrong."""
-    from .plain import OtherLengths, Tracer, scales
-
-    given = bound(target, example)
-    state = [] if target.module is None else [*target.module.parameters(), *target.module.buffers()]
-    shapes = [one.shape for one in given.values() if isinstance(one, Example)]
-    for one in scales([*shapes, *(tuple(map(Length, tensor.shape)) for tensor in state)]):
-        with suppress(OtherLengths):
-            return _traced_plainly(target, given, Tracer(one))
-    raise NeedsSymbols
-
-
-def _traced_plainly(target: Target, given: Mapping[str, Example | object], tracer: Any) -> Trace:
-    arguments = tuple(_arguments(target, given, tracer, False))
-    scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
-    made = Trace(SimpleNamespace(graph=tracer.graph), arguments, scalars, Recording(), order=tuple(given))
-    try:
-        with tracer.tracing(), recorded(made.recording):
-            found = call(target, made, tuple(one.tensor for one in arguments), scalars)
-        names, flat = _flat(found)
-    except NeedsSymbols:
-        raise
-    except Exception as error:
-        raise NeedsSymbols from error
-    tracer.returns(flat)
-    return replace(made, results=tuple(names), structure=_structure(found))
-
-
 def _trace(target: Target, example: Mapping[str, Example | object], is_model: bool, device: str = "") -> Trace:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from .symbols import Lengths
+    from .tracer import Tracer
 
-    symbols = ShapeEnv(duck_shape=False)
-    mode = FakeTensorMode(shape_env=symbols, allow_non_fake_inputs=True)
+    lengths = Lengths()
+    tracer = Tracer(lengths)
     given = bound(target, example)
-    arguments = tuple(_arguments(target, given, _Fakes(mode, is_model, target.module), is_model))
-    if device:
-        with mode:
-            arguments = tuple(replace(one, tensor=torch.empty_like(one.tensor, device=device)) for one in arguments)
+    arguments = tuple(_arguments(target, given, tracer, is_model, device))
     scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
-    recording, results, structures = Recording(), list[str](), list[Any]()
-    made = Trace(None, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
-
-    def traced(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        with torch.device(device) if device else nullcontext(), recorded(recording, follow_calls=is_model):
-            found = call(target, made, tensors, scalars)
+    recording = Recording()
+    made = Trace(tracer.constants, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
+    try:
+        with _autocast_of_any_device(), _unlogged(), tracer.tracing(device), recorded(recording, follow_calls=is_model):
+            found = call(target, made, tuple(one.tensor for one in arguments), scalars)
         found = _tensors_alone(found) if is_model else found
         names, flat = _flat(found)
-        results.extend(names)
-        structures.append(_structure(found))
-        return flat
-
-    try:
-        with mode, _autocast_of_any_device(), _unlogged():
-            graph = make_fx(traced, pre_dispatch=True)(*(one.tensor for one in arguments))
     except Located:
         raise
     except Exception as error:
-        lengths = {str(one): str(length) for one, length in symbols.backed_var_to_val.items()}
-        raise _explained(error, lengths) from None
-    return replace(made, graph=graph, results=tuple(results), structure=structures[-1])
+        raise _explained(error, {str(one): str(length) for one, length in lengths.hints.items()}) from None
+    tracer.returns(flat)
+    return replace(made, results=tuple(names), structure=_structure(found))
 
 
 @contextmanager
@@ -196,15 +155,18 @@ def _has_signature(function: Callable[..., Any]) -> bool:
     return True
 
 
-def _arguments(target: Target, given: Mapping[str, object], tensors: _Tensors, is_model: bool) -> list[Argument]:
+def _arguments(
+    target: Target, given: Mapping[str, object], tracer: Tracer, is_model: bool, device: str
+) -> list[Argument]:
     import torch
 
+    own_device = next((one.device for one in target.module.parameters()), None) if is_model and target.module else None
     taken = set(given)
     found = []
     for name, one in given.items():
         if isinstance(one, Example):
             dtype = getattr(torch, one.dtype)
-            made = tensors.argument(name, one.shape, dtype)
+            made = tracer.argument(name, one.shape, dtype, device or own_device)
             found.append(Argument(name, made, one.shape, "", dtype.is_floating_point))
     if target.module is None:
         return found
@@ -218,7 +180,7 @@ def _arguments(target: Target, given: Mapping[str, object], tensors: _Tensors, i
         taken.add(name)
         shape = tuple(Length(length, "", is_model) for length in tensor.shape)
         own = dtype if tensor.dtype.is_floating_point and not is_model else tensor.dtype
-        made = tensors.state(tensor) if is_model else tensors.argument(name, shape, own)
+        made = tracer.state(name, tensor) if is_model else tracer.argument(name, shape, own, device or None)
         found.append(Argument(name, made, shape, path, tensor.requires_grad))
     return found
 
@@ -230,41 +192,11 @@ def _name_of(module: Any, path: str) -> str:
     return prefix + path.replace(".", "_").strip("_")
 
 
-class _Tensors(Protocol):
-    """Makes the tensors that a trace is called with."""
-
-    def argument(self, name: str, shape: Sequence[Length], dtype: torch.dtype) -> torch.Tensor: ...
-
-    def state(self, tensor: torch.Tensor) -> torch.Tensor: ...
-
-
-class _Fakes:
-    """Torch's tensors without memory, whose lengths are symbols where they are not fixed, on the device of a model."""
-
-    def __init__(self, mode: Any, is_model: bool, module: torch.nn.Module | None) -> None:
-        first = next(module.parameters(), None) if is_model and module is not None else None
-        self._mode, self._device = mode, None if first is None else first.device
-
-    def argument(self, name: str, shape: Sequence[Length], dtype: torch.dtype) -> torch.Tensor:
-        import torch
-        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-
-        sizes = [DimDynamic.STATIC if one.fixed or one.number < 2 else DimDynamic.DYNAMIC for one in shape]
-        real = torch.empty([one.number for one in shape], dtype=dtype, device=self._device)  # Nothing touches it.
-        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
-        fake: torch.Tensor = self._mode.from_tensor(real, symbolic_context=context)
-        return fake
-
-    def state(self, tensor: torch.Tensor) -> torch.Tensor:
-        fake: torch.Tensor = self._mode.from_tensor(tensor, static_shapes=True)
-        return fake
-
-
 def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]]]:
     import torch
 
     return [
-        (str(length.node.expr), (one.name, place))  # type: ignore[attr-defined]
+        (str(symbol_of(length.node.written)), (one.name, place))  # type: ignore[attr-defined]
         for one in arguments
         for place, length in enumerate(one.tensor.shape)
         if isinstance(length, torch.SymInt)
@@ -311,10 +243,11 @@ def _structure(found: Any) -> Any:
 def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
     """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    from .symbols import OfValues
 
     place = user_place(error, any_of_torch=True)
-    if isinstance(error, DataDependentOutputException | GuardOnDataDependentSymNode):
+    if isinstance(error, DataDependentOutputException | OfValues):
         return Located(
             Refusal("values decide what is computed here", "write torch.where(condition, a, b)", "TG004"), place
         )

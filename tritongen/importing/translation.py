@@ -14,13 +14,14 @@ from .decomposed import made_of
 from .expressions import Apply, Expr, Input, Line, Number, Over, bare
 from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
-from .symbols import known
 from .table import builder_of
 from .values import GivenFloat, GivenInt, Symbolic, Value
 from .writes import check_write
 
 if TYPE_CHECKING:
     import torch
+
+    from .symbols import Node
 
 _IGNORED = frozenset(
     "memory_format layout device pin_memory requires_grad non_blocking copy out generator implicit".split()
@@ -115,12 +116,7 @@ class Translation(Building):
 
         found = node.meta.get("val")
         if isinstance(found, torch.SymInt | torch.SymFloat | torch.SymBool):
-            if not found.node.has_hint():
-                raise Refusal(
-                    "a number that is read from a tensor", "keep it a tensor: a spec has tensors without axes"
-                )
-            formula = known(found, as_written=True)  # Whatever it turned out to equal.
-            return formula if isinstance(formula, int) else Symbolic(found.node.hint, formula, known(found))
+            return _number(found.node)
         if node.op == "get_attr":
             return self._constant(node)
         if node.target is python.getitem:
@@ -190,9 +186,6 @@ class Translation(Building):
             return {name: self.argument(one) for name, one in given.items()}
         if isinstance(given, list | tuple):
             return [self.argument(one) for one in given]
-        if isinstance(given, Symbolic):
-            formula = self.resolved(given.formula)
-            return Symbolic(given.hint, formula, formula)
         if type(given) in (int, float):
             return GivenInt(given) if type(given) is int else GivenFloat(given)
         return given
@@ -240,6 +233,12 @@ class Translation(Building):
             message = first.message if packet in first.message else f"`{packet}`: {first.message}"
             raise Refusal(message, first.hint)
         return result
+
+
+def _number(node: Node) -> Any:
+    if not node.has_hint():
+        raise Refusal("a number that is read from a tensor", "keep it a tensor: a spec has tensors without axes")
+    return Symbolic(node.hint, node.written, node.expr) if node.is_symbolic() else node.written
 
 
 def _check_dtypes(node: Any) -> None:

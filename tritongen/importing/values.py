@@ -42,11 +42,11 @@ class Value:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symbolic:
-    """A number that lengths decide: its value in the trace, and its formula (of sympy), as it was written and now."""
+    """A number that lengths decide: its value in the trace, and its formula, as it was written and now."""
 
     hint: float | int
     formula: Any
-    known: Any  # with lengths that turned out to be the same as one symbol
+    known: Any  # with lengths that turned out to be equal as one symbol
 
 
 Argument = Any  # of an operator: Value, Symbolic, a number, a dtype, None, or a list of them

@@ -155,7 +155,7 @@ class _Writer:
         for one in self.trace.arguments:
             for dim, length in zip(self.declared.get(one.name, ()), one.tensor.shape, strict=False):
                 node = getattr(length, "node", None)
-                yield self.axes.atoms(dim), str(length), node is None or bool(node.expr.is_number)
+                yield self.axes.atoms(dim), str(length), node is None or isinstance(node.expr, int)
 
     def _stated(self) -> set[int]:
         """The axes that have one length alone: in the language, or in the original."""

@@ -13,6 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..importing.calls import At, Call
+from ..importing.formulas import symbols_of
 from ..importing.printed_calls import called, literal, named_arguments, plain
 from ..importing.regions import is_number
 from ..importing.targets import snake
@@ -383,7 +384,7 @@ class _Body:
         if text in known:
             return known[text]
         made = re.sub(r"[A-Za-z_]\w*", lambda found: known.get(found[0], found[0]), text)
-        if any(str(one) not in known for one in value.node.expr.free_symbols):
+        if any(str(one) not in known for one in symbols_of(value.node.expr)):
             raise Stays(f"{self._call.code.co_qualname} has no tensor of the length {text}")
         return f"({made})" if made != known.get(text) else made
 

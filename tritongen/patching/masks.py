@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..importing.formulas import symbols_of, value
 from ..importing.regions import is_number
 from .forms import Form
 from .layouts import Dim
@@ -51,13 +52,10 @@ class _Lengths:
     symbols: frozenset[Any] | None = None
 
     def of(self, symbolic: Any) -> Any:
-        import torch
-
-        expr = symbolic.node.expr
-        hints = symbolic.node.shape_env.backed_var_to_val
-        grown = expr.free_symbols if self.symbols is None else self.symbols
-        found = expr.subs({one: int(hints[one]) + self.more * (one in grown) for one in expr.free_symbols})
-        return float(found) if isinstance(symbolic, torch.SymFloat) else int(found)
+        node = symbolic.node
+        hints, read = node.shape_env.hints, symbols_of(node.expr)
+        grown = read if self.symbols is None else self.symbols
+        return node.pytype(value(node.expr, {one: hints[one] + self.more * (one in grown) for one in read}))
 
 
 def _within(form: Form) -> Iterator[Form]:
@@ -70,7 +68,7 @@ def _symbols(form: Form, window: Window, axes: Mapping[int, Dim]) -> frozenset[A
     """The lengths of the axes that a condition is along, as the trace has them."""
     atoms = (atom for one in _within(form) for axis in one.axes for atom in axes.get(axis, ()))
     formulas = map(window.translation.axes.formula, atoms)
-    return frozenset().union(*(getattr(one, "free_symbols", ()) for one in formulas))
+    return frozenset().union(*map(symbols_of, formulas))
 
 
 def _integers(node: Any) -> Iterator[int]:

@@ -50,8 +50,7 @@ def patched(
         put(graph, narrowed(one), operators[one.operator.spec.name])
     graph.eliminate_dead_code()
     graph.lint()
-    trace.graph.recompile()
-    return Patched(model, trace, trace.graph)
+    return Patched(model, trace, torch.fx.GraphModule(vars(trace.graph), graph))
 
 
 def narrowed(found: Found, is_there: Callable[[Any], bool] = lambda _: True) -> Found:

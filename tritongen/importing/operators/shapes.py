@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..building import hint
+from ..building import hint, known
 from ..expressions import Apply, Expr, Number, Over, bare, text
+from ..formulas import made, of_symbol, replaced, symbol_of, symbols_of
 from ..refusals import Refusal
-from ..symbols import Formula
 from ..table import operator
 from ..values import Symbolic, Value
 
@@ -177,7 +177,7 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
 @operator("slice", "narrow", "slice_copy")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
-    part, entire = (_formula(t, node, place) for node in (t.node, t.node.args[0]))
+    part, entire = (_formula(node, place) for node in (t.node, t.node.args[0]))
     step = 1 if t.packet == "narrow" else step
     if part == entire and step == 1:
         return x
@@ -185,7 +185,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
     first = 0 if start is None else start
     offset, formula = (first.hint, first.known) if isinstance(first, Symbolic) else (first, first)
     if offset < 0:
-        offset, formula = offset + full, formula + entire
+        offset, formula = offset + full, made("add", formula, entire)
     if part == 1:
         return t.take(x, place, int(offset), ((),))
     if step > 1 and full % step == 0 and length * step == full:
@@ -193,7 +193,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
         t.axes.wish(inner, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place + 1, int(offset), ())
     count = full // length
-    if step == 1 and _is_part(t, part, entire, 1, count) and _is_part(t, formula, entire, int(offset) // length, count):
+    if step == 1 and _is_part(part, entire, 1, count) and _is_part(formula, entire, int(offset) // length, count):
         outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(part, int))
         t.axes.wish(outer, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
@@ -201,25 +201,23 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
     return _positions(t, x, place, t.fresh(t.result_length(place)), at, step)
 
 
-def _formula(t: Building, node: Any, place: int) -> Any:
+def _formula(node: Any, place: int) -> Any:
     """The length of a dimension of a node: a number, or a formula."""
-    return t.known(node.meta["val"].shape[place])
+    return known(node.meta["val"].shape[place])
 
 
-def _is_part(t: Building, part: Any, full: Any, number: int, count: int) -> bool:
+def _is_part(part: Any, full: Any, number: int, count: int) -> bool:
     """Whether a length is `number` of `count` equal chunks of another, in any call where that is divisible."""
-    if isinstance(full, int | Formula):
-        return all(one * count == other * number for one, other in zip(t.pair(part), t.pair(full), strict=True))
-    left = part * count - full * number
-    return bool(left.subs({one: count * one for one in full.free_symbols}).expand() == 0)
+    left = made("sub", made("mul", part, count), made("mul", full, number))
+    return bool(replaced(left, {one: made("mul", count, of_symbol(one)) for one in symbols_of(full)}) == 0)
 
 
 @operator("cat", "concat", "concatenate")
 def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
     atoms = {t.axes.atoms(one.dims[place]) for one in tensors}
-    formulas = {_formula(t, node, place) for node in t.node.args[0]}
-    free = all(getattr(one, "is_Symbol", False) for one in formulas)  # Lengths of arguments, which may be the same.
+    formulas = {_formula(node, place) for node in t.node.args[0]}
+    free = all(map(symbol_of, formulas))  # Lengths of arguments, which may be the same.
     alike = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
     if len(atoms) == 1 or alike:
         return _side_by_side(t, tensors, place, True)

@@ -1,0 +1,348 @@
+"""Arithmetic of lengths that are open, in one form: a sum of products of symbols, by which equal formulas are equal."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+    "pow": operator.pow,
+    "div": operator.truediv,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "minimum": min,
+    "maximum": max,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "exp": math.exp,
+    "log": math.log,
+    "to_int": int,
+    "to_float": float,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
+    "not": operator.not_,
+}
+NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floor_divide": "//", "remainder": "%", "pow": "**"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Symbol:
+    """A length that is open: the `number`-th of a trace."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"s{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A function of formulas and numbers that is no sum of products; of floats, any."""
+
+    function: str
+    args: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        if self.function in _SIGNS:
+            first, last = (f"({one})" if " " in str(one) else str(one) for one in self.args)
+            return f"({first} {_SIGNS[self.function]} {last})"
+        return f"{self.function}({', '.join(map(str, self.args))})"
+
+
+Product = tuple[tuple[Any, int], ...]  # symbols and functions, with their exponents
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """An integer that lengths decide: products with their factors, in an order."""
+
+    terms: tuple[tuple[Product, Fraction], ...]
+
+    def __str__(self) -> str:
+        return " + ".join(_written(*term) for term in self.terms)
+
+
+def _written(product: Product, by: Fraction) -> str:
+    factors = [str(one) if power == 1 else f"{one}**{power}" for one, power in product]
+    return "*".join([str(by), *factors] if by != 1 or not factors else factors)
+
+
+Expr = Any  # an integer, a float, a bool, Formula or Applied
+
+
+def of_symbol(symbol: Any) -> Formula:
+    return Formula(((((symbol, 1),), Fraction(1)),))
+
+
+def symbol_of(expr: Expr) -> Symbol | None:
+    """The symbol that a formula is."""
+    if isinstance(expr, Formula) and len(expr.terms) == 1:
+        (product, by), *_ = expr.terms
+        if by == 1 and len(product) == 1 and product[0][1] == 1 and isinstance(product[0][0], Symbol):
+            return product[0][0]
+    return None
+
+
+def applied_of(expr: Expr) -> Applied | None:
+    """The function that a formula is."""
+    if isinstance(expr, Formula) and len(expr.terms) == 1 and expr.terms[0][1] == 1:
+        product = expr.terms[0][0]
+        if len(product) == 1 and product[0][1] == 1 and isinstance(product[0][0], Applied):
+            return product[0][0]
+    return expr if isinstance(expr, Applied) else None
+
+
+def symbols_of(expr: Expr) -> frozenset[Symbol]:
+    if isinstance(expr, Symbol):
+        return frozenset((expr,))
+    if isinstance(expr, Formula):
+        return frozenset().union(*(symbols_of(one) for product, _ in expr.terms for one, _ in product))
+    return frozenset().union(*map(symbols_of, expr.args)) if isinstance(expr, Applied) else frozenset()
+
+
+def steps_of(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
+    """The last function that a formula is computed by, and of what: sums term by term, products factor by factor."""
+    if isinstance(expr, Applied):
+        return expr.function, expr.args
+    *terms, (product, by) = expr.terms
+    if terms:
+        sign = -1 if by < 0 else 1
+        return "add" if sign > 0 else "sub", (_made(dict(terms)), _made({product: sign * by}))
+    above = {tuple(pair for pair in product if pair[1] > 0): Fraction(by.numerator)}
+    below = {tuple((atom, -power) for atom, power in product if power < 0): Fraction(by.denominator)}
+    if _made(below) != 1:
+        return "floor_divide", (_made(above), _made(below))
+    if by != 1:
+        return "mul", (int(by), _made({product: Fraction(1)}))
+    (atom, power), *rest = product
+    if power > 1 or rest:
+        return "mul", (of_symbol(atom), _made({((atom, power - 1), *rest) if power > 1 else tuple(rest): Fraction(1)}))
+    return atom.function, atom.args
+
+
+def _terms(expr: Expr) -> dict[Product, Fraction]:
+    if isinstance(expr, Formula):
+        return dict(expr.terms)
+    return {(): Fraction(expr)} if expr else {}
+
+
+def _made(terms: Mapping[Product, Fraction]) -> Expr:
+    left = {product: by for product, by in terms.items() if by}
+    if not left.keys() - {()}:
+        by = left.get((), Fraction(0))
+        return int(by) if by.denominator == 1 else float(by)
+    return Formula(tuple(sorted(left.items(), key=lambda one: [_place(atom) for atom, _ in one[0]])))
+
+
+def _place(atom: Any) -> tuple[int, str]:
+    """In which order factors stand: symbols first."""
+    return (atom.number, "") if isinstance(atom, Symbol) else (1 << 30, str(atom))
+
+
+def _sum(one: Expr, other: Expr, sign: int) -> Expr:
+    found = _terms(one)
+    for product, by in _terms(other).items():
+        found[product] = found.get(product, Fraction(0)) + sign * by
+    return _made(found)
+
+
+def _product(one: Expr, other: Expr) -> Expr:
+    found: dict[Product, Fraction] = {}
+    for first, by in _terms(one).items():
+        for second, more in _terms(other).items():
+            product = _times(first, second)
+            found[product] = found.get(product, Fraction(0)) + by * more
+    return _made(found)
+
+
+def _times(one: Product, other: Product, sign: int = 1) -> Product:
+    powers = dict(one)
+    for atom, power in other:
+        powers[atom] = powers.get(atom, 0) + sign * power
+    return tuple(sorted(((atom, power) for atom, power in powers.items() if power), key=lambda pair: _place(pair[0])))
+
+
+def quotient(one: Expr, other: Expr) -> Expr | None:
+    """One by a single product, where that divides it whatever the lengths are; None else."""
+    found = exact_quotient(one, other)
+    return found if found is not None and _is_integral(found) else None
+
+
+def exact_quotient(one: Expr, other: Expr) -> Expr | None:
+    """One by another, which is known to divide it; None for a divisor that is a sum."""
+    if one == other:
+        return 1
+    divisor = list(_terms(other).items())
+    if len(divisor) != 1:
+        return None
+    (product, by), *_ = divisor
+    return _made({_times(own, product, -1): factor / by for own, factor in _terms(one).items()})
+
+
+def _is_integral(expr: Expr) -> bool:
+    return all(by.denominator == 1 and all(power > 0 for _, power in product) for product, by in _terms(expr).items())
+
+
+def made(function: str, *args: Expr) -> Expr:
+    """A function of integers that lengths decide."""
+    if not any(isinstance(one, Formula | Applied) for one in args):
+        return COMPUTED[function](*args)
+    match function:
+        case "add" | "sub":
+            return _sum(args[0], args[1], 1 if function == "add" else -1)
+        case "neg":
+            return _sum(0, args[0], -1)
+        case "mul":
+            return _product(*args)
+        case "pow" if isinstance(args[1], int) and args[1] >= 0:
+            return reduce(_product, [args[0]] * args[1], 1)
+        case "floor_divide":
+            return _floor_divided(*args)
+        case "remainder":
+            return 0 if quotient(*args) is not None else of_symbol(Applied(function, args))
+        case "minimum" | "maximum":
+            return _extreme(function, *args)
+    return of_symbol(Applied(function, args))
+
+
+def _floor_divided(one: Expr, other: Expr) -> Expr:
+    """What is divisible in any case is no part of what is rounded."""
+    found = quotient(one, other)
+    if found is not None:
+        return found
+    outside: Expr = 0
+    for product, by in _terms(one).items():
+        part = quotient(_made({product: by}), other)
+        if part is not None:
+            outside, one = _sum(outside, part, 1), _sum(one, _made({product: by}), -1)
+    one, other = _reduced(one, other)
+    if other == 1:
+        return _sum(one, outside, 1)
+    return _sum(of_symbol(Applied("floor_divide", (one, other))), outside, 1)
+
+
+def _reduced(one: Expr, other: Expr) -> tuple[Expr, Expr]:
+    """A fraction without what divides both."""
+    terms = [*_terms(one).items(), *_terms(other).items()]
+    common = _common(product for product, _ in terms)
+    factor = reduce(math.gcd, (int(by) for _, by in terms)) if all(by.denominator == 1 for _, by in terms) else 1
+    divisor = _made({common: Fraction(factor or 1)})
+    return tuple(exact_quotient(each, divisor) for each in (one, other))  # type: ignore[return-value]
+
+
+def _common(products: Iterable[Product]) -> Product:
+    powers = [dict(one) for one in products]
+    atoms = [atom for atom, power in powers[0].items() if all(one.get(atom, 0) > 0 for one in powers)]
+    return tuple((atom, min(one[atom] for one in powers)) for atom in atoms)
+
+
+def _extreme(function: str, one: Expr, other: Expr) -> Expr:
+    least = lower_bound(_sum(one, other, -1))
+    if least is not None and least >= 0:
+        return one if function == "maximum" else other
+    least = lower_bound(_sum(other, one, -1))
+    if least is not None and least >= 0:
+        return other if function == "maximum" else one
+    return of_symbol(Applied(function, (one, other)))
+
+
+def lower_bound(expr: Expr) -> float | None:
+    """What a formula is never below, where open lengths are at least 2; None for what is known of none."""
+    least = Fraction(0)
+    for product, by in _terms(expr).items():
+        if product and by < 0:
+            return None
+        least += by * math.prod(2**power if isinstance(atom, Symbol) else 0 for atom, power in product)
+    return float(least)
+
+
+def solved(one: Expr, other: Expr) -> tuple[Symbol, Expr] | None:
+    """A symbol, and what it is where two formulas are equal."""
+    terms = _terms(_sum(one, other, -1))
+    common = _common(terms) if terms else ()
+    terms = {_times(product, common, -1): by for product, by in terms.items()}
+    choices = []
+    for product, by in terms.items():
+        symbol = product[0][0] if len(product) == 1 and product[0][1] == 1 else None
+        rest = {key: -own / by for key, own in terms.items() if key != product}
+        if isinstance(symbol, Symbol) and symbol not in symbols_of(_made(rest)):
+            choices.append((_is_integral(_made(rest)), symbol, _made(rest)))
+    if not choices:
+        return None
+    _, symbol, found = max(choices, key=lambda choice: choice[:2])
+    return symbol, found
+
+
+def replaced(expr: Expr, known: Mapping[Any, Expr]) -> Expr:
+    """With formulas or numbers in the place of symbols, and of functions."""
+    if isinstance(expr, Applied):
+        if expr in known:
+            return known[expr]
+        return made_of_floats(expr.function, *(replaced(one, known) for one in expr.args))
+    if not isinstance(expr, Formula):
+        return expr
+    total: Expr = 0
+    for product, by in expr.terms:
+        term: Expr = _made({(): by}) if by.denominator == 1 else Formula((((), by),))
+        for atom, power in product:
+            value = _replaced_atom(atom, known)
+            if power > 0:
+                term = reduce(_product, [value] * power, term)
+            else:
+                term = exact_quotient(term, reduce(_product, [value] * -power, 1))
+        total = _sum(total, term, 1)
+    return total
+
+
+def _replaced_atom(atom: Any, known: Mapping[Any, Expr]) -> Expr:
+    if atom in known:
+        return known[atom]
+    if isinstance(atom, Symbol):
+        return of_symbol(atom)
+    return made(atom.function, *(replaced(one, known) for one in atom.args))
+
+
+def value(expr: Expr, lengths: Mapping[Symbol, int]) -> Any:
+    """The number that a formula is at some lengths."""
+    if isinstance(expr, Symbol):
+        return lengths[expr]
+    if isinstance(expr, Applied):
+        return COMPUTED[expr.function](*(value(one, lengths) for one in expr.args))
+    if not isinstance(expr, Formula):
+        return expr
+    total = Fraction(0)
+    for product, by in expr.terms:
+        total += by * math.prod(Fraction(value(atom, lengths)) ** power for atom, power in product)
+    return int(total) if total.denominator == 1 else float(total)
+
+
+def made_of_floats(function: str, *args: Expr) -> Expr:
+    """A function of floats, one of which lengths decide, as it is written but for what changes nothing."""
+    if not any(isinstance(one, Formula | Applied) for one in args):
+        return COMPUTED[function](*args)
+    if function == "to_float":
+        return args[0]
+    if function == "mul":
+        first, last = sorted(args, key=lambda one: isinstance(one, Formula | Applied))
+        return last if first == 1 else Applied("mul", (first, last))
+    if function in ("add", "sub") and args[1] == 0:
+        return args[0]
+    return Applied(function, args)
