@@ -15,10 +15,8 @@ import pytest
 
 from tritongen.autodiff.compared import rounded
 from tritongen.autodiff.gradient import derive
-from tritongen.families.multi_step import naming
 from tritongen.families.streaming.family import STREAMING
 from tritongen.families.streaming.slopes import sloped
-from tritongen.families.streaming.taken import integers_named
 from tritongen.families.streaming.tile_sums import tile_sum_of
 from tritongen.lang.ir import Call, Node, Op, Reduce, Tree, walk
 from tritongen.lang.names import shown
@@ -37,8 +35,10 @@ from tritongen.passes.rounded_weights import weights_before_casts
 from tritongen.passes.shared_sums import shared_sums_first
 from tritongen.passes.split_sums import sums_by_maximum
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
+from tritongen.passes.taken_integers import integers_named
 from tritongen.passes.taken_products import products_before_takes
 from tritongen.passes.triangles import triangle_condition
+from tritongen.planner import naming
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Grad, Spec
 

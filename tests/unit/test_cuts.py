@@ -9,12 +9,12 @@ import pytest
 
 from tests.cases.step_cases import APART, CASES, Case
 from tritongen.families.family import Step
-from tritongen.families.multi_step.cost import repeats_reductions
 from tritongen.families.multi_step.family import MultiStep
 from tritongen.families.streaming.program import StreamingProgram
 from tritongen.lang.ir import Op, Reduce, Ref, ScatterSum, walk
 from tritongen.lang.names import shown
 from tritongen.operator.compile import backward_of, forward_of
+from tritongen.planner.cost import repeats_reductions
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec
 

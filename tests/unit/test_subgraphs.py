@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tritongen.families.family import Families
-from tritongen.families.multi_step.beside import Beside
-from tritongen.families.multi_step.stored import may_be_stored
-from tritongen.families.multi_step.subgraphs import Subgraph, Subgraphs
 from tritongen.families.registry import Alone, families_of_steps, step_of
 from tritongen.lang.ir import Op, Reduce, Result, walk
 from tritongen.lang.typecheck import typecheck
 from tritongen.lowering.tile import needed
 from tritongen.passes.structure import name_reductions
 from tritongen.plan.backward import plan_operator
+from tritongen.planner.beside import Beside
+from tritongen.planner.stored import may_be_stored
+from tritongen.planner.subgraphs import Subgraph, Subgraphs
 from tritongen.spec.read import read_spec
 
 TOWERS = """

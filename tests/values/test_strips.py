@@ -17,9 +17,9 @@ from tests.cases.step_cases import Case
 from tests.harness.importing import built, runtime_of
 from tests.harness.oracles import compare
 from tritongen.families.family import Step
-from tritongen.families.multi_step.strips import merged_strips, spreads
 from tritongen.operator.compile import backward_of, forward_of
 from tritongen.passes.structure import gathered
+from tritongen.planner.strips import merged_strips, spreads
 from tritongen.spec.read import read_spec
 
 F = torch.nn.functional

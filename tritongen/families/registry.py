@@ -15,18 +15,19 @@ from ..passes.means import means_as_sums
 from ..passes.operand_sums import operand_sums_first
 from ..passes.orders import CLEARLY
 from ..passes.structure import line_of, name_reductions, refusal
+from ..passes.taken_integers import integers_named
 from ..passes.taken_products import products_before_takes
+from ..planner.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
+from ..planner.cut import untaken
+from ..planner.stored import always_stored
+from ..planner.subgraphs import UNCLAIMED, Subgraph
 from ..resources import add_templates
 from .columns.family import COLUMNS
 from .contraction.family import CONTRACTION
 from .contraction.gemm import GEMM
 from .elementwise.family import ELEMENTWISE, WINDOWS
 from .family import Families, Family, Step
-from .multi_step.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
-from .multi_step.cut import untaken
 from .multi_step.family import MultiStep
-from .multi_step.stored import always_stored
-from .multi_step.subgraphs import UNCLAIMED, Subgraph
 from .rowwise.family import ROWWISE
 from .scaled.family import SCALED
 from .scan.family import SCANS
@@ -34,7 +35,6 @@ from .scatter.family import SCATTER
 from .sort.family import SORTS
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
-from .streaming.taken import integers_named
 from .taps.family import TAPS
 
 ALIKE = 2**13  # cached steps of subgraphs

@@ -10,8 +10,8 @@ from ..lang.formulas import lengths_in_order
 from ..lang.ir import Dtype, Formula, Op, Reduce, Result, Value, walk
 from ..passes.empty_sums import is_seen
 from ..passes.exponentials import VALUELESS, is_hidden
+from ..planner.steps import Origin, at_full_length, computed_in, stand_ins
 from ..spec.types import BATCH, AxisTerm, Input, plain_shape
-from .steps import Origin, at_full_length, computed_in, stand_ins
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from ..emit.read_once import with_single_reads_in_place
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
-from ..families.multi_step.cost import multiplies_outer
 from ..families.registry import families_of_steps, step_of
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
@@ -45,6 +44,7 @@ from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
 from ..plan.streaming_before import plan_streams_backward
 from ..plan.streaming_subgraphs import streams_in
+from ..planner.cost import multiplies_outer
 from ..resources import template_folders
 from ..spec.types import Grad, Schedule, Spec
 from ..testing.benchmarks import bench_view

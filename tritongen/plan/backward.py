@@ -10,11 +10,7 @@ from dataclasses import dataclass, field, replace
 from ..autodiff.gradient import Gradient, conditions_named, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
-from ..families.multi_step.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
-from ..families.multi_step.stored import as_input, axes_in_order, stored_dtype, stored_result
-from ..families.multi_step.strips import made_for, reduced_by_strips
 from ..families.registry import single_step_of, step_of
-from ..families.steps import casts_in_own_dtypes, in_own_dtypes, informed, restricted, without_optional
 from ..families.stream import StoredScores
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, is_order, walk
 from ..lang.names import shown
@@ -25,6 +21,10 @@ from ..passes.contractions import is_product
 from ..passes.shared_sums import shared_sums_first
 from ..passes.structure import SAVES, line_of, name_reductions, reached
 from ..passes.times import ITEMSIZE
+from ..planner.cost import ROUNDED, is_strided, leaves_idle, multiplies_outer, repeats_reductions, time_of
+from ..planner.steps import casts_in_own_dtypes, in_own_dtypes, informed, restricted, without_optional
+from ..planner.stored import as_input, axes_in_order, stored_dtype, stored_result
+from ..planner.strips import made_for, reduced_by_strips
 from ..spec.types import BATCH, BOOLS, Grad, Input, Output, TensorType, plain_shape
 from .rounding import rounded_as_stored
 

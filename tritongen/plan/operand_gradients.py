@@ -10,7 +10,6 @@ from ..diagnostics.report import Mistakes
 from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
-from ..families.steps import in_own_dtypes, informed, restricted
 from ..lang.ir import Choose, Constant, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, children, walk
 from ..lang.rewrite import as_loads, rebuild
 from ..lang.unparse import spelled
@@ -18,6 +17,7 @@ from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
 from ..passes.structure import name_reductions
+from ..planner.steps import in_own_dtypes, informed, restricted
 from ..spec.types import Grad, Input, Output, plain_shape
 from .backward import Plan, Planner, unplanned
 from .multiplied import Multiplied

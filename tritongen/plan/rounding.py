@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Step
-from ..families.multi_step.strips import made_for, reduced_by_strips
 from ..lang.ir import Cast, Dtype
 from ..lang.unparse import spelled
 from ..passes.exponentials import exp_pairs
+from ..planner.strips import made_for, reduced_by_strips
 
 
 def rounded_as_stored(gradient: Gradient, forward: Step) -> Gradient:

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.multi_step.stored import as_input
-from ..families.steps import informed, with_dtypes
 from ..families.stream import NotStreamed, StoredScores
 from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value
@@ -25,6 +23,8 @@ from ..lang.names import fresh, numbered
 from ..lang.rewrite import renamed_value
 from ..lowering.tile import needed
 from ..passes.structure import reads
+from ..planner.steps import informed, with_dtypes
+from ..planner.stored import as_input
 from ..spec.types import AxisTerm, Grad, Input, Output
 from .added import added
 from .backward import Backward, Plan, Planner

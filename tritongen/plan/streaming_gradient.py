@@ -17,7 +17,6 @@ from dataclasses import replace
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.steps import restricted
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import COMPUTE, Call, Cast, Dtype, Load, Node, Op, Ref, Result, Value
 from ..lang.names import fresh
@@ -25,6 +24,7 @@ from ..lang.rewrite import as_loads, renamed_values
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.exponentials import resolve
+from ..planner.steps import restricted
 from ..spec.types import Grad, Input, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner

@@ -7,10 +7,7 @@ from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
 from ..families.family import Families, Step
-from ..families.multi_step.naming import scattered_named
-from ..families.multi_step.stored import as_input
 from ..families.registry import single_step_of
-from ..families.steps import informed, restricted, typed_as
 from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
@@ -19,6 +16,9 @@ from ..lang.ir import COMPUTE, Dtype, Load, Node, Op, Reduce, Ref, Result, Scatt
 from ..lang.rewrite import as_loads, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reads, references
+from ..planner.naming import scattered_named
+from ..planner.steps import informed, restricted, typed_as
+from ..planner.stored import as_input
 from ..spec.types import COMPUTED, Input, Output, plain_shape
 from .backward import Planner
 from .split_reductions import in_tiles, split_reductions

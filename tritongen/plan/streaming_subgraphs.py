@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from ..autodiff.sharing import values_in_order
 from ..families.family import Step
-from ..families.multi_step.naming import factors_named, rows_named, sums_parted
-from ..families.multi_step.stored import as_input
 from ..families.stream import NotStreamed, Stream
 from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value
 from ..lang.names import fresh
 from ..lang.rewrite import as_loads, renamed_value, replaced
 from ..lowering.tile import needed
 from ..passes.structure import reached, reads, references
+from ..planner.naming import factors_named, rows_named, sums_parted
+from ..planner.stored import as_input
 from ..spec.types import Input
 
 Streams = Sequence[tuple[Step, Stream]]

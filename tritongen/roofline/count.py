@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from ..families.contraction.operands import operands_of
 from ..families.family import Step
-from ..families.multi_step.cost import reducing_rows
 from ..families.stream import multiplied_as, promoted
 from ..lang.ir import Dtype, Load, Op, Reduce, Ref, Result, Value
 from ..passes.contractions import is_product
 from ..passes.structure import computed, gathered
 from ..plan.backward import Backward
+from ..planner.cost import reducing_rows
 from ..spec.types import Input
 from .devices import LAUNCH, Device
 from .sizes import dtypes_of, itemsize, resolved

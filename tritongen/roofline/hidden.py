@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..diagnostics.report import Mistake, listed
-from ..families.multi_step.cost import reducing_rows
 from ..lang.ir import Load, Op, Reduce, Scan, Take, Value
 from ..lang.unparse import spelled
 from ..passes.structure import computed, gone_through, line_of, repeated
+from ..planner.cost import reducing_rows
 from ..spec.types import Spec
 from .amounts import bytes_of, lengths_text, scaled, time_of
 from .count import Counted, Product, StepCost

@@ -8,11 +8,11 @@ from dataclasses import replace
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Ref, Result
 from ...lowering.choices import Choices
+from ...planner.steps import lengths_read
 from ...spec.types import Input, Output, plain_shape
 from ..family import Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE
-from ..steps import lengths_read
 from .host import SumsModule
 from .program import SumsProgram, recognise_sums, statistics
 

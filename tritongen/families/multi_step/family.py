@@ -13,6 +13,8 @@ from ...passes.contractions import is_product
 from ...passes.exponentials import VALUELESS, is_hidden
 from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
+from ...planner.cut import cut
+from ...planner.subgraphs import TakeAlone
 from ...spec.types import BATCH, Input, Spec
 from ...testing.benchmarks import Sizes
 from ...testing.samples import Shapes
@@ -26,11 +28,9 @@ from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
 from ..streaming.stored import stored_scores
 from ..tensor_cores import allowed_errors
-from .cut import cut
 from .host import MultiStepModule
 from .program import MultiStepProgram
 from .sizes import MatmulStepsSizes
-from .subgraphs import TakeAlone
 
 
 @dataclass(frozen=True)

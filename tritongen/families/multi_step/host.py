@@ -21,11 +21,11 @@ from ...lowering.space import Space
 from ...nest.conditions import condition_text
 from ...passes.renamed import renamed
 from ...passes.structure import SAVES, taken_from
+from ...planner.steps import Enclosing, informed, with_dtypes, without_optional
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import Step, module_of
 from ..functions import function_view
 from ..step_host import StepHost
-from ..steps import Enclosing, informed, with_dtypes, without_optional
 from .decided import may_be_absent, paths_of
 from .program import MultiStepProgram
 

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable
+from dataclasses import replace
 
-from ...lang.ir import Call, Index, Load, Node, Op, Reduce, Ref, Result, Value, walk
+from ...lang.ir import Load, Node, Op, Reduce, Ref, Result
 from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
-from ...passes.contractions import is_product, sides_of
+from ...passes.attentions import Attention, attentions
+from ...passes.contractions import sides_of
 from ...passes.exponentials import resolve
 from ...passes.structure import line_of, reached, references
-from ...spec.types import BATCH, FLOATS, Input, Output, TensorType, are_alike, plain_shape
+from ...planner.steps import restricted
+from ...spec.types import FLOATS, Input, Output, TensorType, are_alike, plain_shape
 from ..family import Step
-from ..steps import restricted
 from ..stream import NotStreamed, StoredScores
-from .positions import by_likelihood
 from .streams import Finder, merged_axes
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """A sum along the axis `streamed` of exponentials of scores, a matmul along that and `rows`, times a matrix."""
-
-    total: Value
-    score: str
-    rows: str
-    streamed: str
 
 
 def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
@@ -49,62 +39,6 @@ def stores(
     every = (one for step in steps for one in (step.family.steps(step.program) or (step,)))
     found = (result for step in every for result in step.op.results if result.dtype.kind in kinds)
     return any({*axes} <= {*result.axes} and result.output.name not in results for result in found)
-
-
-def attentions(op: Op) -> list[Attention]:
-    """The attentions in an operator, whether or not any kernel streams them.
-
-    What is summed to scores, such as exponentials of a projection in linear attention, are features, and no weights.
-    """
-    found = [*_attentions(op)]
-    scores = {one.score for one in found}
-    return [one for one in found if one.total.name not in scores]
-
-
-def _attentions(op: Op) -> Iterator[Attention]:
-    refs = op.refs
-    for total in op.values:
-        sides = sides_of(op, total.node)
-        if sides is None or not isinstance(total.node, Reduce):
-            continue
-        for side, matrix in (sides[:2], sides[1::-1]):
-            inside = reached(refs, references(side), ())
-            for score in (value for value in op.values if value.name in inside):
-                above = {name for name in inside if score.name in reached(refs, [name], ())} - {score.name}
-                nodes = [side, *(op.value(name).node for name in above)]
-                axes = _axes(op, score.node, total.node, matrix)
-                if axes is None or not _are_of_attention(nodes, above | {score.name}, axes):
-                    continue
-                products = (node for name in above if is_product(op, node := op.value(name).node))
-                if all(_mixes_heads(op, score.node, node) for node in products):
-                    yield Attention(total, score.name, *axes)
-
-
-def _axes(op: Op, score: Node, total: Reduce, matrix: Node) -> tuple[str, str] | None:
-    """The rows of scores, which the matrix lacks, and the axis that is summed; None for what is no matmul of both."""
-    sides = sides_of(op, score)
-    if sides is None:
-        return None
-    own = [{*one.axes} - {*other.axes, BATCH} for one, other in (sides[:2], sides[1::-1])]
-    for rows, columns in (own, own[::-1]):
-        found = [by_likelihood(op, one) for one in ((rows & {*total.axes}) - {*matrix.axes}, columns & {*total.over})]
-        if all(found):
-            return found[0][0], found[1][0]
-    return None
-
-
-def _mixes_heads(op: Op, score: Node, node: Node) -> bool:
-    """Whether a matmul sums scores or probabilities over axes of heads alone, which both sides of the scores have."""
-    one, other, *_ = sides_of(op, score) or (score, score)
-    return isinstance(node, Reduce) and {*node.over} <= {*one.axes} & {*other.axes}
-
-
-def _are_of_attention(nodes: Iterable[Node], of: set[str], axes: tuple[str, str]) -> bool:
-    """Whether exponentials of some values are in nodes, or positions along both axes, as in linear attention."""
-    walked = [part for node in nodes for part in walk(node)]
-    exponentials = (part for part in walked if isinstance(part, Call) and part.function in ("exp", "exp2"))
-    positions = {part.axis for part in walked if isinstance(part, Index)}
-    return {*axes} <= positions or any(references(part) & of for part in exponentials)
 
 
 def _why(op: Op, found: Attention) -> str:

@@ -22,6 +22,7 @@ from ...passes.empty_sums import undefined_over
 from ...passes.epilogues import WIDEST
 from ...passes.exponentials import resolve
 from ...passes.factors import unless_empty
+from ...passes.likely_positions import by_likelihood
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import rescaling_of
 from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
@@ -29,7 +30,6 @@ from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
 from .exponents import Exponents
 from .factors import Factors
-from .positions import by_likelihood
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
 WIDEST_HEAD = 1024

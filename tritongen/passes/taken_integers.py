@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ...lang.ir import Index, Load, Node, Op, Reduce, Ref, Scan, Take, Value, children, walk
-from ...lang.names import fresh
-from ...lang.rewrite import rebuild
-from ...passes.exponentials import resolve
-from ...passes.masks.expressions import Extreme, subexpressions
-from ...passes.masks.scores import mask_of
-from ...passes.masks.tiles import tiles_of
-from ...passes.structure import reached, references
-from ...spec.types import INTS
-from .stored import Attention, attentions
+from ..lang.ir import Index, Load, Node, Op, Reduce, Ref, Scan, Take, Value, children, walk
+from ..lang.names import fresh
+from ..lang.rewrite import rebuild
+from ..spec.types import INTS
+from .attentions import Attention, attentions
+from .exponentials import resolve
+from .masks.expressions import Extreme, subexpressions
+from .masks.scores import mask_of
+from .masks.tiles import tiles_of
+from .structure import reached, references
 
 OPERATORS = 2**8  # that are remembered
 

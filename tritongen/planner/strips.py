@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from ...lang.ir import (
+from ..lang.ir import (
     ALWAYS,
     Call,
     Constant,
@@ -27,14 +27,14 @@ from ...lang.ir import (
     Value,
     walk,
 )
-from ...lang.names import fresh
-from ...lang.unparse import spelled
-from ...lowering.choices import Choices
-from ...passes.contractions import applied, is_product, sides_of
-from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
-from ...passes.exponentials import exp_pairs, resolve
-from ...passes.structure import references
-from ...spec.types import BATCH
+from ..lang.names import fresh
+from ..lang.unparse import spelled
+from ..lowering.choices import Choices
+from ..passes.contractions import applied, is_product, sides_of
+from ..passes.epilogues import STRIP_COLS, STRIP_ROWS
+from ..passes.exponentials import exp_pairs, resolve
+from ..passes.structure import references
+from ..spec.types import BATCH
 
 KINDS = ("sum", "mean", "max", "min", "var")
 

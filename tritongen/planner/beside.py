@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...lang.ir import Call, Cast, Constant, Load, Op, Reduce, Ref, Result, Scalar, Size, Value
-from ...passes.contractions import free_sides
-from ...passes.structure import reached
+from ..lang.ir import Call, Cast, Constant, Load, Op, Reduce, Ref, Result, Scalar, Size, Value
+from ..passes.contractions import free_sides
+from ..passes.structure import reached
 
 # Other math has kernels of its own, of which this knows nothing.
 PLAIN = frozenset({Call, Cast, Constant, Load, Reduce, Ref, Scalar, Size})

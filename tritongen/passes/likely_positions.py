@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...lang.ir import Call, Index, Load, Node, Op, walk
-from ...passes.structure import reached, references
-from ...spec.types import BATCH
+from ..lang.ir import Call, Index, Load, Node, Op, walk
+from ..spec.types import BATCH
+from .structure import reached, references
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "sub")
 

@@ -6,14 +6,15 @@ Without matmuls, a step takes no less than its other operations do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ...lang.ir import Load, Op
-from ...passes.contractions import Contraction
-from ...passes.exponentials import walks
-from ...passes.factors import is_outer
-from ...passes.renamed import renamed
-from ...passes.structure import computed, gathered, gone_through, repeated
-from ...passes.times import (
+from ..lang.ir import Load, Op
+from ..passes.contractions import Contraction
+from ..passes.exponentials import walks
+from ..passes.factors import is_outer
+from ..passes.renamed import renamed
+from ..passes.structure import computed, gathered, gone_through, repeated
+from ..passes.times import (
     BANDWIDTH,
     CACHED,
     ITEMSIZE,
@@ -27,8 +28,10 @@ from ...passes.times import (
     outer,
     stored,
 )
-from ...spec.types import BOOLS, Input
-from ..family import Step
+from ..spec.types import BOOLS, Input
+
+if TYPE_CHECKING:
+    from ..families.family import Step
 
 ROUNDED = 1 - 1e-9  # tolerance of times, against sums in another order
 LONGEST = 65_536  # elements of the longest row that one program holds in registers

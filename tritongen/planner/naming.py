@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import replace
 
-from ...lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, walk
-from ...lang.names import fresh
-from ...lang.rewrite import rebuild
-from ...lang.special import is_nan_outside
-from ...passes.contractions import dot_of, is_product, product_of, sides_of
-from ...passes.empty_sums import outside
-from ...passes.exponentials import resolve
-from ...passes.structure import is_extremum
-from ...spec.types import plain_shape
+from ..lang.ir import Call, Cast, Load, Node, Op, Reduce, Ref, ScatterSum, Take, Value, children, walk
+from ..lang.names import fresh
+from ..lang.rewrite import rebuild
+from ..lang.special import is_nan_outside
+from ..passes.contractions import dot_of, is_product, product_of, sides_of
+from ..passes.empty_sums import outside
+from ..passes.exponentials import resolve
+from ..passes.structure import is_extremum
+from ..spec.types import plain_shape
 
 
 def with_plain_axes(op: Op) -> Op:

@@ -7,18 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ...lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, walk
-from ...lowering.choices import Choices
-from ...passes.contractions import comes_of_matmuls, is_product
-from ...passes.structure import is_extremum, reached, reads, references, taken_from
-from ...spec.types import COMPUTED
-from ..family import Step
+from ..lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, walk
+from ..lowering.choices import Choices
+from ..passes.contractions import comes_of_matmuls, is_product
+from ..passes.structure import is_extremum, reached, reads, references, taken_from
+from ..spec.types import COMPUTED
 from .beside import Beside
 from .operators import part_of, same_op, same_result, same_value
 from .stored import always_stored, may_be_stored, stored_result
 from .strips import made_for, merged_strips, reduced_by_strips, spreads
+
+if TYPE_CHECKING:
+    from ..families.family import Step
 
 
 @dataclass(frozen=True)

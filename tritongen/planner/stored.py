@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 
-from ...lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
-from ...lang.names import fresh
-from ...lang.promotion import kind_of
-from ...lowering.tile import needed
-from ...passes.contractions import is_product, sides_of
-from ...passes.structure import SAVES, is_extremum, reached, reads, references
-from ...spec.types import BATCH, BOOLS, COMPUTED, DTYPE_CLASSES, FLOATS, INTS, Input, Output, TensorType, plain_shape
-from ..streaming.taken import integers_taken
+from ..lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
+from ..lang.names import fresh
+from ..lang.promotion import kind_of
+from ..lowering.tile import needed
+from ..passes.contractions import is_product, sides_of
+from ..passes.structure import SAVES, is_extremum, reached, reads, references
+from ..passes.taken_integers import integers_taken
+from ..spec.types import BATCH, BOOLS, COMPUTED, DTYPE_CLASSES, FLOATS, INTS, Input, Output, TensorType, plain_shape
 from .naming import is_full, may_be_absent
 
 

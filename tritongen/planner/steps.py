@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..lang.formulas import alone, inputs_in_order, wanted_of
 from ..lang.ir import Cast, Dtype, Formula, Index, Load, Node, Op, Reduce, Result, Size, children, walk
@@ -13,7 +13,9 @@ from ..lang.names import shown
 from ..lang.rewrite import rebuild
 from ..lowering.tile import needed
 from ..spec.types import BATCH, FLOATS, Input, divided, undetermined_axes
-from .family import Step
+
+if TYPE_CHECKING:
+    from ..families.family import Step
 
 
 class Origin(Protocol):

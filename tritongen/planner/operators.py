@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...lang.ir import Op, Ref, Result, Value
-from ...lang.rewrite import as_loads
-from ...lang.unparse import spelled
-from ...spec.types import FLOATS, Input
-from ..steps import cast_as, restricted, result_as, typed_as
+from ..lang.ir import Op, Ref, Result, Value
+from ..lang.rewrite import as_loads
+from ..lang.unparse import spelled
+from ..spec.types import FLOATS, Input
+from .steps import cast_as, restricted, result_as, typed_as
 from .stored import as_input
 
 ALIKE = 2**14  # cached subgraphs: cuts have many in common, and so have plans of one spec

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from itertools import combinations
 
-from ...lang.ir import Op, Reduce, Value
-from ...passes.contractions import sides_of
-from ...passes.structure import reached, references
-from ...spec.types import FLOATS
-from ..streaming.stored import Attention, attentions
+from ..lang.ir import Op, Reduce, Value
+from ..passes.attentions import Attention, attentions
+from ..passes.contractions import sides_of
+from ..passes.structure import reached, references
+from ..spec.types import FLOATS
 
 MOST = 2  # the number of stored values up to which all combinations are tried
 MANY = 20  # values, of more than which each is tried by itself

@@ -19,16 +19,19 @@ import math
 from collections.abc import Container, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ...lang.ir import Op, Reduce, Result, Scan
-from ...passes.structure import with_read_values
-from ..family import Step
+from ..lang.ir import Op, Reduce, Result, Scan
+from ..passes.structure import with_read_values
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
 from .starts import but_scores, few_of, scores_of
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
 from .subgraphs import MadeOf, Stored, Subgraph, Subgraphs, TakeAlone
+
+if TYPE_CHECKING:
+    from ..families.family import Step
 
 
 @dataclass(frozen=True, slots=True)
