@@ -86,3 +86,29 @@ def test_an_operator_that_differs_is_found(monkeypatch: pytest.MonkeyPatch, caps
     assert run(["import", "model.py:scaled_norm", *EXAMPLE, "--check", "-o", "out.toml"]) == 1
     assert "too large" in capsys.readouterr().err
     assert not Path("out.toml").exists()
+
+
+STRAIGHT = """import torch
+
+
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def rounded(x):
+    return Straight.apply(x) * 2
+"""
+
+
+def test_a_backward_of_its_own_is_noted_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("straight.py").write_text(STRAIGHT)
+    assert run(["import", "straight.py:rounded", "--example", "x=f32[4,8]", "-o", "out.toml"]) == 0
+    assert "note: `Straight` has a backward of its own (straight.py:15)" in capsys.readouterr().err
+    assert run(["import", "straight.py:rounded", "--example", "x=f32[4,8]", "--check", "-o", "checked.toml"]) == 1
+    assert not Path("checked.toml").exists()

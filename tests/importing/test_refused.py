@@ -30,6 +30,8 @@ CASES = {
     "Hooked": MATRIX,
     "NeedsArguments": MATRIX,
     "custom_operator": MATRIX,
+    "length_of_values": MATRIX,
+    "a_number_among_results": MATRIX,
     "no_such_name": MATRIX,
     "item_without_example": "",
     "bad_dtype": "x=f33[4,8]",

@@ -26,6 +26,7 @@ class Recording:
     names: dict[str, tuple[int, str]] = field(default_factory=dict)  # with the depth of the frame that has it
     lengths: dict[Any, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
     used: set[str] = field(default_factory=set)  # symbols of which the program made Python's numbers
+    own_gradients: dict[str, Place] = field(default_factory=dict)  # classes of torch.autograd.Function, where called
     calls: dict[str, Call] = field(default_factory=dict)  # the innermost that each node was made in, if followed
 
     def place(self, node: str) -> Place:
@@ -74,7 +75,7 @@ class _Recorder:
         try:
             return function(*args, **kwargs)
         finally:
-            places = tuple(map(_place, frames))
+            places = tuple(map(place_in, frames))
             call = self.calls.current()
             node = nodes.prev
             while node is not last and node is not nodes:
@@ -175,7 +176,8 @@ def _scalars(recorder: _Recorder) -> Iterator[None]:
             setattr(kind, name, method)
 
 
-def _place(frame: FrameType) -> Place:
+def place_in(frame: FrameType) -> Place:
+    """What a frame is computing."""
     positions = list(frame.f_code.co_positions())
     line, end, column, last = positions[frame.f_lasti // 2] if frame.f_lasti >= 0 else (None,) * 4
     wide = last - column if line == end and last is not None and column is not None else 1

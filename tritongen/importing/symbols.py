@@ -283,8 +283,8 @@ for _name, _function in (("floordiv", "floor_divide"), ("int_floordiv", "floor_d
 for _name in ("truediv", "int_truediv", "float_truediv"):
     _define(_name, "div", float)
 _define("float_pow", "pow", float)
-for _name in ("floor", "ceil"):
-    _define(_name, _name, int)
+for _name, _function in (("floor", "floor"), ("ceil", "ceil"), ("trunc", "to_int")):
+    _define(_name, _function, int)
 for _name in ("exp", "log"):
     _define(f"sym_{_name}", _name, float)
 Node.sym_sqrt = lambda self: _node("pow", float, self, self.wrap(0.5))  # type: ignore[attr-defined]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .formulas import symbol_of
-from .recording import Recording, recorded
-from .refusals import NOWHERE, Refusal
-from .targets import Example, Length, Located, Target, place_of, snake, user_place
+from .recording import Recording, place_in, recorded
+from .refusals import NOWHERE, Place, Refusal
+from .targets import Example, Length, Located, Target, is_library, place_of, snake, user_place
 
 if TYPE_CHECKING:
     import torch
@@ -68,12 +69,13 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     arguments = tuple(_arguments(target, given, tracer, is_model, device))
     scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
     recording = Recording()
+    followed = recorded(recording, follow_calls=is_model)
     made = Trace(tracer.constants, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
     try:
-        with _autocast_of_any_device(), _unlogged(), tracer.tracing(device), recorded(recording, follow_calls=is_model):
+        with _autocast_of_any_device(), _unlogged(), _noted_gradients(recording), tracer.tracing(device), followed:
             found = call(target, made, tuple(one.tensor for one in arguments), scalars)
         found = _tensors_alone(found) if is_model else found
-        names, flat = _flat(found)
+        names, flat = _flat(found, place_of(target.function if target.module is None else target.module.forward))
     except Located:
         raise
     except Exception as error:
@@ -92,6 +94,25 @@ def _unlogged() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
+
+
+@contextmanager
+def _noted_gradients(recording: Recording) -> Iterator[None]:
+    """Notes functions whose backward the user wrote, which may not be the gradient of their math."""
+    import torch
+
+    original = vars(torch.autograd.Function)["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_library(inspect.getfile(cls)):
+            recording.own_gradients[cls.__name__] = place_in(sys._getframe(1))
+        return original.__get__(None, cls)(*args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -214,7 +235,7 @@ def _tensors_alone(found: Any) -> Any:
     return found
 
 
-def _flat(found: Any) -> tuple[list[str], list[torch.Tensor]]:
+def _flat(found: Any, place: Place) -> tuple[list[str], list[torch.Tensor]]:
     """The tensors of a result and, where it has names for them, those."""
     import torch
 
@@ -227,7 +248,7 @@ def _flat(found: Any) -> tuple[list[str], list[torch.Tensor]]:
         values = list(found) if isinstance(found, tuple | list) else [found]
     original = [place for place, one in enumerate(values) if one is not None]
     if not original or not all(isinstance(values[place], torch.Tensor) for place in original):
-        raise Located(Refusal("its result is no tensor, and no tuple or dict of tensors", "", "TG004"))
+        raise Located(Refusal("its result is no tensor, and no tuple or dict of tensors", "", "TG004"), place)
     return [names[place] for place in original] if names else [], [values[place] for place in original]
 
 

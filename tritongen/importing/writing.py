@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -184,6 +185,9 @@ class _Writer:
         left = [one for one in smooth if one not in differentiable]
         if left:
             yield f"no gradient by {', '.join(left)}"
+        for name, place in self.trace.recording.own_gradients.items():
+            where = f"{os.path.basename(place.path)}:{place.line}"
+            yield f"`{name}` has a backward of its own ({where}); [grad] is the gradient of its math: --check compares"
 
     # What is written.
 
