@@ -52,6 +52,29 @@ def test_reductions_are_computed_once(name: str) -> None:
     assert not any(map(repeats_reductions, steps))
 
 
+@pytest.mark.parametrize(("shape", "axes"), [("N", "N"), ("(N P=2)", "N, P"), ("N, P", "N, P")])
+def test_a_gradient_alike_for_all_elements_is_summed_once(shape: str, axes: str) -> None:
+    """By w, of a mean of it: the sum was computed again for each row of w."""
+    text = f"""[op]
+name = "scaled"
+[inputs]
+x = "float[M, K]"
+w = "float[{shape}]"
+[compute]
+y = "x * mean(w, {axes})"
+[outputs]
+y = "x"
+[grad]
+wrt = ["x", "w"]
+"""
+    spec = read_spec("scaled.toml", text)
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    steps = [inner for step in backward.plan.steps for inner in step.family.steps(step.program) or (step,)]
+    summing = [step for step in steps if any(isinstance(value.node, Reduce) for value in step.op.values)]
+    assert [result.axes for step in summing for result in step.op.results] == [()]
+
+
 def test_reductions_of_one_row_are_left_where_storing_them_takes_as_long() -> None:
     forward = forward_of(Case("x:M, N; v:N", "y = x * softmax(v, N)", lambda x, v: x * v.softmax(0)).spec())
     assert not forward.family.steps(forward.program)

@@ -95,6 +95,7 @@ def reducing_rows(step: Step) -> tuple[str, ...]:
     if not program.over or step.family.matmuls(program) or step.family.stream(program) or step.family.steps(program):
         return ()
     found = {axis for value in step.op.values for axis in value.node.axes}
+    found |= {axis for result in step.op.results for axis in result.axes}
     return tuple(axis for axis in step.op.axes if axis in found and axis not in program.over)
 
 
