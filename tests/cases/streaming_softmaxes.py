@@ -94,8 +94,7 @@ CASES = {
         f"{CAUSAL}\nlse = logsumexp(s, N)\no = sum(exp(s - lse) * v, N)\nz = mean(lse * lse, H, M)",
         lambda q, k, v: (causal(q, k, v), _lse(q, k).square().mean((1, 2))),
         outputs="o:q; z:auto[B]",
-        steps=7,
-        passes=4,
+        steps=3,
     ),
     "loss_of_an_lse_with_a_sink": Case(
         f"{QKV}; sink:T[H]",
@@ -105,8 +104,7 @@ CASES = {
         ),
         outputs="o:q; z:auto[]",
         by="q k v sink",
-        steps=8,
-        passes=4,
+        steps=4,
     ),
     "cast_before_a_projection": Case(
         PROJECTED,

@@ -9,7 +9,9 @@ from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Reduce, Scan
 from ...lowering.tile import needed
+from ...passes.attentions import attentions
 from ...passes.contractions import is_product
+from ...passes.divided_powers import with_divided_powers
 from ...passes.exponentials import VALUELESS, is_hidden
 from ...passes.split_sums import sums_by_maximum
 from ...passes.structure import reads, references
@@ -118,6 +120,11 @@ class StreamStepShapes(StepShapes, StreamShapes):
         return super().summed(tensor)
 
 
+def with_streamed_softmaxes(op: Op) -> Op:
+    """The operator in the form of which steps stream most."""
+    return sums_by_maximum(with_divided_powers(op) if any(attentions(op)) else op)
+
+
 def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:
     return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
 
@@ -132,7 +139,7 @@ class MultiStep(Maps[MultiStepProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> MultiStepProgram | None:
-        streamed = sums_by_maximum(op) if op.fuse else op
+        streamed = with_streamed_softmaxes(op) if op.fuse else op
         found = cut(streamed, self.take_alone) if streamed != op else None
         if found is not None and stored_scores(streamed, found.steps) is None:
             op = streamed

@@ -1,0 +1,85 @@
+"""Exponentials below the logarithm of their sum, as exponentials below their maximum, divided.
+
+`exp(s - logsumexp(s, N))` is `exp(s - max(s, N)) / sum(exp(s - max(s, N)), N)`, which needs no lse. Where that has uses
+of its own, as in a loss beside attention, a step need not store it before another goes along the scores again.
+"""
+
+from __future__ import annotations
+
+from ..lang.ir import Call, Node, Op, Reduce, Ref, Value, children
+from ..lang.rewrite import rebuild
+from .contractions import applied
+from .exponentials import maximum_of, resolve
+from .structure import reached, references
+
+
+def with_divided_powers(op: Op) -> Op:
+    """The operator, whose reductions have names, with such exponentials divided."""
+
+    def divided(node: Node) -> Node:
+        if Call not in node.kinds:
+            return node
+        node = rebuild(node, tuple(map(divided, children(node))))
+        return _divided(op, node) or node if isinstance(node, Call) and node.function == "exp" else node
+
+    return op.with_nodes(divided)
+
+
+def _divided(op: Op, power: Call) -> Node | None:
+    difference = resolve(op, power.args[0])
+    match difference:
+        case Call(function="sub", args=(score, less)) if {*less.axes} < {*score.axes} and not _is_shift(op, less):
+            total = _total(op, score, less)
+            if total is None:
+                return None
+            own, shift = total
+            above = _power(score, shift)
+            divisor = _divisor(op, less, own, shift)
+            return applied("mul", above, _power(shift, less)) if divisor is None else applied("div", above, divisor)
+    return None
+
+
+def _power(score: Node, less: Node) -> Call:
+    below = applied("sub", score, less)
+    return Call("exp", (below,), below.axes, below.dtype)
+
+
+def _is_shift(op: Op, less: Node) -> bool:
+    node = resolve(op, less)
+    return isinstance(node, Reduce)
+
+
+def _total(op: Op, score: Node, less: Node) -> tuple[Ref, Node] | None:
+    """The sum of exponentials of scores of which what is subtracted from them is made, and what these are below."""
+    inside = reached(op.refs, references(less), ())
+    for value in op.values:
+        if value.name in inside and (shift := _shift(op, value, score)) is not None:
+            return Ref(value.name, value.node.axes, value.node.dtype), shift
+    return None
+
+
+def _shift(op: Op, value: Value, score: Node) -> Node | None:
+    """What exponentials of scores are below that a value sums up: their maximum."""
+    node = value.node
+    power = resolve(op, node.arg) if isinstance(node, Reduce) and node.kind == "sum" else None
+    difference = resolve(op, power.args[0]) if isinstance(power, Call) and power.function == "exp" else None
+    match difference:
+        case Call(function="sub", args=(own, shift)) if own == score and maximum_of(op, own, shift):
+            return shift
+    return None
+
+
+def _divisor(op: Op, less: Node, total: Ref, shift: Node) -> Node | None:
+    """What exponentials below a shift are divided by, where they are to be below its logarithm plus the shift: their
+    sum, or that and those of further values, as of a sink.
+    """
+    match resolve(op, less):
+        case Call(function="add", args=(left, right)):
+            log, other = (left, right) if right == shift else (right, left)
+            is_total = resolve(op, log) == Call("log", (total,), total.axes, total.dtype)
+            return total if is_total and other == shift else None
+        case Call(function="logaddexp", args=(left, right)):
+            for one, other in ((left, right), (right, left)):
+                if (divisor := _divisor(op, one, total, shift)) is not None:
+                    return applied("add", divisor, _power(other, shift))
+    return None
