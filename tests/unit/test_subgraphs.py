@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from tritongen.lowering.tile import needed
 from tritongen.passes.structure import name_reductions
 from tritongen.plan.backward import plan_operator
 from tritongen.planner.beside import Beside
+from tritongen.planner.cut import cut
 from tritongen.planner.stored import may_be_stored
 from tritongen.planner.subgraphs import Subgraph, Subgraphs
 from tritongen.spec.read import read_spec
@@ -73,6 +74,33 @@ def test_parts_are_offered_once(asked: list[Op]) -> None:
     count = Counter(asked)
     assert len(count) > 100
     assert sum(count.values()) < 1.1 * len(count)
+
+
+class Counting:
+    """Offers subgraphs to the families of steps, and counts them."""
+
+    is_ours = True
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, op: Op) -> Subgraph:
+        self.count += 1
+        return Alone(families_of_steps(is_registered=False))(op)
+
+
+def test_as_many_are_offered_per_line_of_longer_specs() -> None:
+    """Where each line reads the one before, along both axes: no step is to compute all lines before it again."""
+    counts = []
+    for lines in (5, 10):
+        names = ["x", *(f"p{n}" for n in range(1, lines + 1))]
+        compute = [f'{b} = "softmax({a}, M) + softmax({a}, N)"' for a, b in pairwise(names)]
+        tables = "\n".join(('[op]\nname = "chain"\n[inputs]\nx = "float[M, N]"\n[compute]', *compute, "[outputs]"))
+        take = Counting()
+        op = name_reductions(typecheck(read_spec("chain.toml", f'{tables}\n{names[-1]} = "auto"')))
+        assert cut(op, take) is not None
+        counts.append(take.count)
+    assert counts[1] < 2.5 * counts[0]
 
 
 def test_results_are_tried_together_along_the_same_axes_alone(asked: list[Op]) -> None:
