@@ -85,9 +85,9 @@ class OperatorTests(Harness):
 
     @each("layout", lambda cls: cls.layouts() if len(cls.inputs) > 1 else ())
     def test_one_layout_for_each(self, layout: Layout) -> None:
-        first, *others = self.make(self.deep)
-        self.check(layout(first), *others)
-        self.check(first, *map(layout, others))
+        first, *others = self.make(self.unfolded())
+        self.check_pass(None, (layout(first), *others))
+        self.check_pass(None, (first, layout(others[0]), *others[1:]))
 
     @each("dtypes", lambda cls: cls.floats())
     def test_special_values(self, dtypes: Dtypes) -> None:
@@ -169,10 +169,9 @@ class OperatorTests(Harness):
         self.check(*map(backwards, self.make(self.ragged)))
         self.check(*self.make(self.ragged, seed=2))
 
-    @gpu
     @only(lambda cls: cls.far)
     def test_offsets_beyond_int32(self) -> None:
-        """The first dimension of an input has a stride of 2**30 elements."""
+        """The first dimension of an input has a stride of 2**30 elements; a CPU gives memory as it is written."""
         assert self.far is not None
         name, shape = self.far
         smallest = [
@@ -183,14 +182,13 @@ class OperatorTests(Harness):
         place = self.names().index(name)
         near = tensors[place]
         elements = (len(near) - 1) * 2**30 + near[0].numel()
-        if torch.cuda.mem_get_info()[0] < elements * near.itemsize + 2**31:
+        try:
+            storage = near.new_empty(elements)
+        except RuntimeError:
             pytest.skip("needs more free memory")
-        storage = near.new_empty(elements)
         strides = (2**30, *near.stride()[1:])
         tensors[place] = storage.as_strided(near.shape, strides).copy_(near)
         self.check(*tensors)
-        del tensors, storage
-        torch.cuda.empty_cache()
 
     @gpu
     @once

@@ -9,7 +9,7 @@ import pytest
 import torch
 from triton import Config
 
-from ..runtime import launch, streaming_heuristics
+from ..runtime import launch, streaming, streaming_heuristics
 from .gradients import BackwardTests
 from .harness import Dtypes, Harness, Patch, Shape, each, gpu, in_turn, only, wide
 from .inputs import DEVICE
@@ -17,7 +17,7 @@ from .matmul import Products, Tiles
 from .operator import OperatorTests
 
 Hidden = tuple[str, float, int, int]  # as in `hiding`
-SMALL = streaming_heuristics.streamed_tile(16, 16, 4, 1)
+SMALL = streaming_heuristics.streamed_tile(32, 16, 4, 1)
 hopper = pytest.mark.skipif(
     DEVICE != "cuda"
     or torch.version.hip is not None
@@ -98,6 +98,7 @@ class StreamingTests(Products, OperatorTests):
         """Force small tiles, with the streamed axis split among so many programs."""
         cls.force_all(patch, streaming_heuristics.Streamed, SMALL)
         patch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
+        patch.setattr(streaming, "BLOCK_SPLITS", 2)
 
     @each("n_splits", lambda _: (2, 3, 20))
     @each("shape", lambda cls: cls.tiled)

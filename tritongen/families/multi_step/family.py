@@ -25,7 +25,7 @@ from ..contraction.family import CONTRACTION, narrowest
 from ..contraction.program import ContractionProgram
 from ..family import Step
 from ..maps import Maps
-from ..rowwise.family import ROWWISE, SPLITS
+from ..rowwise.family import ROWWISE, splits
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
 from ..streaming.stored import stored_scores
@@ -161,7 +161,7 @@ class MultiStep(Maps[MultiStepProgram]):
 
     def tests(self, spec: Spec, program: MultiStepProgram, module: Module) -> FamilyTests:
         declared = {
-            "splits": SPLITS if any({"rowwise.Split", "streaming.Split"} & one.called for one in module.steps) else "",
+            "splits": splits(*module.steps),
             **allowed_errors(program.op),
             "narrowest": max(map(narrowest, module.steps), key=lambda text: int(text or 0), default=""),
         }

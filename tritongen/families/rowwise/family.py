@@ -17,6 +17,12 @@ from .host import RowsModule
 from .kernels import plan_rows
 
 SPLITS = "(2, 3, 8)"  # how many programs share a row
+_SPLITTING = {"rowwise.Split", "rowwise.run_sums", "streaming.Split"}  # what hosts call to have programs share rows
+
+
+def splits(*modules: Module) -> str:
+    """Into how many parts tests split rows, where programs may share them: as states that they merge, or as sums."""
+    return SPLITS if any(_SPLITTING & one.called for one in modules) else ""
 
 
 class Rowwise(Maps[Program]):
@@ -39,7 +45,7 @@ class Rowwise(Maps[Program]):
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
-            "splits": SPLITS if "rowwise.Split" in module.called else "",
+            "splits": splits(module),
             "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
         }
         if "rowwise.run_cooperative" in module.called:
@@ -47,7 +53,7 @@ class Rowwise(Maps[Program]):
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {"backward_splits": SPLITS} if "rowwise.Split" in module.called else {}
+        return {"backward_splits": SPLITS} if splits(module) else {}
 
 
 ROWWISE = Rowwise()
