@@ -39,6 +39,10 @@ def is_float(dtype: Any) -> bool:
     return bool(dtype.scalar.is_floating())
 
 
+def is_half(dtype: Any) -> bool:
+    return dtype.scalar in (tl.float16, tl.bfloat16)
+
+
 def _element(handle: Any) -> Any:
     return handle.get_element_ty()
 
@@ -58,6 +62,18 @@ def interpreted(memory: Memory) -> Iterator[None]:
 
 def _constant(dtype: Any) -> Callable[..., Any]:
     return lambda _, value: Handle(field.embed(np.array([float(value)])), dtype)
+
+
+ROUNDED = field.hashed("rounded")
+
+
+def _as_float(given: Any, to: Any) -> Any:
+    """A float in another dtype, which is the same number; but what is rounded to half precision is for memory or for a
+    matmul: computed with any further, it is another one.
+    """
+    if is_half(to):
+        return Handle(given.data, to, {**given.attr, "rounded": not is_half(given.dtype)})
+    return Handle(ROUNDED(given.data) if given.attr.get("rounded") else given.data, to)
 
 
 # The same functions each time: by them, `fast_interpreter` knows whose constants it keeps.
@@ -87,7 +103,7 @@ def _patch_scalars(put: Put) -> None:
         to, data = dtype.scalar, given.data
         if is_float(given.dtype):
             if is_float(to):
-                return Handle(data, to)
+                return _as_float(given, to)
             return Handle(field.integers(data).astype(np_dtype(to)), to)
         return Handle(field.embed(data), to) if is_float(to) else cast(self, given, dtype)
 
@@ -168,6 +184,12 @@ FLOAT_FUNCTIONS: dict[str, Any] = {
 }
 
 
+# Those whose results are no floats of the dtype, as those of comparisons, the largest and absolute values are.
+ROUNDING = FLOAT_FUNCTIONS.keys() - {
+    f"create_{name}" for name in "minimumf minnumf maximumf maxnumf fneg fabs floor ceil".split()
+}
+
+
 def _patch_arithmetic(put: Put) -> None:
     builder = interpreter.InterpreterBuilder
 
@@ -180,6 +202,8 @@ def _patch_arithmetic(put: Put) -> None:
             if not is_float(handles[0].dtype):
                 return old(self, *handles)
             data = function(*(one.data for one in handles))
+            if name in ROUNDING and any(is_half(one.dtype) for one in handles):
+                data = ROUNDED(data)
             return Handle(data, result or handles[-1].dtype.scalar)
 
         put(builder, name, create)
@@ -381,6 +405,10 @@ def _patch_accesses(put: Put, allowed: _Allowed) -> None:
 
     def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         allowed.check(pointers, mask)
+        if (
+            not named and rest[0] is None and is_float(_element(pointers))
+        ):  # Lanes that are masked may be anything.
+            rest = Handle(np.full(pointers.data.shape, field.NAN), _element(pointers)), *rest[1:]
         return load(self, pointers, mask, *rest, **named)
 
     def create_masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
