@@ -11,7 +11,7 @@ import pytest
 from tests.harness.emitted_code import Mutation
 from tests.harness.mutations import KINDS, mutations
 from tests.harness.oracles import DEVICE
-from tests.harness.planted_bugs import ENVIRONMENT, Mutant, Outcome, Tree, candidates, needs_gpu, sampled, table
+from tests.harness.planted_bugs import ENVIRONMENT, Found, Mutant, Outcome, Tree, candidates, needs_gpu, sampled, table
 
 KERNEL = """
 import torch
@@ -257,10 +257,10 @@ def test_a_bug_is_caught(tree: Tree) -> None:
 
     caught, survivor = pick("bound", "a block short"), pick("mask", "no mask")
     assert [test.split("::")[1] for test in caught.tests] == ["test_scale"]
-    outcomes = {one: run(one).failed for one in (caught, survivor)}
-    assert list(outcomes.values()) == ["test_scale", ""]
+    outcomes = {one: Found(run(one).failed) for one in (caught, survivor)}
+    assert [one.test for one in outcomes.values()] == ["test_scale", ""]
     assert "kernel.py:16, _scale_kernel" in str(survivor)
-    assert table(outcomes).splitlines()[-1].split() == ["all", "2", "1", "1"]
+    assert table(outcomes).splitlines()[-1].split() == ["all", "2", "1", "0", "1", "1"]
     # Not reached by the tests: on a CPU the one cannot be, the other is a hole in them.
     assert [needs_gpu(pick(*one)) for one in (("operator", "and for or"), ("gradient", "two swapped"))] == [
         "torch.cuda.is_available()",

@@ -1,55 +1,55 @@
-"""Plants typical bugs in emitted operators, one at a time, and names those that the emitted tests let live.
+"""Plants bugs in emitted operators, one at a time, and names those that the emitted tests and the formula let live.
 
-    python -m tests.harness.planted_bugs [--op softmax --op gelu] [--sample 200] [--seed 0] [--jobs 2] [--beside TREE]
-        [--formula] [--each FILE]
+    python -m tests.harness.planted_bugs [--op softmax] [--by-hand] [--random 4] [--seed 0] [--jobs 14] [--seconds 280]
+        [--root TREE] [--values] [--out FILE] [--again FILE]
 
-What is planted is in tests/harness/mutations.py. Every mutant is a copy of its operator's folder, whose own tests
-run in Triton's interpreter: those that execute the mutated statement in the unchanged folder, and no
-others, for what is not executed cannot fail. The exit code is 1 where fewer than 95 % are caught. With `--beside`,
-the same bugs are planted in a tree of an earlier version too, and those that one of both misses are named. With
-`--formula`, `tritongen.residues` looks for them too, by the same tests, and the same is said of that. With `--each`, no
-run ends at its first failure: the file gets a line of JSON for each bug, which tests find it by values and which
-by formula, and what no other test finds is counted for each test.
+by_hand.txt has bugs that people wrote; mutations.py makes others, of which each operator gets some. Every mutant is a
+copy of its operator's folder, whose own tests run in Triton's interpreter: those that execute the mutated statement in
+the unchanged folder, and no others, for what is not executed cannot fail. First `tritongen.residues` looks for it, by
+the cases of these tests, then the tests do by values: of bugs that the formula does not find first, so that what
+--seconds leaves out is what is found anyhow. With `--values` they alone do, of the operators in another TREE, too. With
+`--again`, only what survived a run that wrote FILE is planted. The exit code is 1 where fewer than 97 % of one of both
+kinds are found.
 """
 
 from __future__ import annotations
 
 import ast
+import heapq
 import itertools
 import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import click
 
-from tests.harness.emitted_code import Mutation
-from tests.harness.mutations import KINDS, mutations
+from tests.harness.emitted_code import Function, Module, Mutation
+from tests.harness.mutations import mutations
 from tritongen.residues.formula import Formula, formula_of
 from tritongen.spec.read import read_spec
-from tritongen.spec.types import Spec
 
 ROOT = Path(__file__).parents[2]
-SHARE = 0.95
+BY_HAND = Path(__file__).with_name("by_hand.txt")
+HOMES = ("generated", "examples/ops")
+SHARE = 0.97
+UNKNOWN = "no time"
+BUG = r"(\w+) ([\w.]+)(?:@(\d))?: (.+) => (.+)"
 T = TypeVar("T")
-# Every family, and in them the kernels of rows in registers, in a loop and in parts, sums of columns, ...
-OPS = (
-    "vector_add gelu where rope cross_entropy softmax rms_norm layer_norm logsumexp argmax var sum "
-    "rms_norm_fp8 quantize_fp8_blocks matmul linear_silu_mul batched_matmul tril_matmul int8_matmul_dequant router"
-).split()
 # Without a GPU, whatever the machine has: read when triton and torch are imported.
 ENVIRONMENT = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
 Lines = frozenset[tuple[str, int]]
@@ -60,8 +60,6 @@ class Outcome:
     """How a run of tests ended: `failed` is the first that did, or what else went wrong; empty if all passed."""
 
     failed: str = ""
-    # The names of tests that failed, where the run did not end at the first.
-    names: tuple[str, ...] = ()
     # The lines that each test executed, where they were traced.
     executed: dict[str, Lines] = field(default_factory=dict)
 
@@ -69,10 +67,9 @@ class Outcome:
 class _Recorder:
     """A plugin of pytest: runs chosen tests, records the first failure, and traces the lines of some files."""
 
-    def __init__(self, chosen: frozenset[str] | None, traced: frozenset[str], goes_on: bool = False) -> None:
-        self.chosen, self.traced, self.goes_on = chosen, traced, goes_on
+    def __init__(self, chosen: frozenset[str] | None, traced: frozenset[str]) -> None:
+        self.chosen, self.traced = chosen, traced
         self.failed = ""
-        self.names: dict[str, None] = {}
         self.executed: dict[str, Lines] = {}
         self.lines: set[tuple[str, int]] = set()
 
@@ -80,18 +77,29 @@ class _Recorder:
         if self.chosen is not None:
             items[:] = [item for item in items if item.nodeid in self.chosen]
 
-    def pytest_runtest_protocol(self, item: Any) -> bool | None:
-        """One case that fails says as much as several."""
-        return True if _name(item.nodeid) in self.names else None
-
     def pytest_runtest_logstart(self) -> None:
         self.lines = set()
-        if self.traced:
+        if self.traced and sys.version_info >= (3, 12):
+            sys.monitoring.restart_events()
+        elif self.traced:
             sys.settrace(self._call)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         sys.settrace(None)
         self.executed[nodeid] = frozenset(self.lines)
+
+    def monitor(self) -> None:
+        """Trace each line once for each test, which costs nothing, where Python can."""
+        if self.traced and sys.version_info >= (3, 12):
+            monitoring = sys.monitoring
+            monitoring.use_tool_id(monitoring.COVERAGE_ID, "planted bugs")
+            monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, self._once)
+            monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+
+    def _once(self, code: CodeType, line: int) -> Any:
+        if code.co_filename in self.traced:
+            self.lines.add((code.co_filename, line))
+        return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
 
     def _call(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         return self._line if frame.f_code.co_filename in self.traced else None
@@ -103,7 +111,6 @@ class _Recorder:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
             self.failed = self.failed or report.nodeid.split("::")[-1]
-            self.names[_name(report.nodeid)] = None
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -111,7 +118,7 @@ class _Recorder:
 
 
 def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> None:
-    """Runs the tests of a folder in a process of its own, and sends the outcome."""
+    """Runs the tests of a folder in a process of its own until the first fails, and sends the outcome."""
     import pytest
     import torch
 
@@ -120,15 +127,14 @@ def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> N
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    options = "-q --import-mode=importlib --assert=plain --tb=no -p no:cacheprovider -p no:xdist -W ignore".split()
-    options += [] if recorder.goes_on else ["-x"]
+    options = "-x -q --import-mode=importlib --assert=plain --tb=no -p no:cacheprovider -p no:xdist -W ignore".split()
+    recorder.monitor()
     code = pytest.main([*options, f"--rootdir={home}", "-c", os.devnull, folder], plugins=[recorder])
-    failed = recorder.failed or ("" if code == 0 else f"exit code {int(code)}")
-    answer.send(Outcome(failed, tuple(recorder.names), recorder.executed))
+    answer.send(Outcome(recorder.failed or ("" if code == 0 else f"exit code {int(code)}"), recorder.executed))
 
 
-def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, goes_on: bool, answer: Connection) -> None:
-    """Checks the formula of an operator in such a process, by tests of some names, until a case of each differs."""
+def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, answer: Connection) -> None:
+    """Checks the formula of an operator in such a process, by tests of some names, until a case differs."""
     import warnings
 
     import torch
@@ -140,14 +146,9 @@ def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, goes_o
     os.chdir(home)
     sys.path.insert(0, home)
     (package,) = os.listdir(home)
-    found: dict[str, str] = {}  # by the name of a test, its first case
     try:
-        for one in verdicts(op, package, formula, lambda test: _name(test) in tests - found.keys()):
-            if one.difference:
-                found.setdefault(_name(one.test), one.test)
-                if not goes_on:
-                    break
-        answer.send(Outcome(next(iter(found.values()), ""), tuple(found)))
+        found = verdicts(op, package, formula, lambda test: _name(test) in tests)
+        answer.send(Outcome(next((one.test for one in found if one.difference), "")))
     except Exception:  # Not even their modules can be imported.
         answer.send(Outcome("import"))
 
@@ -180,7 +181,6 @@ class Tree:
         timeout: float = 600,
         trace: bool = False,
         formula: Formula | None = None,
-        goes_on: bool = False,
     ) -> Outcome:
         """The tests of a copy of an operator in which some files have another text, or those by its formula."""
         with tempfile.TemporaryDirectory() as home:
@@ -196,11 +196,11 @@ class Tree:
             traced = frozenset(str(copy / path.relative_to(self.generated)) for path in self.modules(op) if trace)
             ours, theirs = self.processes.Pipe(duplex=False)
             folder = str(Path(copy.name) / op)
-            recorder = _Recorder(chosen, traced, goes_on)
+            recorder = _Recorder(chosen, traced)
             process = self.processes.Process(target=_tests, args=(home, folder, recorder, theirs))
             if formula is not None:
                 names = frozenset(map(_name, chosen or ()))
-                process = self.processes.Process(target=_formula, args=(home, op, names, formula, goes_on, theirs))
+                process = self.processes.Process(target=_formula, args=(home, op, names, formula, theirs))
             process.start()
             theirs.close()
             try:
@@ -230,6 +230,10 @@ class Mutant:
         line, old, new = self.mutation.shown(self.text)
         where = f"{self.op}/{self.path.name}:{line}, {self.mutation.function}"
         return f"{self.mutation.kind}, {self.mutation.what}: {where}\n    - {old}\n    + {new}"
+
+    @property
+    def key(self) -> str:
+        return _key(str(self))
 
 
 def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
@@ -300,188 +304,294 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
     return by(mutants, [lambda one: one.mutation.kind, lambda one: one.op, lambda one: one.mutation.function])[:size]
 
 
-def as_in(tree: Tree, mutant: Mutant, home: Path, executed: dict[str, Lines]) -> Mutant | None:
-    """The same bug in another tree, with the tests that execute its statement there; None where its text is another."""
-    path = tree.generated / mutant.path.relative_to(home)
-    text = path.read_text(encoding="utf-8")
-    first, last = mutant.mutation.lines
-    places = {(str(path.relative_to(tree.generated)), line) for line in range(first, last + 1)}
-    tests = frozenset(test for test, lines in executed.items() if lines & places)
-    found = replace(mutant, path=path, text=text, tests=tests)
-    is_same = len(text) == len(mutant.text) and mutant.mutation.shown(text) == mutant.mutation.shown(mutant.text)
-    return found if is_same else None
+def of_no_use() -> set[tuple[str, str, str, str]]:
+    """What mutations.py makes and by_hand.txt says why it changes nothing: operator, function, and the line before and
+    after.
+    """
+    lines = BY_HAND.read_text(encoding="utf-8").splitlines()
+    bugs = [re.fullmatch(BUG, line) for line, after in itertools.pairwise(lines) if after.startswith("= ")]
+    return {(bug[1], bug[2], bug[4], bug[5]) for bug in bugs if bug}
 
 
-def table(outcomes: dict[Mutant, str]) -> str:
-    """Planted, caught and survived by kind."""
-    lines = [f"{'kind':14}{'planted':>9}{'caught':>9}{'survived':>9}"]
-    for kind in (*KINDS, "all"):
-        some = [failed for one, failed in outcomes.items() if kind in (one.mutation.kind, "all")]
-        lines.append(f"{kind:14}{len(some):9}{sum(map(bool, some)):9}{some.count(''):9}")
-    return "\n".join(lines)
+def by_hand(tree: Tree, executed: dict[str, dict[str, Lines]]) -> tuple[list[Mutant], list[str]]:
+    """The bugs of by_hand.txt in some operators of a tree, and the lines of those whose text is not there."""
+    found: list[Mutant] = []
+    missing: list[str] = []
+    lines = BY_HAND.read_text(encoding="utf-8").splitlines()
+    kind = ""
+    for line, after in itertools.pairwise([*lines, ""]):
+        kind = line.removeprefix("## ") if line.startswith("## ") else kind
+        bug = re.fullmatch(BUG, line)
+        if bug is None or bug[1] not in executed or after.startswith("= "):
+            continue
+        try:
+            found.append(_by_hand(tree, kind, bug, executed[bug[1]]))
+        except LookupError:
+            missing.append(line)
+    return found, missing
 
 
-def spec_of(op: str) -> Spec:
-    """The spec of an operator of the gallery or of the examples."""
-    path = next(path for folder in ("specs", "examples/specs") if (path := ROOT / folder / f"{op}.toml").exists())
-    return read_spec(path.name, path.read_text(encoding="utf-8"))
+def _by_hand(tree: Tree, kind: str, bug: re.Match[str], executed: dict[str, Lines]) -> Mutant:
+    """Raises `LookupError` where the text is not there."""
+    op, name, number, old, new = bug.groups()
+    own = sorted(tree.modules(op), key=lambda path: path.parent.name != op)
+    for path in own:
+        text = path.read_text(encoding="utf-8")
+        module = Module(text) if f"def {name.rpartition('.')[2]}(" in text else None
+        for function in module.functions if module else ():
+            if function.name == name:
+                mutation = _edit(function, kind, old, new, int(number or 1))
+                return Mutant(op, path, text, mutation, tests_of(mutation, path.relative_to(tree.generated), executed))
+    raise LookupError(name)
 
 
-@dataclass(frozen=True)
+def _edit(function: Function, kind: str, old: str, new: str, number: int) -> Mutation:
+    """The n-th place of some text in a function, changed; comments do not count."""
+    raw, (first, last) = function.module.raw, function.module.span(function.node)
+    places = [one.start() + first for one in re.finditer(re.escape(old.encode()), raw[first:last])]
+    start = [one for one in places if b"#" not in raw[raw.rindex(b"\n", 0, one) : one]][number - 1]
+    spans = [(function.module.span(one), one) for one in function.statements]
+    within = [one for (begin, end), one in spans if begin <= start < end]
+    return function.edit(kind, "by hand", (start, start + len(old.encode())), new, within[-1])
+
+
+def tests_of(mutation: Mutation, path: Path, executed: dict[str, Lines]) -> frozenset[str]:
+    """The tests that execute the statement of a bug."""
+    first, last = mutation.lines
+    places = {(str(path), line) for line in range(first, last + 1)}
+    return frozenset(test for test, lines in executed.items() if lines & places)
+
+
+def _key(shown: str) -> str:
+    """A bug as it is shown, without the number of its line."""
+    return re.sub(r":\d+, ", ", ", shown, count=1)
+
+
+@dataclass
 class Found:
-    """The names of tests that find a bug: within their tolerances, and by the formula."""
+    """The first test that finds a bug by values and by the formula: empty if none does, UNKNOWN if that was not run."""
 
-    values: tuple[str, ...]
-    formula: tuple[str, ...]
+    values: str = UNKNOWN
+    formula: str = UNKNOWN
 
-    def line(self, mutant: Mutant) -> str:
-        """As JSON."""
-        executed = sorted({_name(test) for test in mutant.tests})
-        line, old, new = mutant.mutation.shown(mutant.text)
-        where = f"{mutant.op}/{mutant.path.name}:{line}"
-        return json.dumps({"bug": [where, mutant.mutation.kind, old, new], "executed": executed, **asdict(self)})
+    @property
+    def test(self) -> str:
+        return next((one for one in (self.values, self.formula) if one and one != UNKNOWN), "")
+
+    @property
+    def survived(self) -> bool:
+        return not self.values and not self.test
 
 
-def needed(found: Sequence[Found]) -> str:
-    """Of each test, how many bugs it finds, and how many no other test finds and no formula of any."""
-    names = sorted({name for one in found for name in one.values})
-    lines = [f"{'test':44}{'values':>8}{'alone':>8}{'formula':>9}"]
-    for name in names:
-        alone = sum(one.values == (name,) and not one.formula for one in found)
-        by_formula = sum(name in one.formula for one in found)
-        lines.append(f"{name:44}{sum(name in one.values for one in found):8}{alone:8}{by_formula:9}")
+def table(outcomes: dict[Mutant, Found]) -> str:
+    """How many bugs of each kind there are, and how many are found in which way."""
+    ways: tuple[Callable[[Found], bool], ...] = (
+        lambda one: one.values not in ("", UNKNOWN),
+        lambda one: one.formula not in ("", UNKNOWN),
+        lambda one: bool(one.test),
+        lambda one: one.survived,
+    )
+    lines = [f"{'kind':64}{'planted':>9}{'values':>9}{'formula':>9}{'either':>9}{'survived':>9}"]
+    for kind in (*dict.fromkeys(one.mutation.kind for one in outcomes), "all"):
+        some = [found for one, found in outcomes.items() if kind in (one.mutation.kind, "all")]
+        counts = [len(some), *(sum(map(way, some)) for way in ways)]
+        lines.append(f"{kind[:63]:64}" + "".join(f"{count:9}" for count in counts))
     return "\n".join(lines)
+
+
+def home_of(root: Path, op: str) -> Path:
+    """The folder of built operators that has an operator of the gallery or of the examples."""
+    return next(root / home for home in HOMES if (root / home / op).is_dir())
+
+
+def spec_of(op: str) -> Formula:
+    """The math of an operator of the gallery or of the examples."""
+    path = next(path for folder in ("specs", "examples/specs") if (path := ROOT / folder / f"{op}.toml").exists())
+    return formula_of(read_spec(path.name, path.read_text(encoding="utf-8")))
+
+
+class Earlier:
+    """What survived an earlier run, by what its --out says."""
+
+    def __init__(self, path: Path) -> None:
+        said = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        survivors = [one["bug"] for one in said if Found(one["values"], one["formula"]).survived]
+        self.survived = set(map(_key, survivors))
+        self.ops = sorted({re.findall(r": (\w+)/", bug)[0] for bug in survivors})
+
+
+class Queue:
+    """Tasks that some threads do until a time: those of the smallest number first. Tasks add others."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds
+        self.tasks: list[tuple[int, int, Callable[[], None]]] = []
+        self.changed = threading.Condition()
+        self.pending = 0  # that wait or are done
+        self.added = itertools.count()
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return self.end - time.monotonic()
+
+    def add(self, number: int, task: Callable[[], None]) -> None:
+        with self.changed:
+            heapq.heappush(self.tasks, (number, next(self.added), task))
+            self.pending += 1
+            self.changed.notify()
+
+    def run(self, jobs: int) -> None:
+        """Do all tasks, as far as there is time."""
+        threads = [threading.Thread(target=self._work) for _ in range(jobs)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.tasks or not self.pending or self.left < 0, timeout=1)
+                if not self.pending or self.left < 0:
+                    return
+                if not self.tasks:
+                    continue
+                _, _, task = heapq.heappop(self.tasks)
+            try:
+                task()
+            finally:
+                with self.changed:
+                    self.pending -= 1
+                    self.changed.notify_all()
 
 
 class Planting:
-    """Some bugs of operators in a tree, and processes that look for them."""
+    """Bugs of operators in a tree, and what looks for them."""
 
-    def __init__(self, tree: Tree, ops: Sequence[str], jobs: int) -> None:
-        self.tree, self.ops = tree, ops
-        self.workers = ThreadPoolExecutor(jobs)
-        # What each found first: tests by values, and by the formula.
-        self.outcomes: dict[Mutant, str] = {}
-        self.different: dict[Mutant, str] = {}
+    again: Earlier | None = None
+
+    def __init__(self, root: Path, is_by_hand: bool, share: int, seed: int, values_alone: bool, seconds: float) -> None:
+        self.trees = {home: Tree(root / home) for home in HOMES}
+        self.root, self.is_by_hand, self.share, self.seed = root, is_by_hand, share, seed
+        self.values_alone = values_alone
+        self.queue = Queue(seconds)
+        self.hand: dict[Mutant, Found] = {}
+        self.drawn: dict[Mutant, Found] = {}
+        self.notes: list[str] = []
         self.seconds: dict[str, float] = {}  # of the tests of an operator as it is
 
-    def run_all(self, tree: Tree) -> dict[str, Outcome]:
-        """The tests of the operators as they are, traced."""
+    def start(self, op: str) -> None:
+        """Run the tests of an operator as it is, traced, and plant its bugs."""
+        tree = self.trees[str(home_of(self.root, op).relative_to(self.root))]
+        began = time.monotonic()
+        outcome = tree.run(op, {}, timeout=self.queue.left, trace=True)
+        self.seconds[op] = time.monotonic() - began
+        if outcome.failed:
+            self.notes.append(f"the tests of {op} fail without a bug: {outcome.failed}")
+            return
+        if self.is_by_hand:
+            written, missing = by_hand(tree, {op: outcome.executed})
+            self.notes += [f"not there: {one}" for one in missing]
+            written = [one for one in written if not self.again or one.key in self.again.survived]
+            self._plant(tree, op, self.hand, written)
+        every, useless = candidates(tree, op, outcome.executed), of_no_use()
+        if self.again:
+            drawn = [one for one in every if one.key in self.again.survived]
+        else:
+            drawn = [one for one in sampled(every, 4 * self.share, self.seed) if not needs_gpu(one)]
+        drawn = [one for one in drawn if (op, one.mutation.function, *one.mutation.shown(one.text)[1:]) not in useless]
+        self._plant(tree, op, self.drawn, drawn if self.again else drawn[: self.share])
 
-        def timed(op: str) -> Outcome:
-            start = time.monotonic()
-            outcome = tree.run(op, {}, timeout=1500, trace=True)
-            self.seconds[op] = time.monotonic() - start
-            return outcome
+    def _plant(self, tree: Tree, op: str, outcomes: dict[Mutant, Found], mutants: Sequence[Mutant]) -> None:
+        formula = None if self.values_alone else spec_of(op)
+        for mutant in mutants:
+            if reason := needs_gpu(mutant):
+                self.notes.append(f"needs a GPU, {reason}: {mutant}")
+                continue
+            found = outcomes[mutant] = Found()
+            if not mutant.tests:
+                found.values = found.formula = ""
+            elif formula is None:
+                self.queue.add(2, partial(self._by_values, tree, mutant, found))
+            else:
+                self.queue.add(1, partial(self._by_formula, tree, mutant, found, formula))
 
-        found = dict(zip(self.ops, self.workers.map(timed, self.ops), strict=True))
-        for op, outcome in found.items():
-            if outcome.failed:
-                raise click.ClickException(f"the tests of {op} fail without a bug: {outcome.failed}")
-        return found
+    def _by_formula(self, tree: Tree, mutant: Mutant, found: Found, formula: Formula) -> None:
+        found.formula = self._run(tree, mutant, formula)
+        self.queue.add(3 if found.test else 2, partial(self._by_values, tree, mutant, found))
 
-    def run(self, mutant: Mutant, formula: Formula | None = None, goes_on: bool = False) -> Outcome:
-        """The tests that execute the statement of a bug, with it."""
-        if not mutant.tests:
-            return Outcome()
+    def _by_values(self, tree: Tree, mutant: Mutant, found: Found) -> None:
+        found.values = self._run(tree, mutant, None)
+        if found.survived:
+            click.echo(f"survived {len(mutant.tests)} tests: {mutant}")
+
+    def _run(self, tree: Tree, mutant: Mutant, formula: Formula | None) -> str:
+        """The first of the tests that execute the statement of a bug to find it."""
         text = {mutant.path: mutant.mutation.applied(mutant.text)}
-        timeout = 20 + 4 * self.seconds[mutant.op]  # A bug may be a loop that does not end.
-        return self.tree.run(mutant.op, text, mutant.tests, timeout, formula=formula, goes_on=goes_on)
+        timeout = 20 + 3 * self.seconds[mutant.op]  # A bug may be a loop that does not end.
+        left = self.queue.left
+        outcome = tree.run(mutant.op, text, mutant.tests, max(0.0, min(timeout, left)), formula=formula)
+        return UNKNOWN if outcome.failed == "no end" and left < timeout else outcome.failed
 
-    def look(self, mutants: Sequence[Mutant], by_formula: bool, each: Path | None) -> None:
-        """Looks for bugs by values, and by the formula if that is asked for, and says what survives."""
-        formulas = {op: formula_of(spec_of(op)) for op in self.ops} if by_formula or each else {}
+    def say(self, out: Path | None) -> bool:
+        """Tables of both, and whether enough are found."""
+        enough = True
+        for what, outcomes in (("by hand", self.hand), ("random", self.drawn)):
+            if not outcomes:
+                continue
+            known = [one for one in outcomes.values() if one.test or one.survived]
+            share = sum(bool(one.test) for one in known) / max(1, len(known))
+            enough &= share >= SHARE
+            click.echo(f"\n{what}:\n{table(outcomes)}")
+            click.echo(f"{share:.1%} of {len(known)} found; {len(outcomes) - len(known)} not looked for till the end.")
+        if out:
+            with out.open("w", encoding="utf-8") as file:
+                for outcomes in (self.hand, self.drawn):
+                    for mutant, found in outcomes.items():
+                        said = {"bug": str(mutant), "tests": len(mutant.tests), **vars(found)}
+                        file.write(f"{json.dumps(said)}\n")
+        return enough
 
-        def both(mutant: Mutant) -> tuple[Mutant, Outcome, Outcome]:
-            values = self.run(mutant, goes_on=bool(each))
-            formula = formulas.get(mutant.op)
-            return mutant, values, self.run(mutant, formula, bool(each)) if formula else Outcome()
 
-        lines: list[Found] = []
-        with each.open("w", encoding="utf-8") if each else nullcontext() as file:
-            for done in as_completed([self.workers.submit(both, one) for one in mutants]):
-                mutant, values, formula = done.result()
-                self.outcomes[mutant], self.different[mutant] = values.failed, formula.failed
-                lines.append(Found(_names(values), _names(formula)))
-                if file:
-                    file.write(f"{lines[-1].line(mutant)}\n")
-                    file.flush()
-                if not values.failed:
-                    by = f", by formula {formula.failed or 'too'}" if formulas else ""
-                    count = f"{len(lines)} of {len(mutants)}"
-                    click.echo(f"\n{count} survived{by}, {len(mutant.tests)} tests: {mutant}")
-                elif formulas and not formula.failed:
-                    click.echo(f"\nmissed by the formula, found by {values.failed}: {mutant}")
-        if each:
-            click.echo(f"\n{needed(lines)}")
-
-    def say_formulas(self) -> None:
-        """What the formula found, and what both together did."""
-        click.echo(f"\nBy formulas:\n{table(self.different)}")
-        both = sum(bool(self.different[one] or failed) for one, failed in self.outcomes.items())
-        no_end = list(self.different.values()).count("no end")
-        click.echo(f"{both} of {len(self.outcomes)} by either; no end of {no_end}.")
-
-    def compare(self, earlier: Tree) -> None:
-        """Looks for the same bugs by the tests of an earlier tree."""
-        executed = self.run_all(earlier)
-        pairs = [(one, as_in(earlier, one, self.tree.generated, executed[one.op].executed)) for one in self.outcomes]
-        both = [(one, other) for one, other in pairs if other]
-        theirs = Planting(earlier, self.ops, 1)
-        theirs.seconds = self.seconds
-        found = list(self.workers.map(lambda pair: theirs.run(pair[1]).failed, both))
-        for (one, _), before in zip(both, found, strict=True):
-            if bool(before) != bool(self.outcomes[one]):
-                click.echo(f"\n{'caught' if before else 'missed'} before, by {before or 'none'}: {one}")
-        now = sum(bool(self.outcomes[one]) for one, _ in both)
-        click.echo(f"\nBefore: {sum(map(bool, found))} of {len(both)} caught, now {now} of the same.")
+def ops_by_hand() -> list[str]:
+    """The operators of by_hand.txt."""
+    lines = BY_HAND.read_text(encoding="utf-8").splitlines()
+    return sorted({line.split(" ", 1)[0] for line in lines if " => " in line and line[0] not in "#="})
 
 
 @click.command()
-@click.option("--generated", type=click.Path(path_type=Path, exists=True), default=ROOT / "generated")
-@click.option("--op", "ops", multiple=True, help="An operator; by default one or two of each family.")
-@click.option("--sample", default=400, help="How many bugs to plant.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True), default=ROOT, help="Of built operators.")
+@click.option("--op", "ops", multiple=True, help="An operator; by default all of by_hand.txt.")
+@click.option("--by-hand/--no-by-hand", "is_by_hand", default=True, help="Plant those of by_hand.txt.")
+@click.option("--random", "share", default=4, help="How many random ones to plant in an operator.")
 @click.option("--seed", default=0)
 @click.option("--jobs", default=2)
-@click.option("--beside", type=click.Path(path_type=Path, exists=True), help="A tree with other tests of the code.")
-@click.option("--formula", "by_formula", is_flag=True, help="Look for them by formulas, too.")
-@click.option("--each", type=click.Path(path_type=Path), help="Which tests find which, to a file of JSON.")
+@click.option("--seconds", default=36000.0, help="When to stop.")
+@click.option("--values", "values_alone", is_flag=True, help="Do not look for them by formulas.")
+@click.option("--out", type=click.Path(path_type=Path), help="For a line of JSON for each bug.")
+@click.option("--again", type=click.Path(path_type=Path, exists=True), help="Such a file: those that survived.")
 def main(
-    generated: Path,
+    root: Path,
     ops: tuple[str, ...],
-    sample: int,
+    is_by_hand: bool,
+    share: int,
     seed: int,
     jobs: int,
-    beside: Path | None,
-    by_formula: bool,
-    each: Path | None,
+    seconds: float,
+    values_alone: bool,
+    out: Path | None,
+    again: Path | None,
 ) -> None:
-    """Plants bugs in emitted operators, and counts those that the emitted tests catch."""
+    """Plants bugs in emitted operators, and counts those that the emitted tests and the formula find."""
     os.environ |= ENVIRONMENT
-    tree = Tree(generated)
-    ops = ops or tuple(OPS)
-    planting = Planting(tree, ops, jobs)
-    click.echo(f"The tests of {len(ops)} operators as they are.")
-    baselines = planting.run_all(tree)
-    every = [one for op in ops for one in candidates(tree, op, baselines[op].executed)]
-    chosen = sampled(every, sample, seed)
-    unseen = [one for one in chosen if needs_gpu(one)]
-    mutants = [one for one in chosen if not needs_gpu(one)]
-    planting.look(mutants, by_formula, each)
-    for mutant in unseen:
-        click.echo(f"\nneeds a GPU, {needs_gpu(mutant)}: {mutant}")
-    click.echo(f"\n{table(planting.outcomes)}\n{len(unseen)} more need a GPU; {len(every)} can be planted.")
-    if by_formula or each:
-        planting.say_formulas()
-    if beside:
-        planting.compare(Tree(beside))
-    share = sum(map(bool, planting.outcomes.values())) / max(1, len(planting.outcomes))
-    click.echo(f"{share:.1%} caught, {SHARE:.0%} are wanted.")
-    sys.exit(share < SHARE)
-
-
-def _names(outcome: Outcome) -> tuple[str, ...]:
-    """Of tests that failed; what else went wrong, where none did."""
-    return tuple(sorted(outcome.names)) or ((outcome.failed,) if outcome.failed else ())
+    planting = Planting(root.resolve(), is_by_hand, share, seed, values_alone, seconds)
+    planting.again = Earlier(again) if again else None
+    for op in ops or (planting.again.ops if planting.again else ops_by_hand()):
+        planting.queue.add(0, partial(planting.start, op))
+    planting.queue.run(jobs)
+    click.echo("\n".join(planting.notes))
+    sys.exit(not planting.say(out))
 
 
 if __name__ == "__main__":
