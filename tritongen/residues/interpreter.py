@@ -405,9 +405,7 @@ def _patch_accesses(put: Put, allowed: _Allowed) -> None:
 
     def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         allowed.check(pointers, mask)
-        if (
-            not named and rest[0] is None and is_float(_element(pointers))
-        ):  # Lanes that are masked may be anything.
+        if not named and rest[0] is None and is_float(_element(pointers)):  # Lanes that are masked may be anything.
             rest = Handle(np.full(pointers.data.shape, field.NAN), _element(pointers)), *rest[1:]
         return load(self, pointers, mask, *rest, **named)
 

@@ -355,8 +355,8 @@ def _candidates(param: Param, op: Op) -> list[ParamValue]:
         for part in walk(call)
         if isinstance(part, Scalar)
     )
-    # 0 is the first of integers that are drawn between bounds, so that one is equal to the param. 1 is trivial: a window
-    # of one key, steps from one to the next.
+    # 0 is the first of integers that are drawn between bounds, so that one is equal to the param. 1 is trivial: it is a
+    # window of one key, or a step from one to the next.
     wanted = (0.25,) if param.kind == "float" else (1, 2) if partial else (2, -1, 0)
     return list(_admitted(param, wanted))[: len(wanted)]
 
