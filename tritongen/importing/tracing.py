@@ -104,7 +104,8 @@ def _noted_gradients(recording: Recording) -> Iterator[None]:
     original = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if not is_library(inspect.getfile(cls)):
+        path = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if not is_library(path or ""):
             recording.own_gradients[cls.__name__] = place_in(sys._getframe(1))
         return original.__get__(None, cls)(*args, **kwargs)
 
