@@ -42,10 +42,11 @@ class Frames:
     def of_tiles(self, sections: Sections) -> Nest:
         """Programs have a tile of rows by columns each."""
         outer_loop = (For("range(n_turns)", index="turn", body=sections.turn),) if self.stream.outer_axes else ()
+        is_head_read = "head" in names_of((*sections.setup, *outer_loop, *sections.end))
         return (
             *sections.casts,
             Line("tiles = tl.cdiv(n_rows, BLOCK_M)"),
-            _HEAD,
+            *((_HEAD,) if is_head_read else ()),
             Line("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
             Positions("first_row", name="tile", block="BLOCK_M", wide=True),
             _ROWS,
