@@ -18,6 +18,11 @@ SOFTMAX = "s = sum(q * k, D) * 0.25\np = softmax(s, N)\no = sum(p * v, N)"
 FORWARD = {
     "p is a result, and has both axes": (QKV, SOFTMAX, "o:q; p:q[B, H, M, N]"),
     "u takes their argmax along N, too": (QKV, f"{SOFTMAX}\nu = argmax(s, N)", "o:q; u:auto"),
+    "p takes their max along N. Write exp, not exp2, of scores below their maximum": (
+        QKV,
+        "s = sum(q * k, D) * 0.25\np = exp2((s - max(s, N)) * 1.4426950408889634)\no = sum(p * v, N) / sum(p, N)",
+        "o:q",
+    ),
     "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
     "q, k, v are integers": (QKV.replace(":T", ":int8"), SOFTMAX, "o:float32"),
     "t sums over H what is made of scores": (
@@ -35,6 +40,18 @@ BACKWARD = {
     "no pass takes the gradient by o_max, o_sum, which a separate step computes": (
         QKV,
         "o = sum(softmax(sum(q * k, D), M) * v, N)",
+        "q k v",
+    ),
+    "o is made of its sums along N otherwise than by means and the logarithm of what divides them. "
+    "Choose scores, where(kept, s, -inf), and not their exponentials": (
+        QKV,
+        "s = sum(q * k, D)\np = where(index(N) <= index(M), exp(s - max(s, N)), 0.0)\no = sum(p * v, N) / sum(p, N)",
+        "q k v",
+    ),
+    "no pass takes the gradient by o_max, o_sum, which a separate step computes. "
+    "Test logsumexp(s, N) == -inf, not whether probabilities are NaN": (
+        QKV,
+        "s = where(index(N) < index(M), sum(q * k, D), -inf)\no = sum(nan_to_num(softmax(s, N)) * v, N)",
         "q k v",
     ),
     "the gradient by table is scattered to what was taken": (

@@ -27,6 +27,22 @@ class StoredScores:
         return f"scores [{', '.join(self.axes)}] are stored in the {title}: {self.why}"
 
 
+def write_instead(op: Op, streamed: str) -> str:
+    """What to write in place of spellings of a softmax whose scores are stored, behind why these are; "" where the math
+    has none of them.
+    """
+    nodes = (part for value in op.values for part in walk(value.node) if streamed in part.axes)
+    calls = [part for part in nodes if isinstance(part, Call)]
+    functions = {call.function for call in calls}
+    if "exp2" in functions:
+        return ". Write exp, not exp2, of scores below their maximum"
+    if functions & {"nan_to_num", "isnan"}:
+        return f". Test logsumexp(s, {streamed}) == -inf, not whether probabilities are NaN"
+    if any("exp" in side.functions for call in calls if call.function == "where" for side in call.args[1:]):
+        return ". Choose scores, where(kept, s, -inf), and not their exponentials"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """A matmul of a matrix of the tile by a streamed matrix, over full heads."""

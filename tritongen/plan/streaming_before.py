@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.stream import NotStreamed, StoredScores
+from ..families.stream import NotStreamed, StoredScores, write_instead
 from ..families.streaming.stored import stores
 from ..lang.ir import Dtype, Op, Ref, Result, Value
 from ..lang.names import fresh, numbered
@@ -169,7 +169,8 @@ class _Streams:
         if axes is None:
             return None
         names = ", ".join(outgoing.seeds)
-        return StoredScores(axes, f"no pass takes the gradient by {names}, which a separate step computes")
+        why = f"no pass takes the gradient by {names}, which a separate step computes"
+        return StoredScores(axes, why + write_instead(self.op, axes[1]))
 
     def rest(self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], names: Iterable[str]) -> Op:
         """The operator of some values that are computed before, or of results, as steps store them."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.stream import NotStreamed, Stream
+from ..families.stream import NotStreamed, Stream, write_instead
 from ..lang.ir import COMPUTE, Call, Cast, Dtype, Load, Node, Op, Ref, Result, Value
 from ..lang.names import fresh
 from ..lang.rewrite import as_loads, renamed_values
@@ -50,6 +50,7 @@ def plan_streaming_backward(
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
         names = [result.output.name for result in op.results]
+        what += write_instead(op, stream.streamed)
         raise NotStreamed(f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} made of {what}")
     try:
         return _Planner(means, stream, grad, families, outgoing).backward()

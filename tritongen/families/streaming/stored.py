@@ -15,7 +15,7 @@ from ...passes.structure import line_of, reached, references
 from ...planner.steps import restricted
 from ...spec.types import FLOATS, Input, Output, TensorType, are_alike, plain_shape
 from ..family import Step
-from ..stream import NotStreamed, StoredScores
+from ..stream import NotStreamed, StoredScores, write_instead
 from .streams import Finder, merged_axes
 
 
@@ -28,7 +28,7 @@ def stored_scores(op: Op, steps: Iterable[Step]) -> StoredScores | None:
         others = {name for name in refs if found.score not in reached(refs, [name], ())}
         kinds = "float", op.value(found.score).node.dtype.kind
         if stores(steps, axes, others, kinds):
-            return StoredScores(axes, _why(op, found))
+            return StoredScores(axes, _why(op, found) + write_instead(op, found.streamed))
     return None
 
 
