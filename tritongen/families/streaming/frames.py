@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...nest.ir import BLANK, Branch, For, Given, Line, Nest, Positions, names_of
 from ...passes.masks.tiles import longest
@@ -42,11 +43,10 @@ class Frames:
     def of_tiles(self, sections: Sections) -> Nest:
         """Programs have a tile of rows by columns each."""
         outer_loop = (For("range(n_turns)", index="turn", body=sections.turn),) if self.stream.outer_axes else ()
-        is_head_read = "head" in names_of((*sections.setup, *outer_loop, *sections.end))
-        return (
+        return _heads_where_read(
             *sections.casts,
             Line("tiles = tl.cdiv(n_rows, BLOCK_M)"),
-            *((_HEAD,) if is_head_read else ()),
+            _HEAD,
             Line("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
             Positions("first_row", name="tile", block="BLOCK_M", wide=True),
             _ROWS,
@@ -72,7 +72,8 @@ class Frames:
         if sections.partial:
             end = (Branch(is_split, body=(*self.partial_rows, *sections.partial), other=end),)
         mask = Given("row_mask = rows < n_rows")
-        return (*sections.casts, *self.tile(sections.setup), _ROWS, mask, *sections.setup, *split, *runs, BLANK, *end)
+        setup = (*sections.casts, *self.tile(sections.setup), _ROWS, mask, *sections.setup)
+        return _heads_where_read(*setup, *split, *runs, BLANK, *end)
 
     def tile(self, setup: Nest) -> Nest:
         """The rows of a program, and the first of them where the setup reads it."""
@@ -140,7 +141,7 @@ class Frames:
             Line("split_mask = splits < n_splits"),
             *sections.loop,
         )
-        return (
+        return _heads_where_read(
             *sections.casts,
             Line("head = (tl.program_id(0) // n_rows).to(INDEX)"),
             *(in_group if group else ()),
@@ -150,3 +151,9 @@ class Frames:
             For("range(0, n_splits, BLOCK_SPLITS)", index="first", body=body),
             *sections.end,
         )
+
+
+def _heads_where_read(*nest: Any) -> Nest:
+    """A nest without the index of heads where nothing reads it: there is one head."""
+    rest = tuple(one for one in nest if not (isinstance(one, Line) and "head" in one.targets))
+    return nest if "head" in names_of(rest) else rest
