@@ -280,6 +280,34 @@ o1 = "auto[Q, B]"
 [grad]
 wrt = ["w", "x", "x1", "dy"]
 """
+STREAMED_AGAIN = """[inputs]
+x = "float[N=2, M]"
+t = "float[X=2, K, N=2]"
+c = "float[M, X=2]"
+w = "float[F, D]"
+[compute]
+y = "sum(x * t, N)"
+h = "sum(y * softmax(c, X), X)"
+s = "h * w"
+[outputs]
+h = "auto[M, K]"
+s = "auto[F, M, (K D)]"
+[grad]
+wrt = ["x", "t", "c", "w"]
+"""
+TAKEN_IN_A_WINDOW = """[inputs]
+x = "float[M, N]"
+b = "float[K=4, N]"
+tile = "float[]"
+[compute]
+z = "maximum(x * rsqrt(mean(square(x), N, M) + 0.1), tile)"
+at = "index(M) + index(K) - 1"
+y = "sum(where(at >= 0 and at < size(M), take(z, at, M), 0.0) * b, K, N)"
+[outputs]
+y = "auto[M]"
+[grad]
+wrt = ["x", "b", "tile"]
+"""
 TAKEN_OF_NOTHING = """[inputs]
 t = "float[M, N]"
 i = "int64[K]"
@@ -334,6 +362,20 @@ def test_a_step_whose_dtype_only_a_part_of_the_gradient_has(tmp_path: Path) -> N
     written = Written(DTYPE_OF_A_PART, tmp_path)
     lengths = {"M": 3, "N": 2, "K": 4, "X": 16, "B": 5, "P": 1, "Q": 3, "R": 4}
     written.compare(lengths, written.drawn(lengths), finite=True)
+
+
+def test_a_result_that_a_later_stream_computes_again(tmp_path: Path) -> None:
+    """What comes by it is added to what comes by the stream, which does not read it."""
+    written = Written(STREAMED_AGAIN, tmp_path)
+    lengths = {"N": 2, "M": 4, "X": 2, "K": 3, "F": 2, "D": 5}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_what_is_taken_outside_is_no_factor_of_a_gradient(tmp_path: Path) -> None:
+    """It is NaN, of which 0 times makes NaN."""
+    written = Written(TAKEN_IN_A_WINDOW, tmp_path)
+    lengths = {"M": 5, "N": 3, "K": 4}
+    written.compare(lengths, written.drawn(lengths))
 
 
 def test_what_is_taken_of_nothing_does_not_make_an_empty_sum_nan(tmp_path: Path) -> None:

@@ -238,6 +238,15 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:
     return -math.inf, math.inf
 
 
+def is_inside(op: Op, axis: str, index: Node) -> bool:
+    """Whether a position surely is one of an axis, whatever tensors hold."""
+    if isinstance(index, Index) and op.is_as_long(index.axis, axis):
+        return True
+    sizes = dict(op.sizes)
+    low, high = _bounds(index, sizes)
+    return low >= 0 and high < sizes.get(axis, 0)
+
+
 def _is_sum_of_integers(node: Node) -> bool:
     return isinstance(node, Call) and node.function in ("add", "sub") and node.dtype.kind == "int"
 

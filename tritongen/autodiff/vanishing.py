@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from ..lang.ir import Call, Choose, Constant, Load, Node, Reduce, Ref, Scalar, Size, Value, walk
+from ..lang.ir import Call, Choose, Constant, Load, Node, Op, Reduce, Ref, Scalar, Size, Take, Value, walk
 from ..passes.structure import is_extremum
 from .algebra import Algebra
+from .taken import is_inside
 from .terms import ZERO, Term, factors, is_half
 
 _OF_EXPONENTS = frozenset("exp exp2 expm1 sinh cosh ldexp".split())
@@ -24,8 +25,9 @@ _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:
-    """Of an operator whose lines are `values`; `seeds` are the gradients of its results where some may not come."""
+    """Of an operator, with lines as `values`; `seeds` are the gradients of its results where some may not come."""
 
+    op: Op
     values: dict[str, Value]
     seeds: frozenset[str]
 
@@ -71,6 +73,8 @@ class Vanishing:
     def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
         """Whether a function, or its derivative, may be infinite where its arguments are not."""
         node = self.resolved(node)
+        if isinstance(node, Load | Take):  # What is taken from outside of an axis is NaN.
+            return not all(is_inside(self.op, axis, index) for axis, index in node.at)
         if not isinstance(node, Call):
             return False
         if node.function in _OF_EXPONENTS:

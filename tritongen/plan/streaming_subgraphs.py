@@ -102,7 +102,8 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
     own, lines = op.names, {value.name: value.source for value in op.values}
     remaining = tuple(result for result in op.results if result.output.name not in names)
-    found = _reading(replace(op, results=remaining), {name: stored[name][0] for name in names})
+    again = {value.name for value in step.op.values}
+    found = _reading(replace(op, results=remaining), {name: stored[name][0] for name in names if name not in again})
     inputs = {tensor.name for tensor in op.inputs}
     before = tuple(stored[tensor.name] for tensor in found.inputs if tensor.name not in inputs)
     made = {result.output.name for result in step.op.results}
