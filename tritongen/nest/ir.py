@@ -104,8 +104,7 @@ class Positions(Given):
 
     @property
     def names(self) -> frozenset[str]:
-        own = {self.name, "INDEX"} if self.wide else {self.name}
-        return _targets_and_names(self.text)[1] | _targets_and_names(self.block)[1] | own
+        return _targets_and_names(self.text)[1] | _targets_and_names(self.block)[1] | {self.name}
 
 
 class Statement:

@@ -238,8 +238,7 @@ def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str) ->
 
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:
     """A module with the imports that its code asks for, once what it would never read is left out."""
-    text = render(template, view)  # Of kernels, nests have what is read alone.
-    body = with_single_reads_in_place(text if template == "kernels.py.jinja" else without_dead_code(text))
+    body = with_single_reads_in_place(without_dead_code(render(template, view)))
     lax = "no-warn-return-any" if template == "op.py.jinja" else "allow-incomplete-defs"  # of autograd and of kernels
     return render("module.py.jinja", view, body=body, lax=lax, imports=imports_of(body, provided))
 

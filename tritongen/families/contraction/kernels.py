@@ -367,13 +367,12 @@ class _Builder(Sums):
             *(ALIGN.values() if suffix == "kernel" else ()),
             "ACC",
         )
-        body = frame(tuple(self.casts([*lines], suffix != "reduce_kernel")), lines)
         return Kernel(
             name=f"{self.op.name}_{suffix}",
             doc=doc,
             arguments=arguments,
             constexprs=constexprs,
-            blocks=tuple(name for name in blocks if name != "INDEX" or name in names_of(body)),
-            body=body,
+            blocks=blocks,
+            body=frame(tuple(self.casts([*lines], suffix != "reduce_kernel")), lines),
             fixed=tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names),
         )
