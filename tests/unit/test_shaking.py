@@ -221,7 +221,8 @@ def test_an_operators_runtime_is_source(name: str, tmp_path: Path) -> None:
             (tmp_path / home).mkdir(exist_ok=True)
             (tmp_path / home / name).write_text(text)
     command = [sys.executable, "-m", "ruff", "check", "-q", "--config", str(ROOT / "pyproject.toml")]
-    linted = subprocess.run([*command, "--ignore=RET505", tmp_path], capture_output=True, text=True, check=False)
+    command += ["--ignore=RET505,C901,PLR0915", str(tmp_path)]
+    linted = subprocess.run(command, capture_output=True, text=True, check=False)
     assert linted.stdout == ""
 
 
