@@ -63,7 +63,7 @@ class Reverse:
         seeds = frozenset(self.seeds.values()).union(*(node.reads for node in self.given.values()))
         self.algebra = Algebra(op, known, seeds)
         self.values = {value.name: value for value in op.values}
-        self.vanishing = Vanishing(op, self.values, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()))
+        self.vanishing = Vanishing(op, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()))
         self.flowing: dict[str, list[Node]] = {}
         self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name

@@ -37,7 +37,7 @@ from .outcomes import decided
 from .terms import ZERO
 
 WINDOW = 16  # elements of a short convolution
-FIRST, NOWHERE = (Constant(place, Dtype("int")) for place in (0, -1))
+_FIRST, _NOWHERE = (Constant(place, Dtype("int")) for place in (0, -1))
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,7 @@ class Taken:
 
     def moved(self, g: Node, axis: str, index: Node) -> Node:
         """The node at another position along an axis, 0 where there is none."""
-        sizes = dict(self.op.sizes)
-        if isinstance(index, Index) and self.op.is_as_long(index.axis, axis):
-            return self.at(g, axis, index)
-        low, high = _bounds(index, sizes)
-        tests = ["(i >= 0)"] * (low < 0) + ["(i < n)"] * (high >= sizes.get(axis, 0))
+        tests = _tests(self.op, axis, index)
         names = {"i": index, "n": Size((axis,)), "g": self.at(g, axis, index)}
         text = f"where({' & '.join(tests)}, g, 0.0)" if tests else "g"
         return self.algebra.parsed(text, names)
@@ -238,13 +234,18 @@ def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:
     return -math.inf, math.inf
 
 
-def is_inside(op: Op, axis: str, index: Node) -> bool:
-    """Whether a position surely is one of an axis, whatever tensors hold."""
+def _tests(op: Op, axis: str, index: Node) -> list[str]:
+    """Of the tests that a position `i` is one of an axis of length `n`, those that may fail."""
     if isinstance(index, Index) and op.is_as_long(index.axis, axis):
-        return True
+        return []
     sizes = dict(op.sizes)
     low, high = _bounds(index, sizes)
-    return low >= 0 and high < sizes.get(axis, 0)
+    return ["(i >= 0)"] * (low < 0) + ["(i < n)"] * (high >= sizes.get(axis, 0))
+
+
+def is_inside(op: Op, axis: str, index: Node) -> bool:
+    """Whether a position surely is one of an axis, whatever tensors hold."""
+    return not _tests(op, axis, index)
 
 
 def _is_sum_of_integers(node: Node) -> bool:
@@ -270,9 +271,9 @@ def _positions(op: Op, algebra: Algebra, at: tuple[tuple[str, Node], ...]) -> No
     for number, size in zip(indices[1:], sizes[1:], strict=True):
         place = algebra.plain("add", algebra.plain("mul", place, size), number)
     pairs = zip(indices, sizes, strict=True)
-    bounds = [algebra.plain(*test) for n, size in pairs for test in (("ge", n, FIRST), ("lt", n, size))]
+    bounds = [algebra.plain(*test) for n, size in pairs for test in (("ge", n, _FIRST), ("lt", n, size))]
     inside = reduce(partial(algebra.plain, "logical_and"), bounds)
-    return algebra.plain("where", inside, place, NOWHERE)
+    return algebra.plain("where", inside, place, _NOWHERE)
 
 
 def _is_stored(index: Node) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from ..lang.ir import Call, Choose, Constant, Load, Node, Op, Reduce, Ref, Scalar, Size, Take, Value, walk
+from ..lang.ir import Call, Choose, Constant, Load, Node, Op, Reduce, Ref, Scalar, Size, Take, walk
+from ..passes.exponentials import resolve
 from ..passes.structure import is_extremum
 from .algebra import Algebra
 from .taken import is_inside
@@ -25,10 +26,9 @@ _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:
-    """Of an operator, with lines as `values`; `seeds` are the gradients of its results where some may not come."""
+    """Of an operator; `seeds` are the gradients of its results where some may not come."""
 
     op: Op
-    values: dict[str, Value]
     seeds: frozenset[str]
 
     def needs_guard(self, node: Call, arg: Node, g: Node, is_seen: IsSeen) -> bool:
@@ -72,7 +72,7 @@ class Vanishing:
 
     def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
         """Whether a function, or its derivative, may be infinite where its arguments are not."""
-        node = self.resolved(node)
+        node = resolve(self.op, node)
         if isinstance(node, Load | Take):  # What is taken from outside of an axis is NaN.
             return not all(is_inside(self.op, axis, index) for axis, index in node.at)
         if not isinstance(node, Call):
@@ -85,17 +85,17 @@ class Vanishing:
 
     def is_below(self, exponent: Node) -> bool:
         """Whether an exponent is a distance from a largest."""
-        return any(self.is_largest(part) for part in walk(self.resolved(exponent)))
+        return any(self.is_largest(part) for part in walk(resolve(self.op, exponent)))
 
     def is_largest(self, node: Node) -> bool:
         if isinstance(node, Ref):
-            found = self.resolved(node)
+            found = resolve(self.op, node)
             return is_extremum(found) or (isinstance(found, Call) and any(map(self.is_largest, found.args)))
         return is_extremum(node)
 
     def is_above_zero(self, node: Node, is_seen: IsSeen) -> bool:
         """Whether a divisor is a length, a number, above one, or a sum of exponentials below a largest."""
-        match self.resolved(node):
+        match resolve(self.op, node):
             case Constant() | Size() | Scalar():
                 return True
             case Call(function="add" | "maximum" | "clamp_min", args=args):
@@ -108,11 +108,6 @@ class Vanishing:
             case Call(function="sqrt", args=(arg,)):
                 return self.is_above_zero(arg, is_seen)
         return False
-
-    def resolved(self, node: Node) -> Node:
-        while isinstance(node, Ref):
-            node = self.values[node.name].node
-        return node
 
 
 def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, tuple[str, ...]]:
