@@ -30,7 +30,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import CodeType, FrameType
@@ -242,11 +242,6 @@ def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
     texts = {path: path.read_text(encoding="utf-8") for path in tree.modules(op)}
     for path, text in texts.items():
         own = path.parent.name == op
-        where = str(path.relative_to(tree.generated))
-        tests_of: dict[int, set[str]] = defaultdict(set)
-        for test, lines in executed.items():
-            for line in (line for name, line in lines if name == where):
-                tests_of[line].add(test)
         launches = own or "launch.run" in text
         beside = "".join(other for one, other in texts.items() if one != path and launches)
 
@@ -255,8 +250,7 @@ def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
             return launches and (not own or op.replace("_", "") in name.replace("_", "").lower())
 
         for mutation in mutations(text, beside, is_own):
-            first, last = mutation.lines
-            tests = frozenset().union(*(tests_of[line] for line in range(first, last + 1)))
+            tests = tests_of(mutation, path.relative_to(tree.generated), executed)
             if tests or own:
                 found.append(Mutant(op, path, text, mutation, tests))
     return found
@@ -304,55 +298,71 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
     return by(mutants, [lambda one: one.mutation.kind, lambda one: one.op, lambda one: one.mutation.function])[:size]
 
 
-def of_no_use() -> set[tuple[str, str, str, str]]:
-    """What mutations.py makes and by_hand.txt says why it changes nothing: operator, function, and the line before and
-    after.
-    """
+@dataclass(frozen=True)
+class Written:
+    """A bug of by_hand.txt: its line and the heading above it, and whether it is said to change nothing."""
+
+    line: str
+    kind: str
+    op: str
+    function: str
+    number: int
+    old: str
+    new: str
+    useless: bool
+
+
+@cache
+def written() -> tuple[Written, ...]:
+    """The bugs of by_hand.txt."""
+    found: list[Written] = []
+    kind = ""
     lines = BY_HAND.read_text(encoding="utf-8").splitlines()
-    bugs = [re.fullmatch(BUG, line) for line, after in itertools.pairwise(lines) if after.startswith("= ")]
-    return {(bug[1], bug[2], bug[4], bug[5]) for bug in bugs if bug}
+    for line, after in itertools.pairwise([*lines, ""]):
+        if line.startswith("## "):
+            kind = line.removeprefix("## ")
+        elif bug := re.fullmatch(BUG, line):
+            op, function, number, old, new = bug.groups()
+            found.append(Written(line, kind, op, function, int(number or 1), old, new, after.startswith("= ")))
+    return tuple(found)
 
 
-def by_hand(tree: Tree, executed: dict[str, dict[str, Lines]]) -> tuple[list[Mutant], list[str]]:
-    """The bugs of by_hand.txt in some operators of a tree, and the lines of those whose text is not there."""
+def by_hand(tree: Tree, op: str, executed: dict[str, Lines]) -> tuple[list[Mutant], list[str]]:
+    """The bugs of by_hand.txt in an operator of a tree, and the lines of those whose text is not there."""
     found: list[Mutant] = []
     missing: list[str] = []
-    lines = BY_HAND.read_text(encoding="utf-8").splitlines()
-    kind = ""
-    for line, after in itertools.pairwise([*lines, ""]):
-        kind = line.removeprefix("## ") if line.startswith("## ") else kind
-        bug = re.fullmatch(BUG, line)
-        if bug is None or bug[1] not in executed or after.startswith("= "):
+    for bug in written():
+        if bug.op != op or bug.useless:
             continue
         try:
-            found.append(_by_hand(tree, kind, bug, executed[bug[1]]))
+            found.append(_by_hand(tree, bug, executed))
         except LookupError:
-            missing.append(line)
+            missing.append(bug.line)
     return found, missing
 
 
-def _by_hand(tree: Tree, kind: str, bug: re.Match[str], executed: dict[str, Lines]) -> Mutant:
+def _by_hand(tree: Tree, bug: Written, executed: dict[str, Lines]) -> Mutant:
     """Raises `LookupError` where the text is not there."""
-    op, name, number, old, new = bug.groups()
-    own = sorted(tree.modules(op), key=lambda path: path.parent.name != op)
+    own = sorted(tree.modules(bug.op), key=lambda path: path.parent.name != bug.op)
     for path in own:
         text = path.read_text(encoding="utf-8")
-        module = Module(text) if f"def {name.rpartition('.')[2]}(" in text else None
+        module = Module(text) if f"def {bug.function.rpartition('.')[2]}(" in text else None
         for function in module.functions if module else ():
-            if function.name == name:
-                mutation = _edit(function, kind, old, new, int(number or 1))
-                return Mutant(op, path, text, mutation, tests_of(mutation, path.relative_to(tree.generated), executed))
-    raise LookupError(name)
+            if function.name == bug.function:
+                mutation = _edit(function, bug)
+                tests = tests_of(mutation, path.relative_to(tree.generated), executed)
+                return Mutant(bug.op, path, text, mutation, tests)
+    raise LookupError(bug.function)
 
 
-def _edit(function: Function, kind: str, old: str, new: str, number: int) -> Mutation:
+def _edit(function: Function, bug: Written) -> Mutation:
     """The n-th place of some text in a function, changed; comments do not count."""
     raw, (first, last) = function.module.raw, function.module.span(function.node)
-    places = [one.start() + first for one in re.finditer(re.escape(old.encode()), raw[first:last])]
-    start = [one for one in places if b"#" not in raw[raw.rindex(b"\n", 0, one) : one]][number - 1]
+    places = [one.start() + first for one in re.finditer(re.escape(bug.old.encode()), raw[first:last])]
+    start = [one for one in places if b"#" not in raw[raw.rindex(b"\n", 0, one) : one]][bug.number - 1]
     spans = [(function.module.span(one), one) for one in function.statements]
     within = [one for (begin, end), one in spans if begin <= start < end]
-    return function.edit(kind, "by hand", (start, start + len(old.encode())), new, within[-1])
+    return function.edit(bug.kind, "by hand", (start, start + len(bug.old.encode())), bug.new, within[-1])
 
 
 def tests_of(mutation: Mutation, path: Path, executed: dict[str, Lines]) -> frozenset[str]:
@@ -491,16 +501,17 @@ class Planting:
             self.notes.append(f"the tests of {op} fail without a bug: {outcome.failed}")
             return
         if self.is_by_hand:
-            written, missing = by_hand(tree, {op: outcome.executed})
+            hand, missing = by_hand(tree, op, outcome.executed)
             self.notes += [f"not there: {one}" for one in missing]
-            written = [one for one in written if not self.again or one.key in self.again.survived]
-            self._plant(tree, op, self.hand, written)
-        every, useless = candidates(tree, op, outcome.executed), of_no_use()
+            hand = [one for one in hand if not self.again or one.key in self.again.survived]
+            self._plant(tree, op, self.hand, hand)
+        every = candidates(tree, op, outcome.executed)
         if self.again:
             drawn = [one for one in every if one.key in self.again.survived]
         else:
             drawn = [one for one in sampled(every, 4 * self.share, self.seed) if not needs_gpu(one)]
-        drawn = [one for one in drawn if (op, one.mutation.function, *one.mutation.shown(one.text)[1:]) not in useless]
+        useless = {(one.function, one.old, one.new) for one in written() if one.op == op and one.useless}
+        drawn = [one for one in drawn if (one.mutation.function, *one.mutation.shown(one.text)[1:]) not in useless]
         self._plant(tree, op, self.drawn, drawn if self.again else drawn[: self.share])
 
     def _plant(self, tree: Tree, op: str, outcomes: dict[Mutant, Found], mutants: Sequence[Mutant]) -> None:
@@ -554,12 +565,6 @@ class Planting:
         return enough
 
 
-def ops_by_hand() -> list[str]:
-    """The operators of by_hand.txt."""
-    lines = BY_HAND.read_text(encoding="utf-8").splitlines()
-    return sorted({line.split(" ", 1)[0] for line in lines if " => " in line and line[0] not in "#="})
-
-
 @click.command()
 @click.option("--root", type=click.Path(path_type=Path, exists=True), default=ROOT, help="Of built operators.")
 @click.option("--op", "ops", multiple=True, help="An operator; by default all of by_hand.txt.")
@@ -587,7 +592,7 @@ def main(
     os.environ |= ENVIRONMENT
     planting = Planting(root.resolve(), is_by_hand, share, seed, values_alone, seconds)
     planting.again = Earlier(again) if again else None
-    for op in ops or (planting.again.ops if planting.again else ops_by_hand()):
+    for op in ops or (planting.again.ops if planting.again else sorted({one.op for one in written()})):
         planting.queue.add(0, partial(planting.start, op))
     planting.queue.run(jobs)
     click.echo("\n".join(planting.notes))
