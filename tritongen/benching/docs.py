@@ -6,9 +6,9 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
-from .run import Case, Figure, Run, ratio
+from .run import NOISE, Case, Figure, Run, ratio
 
-_SLOWER = 0.98  # of the fastest peer's rate: below it a ratio is set in bold
+_SLOWER = 1 - NOISE  # of the fastest peer's rate: below it a ratio is set in bold
 _COLUMNS = ("torch", "torch.compile")
 _TITLES = {
     ("GB/s", "forward"): "Bound by memory",
@@ -54,9 +54,9 @@ def _sections(run: Run) -> Iterator[list[str]]:
     groups: dict[tuple[str, str], list[_Row]] = {}
     for case, figures in run.cases().items():
         groups.setdefault((figures[0].unit, case.direction), []).append((case, figures))
-    order = [*_TITLES]
-    for key in sorted(groups, key=lambda key: order.index(key) if key in order else len(order)):
-        yield _section(run, _TITLES.get(key, " ".join(key)), sorted(groups[key], key=lambda row: row[0]))
+    for key, title in _TITLES.items():
+        if key in groups:
+            yield _section(run, title, sorted(groups[key], key=lambda row: row[0]))
 
 
 def _section(run: Run, title: str, rows: Sequence[_Row]) -> list[str]:
@@ -80,7 +80,7 @@ def _summary(rows: Sequence[_Row]) -> str:
     ceilings = [one.rate / one.share for _, figures in rows for one in figures if one.rate and one.share]
     ratios = [found for _, figures in rows if not math.isnan(found := ratio(figures))]
     slower = sum(found < _SLOWER for found in ratios)
-    ceiling = [f"100% is {statistics.median(ceilings):,.0f} {unit}: {_BOUNDS.get(unit, '')}."] if ceilings else []
+    ceiling = [f"100% is {statistics.median(ceilings):,.0f} {unit}: {_BOUNDS[unit]}."] if ceilings else []
     mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
     return " ".join([*ceiling, f"Geometric mean of the ratios: {mean}; {slower} of {len(ratios)} are below {_SLOWER}."])
 

@@ -38,9 +38,9 @@ def run_benchmarks(
             names = sorted(write_package(project, os.path.join(home, PACKAGE)))
             sys.path.insert(0, home)
             try:
-                cases = [(op, case) for op in names for case in cases_of(op, benchmark_of(PACKAGE, op), wanted)]
-                cases = [(op, case) for op, case in cases if case not in known]
-                measured = ((case, measure(benchmark_of(PACKAGE, op), case, wanted.rounds)) for op, case in cases)
+                every = (case for op in names for case in cases_of(op, benchmark_of(PACKAGE, op), wanted))
+                cases = [case for case in every if case not in known]
+                measured = ((case, measure(benchmark_of(PACKAGE, case.op), case, wanted.rounds)) for case in cases)
                 for _, found in watch(measured, len(cases)):
                     figures += found
             except KeyboardInterrupt:  # What was measured until then is shown and written.
