@@ -326,16 +326,14 @@ def _all(*given: Any) -> Any:
 _SYMBOLIC = torch.SymInt | torch.SymFloat | torch.SymBool
 _NAMES: dict[str, Any] = {
     **dict.fromkeys(("expect_true", "guard_bool", "guard_size_oblivious"), _asked("condition")),
-    **dict.fromkeys(("statically_known_true", "definitely_true"), _asked("statically_known_true")),
     **dict.fromkeys(("size_hint", "optimization_hint", "guarding_hint_or_throw"), _hint),
     **dict.fromkeys(("guard_int", "guard_float", "guard_scalar"), _number),
     **dict.fromkeys(("has_hint", "has_guarding_hint"), lambda one: not _is_symbolic(one) or one.node.has_hint()),
     **dict.fromkeys(("is_nested_int", "has_free_unbacked_symbols"), lambda *_: False),
     **dict.fromkeys(("constrain_range", "_constrain_range_for_size", "compute_unbacked_bindings"), _nothing),
-    **{name: _asked(name) for name in ("guard_or_false", "guard_or_true")},
+    **{name: _asked(name) for name in ("guard_or_false", "guard_or_true", "statically_known_true")},
     "free_unbacked_symbols": lambda *_: set(),
     **dict.fromkeys(("has_free_symbols", "is_symbolic"), _is_symbolic),
-    **dict.fromkeys(("is_concrete_int", "is_concrete_bool"), lambda one: not _is_symbolic(one)),
     "sym_and": _all,
     "sym_or": lambda *given: reduce(operator.or_, given, False),
     "sym_eq": _equal,

@@ -278,7 +278,7 @@ def is_library(path: str) -> bool:
 
 
 def _library() -> tuple[str, ...]:
-    packages = (getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "sympy", "mpmath", "numpy"))
+    packages = (getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "numpy"))
     files = [os.path.dirname(os.path.abspath(__file__)), os.__file__, *packages]
     found = [os.path.dirname(one) + os.sep for one in files if one]
     return tuple(found)

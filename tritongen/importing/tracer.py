@@ -35,7 +35,7 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         self._mode_key = torch._C._TorchDispatchModeKey.PROXY
         self.enter_stack: list[Any] = []
         self.graph = torch.fx.Graph()
-        self.tracer: Any = SimpleNamespace(graph=self.graph, tensor_tracker={}, create_node=self._switched)
+        self.tracer: Any = SimpleNamespace(graph=self.graph, tensor_tracker={}, create_node=self.graph.create_node)
         self.constants = SimpleNamespace(graph=self.graph)
         with without_sympy():
             self.mode = mode or Shapes(shape_env=lengths, static_shapes=True, allow_non_fake_inputs=True)  # type: ignore[arg-type]
@@ -52,9 +52,6 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         place = torch.device(device) if device else nullcontext()
         with self.mode, torch._C._EnablePythonDispatcher(), self, factories, switches, place:
             yield
-
-    def _switched(self, kind: str, target: Any, args: Any, kwargs: Any) -> torch.fx.Node:
-        return self.graph.create_node(kind, target, args, kwargs)
 
     def argument(self, name: str, shape: Sequence[Length], dtype: torch.dtype, device: Any = None) -> Any:
         sizes = [one.number if one.fixed or one.number < 2 else self._lengths.new(one.number) for one in shape]
