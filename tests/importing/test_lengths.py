@@ -7,10 +7,25 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tritongen.importing.formulas import Symbol, made, of_symbol, replaced, solved, symbols_of, value
+from tritongen.importing.formulas import (
+    COMPUTED,
+    Applied,
+    Formula,
+    Symbol,
+    exact_quotient,
+    made,
+    of_symbol,
+    replaced,
+    solved,
+    steps_of,
+    symbol_of,
+    symbols_of,
+    value,
+)
 
 HERE = Path(__file__).parent
 SYMBOLS = [Symbol(number) for number in range(4)]
@@ -39,7 +54,7 @@ def test_formulas_have_the_values_of_pythons_arithmetic(seed: int) -> None:
             continue
         found = made(name, one, other)
         wanted = [FUNCTIONS[name](a, b) for a, b in zip(ones, others, strict=True)]
-        assert [value(found, at) for at in lengths] == wanted
+        assert [value(found, at) for at in lengths] == [by_steps(found, at) for at in lengths] == wanted
         renamed = replaced(found, {SYMBOLS[0]: of_symbol(SYMBOLS[1])})
         assert [value(renamed, at | {SYMBOLS[0]: at[SYMBOLS[1]]}) for at in lengths] == [
             value(found, at | {SYMBOLS[0]: at[SYMBOLS[1]]}) for at in lengths
@@ -53,6 +68,7 @@ def test_equal_formulas_have_one_form() -> None:
     assert made("floor_divide", made("mul", made("mul", a, b), 8), made("mul", a, 4)) == made("mul", 2, b)
     assert made("floor_divide", made("add", a, 4), 2) == made("add", made("floor_divide", a, 2), 2)
     assert made("remainder", made("mul", a, 6), 3) == 0
+    assert made("add", made("mul", a, a), a) == made("add", a, made("mul", a, a))
 
 
 def test_an_equation_makes_a_symbol_a_formula_of_others() -> None:
@@ -62,6 +78,23 @@ def test_an_equation_makes_a_symbol_a_formula_of_others() -> None:
     assert symbol is not None
     assert symbol not in symbols_of(found)
     assert solved(made("mul", a, a), b) == (SYMBOLS[1], made("mul", a, a))
+
+
+def by_steps(expr: Any, lengths: dict[Symbol, int]) -> Any:
+    if not isinstance(expr, Applied | Formula) or symbol_of(expr) is not None:
+        return value(expr, lengths)
+    function, args = steps_of(expr)
+    return COMPUTED[function](*(by_steps(one, lengths) for one in args))
+
+
+def test_steps_of_exact_quotients_are_exact() -> None:
+    """The terms of a sum that a number divides need not be divisible by it."""
+    a, b, c, _ = map(of_symbol, SYMBOLS)
+    lengths = dict(zip(SYMBOLS, (5, 7, 3, 2), strict=True))
+    for one, other in ((made("add", a, 1), 2), (made("add", a, b), 4), (made("sub", 1, made("mul", a, b)), 2)):
+        found = exact_quotient(one, other)
+        assert by_steps(found, lengths) == value(one, lengths) // other
+        assert by_steps(made("sub", c, found), lengths) == 3 - value(one, lengths) // other
 
 
 @pytest.mark.sampled(1)

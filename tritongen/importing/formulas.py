@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -119,23 +119,34 @@ def symbols_of(expr: Expr) -> frozenset[Symbol]:
 
 
 def steps_of(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
-    """The last function that a formula is computed by, and of what: sums term by term, products factor by factor."""
+    """The last function that a formula is computed by, and of what: sums term by term, products factor by factor.
+
+    What is added comes before what is subtracted, and numbers come last. Terms that are fractions are divided together:
+    it is their sum that is known to be an integer.
+    """
     if isinstance(expr, Applied):
         return expr.function, expr.args
-    *terms, (product, by) = expr.terms
-    if terms:
-        sign = -1 if by < 0 else 1
-        return "add" if sign > 0 else "sub", (_made(dict(terms)), _made({product: sign * by}))
-    above = {tuple(pair for pair in product if pair[1] > 0): Fraction(by.numerator)}
-    below = {tuple((atom, -power) for atom, power in product if power < 0): Fraction(by.denominator)}
-    if _made(below) != 1:
-        return "floor_divide", (_made(above), _made(below))
-    if by != 1:
-        return "mul", (int(by), _made({product: Fraction(1)}))
-    (atom, power), *rest = product
-    if power > 1 or rest:
-        return "mul", (of_symbol(atom), _made({((atom, power - 1), *rest) if power > 1 else tuple(rest): Fraction(1)}))
-    return atom.function, atom.args
+    *terms, (product, by) = sorted(expr.terms, key=lambda one: (not one[0], one[1] < 0))
+    fractions = sum(_denominator([term]) != 1 for term in expr.terms)
+    if terms and fractions < 2:
+        return "sub" if by < 0 else "add", (_made(dict(terms)), _made({product: abs(by)}))
+    if not terms and by < 0:
+        return "neg", (_made({product: -by}),)
+    if fractions:
+        below = _denominator(expr.terms)
+        return "floor_divide", (_product(expr, below), below)
+    *rest, (atom, power) = product
+    if rest or by != 1:
+        return "mul", (_made({tuple(rest): by}), _made({((atom, power),): Fraction(1)}))
+    return ("pow", (of_symbol(atom), power)) if power > 1 else (atom.function, atom.args)
+
+
+def _denominator(terms: Collection[tuple[Product, Fraction]]) -> Expr:
+    """The least product times which terms are integers."""
+    powers: dict[Any, int] = {}
+    for product, _ in terms:
+        powers |= {atom: max(powers.get(atom, 0), -power) for atom, power in product if power < 0}
+    return _made({_times((), tuple(powers.items())): Fraction(math.lcm(*(by.denominator for _, by in terms)))})
 
 
 def _terms(expr: Expr) -> dict[Product, Fraction]:
@@ -149,7 +160,11 @@ def _made(terms: Mapping[Product, Fraction]) -> Expr:
     if not left.keys() - {()}:
         by = left.get((), Fraction(0))
         return int(by) if by.denominator == 1 else float(by)
-    return Formula(tuple(sorted(left.items(), key=lambda one: [_place(atom) for atom, _ in one[0]])))
+    return Formula(tuple(sorted(left.items(), key=lambda one: _order(one[0]))))
+
+
+def _order(product: Product) -> tuple[list[tuple[int, str]], list[int]]:
+    return [_place(atom) for atom, _ in product], [power for _, power in product]
 
 
 def _place(atom: Any) -> tuple[int, str]:
