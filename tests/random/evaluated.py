@@ -284,6 +284,12 @@ class Names(dict[str, Any]):
         x = self.along(x, axis)
         return of(x.flip(place), place).flip(place) if reverse else of(x, place)
 
+    def of_argsort(self, x: torch.Tensor, axis: str, descending: bool = False) -> torch.Tensor:
+        return torch.argsort(self.along(x, axis), dim=self.axes.index(axis), descending=descending, stable=True)
+
+    def of_sort(self, x: torch.Tensor, axis: str, descending: bool = False) -> torch.Tensor:
+        return self.along(x, axis).gather(self.axes.index(axis), self.of_argsort(x, axis, descending))
+
     def of_recurrence(self, x: Any, decay: Any, axis: str, reverse: bool = False) -> torch.Tensor:
         """Element after element."""
         place = self.axes.index(axis)
