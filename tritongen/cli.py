@@ -137,8 +137,8 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     # `build` leaves alone what was edited by hand, unless `--force` is given.
     force = " --force" if all(one.code in ("TG704", "TG705") for one in drift.findings) else ""
     mend = f"run `tritongen build{force}`" if any(one.code != "TG710" for one in drift.findings) else "see the above"
-    wrong = f"{count(found, 'file')} not as they should be; {mend}"
-    click.echo(f"{count(drift.specs, 'spec')}: {wrong if found else 'as they should be'}")
+    wrong = f"{count(found, 'file')} not up to date; {mend}"
+    click.echo(f"{count(drift.specs, 'spec')}: {wrong if found else 'up to date'}")
     return FINDINGS if drift.findings else CLEAN
 
 

@@ -73,7 +73,7 @@ def test_init_build_check(capsys: pytest.CaptureFixture[str]) -> None:
         "see generated/double/kernels.py, which is made of specs/double.toml",
     ]
     assert run("check") == 0
-    assert capsys.readouterr().out == "2 specs: as they should be\n"
+    assert capsys.readouterr().out == "2 specs: up to date\n"
     assert run("init") == 0
     assert run("new", "double") == 2
 
@@ -88,7 +88,7 @@ def test_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr()
     assert "generated/rms_norm/kernels.py: error TG704: edited by hand" in told.err
     assert '-OTHER = "rms_norm"\n+NAME = "rms_norm"\n' in told.out
-    assert told.out.endswith("1 file not as they should be; run `tritongen build --force`\n")
+    assert told.out.endswith("1 file not up to date; run `tritongen build --force`\n")
     assert run("check", "--format", "github") == 1
     assert "::error file=generated/rms_norm/kernels.py,line=1,col=1" in capsys.readouterr().out
     assert run("build", "--format", "json") == 1
@@ -97,7 +97,7 @@ def test_findings(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told_as_data["diagnostics"][0]["code"] == "TG704"
     kernel.with_name("__init__.py").unlink()
     assert run("check") == 1
-    assert capsys.readouterr().out.endswith("2 files not as they should be; run `tritongen build`\n")
+    assert capsys.readouterr().out.endswith("2 files not up to date; run `tritongen build`\n")
     assert run("build", "--force") == 0
 
 

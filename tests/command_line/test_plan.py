@@ -44,7 +44,7 @@ def test_text(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "-> [1 elementwise] -> y\nbackward\n  dy, s ->" in told
     assert "\nforward         1 step, 34 kB, " in told
-    assert told.splitlines()[-1].startswith("held besides    s: 2 kB")
+    assert told.splitlines()[-1].startswith("kept alive      s: 2 kB")
     assert run("scaled.toml", "--sizes", "M=1000") == 0
     assert capsys.readouterr().out == told
     assert run("scaled.toml", "--sizes", "M=1000", "--device", "a100") == 0

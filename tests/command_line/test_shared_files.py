@@ -79,11 +79,11 @@ def test_what_is_said_of_shared_files(project: Project) -> None:
     (project.out / "__init__.py").write_text(with_shared_header("its operators", "0", "OLD = 1\n", "__init__.py"))
     said = {Path(one.path).name: (one.code, one.message) for one in check((), fake).findings}
     assert said == {
-        "__init__.py": ("TG701", "stale: it should export the operators in another way now"),
-        "gemm.py": ("TG705", "not generated, but where tritongen puts a part of its runtime"),
-        "launch.py": ("TG701", "stale: it holds something else than what operators use of it"),
-        "math.py": ("TG702", "missing: operators import this part of the runtime"),
-        "old.py": ("TG703", "extra: no operator imports this part of a runtime any more"),
+        "__init__.py": ("TG701", "out of date: it should export other operators"),
+        "gemm.py": ("TG705", "not generated, but where tritongen puts a module of its runtime"),
+        "launch.py": ("TG701", "out of date: the operators use other definitions of it"),
+        "math.py": ("TG702", "missing: operators import this module of the runtime"),
+        "old.py": ("TG703", "extra: no operator imports this module of the runtime any more"),
         "tma.py": ("TG704", "edited by hand since tritongen wrote it"),
     }
 

@@ -179,4 +179,4 @@ def test_build_and_check_say_so(
     assert cli.run(["check"]) == cli.FINDINGS
     told = capsys.readouterr()
     assert "generated/copy: error TG710" in told.err
-    assert "1 file not as they should be; see the above" in told.out
+    assert "1 file not up to date; see the above" in told.out

@@ -21,9 +21,9 @@ rms_norm: RMS normalisation over the last axis, with weight.
 ... = 8,192, N = 4,096; times at the roofline of an H100 SXM, at least 2 us a step
 
 forward
-  x, weight           -> [1 row-wise      ] -> y, rstd
+  x, weight           -> [1 row-wise   ] -> y, rstd
 backward
-  dy, x, weight, rstd -> [2 sum of columns] -> dx, dweight
+  dy, x, weight, rstd -> [2 column sums] -> dx, dweight
 
 1  _rms_norm_forward: row-wise
    rstd = rsqrt(mean(x * x, N) + eps)
@@ -33,9 +33,9 @@ backward
    writes      y[..., N]  bfloat16  67.1 MB
                rstd[...]  float32   32.8 kB  saved for the backward, read by step 2
    kernels     kernel  what it is for
-   costs       134 MB, 40.1 us, 40% of all
+   costs       134 MB, 40.1 us, 40% of total
 
-2  _rms_norm_backward: sum of columns
+2  _rms_norm_backward: column sums
    dy_weight = dy * weight
    dx = rstd * (dy_weight - rstd * rstd * mean(dy_weight * x, N) * x)
    dweight = sum(rstd * (dy * x), ...)
@@ -46,13 +46,13 @@ backward
    writes      dx[..., N]  bfloat16  67.1 MB
                dweight[N]  bfloat16  8.19 kB
    kernels     kernel  what it is for
-   costs       201 MB, 60.1 us, 60% of all
+   costs       201 MB, 60.1 us, 60% of total
 
 forward         1 step, 134 MB, 40.1 us
 backward        1 step, 201 MB, 60.1 us
 both            2 steps, 336 MB, 100 us
 saved           rstd: 32.8 kB
-held besides    x, weight: 67.1 MB
+kept alive      x, weight: 67.1 MB
 """
 STEPS = """\
 steps
@@ -71,7 +71,7 @@ forward
    writes      y_max_strips[M, N_strips]       float32   65.5 kB  read by step 2
                y_sum_exps_strips[M, N_strips]  float32   65.5 kB  read by step 2
    kernels     kernel  what it is for
-   costs       4.33 MB, 2.15 GFLOP of matmuls, 2.17 us, 52% of all
+   costs       4.33 MB, 2.15 GFLOP of matmuls, 2.17 us, 52% of total
 
 2  _steps_y: row-wise
    y_max = max(y_max_strips, N_strips)
@@ -82,7 +82,7 @@ forward
                y_sum_exps_strips[M, N_strips]  float32   65.5 kB
    writes      y[M]                            bfloat16  2.05 kB
    kernels     kernel  what it is for
-   costs       133 kB, 2 us, 48% of all
+   costs       133 kB, 2 us, 48% of total
 
 forward         2 steps, 4.46 MB, 2.15 GFLOP of matmuls, 4.17 us
 host            not counted: a call takes 10 to 25 us on the CPU, longer than these kernels may

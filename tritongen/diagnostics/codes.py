@@ -17,7 +17,7 @@ from .structure_codes import STRUCTURE
 _SCHEDULE = (
     row(
         "TG406",
-        "what float8 cannot be",
+        "an unsupported use of float8",
         """
         float8_e4m3fn and float8_e5m2 (`float8` for both) are dtypes of inputs and of results. Their values
         are exact in float32, in which they are computed; beside a float of another input they take its
@@ -90,7 +90,7 @@ _SCHEDULE = (
 _TREE = (
     row(
         "TG701",
-        "a stale file",
+        "a file that is out of date",
         """
         The spec, the settings or tritongen itself changed since the file was generated. A runtime is
         stale where another version of tritongen wrote it: build all of its operators with one version.

@@ -330,7 +330,7 @@ STRUCTURE = (
     ),
     row(
         "TG141",
-        "a range without room",
+        "an empty range",
         """
         Emitted tests draw an input's values from low up to, and not including, high.
 
@@ -340,7 +340,7 @@ STRUCTURE = (
     ),
     row(
         "TG142",
-        "an axis by which a benchmark does not go",
+        "an axis that this benchmark cannot sweep",
         """
         The benchmark of a matmul goes by rows, columns or the summed axis where these are one axis each, that of
         attention by its rows or what streams past them. Others go by numbers of elements.

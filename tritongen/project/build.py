@@ -49,7 +49,7 @@ Watch = Callable[["Iterator[Rendered]", int], "Iterator[Rendered]"]
 
 _FINDINGS: dict[Kind, tuple[str, str]] = {
     "missing": ("TG702", "missing: {source} makes it"),
-    "stale": ("TG701", "stale: {source} makes another text now"),
+    "stale": ("TG701", "out of date: {source} renders to other text now"),
     "extra": ("TG703", "extra: {source} does not make it any more"),
     "edited": ("TG704", "edited by hand since it was generated from {source}"),
     "foreign": ("TG705", "not generated, but where {source} puts a file"),
@@ -58,15 +58,15 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
 # Of files that no spec makes: those of the runtime, and the package that exports the operators.
 _SHARED: dict[str, dict[Kind, str]] = {
     SHARED: {
-        "missing": "missing: operators import this part of the runtime",
-        "stale": "stale: it holds something else than what operators use of it",
-        "extra": "extra: no operator imports this part of a runtime any more",
+        "missing": "missing: operators import this module of the runtime",
+        "stale": "out of date: the operators use other definitions of it",
+        "extra": "extra: no operator imports this module of the runtime any more",
         "edited": "edited by hand since tritongen wrote it",
-        "foreign": "not generated, but where tritongen puts a part of its runtime",
+        "foreign": "not generated, but where tritongen puts a module of its runtime",
     },
     PACKAGE: {
         "missing": "missing: it exports the operators",
-        "stale": "stale: it should export the operators in another way now",
+        "stale": "out of date: it should export other operators",
         "extra": "extra: there are no operators any more that it could export",
         "edited": "edited by hand since tritongen wrote it",
     },

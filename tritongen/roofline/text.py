@@ -79,9 +79,9 @@ def _step(step: StepCost, total: float) -> Iterator[str]:
     yield from _labelled("writes", rows[len(step.reads) :])
     yield from _labelled("recomputes", [", ".join(step.recomputes)] if step.recomputes else [])
     width = max((len(name) for name, _ in step.kernels), default=0)
-    kernels = [f"{name:{width}}  {doc}" for name, doc in step.kernels] or ["those of the runtime's gemm"]
+    kernels = [f"{name:{width}}  {doc}" for name, doc in step.kernels] or ["the runtime's gemm"]
     yield from _labelled("kernels", kernels)
-    yield from _labelled("costs", [f"{_cost([step])}, {step.seconds / total:.0%} of all"])
+    yield from _labelled("costs", [f"{_cost([step])}, {step.seconds / total:.0%} of total"])
 
 
 def _labelled(label: str, rows: Sequence[str]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _memory(account: Account) -> Iterator[str]:
     written = [tensor for step in account.steps for tensor in step.writes if tensor.uses]
     stored = [tensor for tensor in written if not tensor.saved and tensor.name not in names]
     saved = [tensor for step in account.forward for tensor in step.writes if tensor.saved]
-    for title, tensors in (("stored", stored), ("saved", saved), ("held besides", held)):
+    for title, tensors in (("stored", stored), ("saved", saved), ("kept alive", held)):
         if tensors:
             yield f"{title:16}{_names(tensors)}: {bytes_of(sum(tensor.bytes for tensor in tensors))}"
 
@@ -138,7 +138,7 @@ def _cost(steps: Sequence[StepCost]) -> str:
     flops = sum(step.flops for step in steps)
     others = sum(step.operations for step in steps)
     operations = f", {scaled(flops)}FLOP of matmuls" if flops else ""
-    operations += f", {scaled(others)}op of other math" if others else ""
+    operations += f", {scaled(others)}op outside matmuls" if others else ""
     return f"{bytes_of(sum(step.bytes for step in steps))}{operations}, {time_of(sum(step.seconds for step in steps))}"
 
 

@@ -20,7 +20,7 @@ from .program import SumsProgram, recognise_sums, statistics
 class Columns(Maps[SumsProgram]):
     """Sums over rows beside what is mapped, as the gradient by a weight is."""
 
-    title = "a sum of columns"
+    title = "column sums"
 
     def take(self, op: Op) -> SumsProgram | None:
         program = recognise_sums(op)

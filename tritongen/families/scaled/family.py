@@ -13,7 +13,7 @@ from .host import ScaledModule
 class Scaled(Maps[Program]):
     """A result that is an input times another, which lacks the columns, and takes the memory of the first."""
 
-    title = "a product in place"
+    title = "in-place scaling"
 
     def take(self, op: Op) -> Program | None:
         if len(op.results) > 1 or op.results[0].output.name not in {tensor.name for tensor in op.inputs}:

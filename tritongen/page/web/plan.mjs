@@ -26,13 +26,13 @@ function step(one, total) {
   const share = total ? one.seconds / total : 0;
   const work = [`${scaled(one.bytes, "B")} moved`];
   if (one.flops) work.push(`${scaled(one.flops, "FLOP")} of matmuls`);
-  if (one.operations) work.push(`${scaled(one.operations, "op")} of other math`);
+  if (one.operations) work.push(`${scaled(one.operations, "op")} outside matmuls`);
   const lines = one.math.map((line) => html(math(line))).join("\n");
   const kernels = one.kernels.map(({ name, for: what }) => `<dt>${escaped(name)}</dt><dd>${escaped(what)}</dd>`).join("");
   return `<div class="step">
     <ul class="reads" aria-label="reads">${one.reads.map((each) => tensor(each, true)).join("")}</ul>
     <div class="box"><i>${one.number}</i><b>${escaped(one.family)}</b><span>${time(one.seconds)}</span>
-      <div class="share" title="${Math.round(share * 100)} % of all"><u style="width:${Math.max(1, share * 100)}%"></u></div></div>
+      <div class="share" title="${Math.round(share * 100)} % of total"><u style="width:${Math.max(1, share * 100)}%"></u></div></div>
     <ul class="writes" aria-label="writes">${one.writes.map((each) => tensor(each, false)).join("")}</ul>
     <details><summary><code>${escaped(one.function)}</code><span>${work.join(", ")}</span></summary>
       ${lines ? `<pre class="code math">${lines}</pre>` : ""}
