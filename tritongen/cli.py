@@ -167,7 +167,7 @@ def show(spec: str, file: str) -> int:
     "--sizes",
     default="",
     metavar="M=4096,N=11008",
-    help=f"Lengths of axes; {LENGTH:,} where neither this nor the spec gives one.",
+    help=f"Lengths of axes; else those of [bench] or of the emitted benchmark, or {LENGTH:,}.",
 )
 @click.option(
     "--device",

@@ -261,3 +261,10 @@ def test_gradients_that_the_forward_computes_are_its_calls() -> None:
     assert [step.function for step in gradients] == ["_matmul_forward"] * 2
     assert all(step.kernels == forward.kernels for step in gradients)
     assert any(not step.kernels for step in account_of(gallery("linear"), {"M": 64, "N": 64, "K": 64}, H100).backward)
+
+
+def test_lengths_that_nobody_gives_are_those_of_the_benchmark() -> None:
+    """Heads and batches of attention are not of 4,096."""
+    text = (ROOT / "examples/specs/attention_gqa.toml").read_text(encoding="utf-8")
+    found = dict(account_of(read_spec("attention_gqa.toml", text), {"G": 2}, H100).lengths)
+    assert found == {"...": 4, "G": 2, "R": 4, "M": 4096, "D": 128, "N": 4096, "E": 128}

@@ -86,7 +86,8 @@ def _costs_of(
     spec: Spec, forward: Step, backward: Backward | None, given: Mapping[str, int], device: Device
 ) -> Account:
     """The account, but for what functions are called."""
-    counted = Counted(forward.op, lengths_of(forward.op, given), device)
+    usual = forward.family.benchmark(spec, forward.program).typical
+    counted = Counted(forward.op, lengths_of(forward.op, given, usual), device)
     first = forward if backward is None else backward.forward
     saved = frozenset(result.output.name for result in first.op.results if result.saved)
     before, after = counted.steps(first, saved), list[StepCost]()

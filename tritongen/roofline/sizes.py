@@ -47,9 +47,9 @@ def require_axes(lengths: Iterable[Mapping[str, int]], given: Mapping[str, int])
             raise BadSizes(f"{axis} is {min(fixed)} by its spec")
 
 
-def lengths_of(op: Op, given: Mapping[str, int]) -> dict[str, int]:
-    """The length of each axis, as given or as the cost model of steps has it."""
-    typical = dict(op.typical)
+def lengths_of(op: Op, given: Mapping[str, int], usual: Mapping[str, int]) -> dict[str, int]:
+    """The length of each axis: as given, by [bench], as `usual` in benchmarks of its family, or 4,096."""
+    typical = {**usual, **dict(op.typical)}
     found = {axis: given.get(axis, typical.get(axis, LENGTH)) for axis in op.axes} | dict(op.sizes)
     return found | {axis: given.get(axis, length) for axis, length in typical_lengths(op, found).items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..diagnostics.report import Mistake, Mistakes, listed
@@ -42,6 +43,10 @@ class Sizes(Protocol):
     @property
     def names(self) -> Mapping[str, str]:
         """How the benchmark spells the length of each axis."""
+
+    @property
+    def typical(self) -> Mapping[str, int]:
+        """The lengths of axes that are usually much shorter than 4,096, such as heads and batches of attention."""
 
     def view(self) -> dict[str, Any]: ...
 
@@ -129,6 +134,7 @@ class Lengths:
 
     template = "bench.py.jinja"
     bounds = ()
+    typical: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, program: Program, shapes: Shapes, given: Mapping[str, int]) -> None:
         self.op = program.op

@@ -80,6 +80,10 @@ class MatmulSizes:
         self.fixed = dict(program.op.sizes) | given
         self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
 
+    @property
+    def typical(self) -> dict[str, int]:
+        return {axis: 8 if place == 0 else 1 for place, axis in enumerate(self.contraction.batch)}
+
     def view(self) -> dict[str, Any]:
         sides = [self.contraction.batch, self.contraction.rows, self.contraction.cols, self.contraction.inner]
         free = any(axis not in self.fixed for axis in sides[0])

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...lang.ir import Op, Reduce
 from ...passes.contractions import Contraction, is_product
+from ...spec.lengths import LENGTH
 from ...spec.types import Spec
 from ...testing.benchmarks import computed_names, lengths_of, local, sizes_of, windows
 from ...testing.fitting import Fitting
@@ -94,6 +95,11 @@ class MatmulStepsSizes:
         for step in self.program.steps:
             yield from (tensor.type.axes for tensor in step.op.inputs)
             yield from (result.axes for result in step.op.results)
+
+    @property
+    def typical(self) -> dict[str, int]:
+        lengths = {axis: self.lengths[axis] for axis in self.free} if self.streams else {}
+        return {axis: math.ceil(_at([length], LENGTH)) for axis, length in lengths.items()}
 
     def product(self, axes: Iterable[str]) -> Length:
         return math.prod((self.lengths.get(axis, number(1)) for axis in axes), start=number(1))

@@ -64,6 +64,11 @@ class StreamingSizes:
             lengths[stream.batch[0]] = (BATCHES, HEADS) if stream.batch == (BATCH,) else (BATCHES * HEADS,)
         return lengths | {axis: (size,) for axis, size in (*self.fixed.items(), *self.given.items())}
 
+    @property
+    def typical(self) -> dict[str, int]:
+        long = {self.stream.rows, self.stream.streamed, *self.of_pages()}
+        return {axis: math.prod(sizes) for axis, sizes in self.lengths().items() if axis not in long}
+
     def view(self) -> dict[str, Any]:
         lengths = self.lengths()
         texts = {axis: str(sizes if axis == BATCH else sizes[0]) for axis, sizes in lengths.items()}
