@@ -282,3 +282,12 @@ def hits(scores, labels):
 
 def marked_sums(x, index):
     return x.sum(-1, keepdim=True).scatter(1, index, 1.0)
+
+
+def norm_without_eps(x, weight):
+    return F.rms_norm(x, (x.shape[-1],), weight)
+
+
+def masked_shares(x, mask):
+    p = x.masked_fill(mask, torch.finfo(x.dtype).min).softmax(-1)
+    return p / (p.sum(-1, keepdim=True) + torch.finfo(x.dtype).eps)

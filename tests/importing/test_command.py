@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,45 @@ def test_it_is_printed_and_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "too large" not in found.err
 
 
+def test_long_examples_are_checked_at_shorter_lengths(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where kernels are interpreted; both are as long as each other."""
+    from tritongen.importing import checking
+
+    def operator(x: Any, weight: Any, eps: float = 1e-6) -> Any:
+        longest.append(max(*x.shape, *weight.shape))
+        return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
+
+    longest: list[int] = []
+    monkeypatch.setattr(checking, "_device", lambda: "cpu")
+    monkeypatch.setattr(checking, "emitted", lambda result: operator)
+    example = ("--example", "x=bf16[4,1024,4096] weight=bf16[4096]")
+    assert run(["import", "model.py:scaled_norm", *example, "--check"]) == 0
+    assert max(longest) <= 64
+    said, _, *rows = capsys.readouterr().err.splitlines()
+    assert "in place of 4096" in said
+    assert rows[0].startswith(f"lengths up to {max(longest)} float64")
+
+
+LIMITS = """import torch
+
+
+def shares(x):
+    return x / (x.float().sum(-1, keepdim=True) + torch.finfo(x.dtype).eps)
+"""
+
+
+def test_limits_of_a_dtype_are_constants_that_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no reference, which would have other ones in float64."""
+    Path("limits.py").write_text(LIMITS)
+    assert run(["import", "limits.py:shares", "--example", "x=bf16[4,8]"]) == 0
+    found = capsys.readouterr()
+    assert "0.0078125" in found.out
+    assert "[reference]" not in found.out
+    assert found.err == "note: a constant is a limit of bfloat16, as in the example (limits.py:5)\n"
+
+
 def test_axes_have_the_names_that_the_example_gives(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "model.py:scaled_norm", "--example", "x=f32[2,4,C=16] weight=f32[16]", "--name", "norm"]) == 0
     out = capsys.readouterr().out
@@ -112,3 +153,12 @@ def test_a_backward_of_its_own_is_noted_and_checked(capsys: pytest.CaptureFixtur
     assert "note: `Straight` has a backward of its own (straight.py:15)" in capsys.readouterr().err
     assert run(["import", "straight.py:rounded", "--example", "x=f32[4,8]", "--check", "-o", "checked.toml"]) == 1
     assert not Path("checked.toml").exists()
+
+
+def test_packages_beside_python_s_own_modules_are_the_user_s() -> None:
+    """As where there is no virtual environment."""
+    from tritongen.importing.targets import is_library
+
+    standard = Path(os.__file__).parent
+    assert is_library(str(standard / "json" / "decoder.py"))
+    assert not is_library(str(standard / "site-packages" / "transformers" / "masking_utils.py"))

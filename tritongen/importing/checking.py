@@ -19,17 +19,20 @@ from ..lang.typecheck import typecheck
 from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
 from ..spec.read import read_spec
+from .limits import limits
 from .rounding import rounded_dtypes
 from .run import Result
 from .targets import module_at
 from .tracing import call
+from .writing import Imported
 
 if TYPE_CHECKING:
     import torch
 
 Tensors = "Sequence[torch.Tensor]"
 _ODD = (5, 3, 7, 9, 11, 13, 17, 19)
-_BUDGET = 1 << 18  # of elements along all axes together, in Triton's interpreter
+_BUDGET = 1 << 12  # of elements along all axes together, in Triton's interpreter
+_SHORT = 16  # no length is made shorter than this
 _EXACT = 1e-7  # torch itself has derivatives in float64 with constants in float32
 
 
@@ -61,7 +64,11 @@ def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = 
     is_right = True
     rounded = rounded_dtypes(typecheck(read_spec(result.imported.name, result.imported.text)))
     exact = max([_EXACT, *(8 * _rounding(dtype) for dtype in rounded)])
-    for case in _cases(result):
+    cases = list(_cases(result))
+    if cases[0].lengths != result.imported.lengths:
+        longest = max(result.imported.lengths.values())
+        rows.insert(0, f"without a GPU, kernels are interpreted: at {cases[0].what} in place of {longest}")
+    for case in cases:
         try:
             found = list(_compared(result, operator, case))
         except _Skipped as error:
@@ -118,20 +125,26 @@ def prepare() -> None:
 def _cases(result: Result) -> Iterator[Case]:
     made = result.imported
     free = sorted(made.free)
-    is_gpu = _device() == "cuda"
-    example = dict(made.lengths)
-    while not is_gpu and math.prod(example.values()) > _BUDGET:
-        longest = max(free, key=lambda axis: example[axis], default=None)
-        if longest is None or example[longest] <= 16:
-            break
-        half = max(16, example[longest] // 2)
-        example |= {one: half for one in free if made.alike.get(one, one) == made.alike.get(longest, longest)}
-    yield Case("lengths of the example", example, {})
+    example = _short(made, free) if _device() == "cpu" else dict(made.lengths)
+    longest = max(example.values(), default=0)
+    yield Case("lengths of the example" if example == made.lengths else f"lengths up to {longest}", example, {})
     odd = example | _odd(made.alike, free, example if "[axes]" in made.text else {})
     if odd != example:
         yield Case("odd lengths", odd, {})
     for name, value in made.params.items():
         yield Case(f"{name} = {_other(value):g}", odd, {name: _other(value)}, exact_only=True)
+
+
+def _short(made: Imported, free: Sequence[int]) -> dict[int, int]:
+    """The example's lengths, the longest of the free ones halved until the interpreter takes seconds."""
+    found = dict(made.lengths)
+    while math.prod(found.values()) > _BUDGET:
+        longest = max(free, key=lambda axis: found[axis], default=None)
+        if longest is None or found[longest] <= _SHORT:
+            break
+        half = max(_SHORT, found[longest] // 2)
+        found |= {one: half for one in free if made.alike.get(one, one) == made.alike.get(longest, longest)}
+    return found
 
 
 def _odd(alike: Mapping[int, str], free: Sequence[int], least: Mapping[int, int]) -> dict[int, int]:
@@ -210,10 +223,11 @@ Run = Callable[[Sequence[Any]], Any]
 
 
 def _original(result: Result, params: Mapping[str, float | int]) -> Run:
-    """The original in float64, which casts to narrower floats leave alone."""
+    """The original in float64, which casts to narrower floats leave alone, with limits of the example's dtypes."""
 
     def run(tensors: Sequence[Any]) -> Any:
-        with _unrounded():
+        noted = (one for one, _ in result.trace.recording.limits)
+        with _unrounded(), limits(lambda own, _: next(noted, own)):
             return _plain(result, params)(tensors)
 
     return run

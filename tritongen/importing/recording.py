@@ -27,6 +27,7 @@ class Recording:
     lengths: dict[Any, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
     used: set[str] = field(default_factory=set)  # symbols of which the program made Python's numbers
     own_gradients: dict[str, Place] = field(default_factory=dict)  # classes of torch.autograd.Function, where called
+    limits: list[tuple[torch.finfo, Place]] = field(default_factory=list)  # of dtypes, in the order in which it asks
     calls: dict[str, Call] = field(default_factory=dict)  # the innermost that each node was made in, if followed
 
     def place(self, node: str) -> Place:

@@ -274,14 +274,15 @@ def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
 
 def is_library(path: str) -> bool:
     """Whether a file is torch's, Python's or this program's, or of what these compute lengths with: not the user's."""
-    return path.startswith((*_library(), "<")) or not path
+    standard, *packages = _library()
+    is_installed = "site-packages" in path.removeprefix(standard)
+    return path.startswith((*packages, "<")) or not path or (path.startswith(standard) and not is_installed)
 
 
 def _library() -> tuple[str, ...]:
     packages = (getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "numpy"))
-    files = [os.path.dirname(os.path.abspath(__file__)), os.__file__, *packages]
-    found = [os.path.dirname(one) + os.sep for one in files if one]
-    return tuple(found)
+    files = [os.__file__, os.path.dirname(os.path.abspath(__file__)), *packages]
+    return tuple(os.path.dirname(one) + os.sep for one in files if one)
 
 
 def _file_of(home: str) -> str:

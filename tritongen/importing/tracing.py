@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .formulas import symbol_of
+from .limits import limits
 from .recording import Recording, place_in, recorded
 from .refusals import NOWHERE, Place, Refusal
 from .targets import Example, Length, Located, Target, is_library, place_of, snake, user_place
@@ -72,7 +74,8 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     followed = recorded(recording, follow_calls=is_model)
     made = Trace(tracer.constants, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
     try:
-        with _autocast_of_any_device(), _unlogged(), _noted_gradients(recording), tracer.tracing(device), followed:
+        noted = _noted_gradients(recording), limits(_noted_limits(recording))
+        with _autocast_of_any_device(), _unlogged(), noted[0], noted[1], tracer.tracing(device), followed:
             found = call(target, made, tuple(one.tensor for one in arguments), scalars)
         found = _tensors_alone(found) if is_model else found
         names, flat = _flat(found, place_of(target.function if target.module is None else target.module.forward))
@@ -114,6 +117,14 @@ def _noted_gradients(recording: Recording) -> Iterator[None]:
         yield
     finally:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]
+
+
+def _noted_limits(recording: Recording) -> Callable[[Any, FrameType], Any]:
+    def of(found: Any, frame: FrameType) -> Any:
+        recording.limits.append((found, place_in(frame)))
+        return found
+
+    return of
 
 
 @contextmanager

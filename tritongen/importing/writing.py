@@ -186,8 +186,11 @@ class _Writer:
         if left:
             yield f"no gradient by {', '.join(left)}"
         for name, place in self.trace.recording.own_gradients.items():
-            where = f"{os.path.basename(place.path)}:{place.line}"
+            where = _where(place)
             yield f"`{name}` has a backward of its own ({where}); [grad] is the gradient of its math: --check compares"
+        limits = {(one.dtype, _where(place)): None for one, place in self.trace.recording.limits}
+        for dtype, where in limits:
+            yield f"a constant is a limit of {dtype}, as in the example ({where})"
 
     # What is written.
 
@@ -212,10 +215,10 @@ class _Writer:
         return self._text(tables | self._reference(tables)), differentiable
 
     def _reference(self, tables: dict[str, list[str]]) -> dict[str, list[str]]:
-        """A call of the original, but where the spec rounds, as the original in float64 does not."""
+        """A call of the original, but where that in float64 does not round as the spec does, or has other constants."""
         lines = reference_lines(self.target, self.trace, self.inputs, self.t.params)
         op = self._read(tables)
-        if not lines or op is None or rounded_dtypes(op) & {"bfloat16", "float16"}:
+        if not lines or op is None or self.trace.recording.limits or rounded_dtypes(op) & {"bfloat16", "float16"}:
             return {}
         found = {"reference": lines}
         return {} if reference_mistakes(read_spec(self.name, self._text(tables | found))) else found
@@ -430,6 +433,10 @@ class _Writer:
     def _reads_param(self, name: str) -> bool:
         exprs = [*self.exprs, *reachable(self.computed.of.values())]
         return any(getattr(one, "name", "") == name and not isinstance(one, Input) for one in exprs)
+
+
+def _where(place: Place) -> str:
+    return f"{os.path.basename(place.path)}:{place.line}"
 
 
 def _spelled(terms: Sequence[AxisTerm]) -> tuple[str, ...]:
