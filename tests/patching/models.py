@@ -154,3 +154,21 @@ def backwards(x, y):
 def softmax_over_queries(x, y):
     m = torch.arange(x.shape[-2])[:, None] >= torch.arange(y.shape[-2])[None]
     return scores(x, y).mul(0.3).masked_fill(~m, float("-inf")).softmax(-2) @ (y * 2)
+
+
+def attend(x, mask, scale=0.5):
+    return x + F.scaled_dot_product_attention(x, x * 2, x * 3, attn_mask=mask, scale=scale)
+
+
+class Masked(nn.Module):
+    """Its masks are made once, and leave padding out where there is some."""
+
+    def forward(self, x, padding=None):
+        T = x.shape[-2]
+        i, j = torch.arange(T)[:, None], torch.arange(T)[None]
+        causal, window = (one.expand(x.shape[0], 1, T, T) for one in (j <= i, (j <= i) & (i - j < 4)))
+        if padding is not None:
+            causal, window = causal & padding[:, None, None], window & padding[:, None, None]
+        for mask in (window, window, causal):
+            x = attend(x, mask)
+        return x

@@ -18,6 +18,7 @@ from tests.patching import models
 from tritongen.cli import run
 from tritongen.diagnostics.report import Rejected
 from tritongen.importing.targets import module_at
+from tritongen.patching.functions import functions
 from tritongen.patching.run import patch, search_model
 from tritongen.spec.read import read_spec
 
@@ -120,7 +121,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
         assert run(["patch", f"models.py:{model}", "--example", example, *specs, *options, "-o", str(path)]) == 0
         for name in ("generated", "examples.ops"):
             package = ModuleType(name)
-            package.__dict__.update(CALLS)
+            package.__dict__.update(CALLS, attention_window=WINDOW)
             monkeypatch.setitem(sys.modules, name, package)
         return module_at("patches", str(path))
 
@@ -146,7 +147,7 @@ def test_a_file_puts_operators_into_a_model(written: Callable[..., Any]) -> None
     calls: Counter[str] = Counter()
     for name in CALLS:
         if hasattr(patches, name):
-            setattr(patches, name, counted(name, calls))
+            setattr(patches, name, counted(name, calls, CALLS[name]))
     undo = patches.patch()
     torch.testing.assert_close(results(), expected)
     assert calls == {"rms_norm": 2, "rotary": 2, "attention_bshd": 1, "swiglu": 1, "token_loss": 1}
@@ -154,6 +155,32 @@ def test_a_file_puts_operators_into_a_model(written: Callable[..., Any]) -> None
     assert calls["rms_norm"] == 2
     undo()
     assert own.Norm.forward is forward
+
+
+@pytest.mark.sampled(2)
+def test_masks_that_a_caller_makes_are_compared(written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is read once, however many layers get it; what leaves more out is the model's own, and so is a graph's."""
+    patches = written("Masked().double()", "x=f64[2,3,12,=4]", "--specs", str(GEMMA[-1]))
+    model = sys.modules["models"].Masked()
+    calls: Counter[str] = Counter()
+    for name, own in {**CALLS, "attention_window": WINDOW}.items():
+        if hasattr(patches, name):
+            monkeypatch.setattr(patches, name, counted(name, calls, own))
+    x, padding = torch.randn(3, 2, 9, 4, dtype=torch.float64), torch.ones(3, 9, dtype=torch.bool)
+    padding[1, :2] = False
+    expected = [model(x), model(x, padding | True), model(x, padding)]
+    undo = patches.patch()
+    equal = torch.equal
+    monkeypatch.setattr(torch, "equal", lambda *masks: calls.update(equal=1) or equal(*masks))
+    for padded, wanted in zip(((), (padding | True,), (padding,)), expected, strict=True):
+        calls.clear()
+        torch.testing.assert_close(model(x, *padded), wanted)
+        leaves_out = bool(padded) and not padded[0].all()
+        assert calls == ({"equal": 4} if leaves_out else {"attention_window": 2, "attention_bshd": 1, "equal": 3})
+    calls.clear()
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(x), expected[0])
+    assert not calls
+    undo()
 
 
 @pytest.mark.sampled(1)
@@ -186,10 +213,10 @@ def test_a_patched_model_is_compiled_as_one_graph(written: Callable[..., Any]) -
     undo()
 
 
-def counted(name: str, calls: Counter[str]) -> Callable[..., Any]:
+def counted(name: str, calls: Counter[str], own: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         calls[name] += 1
-        return CALLS[name](*args, **kwargs)
+        return own(*args, **kwargs)
 
     return call
 
@@ -332,7 +359,7 @@ FOUND = {
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", FOUND)
 def test_models_of_transformers(model: str) -> None:
-    """Without a line that was written for them. Gemma's norm has one plus its weight."""
+    """Without a line that was written for them, in the graph and in the file. Gemma's norm has one plus its weight."""
     require("transformers")
     name = model.partition(":")[0]
     config = "hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, "
@@ -340,3 +367,5 @@ def test_models_of_transformers(model: str) -> None:
     example = "input_ids=i64[2,12] labels=i64[2,12] use_cache=False"
     found = search_model(spelled, example, [str(path) for path in (*SPECS, *GEMMA)])
     assert Counter(one.operator.spec.name for one in found.report.found) == {**FOUND[model], "cross_entropy": 1}
+    _, left = functions(found)
+    assert not left

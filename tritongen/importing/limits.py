@@ -40,7 +40,7 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
 
     torch.finfo = finfo  # type: ignore[misc,assignment]
     try:
-        with Mode():  # type: ignore[no-untyped-call]
+        with Mode():
             yield
     finally:
         torch.finfo = original  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..importing.partial import kind_of
@@ -12,7 +12,7 @@ from ..importing.refusals import Place
 from ..importing.tracing import Trace
 from .forms import Form
 from .layouts import Argument, Dim, DoesNotFit, arguments, axes_of, result
-from .masks import params_of_mask
+from .masks import Mask, mask_of
 from .matching import Bound, Matcher, solved
 from .reading import Operator
 from .windows import Window, Windows
@@ -34,10 +34,11 @@ class Found:
     root: Any
     inside: frozenset[Any]  # the nodes that were looked at
     choices: Mapping[str, tuple[Argument, ...]]  # for each input, the tensors that it may be given
-    masks: tuple[Any, ...]  # conditions of positions that the operator has itself
+    masks: tuple[Mask, ...]
     params: Mapping[str, object]
     result: tuple[int, ...]
     place: Place
+    conditions: Mapping[Any, str] = field(default_factory=dict)  # masks that the function of the region is given
 
     @property
     def inputs(self) -> dict[str, Argument]:
@@ -46,7 +47,11 @@ class Found:
     @property
     def nodes(self) -> tuple[Any, ...]:
         """What the root is made of besides its inputs."""
-        return _between(self.root, {one.node for one in self.inputs.values()}, self.inside)
+        return self.between(self.inside)
+
+    def between(self, inside: Container[Any], given: Iterable[Any] = ()) -> tuple[Any, ...]:
+        """Those `inside` that the root needs besides the inputs and what else is `given`."""
+        return _between(self.root, {*given, *(one.node for one in self.inputs.values())}, inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,16 +278,18 @@ def _completed(operator: Operator, window: Window, bound: Bound) -> Found:
 def _called(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> Found:
     solution = _solved(operator, window, bound, axes)
     by_number = {operator.axis_ids[name]: dim for name, dim in axes.items()}
+    masks: list[Mask] = []
     for form, leaf in bound.masks:
-        more = params_of_mask(form, leaf, window, by_number, solution)
-        if more is None:
+        mask = mask_of(form, leaf, window, by_number, solution)
+        if mask is None:
             raise DoesNotFit("another condition of positions")
-        solution |= more
+        solution |= mask.params
+        masks.append(mask)
     params = dict(_checked(operator, solution))
-    masks = tuple(window.given[str(leaf.data)] for _, leaf in bound.masks)
     choices = {name: arguments(operator, window, bound, axes, name) for name in operator.inputs}
     inside = frozenset(window.nodes)
-    found = Found(operator, window.root, inside, choices, masks, params, result(operator, window, axes), Place(""))
+    made = result(operator, window, axes)
+    found = Found(operator, window.root, inside, choices, tuple(masks), params, made, Place(""))
     _check_overwritten(operator, found.inputs, found.nodes)
     return found
 

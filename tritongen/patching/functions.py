@@ -72,7 +72,7 @@ def functions(search: Search) -> tuple[list[Function], list[Left]]:
     for code in dict.fromkeys(call.code for call in held):
         own = {call: regions for call, regions in held.items() if call.code is code}
         try:
-            done.append(_function(texts, code, {scopes[call]: regions for call, regions in own.items()}))
+            done += list(_functions(texts, code, {scopes[call]: regions for call, regions in own.items()}))
         except Stays as error:
             left += [Left(one, str(error)) for regions in own.values() for one in regions]
     return done, left
@@ -86,20 +86,23 @@ def _named(name: str) -> Callable[..., Any]:
     return operator
 
 
-def _function(texts: _Texts, code: CodeType, scopes: Mapping[Scope, list[Found]]) -> Function:
+def _functions(texts: _Texts, code: CodeType, scopes: Mapping[Scope, list[Found]]) -> Iterator[Function]:
+    """One for each kind of call: those of which the lines are the same."""
     name = snake(code.co_qualname.removesuffix(".forward"))
-    written = [_Body(texts, scope, regions) for scope, regions in scopes.items()]
-    head = f"def {name}({_signature(code)}):\n"
-    bodies = list(dict.fromkeys(one.text() for one in written))
-    if len(bodies) > 1:
-        raise Stays(f"calls of {code.co_qualname} compute different things")
-    examples = dict.fromkeys(one.example() for one in written)
-    others = {call for one in texts.calls.values() for call in one.enclosing() if call.code is code}
-    others -= {scope.call for scope in scopes}
-    if any(_Body(texts, Scope(texts.search, one), ()).example(written[0]) in examples for one in others):
-        raise Stays(f"other calls of {code.co_qualname} are like those that it is in")
-    names = [one.operator.spec.name for regions in scopes.values() for one in regions]
-    return Function(code, name, head + bodies[0], tuple(examples), tuple(dict.fromkeys(names)), len(scopes))
+    calls = {call for one in texts.calls.values() for call in one.enclosing() if call.code is code}
+    bodies: dict[str, list[_Body]] = {}
+    for scope, regions in scopes.items():
+        body = _Body(texts, scope, regions)
+        bodies.setdefault(body.text(), []).append(body)
+    for place, (text, alike) in enumerate(bodies.items(), 1):
+        examples = dict.fromkeys(one.example() for one in alike)
+        others = calls - {one.call for one in alike}
+        if any(_Body(texts, Scope(texts.search, one), ()).example(alike[0]) in examples for one in others):
+            raise Stays(f"other calls of {code.co_qualname} are like those that it is in")
+        own = name if place == 1 else f"{name}_{place}"
+        operators = dict.fromkeys(found.operator.spec.name for one in alike for found in one.regions)
+        whole = f"def {own}({_signature(code)}):\n{text}"
+        yield Function(code, own, whole, tuple(examples), tuple(operators), len(alike))
 
 
 def _function_of(code: CodeType) -> FunctionType:
@@ -143,12 +146,13 @@ class _Body:
     """The lines of a function for one of its calls."""
 
     def __init__(self, texts: _Texts, scope: Scope, regions: Iterable[Found]) -> None:
-        self._texts, self._scope, self._call = texts, scope, scope.call
-        self._regions = list(regions)
+        self._texts, self._scope, self.call = texts, scope, scope.call
+        self.regions = list(regions)
+        self._conditions = {node.name: text for one in self.regions for node, text in one.conditions.items()}
         made = {texts.at(At(node.name)): text for node, text in scope.given.items()}
         self._text: dict[Any, str] = made  # of nodes
         self._given = frozenset(made)
-        operators = (one.operator.spec.name for one in self._regions)
+        operators = (one.operator.spec.name for one in self.regions)
         self._taken = {*scope.call.arguments, *dir(builtins), *keyword.kwlist, "torch", *operators}
         self._uses: dict[Any, int] = {}
         self._used: set[str] = set()  # scalar arguments that are written as literals
@@ -160,21 +164,21 @@ class _Body:
 
     def _calls_of_regions(self) -> Iterator[Call]:
         """The function and what it calls to compute its regions."""
-        for node in (node for one in self._regions for node in (one.root, *one.nodes)):
+        for node in (node for one in self.regions for node in (one.root, *one.nodes)):
             call = self._texts.calls.get(node.name)
             for outer in call.enclosing() if call is not None else ():
                 yield outer
-                if outer is self._call:
+                if outer is self.call:
                     break
 
     def text(self) -> str:
         units = self._units()
         lines = [line for unit in units for line in self._lines(unit)]
-        return "\n".join(f"    {line}" for line in [*lines, f"return {self._written(self._call.result)}"])
+        return "\n".join(f"    {line}" for line in [*lines, f"return {self._written(self.call.result)}"])
 
     def _units(self) -> list[Any]:
         """The nodes and calls of modules that the result needs, in order."""
-        wanted = [self._texts.at(one) for one in _tensors(self._call.result)]
+        wanted = [self._texts.at(one) for one in _tensors(self.call.result)]
         self._uses = dict.fromkeys(wanted, 1)
         units: dict[Any, None] = {}
         for node in reversed(self._texts.order):
@@ -193,10 +197,10 @@ class _Body:
             yield from (self._texts.at(one) for one in _tensors(unit.arguments))
             return
         if not self._scope.makes(unit):
-            raise Stays(f"{self._call.code.co_qualname} reads what is made outside of it")
+            raise Stays(f"{self.call.code.co_qualname} reads what is made outside of it")
         schema = getattr(unit.target, "_schema", None)
         if schema is not None and schema.is_mutable:
-            raise Stays(f"{self._call.code.co_qualname} writes to a tensor in place")
+            raise Stays(f"{self.call.code.co_qualname} writes to a tensor in place")
         yield from (one for one in unit.all_input_nodes if not is_number(one))
 
     def _module_call(self, node: Any) -> Call | None:
@@ -204,7 +208,7 @@ class _Body:
         found = None
         call = self._texts.calls.get(node.name)
         for one in call.enclosing() if call is not None else ():
-            if one is self._call:
+            if one is self.call:
                 return found
             if self._is_module_call(one) and node in map(self._texts.at, _tensors(one.result)):
                 found = one
@@ -311,7 +315,7 @@ class _Body:
         name = getattr(node.target, "__name__", str(node.target))
         spec = self._spec(node)
         if spec is None:
-            raise Stays(f"`{name}` in {self._call.code.co_qualname}")
+            raise Stays(f"`{name}` in {self.call.code.co_qualname}")
         args: list[str] = []
         for one in spec.inputs:
             if one.name in node.kwargs:
@@ -330,7 +334,7 @@ class _Body:
 
     def _name_of_number(self, value: float | int, name: str = "") -> str:
         """An argument of the function, or an attribute that it reads, that alone has this value; "" if none has."""
-        found = {key: key for key, one in self._call.arguments.items() if _is_equal(one, value)}
+        found = {key: key for key, one in self.call.arguments.items() if _is_equal(one, value)}
         for prefix, key in self._scope.modules.items():
             own = vars(self._texts.search.model.get_submodule(prefix))
             names = (one for one in own if one in self._attributes and _is_equal(own[one], value))
@@ -348,7 +352,7 @@ class _Body:
         if "SymInt" in kind and any(type(one) is int and one > 1 for one in _flat(value)):
             self._is_strict = self._is_strict or name not in ("dim", "dim0", "dim1", "start", "end", "step")
         if ("number" in kind or "float" in kind) and type(value) in (int, float) and value not in (-1, 0, 1, 2):
-            text = next((key for key, one in self._call.arguments.items() if _is_equal(one, value)), "")
+            text = next((key for key, one in self.call.arguments.items() if _is_equal(one, value)), "")
             self._literals |= set() if text else {float(value)}
             self._used |= {text} if text else set()
             return text or repr(value)
@@ -375,7 +379,7 @@ class _Body:
             return text
         if isinstance(value, torch.device):
             return f"{next(iter(self._scope.given.values()))}.device"
-        raise Stays(f"{self._call.code.co_qualname} returns or passes on a {type(value).__name__}")
+        raise Stays(f"{self.call.code.co_qualname} returns or passes on a {type(value).__name__}")
 
     def _number(self, value: Any) -> str:
         """Arithmetic of lengths, by those of arguments."""
@@ -385,7 +389,7 @@ class _Body:
             return known[text]
         made = re.sub(r"[A-Za-z_]\w*", lambda found: known.get(found[0], found[0]), text)
         if any(str(one) not in known for one in symbols_of(value.node.expr)):
-            raise Stays(f"{self._call.code.co_qualname} has no tensor of the length {text}")
+            raise Stays(f"{self.call.code.co_qualname} has no tensor of the length {text}")
         return f"({made})" if made != known.get(text) else made
 
     def _lengths_of_arguments(self) -> dict[str, str]:
@@ -405,9 +409,9 @@ class _Body:
         of = like or self
         self._is_strict, self._used, self._literals = of._is_strict, of._used, of._literals
         letters: dict[str, str] = {}
-        rest = dict(self._call.arguments)
-        named = rest.pop(self._call.rest[1], {}) if self._call.rest[1] else {}
-        rest.pop(self._call.rest[0], None)
+        rest = dict(self.call.arguments)
+        named = rest.pop(self.call.rest[1], {}) if self.call.rest[1] else {}
+        rest.pop(self.call.rest[0], None)
         integers = {one for one in rest.values() if type(one) is int and one > 1}
         used = [name for name, one in rest.items() if name in self._used and one not in self._literals]
         given = {name: one for name, one in rest.items() if name not in used}
@@ -435,6 +439,8 @@ class _Body:
         if isinstance(value, At):
             tensor = self._texts.node(value).meta["val"]
             dims = [self._dim(one, letters, integers) for one in tensor.shape]
+            if value.node in self._conditions:
+                return f"Mask(lambda i, n: {self._conditions[value.node]}, {', '.join(dims)})"
             return f"Like({', '.join([str(tensor.dtype), *dims])})"
         if isinstance(value, tuple | list):
             texts = [self._like(one, letters, integers) for one in value]
@@ -447,7 +453,7 @@ class _Body:
             return f"Like(int, {letters[str(value)]})"
         if isinstance(value, torch.dtype | int | float | str | None):
             return repr(value)
-        raise Stays(f"{self._call.code.co_qualname} is given a {type(value).__name__}")
+        raise Stays(f"{self.call.code.co_qualname} is given a {type(value).__name__}")
 
     def _dim(self, length: Any, letters: dict[str, str], integers: set[int]) -> str:
         if isinstance(length, int) and (self._is_strict or length < 2):

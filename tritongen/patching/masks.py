@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,29 +16,59 @@ from .windows import Window
 _TRIED = (0, 3, 6)  # what is added to open lengths
 
 
-def params_of_mask(
-    form: Form, leaf: Form, window: Window, axes: Mapping[int, Dim], known: Mapping[str, float]
-) -> dict[str, float] | None:
-    """The params with which a condition of the spec has the values of an input of a window, which is of nothing but
-    lengths: the `known` ones, and one more where the condition has it alone. None where there are none.
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A condition of positions that an operator has itself, and the tensor of a trace that has its values."""
+
+    node: Any
+    form: Form
+    axes: Mapping[int, Dim]
+    params: Mapping[str, float]
+    window: Window
+
+    def condition(self, node: Any) -> str:
+        """It as Python of positions `i` and lengths `n` along the dimensions of a node; "" if that has other values."""
+        beyond = max((abs(int(one)) + 2 for one in self.params.values()), default=0)  # Where rows exceed a window.
+        lengths = [_Lengths(more) for more in _TRIED]
+        if 0 < beyond < _LONGEST:
+            lengths.append(_Lengths(beyond, _symbols(self.form, self.window, self.axes)))
+        try:
+            text = self._text(self.form, _places(node, self.window))
+            return text if all(_agrees(text, node, one) for one in lengths) else ""
+        except _Reads:
+            return ""
+
+    def _text(self, form: Form, places: Mapping[int, int]) -> str:
+        if form.kind in ("number", "param"):
+            number = float(form.data) if form.kind == "number" else self.params[str(form.data)]  # type: ignore[arg-type]
+            return repr(int(number) if number == int(number) else number)
+        if form.kind in ("size", "index"):
+            axes = [atom for axis in (form.data if form.kind == "index" else (form.data,)) for atom in self.axes[axis]]  # type: ignore
+            if len(axes) != 1 or axes[0] not in places:
+                raise _Reads
+            return f"{'n' if form.kind == 'size' else 'i'}[{places[axes[0]]}]"
+        if form.kind not in _SYMBOLS:
+            raise _Reads
+        args = [text if one.kind in _PLAIN else f"({text})" for one in form.args for text in [self._text(one, places)]]
+        text = f" {_SYMBOLS[form.kind]} ".join(args) if len(args) > 1 else f"{_SYMBOLS[form.kind]}{args[0]}"
+        return re.sub(r"\+ \((\([^()]*\)|\S+) \* -1\)", r"- \1", text).replace("+ -", "- ")
+
+
+def mask_of(form: Form, leaf: Form, window: Window, axes: Mapping[int, Dim], known: Mapping[str, float]) -> Mask | None:
+    """A condition of the spec that has the values of an input of a window, which is of nothing but lengths: with the
+    `known` params, and one more where the condition has it alone. None where there is none.
     """
     node = window.given.get(str(leaf.data))
     if node is None:
         return None
-    grown = _symbols(form, window, axes)
-    unknown = sorted({str(one.data) for one in _within(form) if one.kind == "param"} - known.keys())
+    params = {str(one.data) for one in _within(form) if one.kind == "param"}
+    own = {name: known[name] for name in params & known.keys()}
+    unknown = sorted(params - known.keys())
     choices: list[dict[str, float]] = [{}]
     if unknown:
         choices = [{unknown[0]: one} for one in _integers(node)] if len(unknown) == 1 else []
-    for params in choices:
-        beyond = max((abs(int(one)) + 2 for one in params.values()), default=0)  # Where a window is shorter than rows.
-        lengths = [_Lengths(more) for more in _TRIED] + ([_Lengths(beyond, grown)] if params else [])
-        try:
-            if all(_agrees(form, node, window, axes, one, {**known, **params}) for one in lengths):
-                return params
-        except _Reads:
-            return None
-    return None
+    made = (Mask(node, form, axes, own | choice, window) for choice in choices)
+    return next((one for one in made if one.condition(node)), None)
 
 
 class _Reads(Exception):
@@ -86,20 +117,24 @@ def _integers(node: Any) -> Iterator[int]:
 _LONGEST = 1 << 13  # A mask of rows that are longer takes too much memory.
 
 
-def _agrees(
-    form: Form, node: Any, window: Window, axes: Mapping[int, Dim], at: _Lengths, params: Mapping[str, float]
-) -> bool:
+def _places(node: Any, window: Window) -> dict[int, int]:
+    """The dimensions of a tensor that each axis is along."""
+    dims = window.dims(node) if node in window.values else ()
+    if any(len(dim) > 1 for dim in dims):
+        raise _Reads
+    return {dim[0]: place for place, dim in enumerate(dims) if dim}
+
+
+def _agrees(condition: str, node: Any, at: _Lengths) -> bool:
     import torch
 
     found = _run(node, {}, at)
-    dims = window.dims(node)
-    order = [atom for dim in dims for atom in dim]
-    if any(len(dim) > 1 for dim in dims) or not isinstance(found, torch.Tensor):
+    if not isinstance(found, torch.Tensor):
         raise _Reads
-    lengths = {dim[0]: length for dim, length in zip(dims, found.shape, strict=True) if dim}
-    wanted = _Values(order, lengths, axes, params)(form)
-    shape = [length for dim, length in zip(dims, found.shape, strict=True) if dim]
-    return bool((wanted.expand(shape) == found.reshape(shape)).all())
+    shapes = [(-1, *[1] * (found.ndim - place - 1)) for place in range(found.ndim)]
+    positions = [torch.arange(length).view(shape) for length, shape in zip(found.shape, shapes, strict=True)]
+    wanted = eval(condition, {"i": positions, "n": found.shape})
+    return bool((torch.as_tensor(wanted).expand(found.shape) == found).all())
 
 
 def _run(node: Any, known: dict[Any, Any], at: _Lengths) -> Any:
@@ -117,46 +152,8 @@ def _run(node: Any, known: dict[Any, Any], at: _Lengths) -> Any:
     return known[node]
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The values of a spec's form along the axes of the trace in some order, of some lengths."""
-
-    order: Sequence[int]
-    lengths: Mapping[int, int]
-    axes: Mapping[int, Dim]
-    params: Mapping[str, float]
-
-    def __call__(self, form: Form) -> Any:
-        import torch
-
-        if form.kind == "number":
-            return torch.tensor(form.data)
-        if form.kind == "param":
-            return torch.tensor(self.params[str(form.data)])
-        if form.kind == "size":
-            return torch.tensor(self.lengths[self._atom((form.data,))])
-        if form.kind == "index":
-            atom = self._atom(form.data)
-            place = self.order.index(atom)
-            shape = [-1 if one == place else 1 for one in range(len(self.order))]
-            return torch.arange(self.lengths[atom]).view(shape)
-        function = _FUNCTIONS.get(form.kind)
-        if function is None:
-            raise _Reads
-        first, *rest = map(self, form.args)
-        for other in rest:
-            first = getattr(torch, function)(first, other)
-        return first if rest else getattr(torch, function)(first)
-
-    def _atom(self, axes: Any) -> int:
-        atoms = [atom for axis in axes for atom in self.axes[axis]]
-        if len(atoms) != 1 or atoms[0] not in self.lengths:
-            raise _Reads
-        return atoms[0]
-
-
-_FUNCTIONS = {
-    **{one: one for one in "le lt eq ne logical_and logical_or logical_not add mul floor_divide remainder".split()},
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-}
+_PLAIN = ("number", "param", "size", "index")
+_SYMBOLS = {
+    "le": "<=", "lt": "<", "eq": "==", "ne": "!=", "add": "+", "mul": "*", "floor_divide": "//", "remainder": "%",
+    "logical_and": "&", "bitwise_and": "&", "logical_or": "|", "bitwise_or": "|", "logical_not": "~",
+}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
 from typing import Any
@@ -12,6 +12,7 @@ from ..importing.calls import At, Call
 from ..importing.regions import is_number
 from .finding import Found
 from .layouts import Argument
+from .masks import Mask
 from .rewriting import narrowed
 from .run import Search
 
@@ -106,8 +107,18 @@ class Scope:
                 return None
             chosen[name] = (fits[0],)
         made = replace(found, choices=chosen)
-        nodes = (one for one in (*made.nodes, *found.masks) if not is_number(one))
-        return made if all(map(self.makes, nodes)) else None
+        inside = made.inside | {one.node for one in found.masks}
+        conditions = dict(self._conditions(found.masks, made.between(inside)))
+        nodes = (one for one in made.between(inside, conditions) if not is_number(one))
+        return replace(made, conditions=conditions) if all(map(self.makes, nodes)) else None
+
+    def _conditions(self, masks: Iterable[Mask], nodes: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+        """The masks among some nodes that are arguments, which a call has to compare."""
+        for node in nodes:
+            if node in self.given and not self.makes(node) and not is_number(node):
+                text = next(filter(None, (one.condition(node) for one in masks)), "")
+                if text and str(node.meta["val"].dtype) == "torch.bool":
+                    yield node, text
 
     def _of_here(self, argument: Argument) -> Argument | None:
         """An argument whose lengths are those of tensors that the function has."""
@@ -135,7 +146,7 @@ def scope_of(search: Search, found: Found) -> tuple[Scope, Found]:
         held = scope.holds(found)
         if held is not None and owners(one.code):
             return scope, held
-        if held is None and found.masks and not all(map(scope.makes, found.masks)):
+        if held is None and found.masks and not all(scope.makes(one.node) for one in found.masks):
             why = f"its mask is made outside of {one.code.co_qualname}"
         elif why.startswith("no function"):
             why = f"{one.code.co_qualname} has not all of what it reads"

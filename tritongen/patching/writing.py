@@ -37,6 +37,7 @@ def written(search: Search, command: str) -> tuple[str, list[Left]]:
         "imports": [f"import {module}" + f" as {name}" * (module != name) for module, name in sorted(imports.items())],
         "operators": [f"from {package} import {', '.join(names)}" for package, names in packages.items()],
         "functions": views,
+        "has_masks": any("Mask(" in example for one in found for example in one.examples),
     }
     return black.format_str(render("patch.py.jinja", view), mode=black_mode(_WIDTH)), left
 
