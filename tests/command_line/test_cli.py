@@ -26,7 +26,7 @@ from tritongen.spec.types import Spec
 ROOT = Path(__file__).parents[2]
 
 
-def fake(spec: Spec, runtime: str) -> Mapping[str, str]:
+def fake(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
     if spec.name == "bug":
         raise ZeroDivisionError("ours")
     return {"__init__.py": "", "kernels.py": f"NAME = {spec.name!r}\n"}
@@ -287,7 +287,7 @@ def test_interrupted(project: Path) -> None:
     body = "import signal, time, tritongen.project.render as r, tritongen.cli as c\n"
     # A shell that runs the tests in the background has its children ignore interrupts.
     body += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    body += "def slow(spec, runtime):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
+    body += "def slow(spec, runtime, width):\n    print('started', flush=True)\n    time.sleep(1)\n    return {}\n"
     body += "r.generate_modules = slow\nc.main(['build'])\n"
     child = subprocess.Popen(
         [sys.executable, "-c", body],

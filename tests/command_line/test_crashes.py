@@ -73,10 +73,10 @@ def test_killed_while_rendering(project: Project) -> None:
     killed = script(
         project,
         """
-        def slow(spec, runtime):
+        def slow(spec, runtime, width):
             print(os.getpid(), flush=True)
             time.sleep(30)
-            return fake(spec, runtime)
+            return fake(spec, runtime, width)
         build.build((), generate=slow)
         """,
     )
@@ -170,7 +170,7 @@ def test_errors_name_the_file(project: Project) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))
         from tritongen import cli
         from tritongen.project import render
-        render.generate_modules = lambda spec, runtime: {{"kernels.py": "X = 1"}}
+        render.generate_modules = lambda spec, runtime, width: {{"kernels.py": "X = 1"}}
         exit(cli.run({["build"]}) * 10 + cli.run({["new", "other"]}))
     """
     done = subprocess.run(
@@ -216,11 +216,11 @@ def test_a_folder_that_a_refused_build_removes_is_made_again(project: Project) -
                 print("waits", flush=True)
                 flock(*args)
             fcntl.flock = locking
-            def holding(spec, runtime):
+            def holding(spec, runtime, width):
                 try:
                     flock(os.open("generated", os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return fake(spec, runtime)
+                    return fake(spec, runtime, width)
             build.build((), generate=holding)
             """,
         )

@@ -283,7 +283,7 @@ def test_operators_are_imported_when_asked_for(project: Project) -> None:
 MORE = {"two": "math.fmod_int", "three": "math.power_int, launch.first_of"}
 
 
-def using(spec: Spec, runtime: str) -> Mapping[str, str]:
+def using(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
     """A generator of operators that read different parts of the runtime."""
     uses = f"\nfrom {runtime}_runtime import launch, math\n\nUSED = ({MORE.get(spec.name, 'launch.run')},)\n"
     return {"__init__.py": f'"""{spec.name}"""\n', "kernels.py": uses, "configs.py": "X = 1\n"}

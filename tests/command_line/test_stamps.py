@@ -22,9 +22,9 @@ def test_build_without_stamps(project: Project, in_checkout: bool, monkeypatch: 
     monkeypatch.setattr(building, "in_checkout", lambda: in_checkout)
     rendered = []
 
-    def counted(spec: Spec, runtime: str) -> Mapping[str, str]:
+    def counted(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
         rendered.append(spec.name)
-        return fake(spec, runtime)
+        return fake(spec, runtime, width)
 
     assert build((), generate=counted) == Built(1)
     assert len(rendered) == in_checkout

@@ -166,8 +166,8 @@ def test_an_out_that_moved(project: Project) -> None:
 def test_build_and_check_say_so(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def plain(spec: Spec, runtime: str) -> Mapping[str, str]:
-        return fake(spec, runtime)
+    def plain(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
+        return fake(spec, runtime, width)
 
     monkeypatch.setattr(render, "generate_modules", plain)
     project.spec("one")

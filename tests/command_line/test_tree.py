@@ -160,8 +160,8 @@ def test_an_extra_file_of_ours(project: Project) -> None:
     """Of a version that wrote one more."""
     project.spec("one")
 
-    def more(spec: Spec, runtime: str) -> Mapping[str, str]:
-        return {**fake(spec, runtime), "old.py": "OLD = 1\n"}
+    def more(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
+        return {**fake(spec, runtime, width), "old.py": "OLD = 1\n"}
 
     build((), generate=more)
     edit(project.root / ".tritongen" / "stamps.json", '"made_by"', '"by"')

@@ -24,7 +24,7 @@ y = "x"
 FILES = ["__init__.py", "configs.py", "kernels.py"]
 
 
-def fake(spec: Spec, runtime: str) -> Mapping[str, str]:
+def fake(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
     """A generator whose text follows the spec, as the true one's does."""
     expression = spec.compute[0].expression
     if expression == "wrong":
@@ -47,14 +47,14 @@ RUNTIME = sorted(f"{folder}/{name}" for folder in RUNTIME_FOLDERS for name in SH
 SHARED = ["__init__.py", *RUNTIME]  # what a tree has besides its operators
 
 
-def old(spec: Spec, runtime: str) -> Mapping[str, str]:
+def old(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
     """A generator of an earlier version, which wrote other files."""
-    return {name: text + "OLD = 1\n" for name, text in fake(spec, runtime).items()}
+    return {name: text + "OLD = 1\n" for name, text in fake(spec, runtime, width).items()}
 
 
-def importing(spec: Spec, runtime: str) -> Mapping[str, str]:
+def importing(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
     """A generator whose files import the runtime, from where the settings put it."""
-    return {**fake(spec, runtime), "kernels.py": f"from {runtime}_runtime import math\n"}
+    return {**fake(spec, runtime, width), "kernels.py": f"from {runtime}_runtime import math\n"}
 
 
 class Project:

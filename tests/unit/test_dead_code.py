@@ -20,7 +20,7 @@ CASES = {
     "a keyword has its name": ("n = 1\nreturn x.sum(n=2)", "return x.sum(n=2)"),
     "a function within reads it": ("n = 1\nreturn lambda: n", "n = 1\nreturn lambda: n"),
     "its value is a call": ("n = x.item()\nreturn x", "n = x.item()\nreturn x"),
-    "its value is the place of a program": ("n = (tl.program_id(0) // x).to(INDEX)\nreturn x", "return x"),
+    "its value is a number of a call": ("n = abs(scalars.f(2))\nreturn x", "return x"),
     "its value is converted": ("n = x.to(float)\nreturn x", "n = x.to(float)\nreturn x"),
     "it is an attribute": ("x.n = 1\nreturn x", "x.n = 1\nreturn x"),
     "it is all of a block": ("if x:\n    n = 1\nreturn x", "if x:\n    n = 1\nreturn x"),
@@ -51,19 +51,6 @@ def test_assignments(case: str) -> None:
 def test_other_functions_have_names_of_their_own() -> None:
     text = function("n = 1\nreturn n") + function("n = 1\nreturn x")
     assert without_dead_code(text) == function("n = 1\nreturn n") + function("return x")
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("def f(x, INDEX: tl.constexpr):\n    return x\n", "def f(x):\n    return x\n"),
-        ("def f(x, INDEX: tl.constexpr):\n    y = x.to(INDEX)\n    return x\n", "def f(x):\n    return x\n"),
-        ("def f(x, INDEX: tl.constexpr):\n    return x.to(INDEX)\n", None),
-        ("def f(x, LAST: tl.constexpr):\n    return x\n", None),
-    ],
-)
-def test_the_dtype_of_offsets_goes_where_there_are_none(before: str, after: str | None) -> None:
-    assert without_dead_code(before) == (before if after is None else after)
 
 
 def test_walks_reach_what_those_of_ast_reach() -> None:

@@ -6,14 +6,11 @@ import ast
 
 import pytest
 
-from tritongen.emit.launches import Call, Launch, Let, Value, call, inside
-from tritongen.operator.compile import environment
-from tritongen.resources import template_folders
+from tritongen.emit.launches import Call, Launch, Let, Value, call, in_place, inside, written
 
 
 def printed(value: Value) -> ast.expr:
-    module = environment(template_folders()).get_template("launches.jinja").module
-    return ast.parse(module.value(value), mode="eval").body  # type: ignore[attr-defined]
+    return ast.parse(written(value), mode="eval").body
 
 
 @pytest.mark.parametrize("value", [(), ("1",), ("1", ("2",), {}), {"A": "1", "B": ("2", "3")}, ((), {"C": ()})])
@@ -36,3 +33,20 @@ def test_what_is_inside() -> None:
     found = [*inside([Let("n", launch.call), launch])]
     assert {one.function for one in found if isinstance(one, Call)} == {"f", "g", "h"}
     assert {one for one in found if isinstance(one, str)} == {"x", "y", "z", "w"}
+
+
+def test_dtype_that_one_argument_reads_stands_in_it() -> None:
+    def run(*more: str, **given: str) -> Launch:
+        return Launch(call("run", *more, constants={"COMPUTE": "compute", **given}))
+
+    other, value = Let("rows", call("Rows", "x")), "tensors.widest(one, another)"
+    new = Launch(call("run", constants={"COMPUTE": value}))
+    assert in_place("compute", value, (other, run())) == (other, new)
+    refused = [
+        (run(), run()),
+        (run("dtype=compute"),),
+        (run(ALIGN="tensors.alignment(one, another, third)"),),
+        (Launch(call("run", constants={"COMPUTE": "compute"}), when="n > 0"),),
+        (other,),
+    ]
+    assert [in_place("compute", value, one) for one in refused] == [()] * len(refused)

@@ -1,11 +1,14 @@
 """What a kernel takes and declares is read off the names in its lines."""
 
+from dataclasses import replace
+
 import pytest
 
 from tritongen.lang.ir import BOOL, Call, Constant, Dtype, Scalar
 from tritongen.lang.trees import parse
+from tritongen.lowering.views import Kernel
 from tritongen.nest.conditions import after_and
-from tritongen.nest.ir import Branch, Line, names_of, nested, without_unread
+from tritongen.nest.ir import Advance, Branch, Line, Positions, Run, names_of, nested, without_unread
 
 WORD = Dtype("str")
 LINES = {
@@ -27,6 +30,21 @@ def test_names(text: str) -> None:
 def test_names_of_lines_are_variables() -> None:
     lines = [Line("rows = first + x"), Line("y = f(cols=2)"), Line("z = 'word' + x.field")]
     assert names_of(lines) == {"rows", "first", "x", "y", "f", "z"}
+
+
+def test_names_of_all_statements() -> None:
+    rows = Positions("start", name="rows", block="BLOCK_M")
+    assert names_of([rows]) == {"start", "BLOCK_M", "rows"}
+    assert names_of([replace(rows, wide=True)]) == {"start", "BLOCK_M", "rows", "INDEX"}
+    assert names_of([Advance("x_ptr", ((("i", "stride"), ("j", "")),), False)]) == {"x_ptr", "i", "stride", "j"}
+    assert names_of([Run("f", ("x_ptr",), ("n_cols",))]) == {"x_ptr", "tile_mask", "n_cols"}
+
+
+def test_a_kernel_takes_the_dtype_of_offsets_where_it_has_some() -> None:
+    kernel = Kernel("f", "", (), (), ("BLOCK", "INDEX"), (Line("i = tl.program_id(0) * BLOCK"),))
+    assert kernel.signature == "BLOCK: tl.constexpr"
+    wide = replace(kernel, body=(Line("i = tl.program_id(0).to(INDEX) * BLOCK"),))
+    assert wide.signature == "BLOCK: tl.constexpr, INDEX: tl.constexpr"
 
 
 def test_values_that_nothing_reads_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Removes assignments, and dtypes of offsets, that are never read from the functions of a module."""
+"""Removes assignments that are never read from the functions of a module that templates print."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ..lang.trees import parsed_module, walk
 def without_dead_code(text: str) -> str:
     """A module without assignments that nothing reads; of what is unpacked beside what is read, `x` becomes `_x`.
 
-    What is computed by a call stays, since it may refuse its arguments, but for positions of a program. Every statement
-    stands on lines of its own, as does the signature of a function. Of arguments, INDEX goes where nothing reads it.
+    What is computed by a call stays, since it may refuse its arguments. Every statement stands on lines of its own.
     """
     lines = text.encode().split(b"\n")  # `ast` counts columns in bytes.
     edits = [edit for function in _functions(parsed_module(text)) for edit in _edits(function)]
@@ -21,9 +20,6 @@ def without_dead_code(text: str) -> str:
         line = lines[node.lineno - 1]
         if isinstance(node, ast.Name):
             lines[node.lineno - 1] = line[: node.col_offset] + b"_" + line[node.col_offset :]
-        elif isinstance(node, ast.arg):
-            before = line[: node.col_offset].rstrip(b", ")
-            lines[node.lineno - 1] = before + line[node.end_col_offset :]
         else:
             del lines[node.lineno - 1 : node.end_lineno]
     return b"\n".join(lines).decode()
@@ -36,10 +32,10 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
         yield from (node for node in inside if isinstance(node, ast.FunctionDef))
 
 
-def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name | ast.arg]:
-    """The assignments and arguments of a function that are left out, and the names that get an underscore."""
+def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name]:
+    """The assignments of a function that are left out, and the names that get an underscore."""
     reads = _reads(function)
-    left = [node for block in blocks(function) for node in _plain(block)]
+    left = [node for block in _blocks(function) for node in _plain(block)]
     own = {node: _reads(node) for node in left}
     dead: list[ast.Assign] = []
     while found := [node for node in left if all(reads[name.id] <= own[node][name.id] for name in _targets(node))]:
@@ -48,7 +44,7 @@ def _edits(function: ast.FunctionDef) -> list[ast.Assign | ast.Name | ast.arg]:
         dead += found
         left = [node for node in left if node not in found]
     unread = [name for node in left for name in _targets(node) if not reads[name.id] and name.id[0] != "_"]
-    return [*dead, *unread, *(one for one in function.args.args if one.arg == "INDEX" and not reads[one.arg])]
+    return [*dead, *unread]
 
 
 def _reads(tree: ast.AST) -> Counter[str]:
@@ -60,30 +56,22 @@ def _targets(node: ast.Assign) -> list[ast.Name]:
     return [name for target in node.targets for name in walk(target) if isinstance(name, ast.Name)]
 
 
-def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
     """The blocks of a statement, with those inside them."""
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node, field, None)
         if isinstance(block, list):
             yield block
             for statement in block:
-                yield from blocks(statement)
+                yield from _blocks(statement)
     for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-        yield from blocks(part)
+        yield from _blocks(part)
 
 
 def _may_refuse(node: ast.AST) -> bool:
-    """Whether it is a call of anything but `tl.program_id(0)`, `x.to(INDEX)`, and of functions of scalars."""
-    if not isinstance(node, ast.Call):
-        return False
-    function = ast.unparse(node.func)
-    return function not in ("tl.program_id", "tl.arange", "abs", "float") and not (
-        function.startswith("scalars.") or _is_index(node)
-    )
-
-
-def _is_index(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr == "to" and ast.unparse(node.args[0]) == "INDEX"
+    """Whether it is a call of anything but functions of scalars."""
+    function = ast.unparse(node.func) if isinstance(node, ast.Call) else "abs"
+    return function not in ("abs", "float") and not function.startswith("scalars.")
 
 
 def _plain(block: list[ast.stmt]) -> list[ast.Assign]:

@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Unavailable
-from .pointers import with_pointers_named
 
 if TYPE_CHECKING:
     import black.mode
 
 # black promises that a calendar year's releases format stable code alike.
 BLACK_YEAR = "26"
+LINE = 88  # characters, unless a project wants others
 LONGEST = 110  # of a comment, which black leaves as it is
 
 
@@ -34,7 +34,7 @@ def check_black() -> str:
     return version
 
 
-def format_python(text: str, line_length: int = 88) -> str:
+def format_python(text: str, line_length: int = LINE) -> str:
     """`text` as black leaves it, which is nearly all of a cold build.
 
     `black.format_str` formats what it has changed a second time, since trailing commas that it put in may count for
@@ -43,8 +43,7 @@ def format_python(text: str, line_length: int = 88) -> str:
     import black
 
     once = getattr(black, "_format_str_once", black.format_str)
-    short = with_pointers_named(_with_comments_wrapped(text), line_length)
-    laid_out = _KERNEL.sub(lambda found: _grouped(found, line_length), short)
+    laid_out = _KERNEL.sub(lambda found: _grouped(found, line_length), _with_comments_wrapped(text))
     return str(once(laid_out, mode=black_mode(line_length)))
 
 

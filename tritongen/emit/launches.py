@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from ..lang.names import shown
+from .format import LINE
 
 Value = Any  # text, a number, a call, or a tuple or dictionary of such
 
@@ -42,6 +46,51 @@ class Launch:
 def call(function: str, *passed: Value, **named: Value) -> Call:
     """A call, but for arguments by name that are as they are by default: "", False or None."""
     return Call(function, passed, {name: value for name, value in named.items() if value not in ("", False, None)})
+
+
+def written(value: Value) -> str:
+    """A value as Python."""
+    match value:
+        case Call():
+            named = (f"{name}={written(own)}" for name, own in value.named.items())
+            return f"{value.function}({', '.join([*map(written, value.passed), *named])})"
+        case Mapping():
+            return "{" + ", ".join(f'"{key}": {written(own)}' for key, own in value.items()) + "}"
+        case tuple():
+            return f"({', '.join(map(written, value))}{',' * (len(value) == 1)})"
+    return str(value)
+
+
+def in_place(name: str, text: str, statements: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Statements in which a text stands where they read a name, if that is once and an argument that does fits into a
+    line with it; else nothing.
+    """
+    if [one for one in texts_of(statements) if re.search(rf"\b{name}\b", one)] != [name]:
+        return ()
+    (place,) = (n for n, one in enumerate(statements) if name in texts_of([one]))
+    match statements[place]:
+        case Let(value=value) as reader:
+            new: Let | Launch = replace(reader, value=_with(value, name, text))
+        case Launch(when="", ends=False, instead=None, call=value) as reader:
+            new = replace(reader, call=_with(value, name, text))
+        case _:
+            return ()
+    arguments = (arg for one in inside([value]) if isinstance(one, Call) for arg in one.named.items())
+    lengths = (len(shown(f"        {key}={written(own)},")) for key, own in arguments if name in texts_of([own]))
+    fits = any(length + len(text) - len(name) <= LINE for length in lengths)
+    return (*statements[:place], new, *statements[place + 1 :]) if fits else ()
+
+
+def _with(value: Value, name: str, text: str) -> Value:
+    """A value with a text in place of a name."""
+    match value:
+        case Call():
+            return replace(value, passed=_with(value.passed, name, text), named=_with(value.named, name, text))
+        case Mapping():
+            return {key: _with(own, name, text) for key, own in value.items()}
+        case tuple():
+            return tuple(_with(own, name, text) for own in value)
+    return text if value == name else value
 
 
 def texts_of(values: Iterable[Any]) -> Iterator[str]:

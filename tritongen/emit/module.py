@@ -23,7 +23,7 @@ from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
-from .launches import Call, call, inside
+from .launches import Call, call, in_place, inside
 
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -144,6 +144,10 @@ class Common:
             "head": "signature.jinja",
         }
         view |= extra
+        if view["compute"] == view["compute_of_results"]:
+            view["compute"] = ""
+        elif view["compute"] and (launches := in_place("compute", view["compute"], view["launches"])):
+            view |= {"launches": launches, "compute": ""}
         return view | {"shapes": once(view["shapes"])} if view["lookup"] else view
 
     def compute_text(self) -> str:

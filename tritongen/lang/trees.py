@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 
 def parse(text: str) -> ast.expr:
@@ -71,19 +72,21 @@ def parenthesized(tree: ast.expr) -> ast.expr:
     return tree
 
 
-class _Substitution(ast.NodeTransformer):
-    def __init__(self, names: Mapping[str, ast.expr]) -> None:
-        self.names = names
+def changed(tree: ast.AST, change: Callable[[ast.AST], ast.AST | None]) -> Any:
+    """The tree with others in place of nodes for which `change` has some."""
+    if (other := change(tree)) is not None:
+        return other
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.names.get(node.id, node)
+    def inside(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inside(one) for one in value]
+        return changed(value, change) if isinstance(value, ast.AST) else value
 
-    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
-        return ast.keyword(node.arg, self.visit(node.value))
+    return ast.copy_location(type(tree)(**{name: inside(value) for name, value in ast.iter_fields(tree)}), tree)
 
 
 def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
-    result = _Substitution(names).visit(template)
+    result = changed(template, lambda node: names.get(node.id) if isinstance(node, ast.Name) else None)
     assert isinstance(result, ast.expr)
     return result
 

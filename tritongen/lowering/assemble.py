@@ -16,7 +16,6 @@ from ..nest.ir import (
     Branch,
     Line,
     Nest,
-    lines_of,
     names_of,
     nested,
     under,
@@ -138,12 +137,12 @@ class Assembler:
     def needed(self, setup: list[Line], inside: Nest, lowering: Lowering) -> list[Line]:
         """What a nest needs before it, params and rows in memory among it."""
         casts = param_casts(self.tile.op, self.tile.compute, lowering)
-        return without_unread([*casts, *self.tile.row_decode(), *nested(setup)], names_of(lines_of(inside)))
+        return without_unread([*casts, *self.tile.row_decode(), *nested(setup)], names_of(inside))
 
     def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
         """A kernel that takes what its body reads."""
         op, compute, body = self.tile.op, self.tile.compute, without_unread_positions(body)
-        names = names_of(lines_of(body))
+        names = names_of(body)
         pointers = [Argument(one.pointer, one.name) for one in self.tensors()]
         others = [*self.sizes(), *self.strides(), *param_arguments(op, compute)]
         pointers, others = ([one for one in some if one.name in names] for some in (pointers, others))
@@ -270,4 +269,4 @@ def param_arguments(op: Op, compute: Compute) -> list[Argument]:
 
 def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:
     """Some lines after those that find what they read or write in memory."""
-    return (*without_unread(bases, names_of(lines_of(lines))), *lines)
+    return (*without_unread(bases, names_of(lines)), *lines)

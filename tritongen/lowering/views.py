@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..lang.names import in_string
-from ..nest.ir import Line, Nest
+from ..nest.ir import Line, Nest, names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Kernel:
     @property
     def signature(self) -> str:
         spelled = [argument.spelling for argument in self.arguments]
-        return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in (*self.constexprs, *self.blocks))])
+        blocks = (name for name in self.blocks if name != "INDEX" or name in names_of(self.body))
+        return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in (*self.constexprs, *blocks))])
 
     @property
     def fixed_names(self) -> str:

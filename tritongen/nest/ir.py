@@ -14,13 +14,34 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from ..lang.ir import Node, Path
+from ..lang.trees import walk
 from .conditions import condition_text, shared_path
 
 Nest = tuple[Any, ...]  # statements in order
 
 
+class Statement:
+    """What stands in a nest."""
+
+    __slots__ = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names whose values it takes, each as often as it does."""
+        return ()
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The names that it gives values, or others than they had."""
+        return ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset((*self.stores, *self.reads))
+
+
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(Statement):
     """A line of a kernel, with the comment that goes above it.
 
     It stands where its `path` is taken: see `nested`. The comment goes above that many of the last
@@ -41,12 +62,15 @@ class Line:
     @property
     def targets(self) -> tuple[str, ...]:
         """The names that it gives values."""
-        return _targets_and_names(self.text)[0]
+        return self.stores if isinstance(tree_of(self.text), ast.Assign) else ()
 
     @property
-    def names(self) -> frozenset[str]:
-        """The names in it, that which it assigns among them."""
-        return _targets_and_names(self.text)[1]
+    def reads(self) -> tuple[str, ...]:
+        return _names(self.text)[0]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return _names(self.text)[1]
 
 
 @functools.cache
@@ -57,13 +81,19 @@ def tree_of(text: str) -> ast.stmt:
 
 
 @functools.cache
-def _targets_and_names(text: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    tree = tree_of(text)
-    names = frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+def _names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that a line reads, and those that it stores."""
+    every = [node for node in walk(tree_of(text)) if isinstance(node, ast.Name)]
+    read, stored = (tuple(node.id for node in every if isinstance(node.ctx, kind)) for kind in (ast.Load, ast.Store))
+    return read, stored
+
+
+def spelled(tree: ast.stmt) -> str:
+    """The text of a line; around values that are unpacked, `ast.unparse` puts parentheses."""
     match tree:
-        case ast.Assign(targets=[target]):
-            return tuple(node.id for node in ast.walk(target) if isinstance(node, ast.Name)), names
-    return (), names
+        case ast.Assign(targets=[target], value=ast.Tuple(elts=[_, *_, _] as values)):
+            return f"{ast.unparse(target).strip('()')} = {', '.join(map(ast.unparse, values))}"
+    return ast.unparse(tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +110,10 @@ class For(Line):
 
     index: str = field(kw_only=True)
     body: Nest = field(kw_only=True)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.index,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,33 +137,45 @@ class Positions(Given):
         return (self.name,)
 
     @property
-    def names(self) -> frozenset[str]:
-        return _targets_and_names(self.text)[1] | _targets_and_names(self.block)[1] | {self.name}
+    def reads(self) -> tuple[str, ...]:
+        return (*_names(self.text)[0], *_names(self.block)[0], *(("INDEX",) if self.wide else ()))
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.name,)
 
 
-class Statement:
-    """Of a nest; it stands under no condition but that of the branch that it is in."""
+class Plain(Statement):
+    """It stands under no condition but that of the branch that it is in."""
 
     path: ClassVar[tuple[()]] = ()
     comment: str = ""
 
 
 @dataclass(frozen=True)
-class Blank(Statement):
+class Blank(Plain):
     """An empty line."""
 
 
 @dataclass(frozen=True)
-class Advance(Statement):
+class Advance(Plain):
     """Moves a pointer, one step after another, by positions times strides; where it is not None if it is optional."""
 
     pointer: str
     steps: tuple[tuple[tuple[str, str], ...], ...]
     is_optional: bool
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.pointer, *(name for terms in self.steps for term in terms for name in term if name))
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.pointer,)
+
 
 @dataclass(frozen=True)
-class Run(Statement):
+class Run(Plain):
     """Runs a device function of the module on elements: on those of a tile, or of a block of positions `of` elements,
     which needs no mask where it is full.
     """
@@ -139,17 +185,24 @@ class Run(Statement):
     others: tuple[str, ...]
     of: str = ""
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.pointers, *((self.of, "start", "n", "BLOCK") if self.of else ("tile_mask",)), *self.others)
+
 
 BLANK = Blank()
 
 
-def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
-    """The lines of a nest in order, what has others in it before those."""
+def statements_of(nest: Iterable[Any]) -> Iterator[Any]:
+    """The statements of a nest in order, what has others in it before those."""
     for one in nest:
-        if isinstance(one, Line):
-            yield one
+        yield one
         for inside in ("body", "other"):
-            yield from lines_of(getattr(one, inside, ()))
+            yield from statements_of(getattr(one, inside, ()))
+
+
+def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
+    return (one for one in statements_of(nest) if isinstance(one, Line))
 
 
 def with_text(lines: Iterable[Any], spelled: Callable[[str], str]) -> tuple[Any, ...]:
@@ -165,8 +218,8 @@ def with_text(lines: Iterable[Any], spelled: Callable[[str], str]) -> tuple[Any,
 
 
 def names_of(nest: Iterable[Any]) -> set[str]:
-    """The names in the lines of a nest."""
-    return set[str]().union(*(line.names for line in lines_of(nest)))
+    """The names in a nest."""
+    return set[str]().union(*(one.names for one in statements_of(nest)))
 
 
 def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:

@@ -13,6 +13,7 @@ from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..emit.configs import configs_view, tables_of
 from ..emit.dead_code import without_dead_code
+from ..emit.format import LINE
 from ..emit.host_checks import IS_FAKE
 from ..emit.hygiene import resolved
 from ..emit.imports import (
@@ -25,8 +26,8 @@ from ..emit.imports import (
     host_imports,
     imports_of,
 )
+from ..emit.launches import written
 from ..emit.module import Around, Module
-from ..emit.read_once import with_single_reads_in_place
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
 from ..families.family import Families, Step, module_of
@@ -37,6 +38,7 @@ from ..lang.ir import Op
 from ..lang.names import in_spec_names, marked, shown
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
+from ..nest.layout import laid_out
 from ..passes.lost_rows import with_lost_rows
 from ..passes.structure import read_lines, without_aliases
 from ..plan.backward import Backward, plan_operator
@@ -159,14 +161,15 @@ def _step(spec: Spec, op: Op) -> Step:
     return step_of(op, (), families_of_steps(spec.register != "none" or is_listed))
 
 
-def generate(spec: Spec, runtime: str = "..") -> dict[str, str]:
+def generate(spec: Spec, runtime: str = "..", width: int = LINE) -> dict[str, str]:
     """File name -> text of the files that a spec becomes, unformatted and without header.
 
-    `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it (".").
+    `runtime` is where the runtime's package is, seen from the folder of the operator: beside it, or in it ("."). Lines
+    of kernels are as wide as `width`, where names make them so.
     """
     made = made_of(spec)
     with in_spec_names():
-        files = _files(made, runtime)
+        files = _files(made, runtime, width)
         passing = tuple(name for name in PASSING if name in files)
         for together in (passing, *((name,) for name in files if name not in passing)):
             files |= zip(together, resolved(*(files[name] for name in together)), strict=True)
@@ -200,7 +203,7 @@ def made_of(spec: Spec) -> Made:
         return Made(spec, forward, backward, *autograd_module(backward, spec, autocast))
 
 
-def _files(made: Made, home: str) -> dict[str, str]:
+def _files(made: Made, home: str, width: int) -> dict[str, str]:
     """The files, in which the names of the spec are marked as they are in it; `home` has the runtime in it."""
     package, testing = f"{home}{RUNTIME_FOLDER}", f"{home}{TESTING_FOLDER}"
     spec, forward, backward, computed = made.spec, made.forward, made.backward, made.computed
@@ -222,23 +225,25 @@ def _files(made: Made, home: str) -> dict[str, str]:
     gluon = [one for each in (module, *(part for _, part in computed)) for one in each.gluon_kernels]
     return {
         "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
-        "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package)),
-        **({"gluon_kernels.py": gluon_module(module, gluon, package)} if gluon else {}),
-        "op.py": framed("op.py.jinja", module.view, host_imports(package)),
+        "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package), width),
+        **({"gluon_kernels.py": gluon_module(module, gluon, package, width)} if gluon else {}),
+        "op.py": framed("op.py.jinja", module.view, host_imports(package), width),
         "configs.py": render("configs.py.jinja", configs | {"runtime": package}),
         f"test_{spec.name}.py": tests_of(tested, sibling_imports(forward.op, home), testing),
         f"bench_{spec.name}.py": render(sizes.template, bench_view(spec, program.op, sizes, testing)),
     }
 
 
-def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str) -> str:
+def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str, width: int) -> str:
     view = module.view | {"gluon_kernels": kernels, "also_untyped": ", allow-untyped-calls"}  # Gluon has no types.
-    return framed("gluon_kernels.py.jinja", view, gluon_imports(package))
+    return framed("gluon_kernels.py.jinja", view, gluon_imports(package), width)
 
 
-def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str]) -> str:
+def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str], width: int) -> str:
     """A module with the imports that its code asks for, once what it would never read is left out."""
-    body = with_single_reads_in_place(without_dead_code(render(template, view)))
+    body = render(template, view, width)
+    if template != "kernels.py.jinja":  # Nests have been asked before they were printed.
+        body = without_dead_code(body)
     lax = "no-warn-return-any" if template == "op.py.jinja" else "allow-incomplete-defs"  # of autograd and of kernels
     return render("module.py.jinja", view, body=body, lax=lax, imports=imports_of(body, provided))
 
@@ -282,15 +287,15 @@ def forward_module(forward: Step, spec: Spec, autocast: str) -> Module:
     return replace(module, view=view)
 
 
-def render(template: str, view: Any, **around: Any) -> str:
-    return environment(template_folders()).get_template(template).render(m=view, **around)
+def render(template: str, view: Any, width: int = LINE, **around: Any) -> str:
+    return environment(template_folders(), width).get_template(template).render(m=view, **around)
 
 
 @functools.cache
-def environment(folders: tuple[str, ...]) -> jinja2.Environment:
+def environment(folders: tuple[str, ...], width: int = LINE) -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -298,3 +303,5 @@ def environment(folders: tuple[str, ...]) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    found.filters |= {"laid_out": functools.partial(laid_out, width=width), "written": written}
+    return found

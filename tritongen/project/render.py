@@ -22,7 +22,7 @@ from .settings import Source, stamp_of
 from .tree import with_header, written_by
 
 T = TypeVar("T")
-Generate = Callable[[Spec, str], Mapping[str, str]]  # of a spec, and where the runtime is
+Generate = Callable[[Spec, str, int], Mapping[str, str]]  # of a spec, where the runtime is, and the length of lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Bug(Exception):
     """Ours, with the traceback that a report needs."""
 
 
-def generate_modules(spec: Spec, runtime: str) -> Mapping[str, str]:
+def generate_modules(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
     from ..operator.compile import generate
 
-    return generate(spec, runtime)
+    return generate(spec, runtime, width)
 
 
 def hidden_costs(spec: Spec) -> tuple[Mistake, ...]:
@@ -102,7 +102,7 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
 def modules_of(source: Source, generate: Generate) -> tuple[str, Spec, Mapping[str, str]]:
     """The text of a spec, the spec, and its files without format and header. Raises `Rejected`."""
     runtime = "." if source.settings.runtime == "folder" else ".."
-    text, spec, modules = made_of(source, lambda spec: generate(spec, runtime))
+    text, spec, modules = made_of(source, lambda spec: generate(spec, runtime, source.settings.line_length))
     if source.settings.runtime == "file":
         modules = in_one_file(spec.name, spec.summary, modules, source.settings.tests)
     elif not source.settings.tests:

@@ -199,7 +199,7 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     if not program.maps_back:
         return kernel
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
-    names = names_of(lines_of(lines)) - {*kernel.names}
+    names = names_of(lines) - {*kernel.names}
     further = [argument for argument in Assembler(replace(windows, space=spread)).strides() if argument.name in names]
     params = [argument for argument in kernel.arguments if argument.value in passed_scalars(op)]
     others = [argument for argument in kernel.arguments if argument not in params]

@@ -1,0 +1,161 @@
+"""How a nest lies in lines: masks that one line alone reads stand in it, and what makes a line too long has a name.
+
+Addresses have names as in Triton's tutorials, `x_ptrs` for a block of pointers, and masks `x_mask`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from ..lang.names import shown
+from ..lang.trees import changed
+from .ir import Branch, Given, Line, Nest, names_of, spelled, statements_of, tree_of
+
+# What takes an address first.
+ACCESSES = frozenset("tl.load tl.store tl.atomic_add read_once read_again".split())
+_MASKS = frozenset(("row_mask", "col_mask"))
+_INDENT = 4
+Scope = tuple[int, ...]  # the blocks around a statement
+
+
+def laid_out(nest: Nest, width: int, margin: int, known: Iterable[str] = ()) -> Nest:
+    """A nest behind a margin, in a kernel that has other names, too."""
+    nest = _Masks(nest, width).inside(nest, margin)
+    return _Names({*names_of(nest), *known}, width).inside(nest, margin, ())
+
+
+def _blocks(one: Line, margin: int) -> Iterator[tuple[str, int]]:
+    """The nests in a statement, and their margins."""
+    for part in ("body", "other"):
+        if inner := getattr(one, part, ()):
+            is_elif = part == "other" and len(inner) == 1 and isinstance(inner[0], Branch) and not inner[0].comment
+            yield part, margin + (0 if is_elif else _INDENT)
+
+
+def _fits(line: Line, margin: int, width: int) -> bool:
+    return margin + len(shown(line.text)) <= width
+
+
+class _Masks:
+    """Puts masks where they are read."""
+
+    def __init__(self, nest: Nest, width: int) -> None:
+        every = [*statements_of(nest)]
+        self.reads = Counter(name for one in every for name in one.reads)
+        self.given = Counter(name for one in every for name in one.stores)
+        self.width = width
+
+    def inside(self, nest: Nest, margin: int) -> Nest:
+        found = [
+            replace(one, **{part: self.inside(getattr(one, part), inner) for part, inner in _blocks(one, margin)})
+            for one in nest
+        ]
+        for place in reversed(range(len(found))):
+            mask = found[place]
+            name = mask.assigned if type(mask) is Given else ""
+            at = _single_read(mask, found, place) if name in _MASKS and self.reads[name] <= self.given[name] else None
+            if at is not None and _fits(line := _with_mask(found[at], mask), margin, self.width):
+                found[at] = line
+                del found[place]
+        return tuple(found)
+
+
+def _single_read(mask: Given, block: Sequence[Line], given: int) -> int | None:
+    """The one statement that reads a mask until it is given anew, if nothing that the mask reads has changed there."""
+    found: list[int] = []
+    is_changed = False
+    for place, one in enumerate(block[given + 1 :], given + 1):
+        inside = [*statements_of([one])]
+        times = [name for inner in inside for name in inner.reads].count(mask.assigned)
+        if times and (is_changed or type(one) not in (Line, Given)):
+            return None
+        found += [place] * times
+        stored = {name for inner in inside for name in inner.stores}
+        if mask.assigned in stored:
+            break
+        is_changed = is_changed or not mask.names.isdisjoint(stored)
+    return found[0] if len(found) == 1 else None
+
+
+def _with_mask(line: Line, mask: Given) -> Line:
+    value = tree_of(mask.text)
+    assert isinstance(value, ast.Assign)
+
+    def given(node: ast.AST) -> ast.expr | None:
+        is_read = isinstance(node, ast.Name) and node.id == mask.assigned and isinstance(node.ctx, ast.Load)
+        return value.value if is_read else None
+
+    return replace(line, text=spelled(changed(tree_of(line.text), given)))
+
+
+class _Names:
+    """Gives names to addresses and masks that make a load or store longer than a line."""
+
+    def __init__(self, names: set[str], width: int) -> None:
+        self.names, self.width = names, width
+        self.blocks = count()
+        self.made: dict[str, tuple[str, Scope]] = {}  # what a name stands for, and where
+
+    def inside(self, nest: Nest, margin: int, scope: Scope) -> Nest:
+        found: list[Any] = []
+        for one in nest:
+            found += self.short(one, margin, scope) if type(one) in (Line, Given) else [one]
+            blocks = {
+                part: self.inside(getattr(one, part), inner, (*scope, next(self.blocks)))
+                for part, inner in _blocks(one, margin)
+            }
+            found[-1] = replace(found[-1], **blocks)
+        return tuple(found)
+
+    def short(self, line: Line, margin: int, scope: Scope) -> list[Line]:
+        """A line behind those that name what is too long in it; itself if it does not fit then."""
+        tree = tree_of(line.text)
+        if _fits(line, margin, self.width) or not isinstance(tree, ast.Assign | ast.AugAssign | ast.Expr):
+            return [line]
+        accesses = [node for node in _taken(tree.value) if ast.unparse(node.func) in ACCESSES]
+        if len(accesses) != 1 or not accesses[0].args:
+            return [line]
+        masks = [(word.value, "mask") for word in accesses[0].keywords if word.arg == "mask"]
+        long = [(part, end) for part, end in [(accesses[0].args[0], "ptrs"), *masks] if isinstance(part, ast.BinOp)]
+        for base in _bases(tree, accesses[0].args[0]):
+            for last in range(1, len(long) + 1):
+                named = {f"{base}_{end}": part for part, end in long[:last]}
+                new: dict[ast.AST, ast.AST] = {part: ast.Name(name) for name, part in named.items()}
+                short = replace(line, text=spelled(changed(tree, lambda node: new.get(node))), comment="")
+                texts = {name: ast.unparse(part) for name, part in named.items()}
+                if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in texts.items()):
+                    self.made |= {name: (text, scope) for name, text in texts.items()}
+                    first, *others = (Line(f"{name} = {text}") for name, text in texts.items())
+                    return [replace(first, comment=line.comment), *others, short]
+        return [line]
+
+    def is_free(self, name: str, text: str, scope: Scope) -> bool:
+        """Whether a name is new, or stands for the same in another block: Triton gives a name one type in a loop."""
+        if name not in self.made:
+            return name not in self.names
+        same, other = self.made[name]
+        return text == same and scope[: len(other)] != other
+
+
+def _bases(statement: ast.Assign | ast.AugAssign | ast.Expr, address: ast.expr) -> list[str]:
+    """What the names in a statement may begin with: the tensor that it accesses, else what is read for."""
+    while isinstance(address, ast.BinOp):
+        address = address.left
+    found = [re.sub(r"_(ptr|row|rows|head|cols)$", "", address.id)] if isinstance(address, ast.Name) else []
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+    return [*found, target.id] if isinstance(target, ast.Name) else found
+
+
+def _taken(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls in an expression that are made whatever a condition in it says."""
+    if isinstance(node, ast.Call):
+        yield node
+    if not isinstance(node, ast.IfExp):
+        for child in ast.iter_child_nodes(node):
+            yield from _taken(child)
