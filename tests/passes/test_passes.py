@@ -37,7 +37,6 @@ from tritongen.passes.shared_sums import shared_sums_first
 from tritongen.passes.split_sums import sums_by_maximum
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
 from tritongen.passes.taken_integers import integers_named
-from tritongen.passes.taken_products import products_before_takes
 from tritongen.passes.triangles import triangle_condition
 from tritongen.planner import naming
 from tritongen.spec.read import read_spec
@@ -114,7 +113,6 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "paged": (named, pages_of),
     "picked": (named, picked_in),
     "picks_inside": (named, with_picks_inside),
-    "products_before_takes": (named, products_before_takes),
     "read_lines": (lines, lambda op: read_lines(op, ())),
     "rows_named": (named, naming.rows_named),
     "scattered_named": (gradient, naming.scattered_named),

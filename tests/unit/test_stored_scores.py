@@ -23,6 +23,13 @@ FORWARD = {
         "s = sum(q * k, D) * 0.25\np = exp2((s - max(s, N)) * 1.4426950408889634)\no = sum(p * v, N) / sum(p, N)",
         "o:q",
     ),
+    "s reduces what is no product of two inputs over one axis. "
+    "Take from products, take(sum(q * w, D), r, R), and not sum(q * take(w, r, R), D)": (
+        f"{QKV}; rows:T[P, D]",
+        "r = clamp(index(N) - index(M), -4, 4) + 4\ns = sum(q * k, D) + sum(q * take(rows, r, P), D)\n"
+        "o = sum(softmax(s, N) * v, N)",
+        "o:q",
+    ),
     "v may be None, or of a dtype that no tile multiplies": (QKV.replace("v:T", "v:int16"), SOFTMAX, "o:q"),
     "q, k, v are integers": (QKV.replace(":T", ":int8"), SOFTMAX, "o:float32"),
     "t sums over H what is made of scores": (
@@ -147,8 +154,8 @@ def test_nothing_is_told_of_what_streams_and_of_what_is_no_attention(more: str, 
 def test_nothing_is_told_of_what_is_summed_over_one_axis_of_an_image() -> None:
     """As the gradients of decomposed relative positions are, which have one axis of keys each."""
     inputs = "q:T[B, X, Y, D]; k:T[B, U, V, D]; v:T[B, U, V, E]; down:T[R, D]; across:T[S, D]"
-    compute = """left = sum(q * take(down, index(X) - index(U) + size(U) - 1, R), D)
-right = sum(q * take(across, index(Y) - index(V) + size(V) - 1, S), D)
+    compute = """left = take(sum(q * down, D), index(X) - index(U) + size(U) - 1, R)
+right = take(sum(q * across, D), index(Y) - index(V) + size(V) - 1, S)
 o = sum(softmax(sum(q * k, D) + left + right, U, V) * v, U, V)"""
     case = Case(inputs, compute, full, outputs="o:q[B, X, Y, E]", by="q down across")
     assert account_of(case.spec(), {}, H100).stored == ()

@@ -118,7 +118,7 @@ AHEAD = torch.arange(SIZES["N"]) - torch.arange(SIZES["M"])[:, None]
 STORING = {
     "rows_of_near_distances": Case(  # Shaw et al., 2018
         f"{QKV}; rows:T[I, D]",
-        "r = clamp(index(N) - index(M), -4, 4) + 4\ns = (sum(q * k, D) + sum(q * take(rows, r, I), D)) * 0.25\n"
+        "r = clamp(index(N) - index(M), -4, 4) + 4\ns = (sum(q * k, D) + take(sum(q * rows, D), r, I)) * 0.25\n"
         "o = sum(softmax(s, N) * v, N)",
         lambda q, k, v, rows: _relative(q, k, v, q, rows[AHEAD.clamp(-4, 4) + 4]),
         by="q k v rows",
@@ -126,7 +126,7 @@ STORING = {
     "rows_of_all_distances": Case(  # Transformer-XL
         f"{QKV}; u:T[H, D]; w:T[H, D]; rows:T[P, H, D]",
         "r = index(M) - index(N) + size(N)\n"
-        "s = (sum((q + u) * k, D) + sum((q + w) * take(rows, r, P), D)) * 0.25\no = sum(softmax(s, N) * v, N)",
+        "s = (sum((q + u) * k, D) + take(sum((q + w) * rows, D), r, P)) * 0.25\no = sum(softmax(s, N) * v, N)",
         lambda q, k, v, u, w, rows: _relative(
             q + u[:, None], k, v, q + w[:, None], rows[SIZES["N"] - AHEAD].permute(2, 0, 1, 3)
         ),

@@ -16,7 +16,6 @@ from ..passes.operand_sums import operand_sums_first
 from ..passes.orders import CLEARLY
 from ..passes.structure import line_of, name_reductions, refusal
 from ..passes.taken_integers import integers_named
-from ..passes.taken_products import products_before_takes
 from ..planner.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
 from ..planner.cut import untaken
 from ..planner.stored import always_stored
@@ -109,7 +108,7 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     one that leaves SMs idle, multiplies factors for each tile anew or reduces again for each row what does not vary
     along rows, or with `fuse = false`. The steps are of the families `of_steps`, by default the candidates.
     """
-    op = integers_named(products_before_takes(operand_sums_first(means_as_sums(name_reductions(op)))))
+    op = integers_named(operand_sums_first(means_as_sums(name_reductions(op))))
     candidates = tuple(candidates) or tuple(_FAMILIES)
     of_steps = of_steps or candidates
     try:

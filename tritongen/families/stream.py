@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Ref, walk
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Take, walk
 from ..passes.empty_sums import unless_empty_of
 from ..spec.types import FLOAT8S, are_alike
 
@@ -31,7 +31,7 @@ def write_instead(op: Op, streamed: str) -> str:
     """What to write in place of spellings of a softmax whose scores are stored, behind why these are; "" where the math
     has none of them.
     """
-    nodes = (part for value in op.values for part in walk(value.node) if streamed in part.axes)
+    nodes = [part for value in op.values for part in walk(value.node) if streamed in part.axes]
     calls = [part for part in nodes if isinstance(part, Call)]
     functions = {call.function for call in calls}
     if "exp2" in functions:
@@ -40,7 +40,17 @@ def write_instead(op: Op, streamed: str) -> str:
         return f". Test logsumexp(s, {streamed}) == -inf, not whether probabilities are NaN"
     if any("exp" in side.functions for call in calls if call.function == "where" for side in call.args[1:]):
         return ". Choose scores, where(kept, s, -inf), and not their exponentials"
+    if any(map(_multiplies_taken_rows, nodes)):
+        return ". Take from products, take(sum(q * w, D), r, R), and not sum(q * take(w, r, R), D)"
     return ""
+
+
+def _multiplies_taken_rows(node: Node) -> bool:
+    """Whether a sum is of rows that are taken by positions along several axes."""
+    taken = [part for part in node.nodes if isinstance(part, Load | Take) and part.at] if isinstance(node, Reduce) else []
+    return any(
+        {*part.axes} & {*node.over} and len({axis for _, at in part.at for axis in at.axes}) > 1 for part in taken
+    )
 
 
 @dataclass(frozen=True, slots=True)

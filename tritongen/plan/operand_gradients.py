@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient, derive
@@ -10,16 +10,14 @@ from ..diagnostics.report import Mistakes
 from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
 from ..families.registry import single_step_of
-from ..lang.ir import Choose, Constant, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, children, walk
-from ..lang.rewrite import as_loads, rebuild
-from ..lang.unparse import spelled
+from ..lang.ir import Choose, Constant, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, children, walk
+from ..lang.rewrite import rebuild
 from ..lowering.choices import Choices
 from ..lowering.tile import needed
 from ..passes.contractions import is_product
-from ..passes.structure import name_reductions
 from ..planner.steps import in_own_dtypes, informed, restricted
-from ..spec.types import Grad, Input, Output, plain_shape
-from .backward import Plan, Planner, unplanned
+from ..spec.types import Grad, Input, Output
+from .backward import Plan, unplanned
 from .multiplied import Multiplied
 
 
@@ -54,30 +52,28 @@ class OperandGradients:
             for name, result in results.items()
             if isinstance(node := found.value(result.output.name).node, Ref) and self.has_twin(name, node, results)
         }
-        steps, refused = self.steps(found, {name: one for name, one in results.items() if name not in twins})
-        unfused = self.unfused(found, results, refused) if refused else Plan((), {})
-        steps = {name: part for name, part in steps.items() if name not in unfused.spelled}
+        steps = self.steps(found, {name: one for name, one in results.items() if name not in twins})
         texts = {name: results[name].output.name for name in steps}
         own = {step.op.name: step for step in steps.values()}
-        return Plan((*own.values(), *unfused.steps), {**texts, **twins, **unfused.spelled})
+        return Plan(tuple(own.values()), texts | twins)
 
-    def steps(self, op: Op, results: dict[str, Result]) -> tuple[dict[str, Step], dict[str, Mistakes]]:
-        """The steps of gradients by inputs, and why others have none."""
-        steps, refused = dict[str, Step](), dict[str, Mistakes]()
+    def steps(self, op: Op, results: dict[str, Result]) -> dict[str, Step]:
+        """The steps of gradients by inputs. Raises `Mistakes` for those that no contraction computes."""
+        steps = dict[str, Step]()
         pending = self.sharing(op, results)
         while pending:
             names = pending.pop(0)
             both = tuple(replace(results[name], when=f"needs_{name}" if len(names) > 1 else "") for name in names)
             try:
                 step = self.step(restricted(op, both, f"_{both[0].output.name}"))
-            except Mistakes as mistakes:
-                if len(names) > 1:
-                    pending = [*((name,) for name in names), *pending]
-                else:
-                    refused[names[0]] = mistakes
+            except Mistakes as refused:
+                if len(names) == 1:
+                    why = refused.mistakes[0].message.partition(" ")[2]
+                    raise Mistakes(unplanned(self.grad.wrt, names[0], why)) from None
+                pending = [*((name,) for name in names), *pending]
             else:
                 steps |= dict.fromkeys(names, step)
-        return steps, refused
+        return steps
 
     def sharing(self, op: Op, results: dict[str, Result]) -> list[tuple[str, ...]]:
         """The inputs, those together whose gradients are made of one matmul, in the same pass over its result."""
@@ -109,58 +105,6 @@ class OperandGradients:
 
     def step(self, op: Op) -> Step:
         return informed(self.gradient, single_step_of(in_own_dtypes(self.gradient, op), self.families))
-
-    def unfused(self, found: Op, results: dict[str, Result], refused: dict[str, Mistakes]) -> Plan:
-        """Gradients that one contraction kernel cannot compute: the matmul unfused, and a pass over its result."""
-        dtype = self.multiplied.dtype_of(self.multiplied.active[0])
-        others = [one for name, one in results.items() if name in refused or self.multiplied.shared(one.dtype) != dtype]
-        op = self.sums_named(name_reductions(found), {one.output.name for one in others})
-        behind = {name: {*_products(op, result)} for name, result in results.items()}
-        sums = sorted(set().union(*(behind[name] for name in refused)))
-        made = {one.output.name: one for name, one in results.items() if one.output.name in sums}
-        wrt = tuple(name for name, one in results.items() if behind[name] & set(sums) and one.output.name not in sums)
-        try:
-            steps = [self.step(self.alone(op, name)) for name in sums if name not in made]
-            given = {part.op.results[0].output.name: part.op.results[0] for part in steps} | made
-            passed = replace(self.gradient, wrt=wrt, op=self.beyond(op, given, tuple(results[name] for name in wrt)))
-            after, texts = Planner(passed, (), self.families).plan()
-        except Mistakes:
-            wrong = ((name, mistakes.mistakes[0].message.partition(" ")[2]) for name, mistakes in refused.items())
-            raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in wrong)) from None
-        return Plan((*steps, *after), texts)
-
-    def sums_named(self, op: Op, names: Container[str]) -> Op:
-        """The operator with names of their own for matmuls that are results of some names."""
-        values: list[Value] = []
-        for value in op.values:
-            if value.name in names and is_product(op, value.node):
-                values.append(replace(value, name=self.multiplied.fresh(f"{value.name}_sum")))
-                value = replace(value, node=Ref(values[-1].name, value.node.axes, value.node.dtype), source="")
-            values.append(value)
-        return replace(op, values=tuple(values))
-
-    def alone(self, op: Op, name: str) -> Op:
-        """The operator of a product alone, in the dtype that the forward multiplies."""
-        node = op.value(name).node
-        if not op.value(name).source:
-            named = (replace(v, source=spelled(node)) if v.name == name else v for v in op.values)
-            op = replace(op, values=tuple(named))
-        dtype = self.multiplied.dtype_of(self.multiplied.active[0])
-        axes = tuple(axis for axis in op.axes if axis in node.axes)
-        result = Result(Output(name, "auto", plain_shape(axes)), Ref(name, node.axes, node.dtype), axes, dtype)
-        return restricted(op, (result,), f"_{name}")
-
-    def beyond(self, op: Op, given: dict[str, Result], results: tuple[Result, ...]) -> Op:
-        """What follows some products, which are inputs."""
-        names = {name: name for name in given}
-        inputs = tuple(
-            Input(name, replace(self.multiplied.type_of(result.dtype, result.axes), shape=result.output.shape or ()))
-            for name, result in given.items()
-        )
-        values = tuple(
-            replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in given
-        )
-        return replace(op, name=f"{op.name}_inputs", inputs=(*inputs, *op.inputs), values=values, results=results)
 
     def products_alone(self) -> Op:
         """The products alone, with the gradients by them among the inputs."""
