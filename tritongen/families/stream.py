@@ -47,10 +47,10 @@ def write_instead(op: Op, streamed: str) -> str:
 
 def _multiplies_taken_rows(node: Node) -> bool:
     """Whether a sum is of rows that are taken by positions along several axes."""
-    taken = [part for part in node.nodes if isinstance(part, Load | Take) and part.at] if isinstance(node, Reduce) else []
-    return any(
-        {*part.axes} & {*node.over} and len({axis for _, at in part.at for axis in at.axes}) > 1 for part in taken
-    )
+    if not isinstance(node, Reduce):
+        return False
+    taken = (part for part in node.nodes if isinstance(part, Load | Take) and {*part.axes} & {*node.over})
+    return any(len({axis for _, at in part.at for axis in at.axes}) > 1 for part in taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,29 +4,51 @@ The epilogue is an operator of its own, whose inputs are the contraction's resul
 reads. One pass computes the gradients of all of them, those of the contraction's results in the dtype of
 the matmul. The gradient of each operand is then a matmul: `da = sum(dc * b, N)`. There is no pass where
 the gradient of the contraction's result is that of the operator's, or a number times it.
+
+Where gradients by operands have more in common than what they read, the gradient is planned in one piece, by modelled
+time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient, derive
 from ..autodiff.terms import factors
 from ..diagnostics.report import Mistakes
+from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
-from ..families.registry import step_of
-from ..lang.ir import ALWAYS, COMPUTE, Dtype, Load, Node, Op, Path, Ref, Result, Value, walk
-from ..lang.rewrite import as_loads, replaced
+from ..families.registry import single_step_of, step_of
+from ..lang.ir import (
+    ALWAYS,
+    COMPUTE,
+    Choose,
+    Constant,
+    Dtype,
+    Load,
+    Node,
+    Op,
+    Path,
+    Reduce,
+    Ref,
+    Result,
+    Value,
+    children,
+    walk,
+)
+from ..lang.rewrite import as_loads, rebuild, replaced
 from ..lang.unparse import spelled
+from ..lowering.choices import Choices
 from ..lowering.tile import needed
-from ..passes.contractions import Contraction
+from ..passes.contractions import Contraction, is_product
 from ..passes.picked import picked_in
 from ..passes.structure import SAVES
-from ..spec.types import Grad, Output, plain_shape
+from ..planner.steps import in_own_dtypes, informed, restricted
+from ..spec.types import Grad, Input, Output, plain_shape
 from .backward import Backward, Plan, Planner, unplanned
 from .multiplied import Multiplied
-from .operand_gradients import OperandGradients
 
 
 def plan_contraction_backward(op: Op, contraction: Contraction, grad: Grad, families: Families) -> Backward:
@@ -53,16 +75,10 @@ class _Planner:
         }
         gradient = replace(found, forward=self.op, wrt=self.grad.wrt, alike=self.alike(found, between))
         first, texts, paths = self.pass_after(found, gradient, between)
-        second = OperandGradients(self.multiplied, gradient, outgoing, self.converted, self.families).plan()
-        texts |= second.spelled
+        second, names = self.operands(gradient, outgoing)
+        spelled_as = {name: (texts | names)[name] for name in self.grad.wrt}
         return Backward(
-            gradient,
-            self.forward(gradient, first, paths),
-            Plan(
-                (*first, *second.steps),
-                {name: texts[name] for name in self.grad.wrt},
-                self.converted,
-            ),
+            gradient, self.forward(gradient, first, paths), Plan((*first, *second), spelled_as, self.converted)
         )
 
     def users(self, product: str) -> tuple[str, ...]:
@@ -168,6 +184,65 @@ class _Planner:
             whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in messages.items()}
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in whys.items())) from None
 
+    # What is multiplied
+
+    def operands(self, gradient: Gradient, outgoing: Mapping[str, Node]) -> tuple[list[Step], dict[str, str]]:
+        """The steps of the gradients by what is multiplied, and what these are called: a matmul each.
+
+        `outgoing` has the gradient by each sum.
+        """
+        wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.multiplied.inside.values()))
+        if not wrt:
+            return [], {}
+        found = self.decided(derive(self.products_alone(gradient, outgoing), Grad(wrt), outgoing).op, outgoing)
+        results = dict(zip(wrt, found.results, strict=True))
+        made = {one.output.name: _products(found, one.output.name) for one in found.results}
+        shared = Counter(made.values())
+        steps: list[Step] = []
+        for name, result in results.items():
+            own = result.output.name
+            if isinstance(found.value(own).node, Ref) or (made[own] and own not in made[own] and shared[made[own]] > 1):
+                raise Mistakes(unplanned(self.grad.wrt, name, "is made of the same matmul as another"))
+            op = in_own_dtypes(gradient, restricted(found, (result,), f"_{own}"))
+            try:
+                steps.append(informed(gradient, single_step_of(op, self.families)))
+            except Mistakes as refused:
+                why = refused.mistakes[0].message.partition(" ")[2]
+                raise Mistakes(unplanned(self.grad.wrt, name, why)) from None
+        return steps, {name: result.output.name for name, result in results.items()}
+
+    def decided(self, op: Op, outgoing: Mapping[str, Node]) -> Op:
+        """The operator whose matmuls are only there where those of the forward are that they are the gradients of."""
+        choices = Choices(self.op)
+
+        def where_needed(node: Node) -> Node:
+            if not isinstance(node, Reduce):
+                return rebuild(node, tuple(map(where_needed, children(node))))
+            read = tensors_of(op, node)
+            names = [name for name, one in outgoing.items() if any(part.name in read for part in _tensors(one))]
+            return chosen(node, choices.of(*names)) if names else node
+
+        return replace(op.with_nodes(where_needed), params=self.op.params)
+
+    def products_alone(self, gradient: Gradient, outgoing: Mapping[str, Node]) -> Op:
+        """The products alone, with the gradients by them among the inputs."""
+        inputs = dict[str, Input]()
+        results = []
+        seeds = {seed: name for name, seed in gradient.seeds}
+        for name, node in outgoing.items():
+            sum_node = self.op.value(name).node
+            for load in _tensors(node):
+                own = self.multiplied.type_of(self.multiplied.dtype_of(name), self.multiplied.sums[name].type.axes)
+                seed, _ = self.converted.get(load.name, (load.name, None))
+                if seed in seeds:
+                    result = next(r for r in self.op.results if r.output.name == seeds[seed])
+                    own = replace(own, shape=self.op.grouping(result))
+                inputs.setdefault(load.name, Input(load.name, own))
+            ref = Ref(name, sum_node.axes, sum_node.dtype)
+            results.append(Result(Output(name), ref, sum_node.axes, sum_node.dtype))
+        values = tuple(needed(self.op.values, outgoing))
+        return replace(self.op, inputs=(*inputs.values(), *self.op.inputs), values=values, results=tuple(results))
+
     # The forward
 
     def forward(self, gradient: Gradient, steps: tuple[Step, ...], paths: Mapping[str, tuple[Path, ...]]) -> Step:
@@ -190,3 +265,22 @@ class _Planner:
             where = paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, axes, dtype, when=SAVES, paths=where, saved=True))
         return step_of(replace(op, values=values, results=results), (), self.families)
+
+
+def _products(op: Op, name: str) -> tuple[str, ...]:
+    """The matmuls that a value is made of."""
+    return tuple(value.name for value in needed(op.values, [name]) if is_product(op, value.node))
+
+
+def _tensors(node: Node) -> list[Load]:
+    """What a gradient by a matmul reads, but for scalars."""
+    return [part for part in walk(node) if isinstance(part, Load) and part.axes]
+
+
+def chosen(node: Node, path: Path) -> Node:
+    """A number where a path is taken, and 0 elsewhere."""
+    zero = Constant(0.0, Dtype("float"))
+    for test, holds in reversed(path):
+        then, other = (node, zero) if holds else (zero, node)
+        node = Choose(test, then, other, node.axes, node.dtype)
+    return node
