@@ -55,6 +55,12 @@ BACKWARD = {
         "s = sum(q * k, D)\np = where(index(N) <= index(M), exp(s - max(s, N)), 0.0)\no = sum(p * v, N) / sum(p, N)",
         "q k v",
     ),
+    "o is made of its sums along N otherwise than by means and the logarithm of what divides them. "
+    "Add log(w) to scores, and do not multiply their exponentials by w": (
+        f"{QKV}; keep:T[B, H, M, N]",
+        "s = sum(q * k, D)\np = exp(s - max(s, N)) * keep\no = sum(p * v, N) / sum(p, N)",
+        "q k v",
+    ),
     "no pass takes the gradient by o_max, o_sum, which a separate step computes. "
     "Test logsumexp(s, N) == -inf, not whether probabilities are NaN": (
         QKV,

@@ -5,6 +5,7 @@ backward.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -104,6 +105,18 @@ def _capped_difference(
     return ((s - total).exp() @ v - (j @ k.mT).softmax(-1) @ v).transpose(1, 2)
 
 
+def _weighted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+    p = torch.exp(q @ k.mT * 0.25) * keep
+    return p @ v / p.sum(-1, keepdim=True)
+
+
+def _weighted_with_lse(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    p = torch.exp(q @ k.mT * 0.25) * keep.square()
+    return (p * keep) @ v / p.sum(-1, keepdim=True), p.sum(-1).log()
+
+
 def _kept(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
     return torch.softmax(masked(q @ k.mT * 0.25, keep), -1) @ v
 
@@ -159,6 +172,27 @@ STORING = {
         "o = sum(softmax(sum(q * k, D), N) * softmax(sum(r * j, D), N) * v, N)",
         lambda q, k, r, j, v: torch.softmax(q @ k.mT, -1) * torch.softmax(r @ j.mT, -1) @ v,
         by="q k r j v",
+    ),
+    "factors_of_exponentials": Case(  # Of either sign: their sum is no exponential of an lse.
+        f"{QKV}; keep:T[B, H, M, N]",
+        "s = sum(q * k, D) * 0.25\np = exp(s - max(s, N)) * keep\no = sum(p * v, N) / sum(p, N)",
+        _weighted,
+        by="q k v keep",
+    ),
+    "factors_of_sums_and_their_logarithm": Case(
+        f"{QKV}; keep:T[B, H, M, N]",
+        "s = sum(q * k, D) * 0.25\nm = max(s, N)\np = exp(s - m) * keep * keep\n"
+        "o = sum(p * (keep * v), N) / sum(p, N)\nlse = m + log(sum(p, N))",
+        _weighted_with_lse,
+        outputs="o:q; lse:q",
+        by="q k v keep",
+    ),
+    "logsumexp_to_base_2": Case(
+        QKV,
+        "s = sum(q * k, D) * 0.25\nm = max(s, N)\ne = exp(s - m)\no = sum(e * v, N) / sum(e, N)\n"
+        "lse = m * 1.4426950408889634 + log2(sum(e, N))",
+        lambda q, k, v: (torch.softmax(q @ k.mT * 0.25, -1) @ v, torch.logsumexp(q @ k.mT * 0.25, -1) / math.log(2)),
+        outputs="o:q; lse:q",
     ),
     "exponentials_that_are_chosen": Case(
         f"{QKV}; keep:bool[B, H, M, N]",
@@ -249,34 +283,6 @@ def test_means_that_are_cast_are_stored_once(name: str) -> None:
     assert backward is not None
     (streaming,) = (step for step in each([backward.forward]) if isinstance(step.program, StreamingProgram))
     assert [len(result.axes) for result in streaming.op.results] == [4, 3]  # The mean, and lse.
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_factors_of_either_sign(sign: int, tmp_path: Path, small: Callable[..., None]) -> None:
-    """Of exponentials that are divided by their sum, which may be negative, and 0 where nothing is kept. Such rows, and
-    those without keys, give nothing to gradients.
-    """
-    compute = "s = where(index(N) + 9 <= index(M), sum(q * k, D) * 0.25, -inf)\n"
-    compute += "p = exp(s - max(s, N)) * keep\no = sum(p * v, N) / sum(p, N)"
-    case = Case(f"{QKV}; keep:T[B, H, M, N]", compute, lambda *_: None, by="q k v keep")
-    operator = built(case.spec(), tmp_path)
-    small(operator)
-    q, k, v, keep = case.tensors(torch.float64)
-    keep = sign * (keep.abs() * (keep > -0.5) + 0.1)
-    keep[:, :, 20] = 0
-    near = torch.arange(SIZES["N"]) + 9 <= torch.arange(SIZES["M"])[:, None]
-    some = near.any(-1)
-    some[20] = False
-    leaves = [one.requires_grad_() for one in (q, k, v, keep)]
-    p = masked(q @ k.mT * 0.25, near)[:, :, some].exp() * keep[:, :, some]
-    wanted = p @ v / p.sum(-1, keepdim=True)
-    found = operator.attend(*leaves)
-    assert found[:, :, ~some].isnan().all()
-    seed = torch.randn(found.shape, dtype=torch.float64)
-    found_by = torch.autograd.grad(found, leaves, seed)
-    wanted_by = torch.autograd.grad(wanted, leaves, seed[:, :, some])
-    for one, other in zip((found[:, :, some], *found_by), (wanted, *wanted_by), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["difference_of_softmaxes", "self_and_cross"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,7 +26,7 @@ class Lse:
     sinks: tuple[Node, ...] = ()
 
 
-Terms = dict[Node | LogSum | Lse, float]  # what is added up, and how often
+Terms = dict[Node | LogSum | Lse, int]  # what is added up, and how often
 Kind = tuple[str, Lse]  # a mean, by the name of its sum; lse, by none
 
 
@@ -75,24 +74,11 @@ class Logarithms:
                 return plus({}, self.terms(arg), -1)
             case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
                 return self.terms(other) if test == other else {node: 1}
-            case (
-                Call(function="mul", args=(Constant(value=float() as times), other))
-                | Call(function="mul", args=(other, Constant(value=float() as times)))
-            ):
-                return self.times(times, self.terms(other)) or {node: 1}
             case Call(function="log", args=(arg,)):
                 return self.log(arg)
-            case Call(function="log2", args=(arg,)):
-                return self.times(1 / math.log(2), self.log(arg)) or {node: 1}
             case Call(function="logaddexp", args=(left, right)):
                 return self.both(self.terms(left), self.terms(right), node) or {node: 1}
         return {node: 1}
-
-    def times(self, number: float, terms: Terms) -> Terms | None:
-        """Some terms a number of times, if sums are among them."""
-        if not any(isinstance(term, LogSum | Lse) or term == self.largest for term in terms):
-            return None
-        return plus({}, {term: number * count for term, count in terms.items()})
 
     def log(self, node: Node) -> Terms:
         """What the logarithm of a node is the sum of."""
@@ -148,10 +134,5 @@ class Logarithms:
 def plus(left: Terms, right: Terms, times: int = 1) -> Terms:
     found = dict(left)
     for term, count in right.items():
-        found[term] = _integral(found.get(term, 0) + times * count)
+        found[term] = found.get(term, 0) + times * count
     return {term: count for term, count in found.items() if count}
-
-
-def _integral(count: float) -> float:
-    """A count without what is left of it by roundings, as of a logarithm to base 2 times that of 2."""
-    return round(count) if math.isclose(count, round(count), abs_tol=1e-12) else count

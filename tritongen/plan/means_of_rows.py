@@ -97,7 +97,6 @@ class MeansOfRows:
 
     def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families, outgoing: Outgoing) -> None:
         self.score, self.sinks = means.score, means.sinks
-        self.total, self.weight = means.total, means.weight
         self.matrices = {mean.name: mean.matrix for mean in means.means}
         self.weights = {mean.name: mean.weight for mean in means.means}
         self.sums = {mean.name for mean in means.means if mean.is_sum}
@@ -110,7 +109,6 @@ class MeansOfRows:
         self.rows = tuple(axis for axis in self.op.axes if axis in axes)
         self.saved = self.fresh(f"{self.lse}_exact") if self.lse in outgoing.results else self.lse
         self.shift = ""  # lse as gradients read it
-        self.factor = ""  # what they multiply exponentials by
         self.delta = self.fresh("delta")
 
     def fresh(self, name: str) -> str:
@@ -120,12 +118,8 @@ class MeansOfRows:
         """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
         where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
 
-        It has the name of lse, unless that is saved, or results are made of it beside the means. Where what divides
-        means is a sum of exponentials that have a weight, it is the largest, and there is a factor beside it.
+        It has the name of lse, unless that is saved, or results are made of it beside the means.
         """
-        if self.total:
-            self.add_factor()
-            return
         ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.matrices else v for v in self.op.values)
         roots = {name for result in self.op.results for name in references(result.node)}
         if self.lse in self.outgoing.shapes_of or any(value.name == self.lse for value in needed(tuple(ends), roots)):
@@ -140,18 +134,6 @@ class MeansOfRows:
         why = "lse is -inf (a row without keys), or + 1 is lost in it: inf makes exp(s - lse) 0 in the backward."
         value = Value(self.shift, where_equal(more, ref, Constant(math.inf, FLOAT), ref), "", why)
         self.op = replace(self.op, values=(*self.op.values, value))
-
-    def add_factor(self) -> None:
-        """Give the operator the largest, and the reciprocal of the total, of either sign, as gradients read them."""
-        nodes = ((name, self.op.value(name).node) for name in (self.stream.largest, self.total))
-        largest, total = (Ref(name, node.axes, node.dtype) for name, node in nodes)
-        inf, zero, one = (Constant(number, FLOAT) for number in (math.inf, 0.0, 1.0))
-        self.shift, self.factor = self.fresh(f"{self.lse}_shift"), self.fresh(f"{self.lse}_factor")
-        isinf = Call("isinf", (largest,), largest.axes, BOOL)
-        shift = where_equal(total, zero, inf, Call("where", (isinf, inf, largest), largest.axes, largest.dtype))
-        factor = where_equal(total, zero, zero, applied("div", one, total))
-        values = (Value(self.shift, shift, ""), Value(self.factor, factor, ""))
-        self.op = replace(self.op, values=(*self.op.values, *values))
 
     def plain_results(self) -> dict[str, Result]:
         """The results by the means and lse that they are; none where any of them is made of these otherwise."""

@@ -50,12 +50,20 @@ def plan_streaming_backward(
     if means is None:
         what = f"its sums along {stream.streamed} otherwise than by means and the logarithm of what divides them"
         names = [result.output.name for result in op.results]
-        what += write_instead(op, stream.streamed)
+        what += write_instead(op, stream.streamed) or _without_total(op, stream)
         raise NotStreamed(f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} made of {what}")
     try:
         return _Planner(means, stream, grad, families, outgoing).backward()
     except Mistakes as refused:
         raise NotStreamed(refused.mistakes[0].message) from None
+
+
+def _without_total(op: Op, stream: Stream) -> str:
+    """What to write in place of exponentials that have a factor before they are summed for the divisor."""
+    factors = (resolve(op, one.factor) for one in stream.sums if one.matrix is None)
+    if any(isinstance(factor, Call) and factor.function == "exp" for factor in factors):
+        return ""
+    return ". Add log(w) to scores, and do not multiply their exponentials by w"
 
 
 class _Planner(ThroughScores):

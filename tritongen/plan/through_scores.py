@@ -53,7 +53,7 @@ class ThroughScores(MeansOfRows):
         found = derive(scores, Grad(wrt), given, saves=False)
         op = replace(_plain(found.op), name=self.outgoing.name)
         outputs = tuple(mean.tensor.name for mean in means)
-        saved = tuple((name, name) for name in (self.shift, self.factor) if name)
+        saved = ((self.shift, self.shift),) if self.shift else ()
         return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs, made=self.outgoing.made(self.op))
 
     def of_sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
@@ -68,7 +68,7 @@ class ThroughScores(MeansOfRows):
         """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
         score = self.score
         assert score is not None
-        weights = (weight for weight in (*self.weights.values(), self.weight) if weight is not None)
+        weights = (weight for weight in self.weights.values() if weight is not None)
         sums = [mean for mean in means if mean.is_sum]
         averaged = [mean for mean in means if not mean.is_sum]
         roots = {score.name, *(mean.name for mean in sums)}
@@ -79,7 +79,7 @@ class ThroughScores(MeansOfRows):
         lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
         below = applied("sub", score, lse)
         power: Node = Call("exp", (below,), below.axes, score.dtype)
-        p = found.named("p", applied("mul", power, load(self.factor, self.rows)) if self.factor else power)
+        p = found.named("p", power)
         dp, weighted = self.by_probabilities(found, p, averaged, delta)
         found.add(score, found.named("ds", applied("mul", p, dp)))
         for mean in averaged:
@@ -93,7 +93,7 @@ class ThroughScores(MeansOfRows):
         inputs = by_name(
             *(mean.gradient for mean in means),
             *self.op.inputs,
-            *map(self.of_rows, filter(None, (self.shift, self.factor, self.delta))),
+            *map(self.of_rows, (self.shift, self.delta)),
             *self.known,
         )
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), found.gradients
@@ -111,14 +111,6 @@ class ThroughScores(MeansOfRows):
         """The gradient by the power of a score, over p, and p times the weights of the means that have such."""
         weighted: dict[str, Node] = {}
         terms: list[Node] = []
-        less: Node | None = delta
-
-        def by_weight(name: str, weight: Node, gradient: Node) -> tuple[Ref, Node]:
-            """What exponentials are multiplied by, and what that makes of a gradient."""
-            w = found.named(f"{name}_weight", weight, says=False)
-            found.add(w, applied("mul", p, gradient))
-            return w, applied("mul", gradient, w)
-
         for mean in means:
             term: Node = mean.seed
             if mean.matrix is not None:
@@ -126,17 +118,11 @@ class ThroughScores(MeansOfRows):
                 axes = tuple(axis for axis in p.axes if axis in product.axes and axis not in mean.own)
                 term = found.named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
             if weight := self.weights[mean.name]:
-                if less is not None and weight == self.weight:
-                    term, less = applied("sub", term, less), None
-                w, term = by_weight(mean.name, weight, term)
-                weighted[mean.name] = applied("mul", p, w)
+                w = found.named(f"{mean.name}_weight", weight, says=False)
+                found.add(w, applied("mul", p, term))
+                term, weighted[mean.name] = applied("mul", term, w), applied("mul", p, w)
             terms.append(term)
-        dp = reduce(partial(applied, "add"), terms)
-        if less is not None and self.weight is not None:
-            dp = applied("add", dp, by_weight("total", self.weight, Call("neg", (less,), less.axes, less.dtype))[1])
-        elif less is not None:
-            dp = applied("sub", dp, less)
-        return dp, weighted
+        return applied("sub", reduce(partial(applied, "add"), terms), delta), weighted
 
     def delta_of(self, means: tuple[Mean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""

@@ -3,9 +3,8 @@
 With scores s and their largest m, sums S = sum(exp(s - m) * v, N) and L = sum(exp(s - m), N) are divided by
 U = L + exp(x - m) + ..., where each x is a score that leads to no value: a sink. Then lse = m + log(U), and the mean
 S / U is sum(exp(s - lse) * v, N). The matrix v may have a weight w in the sum, which is as exponentials are: S is then
-sum(exp(s - m) * w * v, N). So may L, whose logarithm tells no signs: without sinks, its reciprocal and m stand for lse
-then. Which nodes these are is found by what they are worth, not by how they are written:
-the logarithm of a product is a sum of terms, and so is lse.
+sum(exp(s - m) * w * v, N). Which nodes these are is found by what they are worth, not by how they are written: the
+logarithm of a product is a sum of terms, and so is lse.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from functools import partial
 
 from ..autodiff.sharing import values_in_order
 from ..families.stream import Stream, is_exponent, unless_zero
-from ..lang.ir import BOOL, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
+from ..lang.ir import BOOL, Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import rebuild, renamed_values
 from ..lowering.tile import needed
@@ -48,8 +47,7 @@ class Means:
     """The operator, in which means and lse are values; `sinks` are what lse is of besides.
 
     All results are made of these values and of what does not stream. Plain sums are among the means, as all are without
-    a softmax, where there is no lse; those of rows have no matrix. Where what divides the means is a sum of
-    exponentials that have a `weight`, it is the value `total`.
+    a softmax, where there is no lse; those of rows have no matrix.
     """
 
     op: Op
@@ -57,8 +55,6 @@ class Means:
     score: Ref | None = None
     lse: str = ""
     sinks: tuple[Node, ...] = ()
-    total: str = ""
-    weight: Node | None = None
 
 
 def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
@@ -75,15 +71,8 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
     weights = _weights(op, stream, score.name)
     if weights is None:
         return None
-    of_rows = [one.name for one in stream.sums if one.matrix is None and one.name in weights]
-    totals = [name for name in of_rows if weights[name] is None] or of_rows
-    if len(totals) != 1:
-        return None
-    found = _Finder(op, stream, totals[0], weights, taken).found(score)
-    weight = weights[totals[0]]
-    if found is None or weight is None:
-        return found
-    return None if found.sinks else replace(found, total=totals[0], weight=weight)
+    totals = [one.name for one in stream.sums if one.matrix is None and weights.get(one.name, score) is None]
+    return _Finder(op, stream, totals[0], weights, taken).found(score) if len(totals) == 1 else None
 
 
 def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | None:
@@ -226,19 +215,8 @@ class _Finder(Logarithms):
             case Ref(name=name):
                 return node if name in self.fit else None
             case Call(args=(self.largest, Constant(value=value) as low)) if value == -math.inf and node.dtype == BOOL:
-                if self.weights[self.total] is not None:
-                    return None
                 return rebuild(node, (self.lse_of_scores(), low))  # The largest is -inf where lse is.
-        made = self.product(node, self.fit) or self.from_children(node) or self.product(node, ())
-        return made or self.multiple(node)
-
-    def multiple(self, node: Node) -> Node | None:
-        """Some number of times lse, as one to base 2 is; None for another node."""
-        match tuple(self.terms(node).items()):
-            case ((Lse() as divisor, times),):
-                number, part = (Constant(one, Dtype("float")) for one in (times, 1 / times))
-                return applied("mul", self.named_as(("", divisor), applied("mul", node, part)), number)
-        return None
+        return self.product(node, self.fit) or self.from_children(node) or self.product(node, ())
 
     def from_children(self, node: Node) -> Node | None:
         made_children = [made for part in children(node) if (made := self.made(part)) is not None]
