@@ -140,70 +140,76 @@ def rows_of_group(
 
 
 @triton.jit
-def blocks_between(first, whole_first, whole_last, last, BLOCK: tl.constexpr):
+def blocks_between(first, unmasked_first, unmasked_last, last, BLOCK: tl.constexpr):
     """The bounds of three runs of blocks, that have all positions from `first` to `last`: in the second, a block has no
-    position outside of `whole_first` to `whole_last`.
+    position outside of `unmasked_first` to `unmasked_last`.
 
     They are int64: in int32, ptxas 12.8 (that of Triton 3.6) has one matmul of a loop wait for the other.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
     start = tl.minimum(tl.maximum(first, 0) // BLOCK, end)
-    whole = tl.minimum(tl.maximum(tl.cdiv(whole_first, BLOCK), start), end)
-    rest = tl.minimum(tl.maximum(whole_last // BLOCK, whole), end)
-    return start * BLOCK, whole * BLOCK, rest * BLOCK, end * BLOCK
+    unmasked = tl.minimum(tl.maximum(tl.cdiv(unmasked_first, BLOCK), start), end)
+    rest = tl.minimum(tl.maximum(unmasked_last // BLOCK, unmasked), end)
+    return start * BLOCK, unmasked * BLOCK, rest * BLOCK, end * BLOCK
 
 
 @triton.jit
-def blocks_from_start(whole_last, last, BLOCK: tl.constexpr):
+def blocks_from_start(unmasked_last, last, BLOCK: tl.constexpr):
     """The bounds of two runs of blocks, that have all positions up to `last`: in the first, a block has none beyond
-    `whole_last`. They are int64, as those of `blocks_between`.
+    `unmasked_last`. They are int64, as those of `blocks_between`.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
-    rest = tl.minimum(tl.maximum(whole_last, 0) // BLOCK, end)
+    rest = tl.minimum(tl.maximum(unmasked_last, 0) // BLOCK, end)
     return 0, rest * BLOCK, end * BLOCK
 
 
 @triton.jit
 def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
     """The bounds of three runs of blocks, with a second run of blocks within `first` to `last`, which are skipped."""
-    start, whole, rest, end = bounds
+    start, unmasked, rest, end = bounds
     skip = tl.cdiv(tl.maximum(first, 0), BLOCK) * BLOCK
     skip = tl.minimum(tl.maximum(skip, start), end)
     back = tl.minimum(tl.maximum(last // BLOCK * BLOCK, skip), end)
-    return start, skip, back, tl.maximum(whole, back), tl.maximum(rest, back), end
+    return start, skip, back, tl.maximum(unmasked, back), tl.maximum(rest, back), end
 
 
 @triton.jit
-def blocks_of_cycle(first, last, whole_first, whole_last, period, BLOCK: tl.constexpr):
+def blocks_of_cycle(
+    first, last, unmasked_first, unmasked_last, period, BLOCK: tl.constexpr
+):
     """Which blocks have positions from `first` to `last`, or some periods before or
     after these: how many of a cycle are ahead of the axis, how many it needs, from its
     start on, and how many it has. All are needed where blocks do not divide a period.
-    And whether those that are needed have none outside of `whole_first` to `whole_last`.
+    And whether those that are needed have none outside of `unmasked_first` to `unmasked_last`.
     """
-    whole_first, whole_last = whole_first - first, whole_last - first
+    unmasked_first, unmasked_last = unmasked_first - first, unmasked_last - first
     first, length = remainder_int(first, period), last - first
     start, blocks = first // BLOCK, period // BLOCK
     needed = tl.cdiv(first + length, BLOCK) - start
     # A cycle of one block is left as it is: ptxas 12.8 (Triton 3.6) fails on it.
     divides = (period % BLOCK == 0) & (blocks > 1)
     begin, is_some = start * BLOCK - first, divides & (needed > 0)
-    is_whole = (begin >= whole_first) & (begin + needed * BLOCK <= whole_last) & is_some
-    is_part = is_some & (needed < blocks)
-    ahead, needed = tl.where(is_part, blocks - start, 0), tl.where(is_part, needed, 1)
-    return ahead, needed, tl.where(is_part, blocks, 1), is_whole
+    is_unmasked = (
+        (begin >= unmasked_first) & (begin + needed * BLOCK <= unmasked_last) & is_some
+    )
+    has_skips = is_some & (needed < blocks)
+    ahead, needed = tl.where(has_skips, blocks - start, 0), tl.where(
+        has_skips, needed, 1
+    )
+    return ahead, needed, tl.where(has_skips, blocks, 1), is_unmasked
 
 
 @triton.jit
 def count_blocks(bounds, cycle, BLOCK: tl.constexpr):
     """The bounds of runs of blocks, with those left out that cycles do not need. The run
-    before the last, of whole blocks, has none unless all that are needed are whole.
+    before the last, of unmasked blocks, has none unless all that are needed are unmasked.
     """
-    ahead, needed, blocks, is_whole = cycle
+    ahead, needed, blocks, is_unmasked = cycle
     found = bounds[:0]
     for run in tl.static_range(len(bounds)):
         bound = bounds[run]
         if run == len(bounds) - 2:
-            bound = tl.where(is_whole, bound, bounds[run - 1])
+            bound = tl.where(is_unmasked, bound, bounds[run - 1])
         at = bound // BLOCK + ahead
         found += ((at // blocks * needed + tl.minimum(at % blocks, needed)) * BLOCK,)
     return found

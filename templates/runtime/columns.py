@@ -33,7 +33,7 @@ class Call(NamedTuple):
     add_kernel: Any = None
 
 
-def run_whole(
+def run_full(
     call: Call,
     table: heuristics.Whole,
     kernel: Any,
@@ -48,7 +48,7 @@ def run_whole(
         return False
     device = launch.device_of(call.args[0])
     config = table.choose(n_cols, _column_bytes(reads), device, call.contiguous)
-    n_programs = heuristics.choose_whole_programs(n_rows, config, table, device)
+    n_programs = heuristics.choose_full_programs(n_rows, config, table, device)
     _run(call, kernel, config, (n_programs,), n_programs)
     return True
 

@@ -205,36 +205,38 @@ def _by_tma(
         steps //= matmul_heuristics.shortest(own.table.configs)
         size = block_m * block_n
         split = matmul_heuristics.choose_stream_k(tiles, steps, programs, size)
-    n_long, long_parts, n_short, short_parts = split
+    n_long, long_splits, n_short, short_splits = split
     first_tile = tiles - n_long - n_short
     options = options_of(config, block_k, config.num_stages, facts.accumulator)
     terms, both = operands.terms(), operands.both
     launches: list[launch.Stage] = []
     if first_tile:
         rest = (*operands.loop, *both, *operands.epilogue, *flags)
-        ways = {"INDEX": index}
+        compile_options = {"INDEX": index}
         if own.specializes:
-            ways["WARP_SPECIALIZE"] = (
+            compile_options["WARP_SPECIALIZE"] = (
                 # Triton 3.9 does not compile it in tiles of 32 columns.
                 config.kwargs["BLOCK_N"] > 32
                 and matmul_heuristics.warps_specialize(device)
             )
         args = (*descs, *written, *terms, first_tile, *rest)
         grid = (min(tiles, programs),)
-        launches.append(launch.Stage(own.kernel, grid, args, options | ways))
+        launches.append(launch.Stage(own.kernel, grid, args, options | compile_options))
     if n_long:
-        n_parts = n_long * long_parts + n_short * short_parts
-        partial = _partial_sums(kernels, facts, (n_parts, block_m, block_n))
+        n_splits = n_long * long_splits + n_short * short_splits
+        partial = _partial_sums(kernels, facts, (n_splits, block_m, block_n))
         args = (*descs, *partial, *terms, first_tile, *split, *operands.loop, *both)
-        ways = {"INDEX": index} if "INDEX" in own.stream_k.arg_names else {}
+        compile_options = {"INDEX": index} if "INDEX" in own.stream_k.arg_names else {}
         if not operands.loop:  # Whatever else it reads takes shared memory too.
             stage = sum(map(tma.block_bytes, descs)) * own.n_halves // own.n_turns
-            ways["num_stages"] = matmul_heuristics.stages_without_epilogue(
+            compile_options["num_stages"] = matmul_heuristics.stages_without_epilogue(
                 config, stage, device
             )
-        grid = (n_parts,)
+        grid = (n_splits,)
         args = (*args, *flags)
-        launches.append(launch.Stage(own.stream_k, grid, args, options | ways))
+        launches.append(
+            launch.Stage(own.stream_k, grid, args, options | compile_options)
+        )
         added = _reduce(kernels, operands, facts, config, partial, first_tile, split)
         launches.append(added)
     return launches
@@ -264,14 +266,14 @@ def _by_pointers(
     if not facts.is_readable:
         block_k = matmul_heuristics.scalar_block_k(config, block_k)
     tiles = count_tiles(config, n_rows, n_cols, n_batch)
-    n_parts = matmul_heuristics.choose_split_k(tiles, n_terms, device, config, by_fma)
+    n_splits = matmul_heuristics.choose_split_k(tiles, n_terms, device, config, by_fma)
     itemsize = max([dtype.itemsize, *(one.itemsize for one in lefts + rights)])
     n_left, n_right = len(lefts) + own.n_beside[0], len(rights) + own.n_beside[1]
     stage = (n_left * block_m + n_right * block_n) * block_k * itemsize
     n_steps = _steps(operands, block_k)
-    stages = matmul_heuristics.choose_stages(config, tiles * n_parts, stage, device)
+    stages = matmul_heuristics.choose_stages(config, tiles * n_splits, stage, device)
     # More stages than a program has blocks keep others from the SM. Symbolic lengths need a number, too.
-    while stages > 1 + tensors.cdiv(n_steps, n_parts):
+    while stages > 1 + tensors.cdiv(n_steps, n_splits):
         stages -= 1
     options = options_of(config, block_k, stages, facts.accumulator)
     options["INDEX"] = facts.index
@@ -282,17 +284,17 @@ def _by_pointers(
     rest = (*operands.loop, *operands.both, *operands.epilogue)
     args = (*_strides(operands.matrices(), own.n_strides), *rest)
     written = (*operands.matrices(), *operands.results)
-    if n_parts == 1:
+    if n_splits == 1:
         none = (None,) * kernels.n_sums
         args = (*written, *none, *operands.terms(), None, *args)
         return [launch.Stage(own.kernel, (tiles,), args, options)]
-    steps = tensors.cdiv(n_steps, n_parts)
-    n_parts = tensors.cdiv(n_steps, steps)
-    partial = _partial_sums(kernels, facts, (tiles * n_parts, block_m, block_n))
+    steps = tensors.cdiv(n_steps, n_splits)
+    n_splits = tensors.cdiv(n_steps, steps)
+    partial = _partial_sums(kernels, facts, (tiles * n_splits, block_m, block_n))
     args = (*written, *partial, *operands.terms(), steps, *args)
-    split = (tiles, n_parts, 0, 0)
+    split = (tiles, n_splits, 0, 0)
     return [
-        launch.Stage(own.kernel, (tiles, n_parts), args, options),
+        launch.Stage(own.kernel, (tiles, n_splits), args, options),
         _reduce(kernels, operands, facts, config, partial, 0, split),
     ]
 
@@ -328,15 +330,17 @@ def narrowest(
     return 33 if not is_readable and all_readable(_given(wide)) else 129
 
 
-def all_readable(matrices: tuple[torch.Tensor, ...], apart: int = 16) -> bool:
+def all_readable(matrices: tuple[torch.Tensor, ...], alignment: int = 16) -> bool:
     """Whether TMA can read matrices in place, at this row stride in bytes; under a trace, addresses are unknown."""
-    return launch.is_traced() or all(tma.is_readable(one, apart) for one in matrices)
+    return launch.is_traced() or all(
+        tma.is_readable(one, alignment) for one in matrices
+    )
 
 
 def _reading(side: Matrices, n_others: int) -> int:
     """The cost of reading one row of a side's blocks by TMA: that of the slowest matrix."""
     costs = [
-        matmul_heuristics.reading(one.itemsize, tma.apart(one, n_others))
+        matmul_heuristics.reading(one.itemsize, tma.alignment(one, n_others))
         for one in _given(side)
     ]
     return max([0, *costs])  # Matmuls that are not chosen read none.

@@ -11,16 +11,16 @@ from . import launch, sources, tensors
 from .copy_kernels import contiguous_copy_kernel, copy_kernel, split_kernel
 
 ROWS = 128  # bytes: the alignment of rows of copies
-Parted = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
+Tiling = tuple[int, triton.Config, tuple[int, ...]]  # programs, their tile, and sizes
 Copying = Callable[[torch.Tensor], torch.Tensor]
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def aligned_empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
     """Memory for a tensor whose rows are aligned to 128 bytes, a cache line."""
-    whole = ROWS // like.itemsize
+    in_row = ROWS // like.itemsize
     *outer, length = shape
-    return like.new_empty((*outer, tensors.cdiv(length, whole) * whole))[..., :length]
+    return like.new_empty((*outer, tensors.cdiv(length, in_row) * in_row))[..., :length]
 
 
 def with_cols_last(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,8 +76,8 @@ def _alignment(
     steps = [one.stride(-3 - axis) for one in matrices]
     pads = pads and all(sources.copied_from(one) is not None for one in alongside)
     reach = 8 if pads and length % 16 else length
-    apart = [step for step in steps if not is_one(step)]
-    return tensors.divisor([reach, *apart], 8, 4, 2)
+    steps_between = [step for step in steps if not is_one(step)]
+    return tensors.divisor([reach, *steps_between], 8, 4, 2)
 
 
 def is_one(step: Any) -> bool:
@@ -85,17 +85,26 @@ def is_one(step: Any) -> bool:
     return isinstance(step, int) and step == 1
 
 
-def split(tensor: torch.Tensor, n_parts: int) -> torch.Tensor:
-    """Float32 [rows, cols] as [n_parts, rows, cols], or [batch, rows, cols] as [batch * n_parts, rows, cols]: bfloat16
-    values that add up to each element, the largest first; columns are contiguous and rows aligned.
+def split(tensor: torch.Tensor, n_components: int) -> torch.Tensor:
+    """Float32 [rows, cols] as [n_components, rows, cols], or [batch, rows, cols] as [batch * n_components, rows, cols]:
+    bfloat16 values that add up to each element, the largest first; columns are contiguous and rows aligned.
     """
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
-    like = torch.empty(0, dtype=tensors.part_dtype(), device=tensor.device)
-    parts = aligned_empty(like, n_batch * n_parts, n_rows, n_cols)
+    like = torch.empty(0, dtype=tensors.component_dtype(), device=tensor.device)
+    components = aligned_empty(like, n_batch * n_components, n_rows, n_cols)
     if tensor.numel() > 0:
-        _launch("split", split_kernel, tensor, parts, _in_tiles, N_PARTS=n_parts)
-    return marked(parts, tensor, functools.partial(split, n_parts=n_parts))
+        _launch(
+            "split",
+            split_kernel,
+            tensor,
+            components,
+            _in_tiles,
+            N_COMPONENTS=n_components,
+        )
+    return marked(
+        components, tensor, functools.partial(split, n_components=n_components)
+    )
 
 
 def marked(copy: torch.Tensor, tensor: torch.Tensor, again: Copying) -> torch.Tensor:
@@ -126,28 +135,28 @@ def _launch(
     kernel: Any,
     tensor: torch.Tensor,
     copy: torch.Tensor,
-    parted: Callable[[torch.Tensor, torch.Tensor], Parted],
+    tiling: Callable[[torch.Tensor, torch.Tensor], Tiling],
     **constants: int,
 ) -> None:
-    """Launch a kernel on a tensor [rows, cols] or [batch, rows, cols], `parted` among programs."""
+    """Launch a kernel on a tensor [rows, cols] or [batch, rows, cols], `tiling` among programs."""
     key, replay = launch.lookup(name, (tensor,), *constants.values())
     if replay is not None:
         replay((tensor, copy))
         return
-    programs, config, sizes = parted(tensor, copy)
+    programs, config, sizes = tiling(tensor, copy)
     both = tensor, copy
     options = constants | {"INDEX": tensors.index_dtype(*both)}
     launch.run(key, kernel, (programs,), config, both, sizes, **options)
 
 
-def _in_blocks(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:
+def _in_blocks(tensor: torch.Tensor, copy: torch.Tensor) -> Tiling:
     """By consecutive elements."""
     config = triton.Config({"BLOCK": 2048}, num_warps=8)
     sizes = tensor.numel(), tensor.shape[-1], copy.stride(-2)
     return tensors.cdiv(tensor.numel(), 2048), config, sizes
 
 
-def _in_tiles(tensor: torch.Tensor, copy: torch.Tensor) -> Parted:
+def _in_tiles(tensor: torch.Tensor, copy: torch.Tensor) -> Tiling:
     *batch, n_rows, n_cols = tensor.shape
     n_batch = batch[0] if batch else 1
     if tensor.stride(-1) == 1:  # As long rows as there are.

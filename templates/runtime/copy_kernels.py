@@ -52,23 +52,23 @@ def contiguous_copy_kernel(
 
 @triton.jit
 def split_kernel(
-    tensor_ptr, parts_ptr, n_rows, n_cols, stride_copy,
+    tensor_ptr, components_ptr, n_rows, n_cols, stride_copy,
     stride_batch, stride_row, stride_col,
-    N_PARTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    N_COMPONENTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The bfloat16s that add up to the elements of a tile, likewise: the parts of a matrix follow one another."""
+    """The bfloat16s that add up to the elements of a tile, likewise: the components of a matrix follow one another."""
     batch, rows, cols, mask, rest = load_tile(
         tensor_ptr, n_rows, n_cols, stride_batch, stride_row, stride_col,
         BLOCK_M, BLOCK_N, INDEX,
     )  # fmt: skip
-    for part in tl.static_range(N_PARTS):
+    for component in tl.static_range(N_COMPONENTS):
         rounded = rest.to(tl.bfloat16).to(tl.float32)
-        if part == 0:
+        if component == 0:
             # What is rounded up to infinity is cut off instead.
             bits = rest.to(tl.int32, bitcast=True) & -65536
             cut = bits.to(tl.float32, bitcast=True)
             rounded = tl.where(tl.abs(rounded) == float("inf"), cut, rounded)
-        at = ((batch * N_PARTS + part) * n_rows + rows) * stride_copy + cols
-        tl.store(parts_ptr + at, rounded, mask=mask)
+        at = ((batch * N_COMPONENTS + component) * n_rows + rows) * stride_copy + cols
+        tl.store(components_ptr + at, rounded, mask=mask)
         rest -= rounded

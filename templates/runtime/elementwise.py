@@ -128,8 +128,8 @@ def fold_rows(
             return None
         row_sizes, steps = found
     known = [False] * len(row_sizes) + ["=" in axis for axis in others[:-1]]
-    told = list(zip((*row_sizes, *pinned), known, strict=True))
-    stepped = [size for size, is_known in told[1:] if not is_known]
+    sized = list(zip((*row_sizes, *pinned), known, strict=True))
+    stepped = [size for size, is_known in sized[1:] if not is_known]
     for (layout, own), step in zip(moving, steps, strict=True):
         stepped += step if any(axis in own for axis in folded) else ()
         stepped += strides(layout, own, tuple(axis for axis in rows if axis in own))

@@ -22,7 +22,7 @@ from .matmul import (
     locate_in_batch,
     store_tile,
 )
-from .split_k import parts_of, split_k, store_part, stream_k, sum_parts
+from .split_k import partials_of, split_k, store_partial, stream_k, sum_partials
 
 
 @triton.jit
@@ -118,8 +118,8 @@ def gemm_kernel(
         acc = block_dot(left, right, acc, PRECISION, SWAPS)
 
     if partial_ptr is not None:
-        part = tl.program_id(1) * tl.num_programs(0) + tile
-        store_part(partial_ptr, part, acc)
+        partial = tl.program_id(1) * tl.num_programs(0) + tile
+        store_partial(partial_ptr, partial, acc)
     else:
         matrix = matrix if BATCHED else None
         store_tile(
@@ -173,10 +173,10 @@ def gemm_tma_kernel(
         # Half by half: the store of one slice overlaps with the math of the next.
         slices = halves(acc, BLOCK_M, BLOCK_N)
         of = matrix if BATCHED else None
-        for part in tl.static_range(2):
-            col = first_col + part * (BLOCK_N // 2)
+        for half in tl.static_range(2):
+            col = first_col + half * (BLOCK_N // 2)
             store_tile(
-                result_desc, result_ptr, slices[part],
+                result_desc, result_ptr, slices[half],
                 first_row, col, n_rows, n_cols, INDEX, of,
             )  # fmt: skip
 
@@ -184,7 +184,7 @@ def gemm_tma_kernel(
 @triton.jit
 def gemm_stream_k_kernel(
     left_desc, right_desc, partial_ptr,
-    n_rows, n_cols, n_inner, first_tile, n_long, long_parts, n_short, short_parts,
+    n_rows, n_cols, n_inner, first_tile, n_long, long_splits, n_short, short_splits,
     n_summed,
     PRECISION: tl.constexpr, LEFT_BATCHED: tl.constexpr, RIGHT_BATCHED: tl.constexpr,
     BATCHED: tl.constexpr, LEFT_INNER_LAST: tl.constexpr, RIGHT_INNER_LAST: tl.constexpr,
@@ -192,10 +192,10 @@ def gemm_stream_k_kernel(
     BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."""
-    part = tl.program_id(0)
+    partial = tl.program_id(0)
     tile_steps = tl.cdiv(count_terms(n_inner, n_summed, BLOCK_K), BLOCK_K)
     tile, first_step, end_step = stream_k(
-        part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps
+        partial, first_tile, n_long, long_splits, n_short, short_splits, tile_steps
     )
     matrix, first_row, first_col = locate_tile(
         tile, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
@@ -208,13 +208,13 @@ def gemm_stream_k_kernel(
             LEFT_INNER_LAST, RIGHT_INNER_LAST, BLOCK_K,
         )  # fmt: skip
 
-    store_part(partial_ptr, part, acc)
+    store_partial(partial_ptr, partial, acc)
 
 
 @triton.jit
 def gemm_reduce_kernel(
     result_ptr, partial_ptr,
-    n_rows, n_cols, first_tile, n_long, long_parts, n_short, short_parts,
+    n_rows, n_cols, first_tile, n_long, long_splits, n_short, short_splits,
     BATCHED: tl.constexpr, ACC: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, GROUP: tl.constexpr, REDUCE_M: tl.constexpr,
     INDEX: tl.constexpr,
@@ -226,8 +226,8 @@ def gemm_reduce_kernel(
         first_tile + shared, n_rows, n_cols, BATCHED, BLOCK_M, BLOCK_N, GROUP
     )
     acc = tl.zeros([REDUCE_M, BLOCK_N], ACC)
-    parts = parts_of(shared, n_long, long_parts, n_short, short_parts)
-    acc = sum_parts(acc, partial_ptr, parts, within, BLOCK_M)
+    partials = partials_of(shared, n_long, long_splits, n_short, short_splits)
+    acc = sum_partials(acc, partial_ptr, partials, within, BLOCK_M)
     first_row += within
     matrix = matrix if BATCHED else None
     store_tile(

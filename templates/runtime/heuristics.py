@@ -15,7 +15,7 @@ from .tensors import cdiv, power_of_two
 LARGEST = 1 << 20  # elements of a tensor of Triton's
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
 STRIDED_WHOLE = 128  # columns of full rows with sums over rows, if not contiguous
-SHORTEST_PART = 16_384  # elements of a program, where several reduce a row and broadcast the result back
+SHORTEST_SPLIT = 16_384  # elements of a program, where several reduce a row and broadcast the result back
 
 
 @memoized
@@ -255,7 +255,7 @@ def choose_splits(
     return min(cdiv(4 * sms, programs), blocks // 4)
 
 
-def choose_parts(
+def choose_tap_splits(
     n_rows: int, n_cols: int, n_outer: int, config: triton.Config, device: torch.device
 ) -> tuple[int, int]:
     """Among how many programs columns and an outer axis are divided: columns first, for up to 32 programs per SM."""
@@ -277,7 +277,7 @@ def choose_mapped_splits(
         return 1
     shares: int = sm_count(device) * max(1, 32 // config.num_warps) // programs
     elements: int = n_cols * config.kwargs["BLOCK_M"]
-    return max(1, min(shares, elements // SHORTEST_PART))
+    return max(1, min(shares, elements // SHORTEST_SPLIT))
 
 
 class Whole:
@@ -318,7 +318,7 @@ class Whole:
         return triton.Config(kwargs, num_warps=num_warps)
 
 
-def choose_whole_programs(
+def choose_full_programs(
     n_rows: int, config: triton.Config, table: Whole, device: torch.device
 ) -> int:
     """The number of persistent programs for full rows: one to four per SM, by the warps of the table's tile."""
@@ -373,12 +373,12 @@ def choose_cooperative_rows(
     instructions: half the warps with twice the registers merge them faster.
     """
     device, n_held = held[0].device, len(held)
-    longest = SHORTEST_PART // n_held * sm_count(device)
+    longest = SHORTEST_SPLIT // n_held * sm_count(device)
     # Rows of other lengths are read one element at a time.
     suits = n_cols % 16 == 0 and all(one.element_size() == 2 for one in held)
     if not (may_wait(device) and suits and 65_536 <= n_cols <= longest):
         return None
-    elements = SHORTEST_PART
+    elements = SHORTEST_SPLIT
     if merges != "sums":
         elements = min(elements, max(4096, power_of_two(cdiv(n_cols, 32)) * n_held))
     block_n = elements // n_held

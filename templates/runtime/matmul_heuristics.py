@@ -113,16 +113,16 @@ def _tail_wave(
     waves, left = tiles // programs, tiles % programs
     least, split = 0.88 * tile_steps, (0, 0, 0, 0)
     most = min(32, tile_steps // 8) if left else 0
-    for long_parts in range(2, most + 1):
-        n_long = min(left, programs // long_parts)
+    for long_splits in range(2, most + 1):
+        n_long = min(left, programs // long_splits)
         n_short = left - n_long
-        short_parts = min(most, programs // n_short) if n_short else 0
-        steps = cdiv(tile_steps, long_parts)
-        steps += cdiv(tile_steps, short_parts) if n_short else 0
-        n_parts = n_long * long_parts + n_short * short_parts
-        taken = launches + steps + 12 * n_parts / programs
+        short_splits = min(most, programs // n_short) if n_short else 0
+        steps = cdiv(tile_steps, long_splits)
+        steps += cdiv(tile_steps, short_splits) if n_short else 0
+        n_splits = n_long * long_splits + n_short * short_splits
+        taken = launches + steps + 12 * n_splits / programs
         if taken < least:
-            least, split = taken, (n_long, long_parts, n_short, short_parts)
+            least, split = taken, (n_long, long_splits, n_short, short_splits)
     if split[0] == 0:
         return cdiv(tiles, programs), split
     return waves + least / tile_steps, split
@@ -162,20 +162,20 @@ def shortest(configs: Configs) -> int:
     return least
 
 
-def rows_apart(n_others: int) -> int:
+def row_alignment(n_others: int) -> int:
     """What is to divide the distance in bytes of rows that TMA reads in place: a sector of the cache, if tiles of so
     many rows of the other matrix read them so often that a copy pays, and else 16.
     """
     return 32 if n_others >= 2048 else 16
 
 
-def reading(itemsize: int, apart: int) -> int:
+def reading(itemsize: int, alignment: int) -> int:
     """What a row of a block costs to be read by TMA, in multiply-adds of a term, if so many bytes divide the distance
     of rows. An SM of an H200 reads about 125 bytes a ns if rows begin at lines of the cache, 85 at sectors, 56 else.
     """
     if itemsize == 1:  # 50 bytes a ns, wherever rows begin.
         return 400
-    return {128: 32, 32: 100}.get(apart, 400)
+    return {128: 32, 32: 100}.get(alignment, 400)
 
 
 def _least(
@@ -276,21 +276,21 @@ class FmaSums(NamedTuple):
     swaps: bool
 
 
-def _fma_parts(config: triton.Config, sums: FmaSums, n_sms: int) -> tuple[int, float]:
+def _fma_splits(config: triton.Config, sums: FmaSums, n_sms: int) -> tuple[int, float]:
     """How many programs share a sum, and the time that takes: one, or as many as give each SM two to six."""
     tiles = count_tiles(config, sums.n_rows, sums.n_cols, sums.n_batch)
     best, least = 1, _fma_time(config, sums, tiles, 1, n_sms)
     for per_sm in (2, 4, 6):
-        n_parts = min(per_sm * n_sms // max(1, tiles), sums.n_terms // 120)
-        if n_parts > best:
-            time = _fma_time(config, sums, tiles, n_parts, n_sms)
+        n_splits = min(per_sm * n_sms // max(1, tiles), sums.n_terms // 120)
+        if n_splits > best:
+            time = _fma_time(config, sums, tiles, n_splits, n_sms)
             if time < least:
-                best, least = n_parts, time
+                best, least = n_splits, time
     return best, least
 
 
 def _fma_time(
-    config: triton.Config, sums: FmaSums, tiles: int, n_parts: int, n_sms: int
+    config: triton.Config, sums: FmaSums, tiles: int, n_splits: int, n_sms: int
 ) -> float:
     """The time of tiles whose sums are shared, in multiply-adds of an SM, as fitted to measurements.
 
@@ -306,17 +306,17 @@ def _fma_time(
     work = block_m * block_n + 5 * (block_m + block_n)
     alone = 5_500 + 2 * n_elements * n_elements
     resident = 65536 // (32 * config.num_warps * (n_elements + 96))
-    programs, at_once = tiles * n_parts, resident * n_sms
+    programs, at_once = tiles * n_splits, resident * n_sms
     waves, left = programs // at_once, programs % at_once
     term = waves * max(alone, resident * work + 1_600)
     if left:
         beside = max(cdiv(left, n_sms), 0.5 * resident if waves else 0)
         term += max(alone, beside * work + 1_600)
-    taken: float = term * (cdiv(n_terms, n_parts) + 20)
+    taken: float = term * (cdiv(n_terms, n_splits) + 20)
     taken *= 1.1 if swaps and block_m < 64 else 1.0
     taken = max(taken, 0.33 * n_batch * (n_rows + n_cols) * n_terms)
-    if n_parts > 1:
-        taken += 450_000 + n_parts * (20_000 + 0.25 * tiles * block_m * block_n)
+    if n_splits > 1:
+        taken += 450_000 + n_splits * (20_000 + 0.25 * tiles * block_m * block_n)
     return taken
 
 
@@ -346,7 +346,7 @@ class Strided:
         """
         configs, n_sms = self.candidates(dtype), heuristics.sm_count(device)
         if by_fma is not None and by_fma.n_terms:
-            return _cheapest(configs, lambda one: _fma_parts(one, by_fma, n_sms)[1])
+            return _cheapest(configs, lambda one: _fma_splits(one, by_fma, n_sms)[1])
         if dtype.itemsize <= 2:
             configs = _suited(configs, n_rows, n_cols, cols_last)
         # float32 is so compute-bound that reads hardly show.
@@ -399,10 +399,10 @@ def choose_split_k(
     """
     n_sms = heuristics.sm_count(device)
     if config is not None and by_fma is not None:
-        return _fma_parts(config, by_fma, n_sms)[0]
+        return _fma_splits(config, by_fma, n_sms)[0]
     least = 256 if tiles < n_sms else 1024
-    n_parts = min(n_sms // max(1, tiles), n_inner // least)
-    return n_parts if n_parts > 2 else 1
+    n_splits = min(n_sms // max(1, tiles), n_inner // least)
+    return n_splits if n_splits > 2 else 1
 
 
 def warps_specialize(device: torch.device) -> bool:

@@ -67,14 +67,14 @@ def online_max(largest, x):
 
 
 @triton.jit
-def merge_max(largest, parts):
-    """Merge the running maxima of splits [parts, 1] into that of a row, all in base 2.
+def merge_max(largest, partials):
+    """Merge the running maxima of splits [partials, 1] into that of a row, all in base 2.
 
-    Returns the new maximum, and the factors that rescale the sums of the parts and the old sums.
+    Returns the new maximum, and the factors that rescale the sums of the partials and the old sums.
     """
-    larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
+    larger = tl.maximum(largest, tl.max(partials, 0, keep_dims=True))
     shift = exp_shift(larger, True)
-    return larger, exp_in_base(parts - shift), exp_in_base(largest - shift)
+    return larger, exp_in_base(partials - shift), exp_in_base(largest - shift)
 
 
 # A mask of finite numbers makes scores that may be lower. Below this number float32 are at least
@@ -117,11 +117,11 @@ def online_max_low(largest, x):
 
 
 @triton.jit
-def merge_max_low(largest, parts):
+def merge_max_low(largest, partials):
     """`merge_max` of the results of `online_max_low`."""
-    larger = tl.maximum(largest, tl.max(parts, 0, keep_dims=True))
+    larger = tl.maximum(largest, tl.max(partials, 0, keep_dims=True))
     shift, factor = exp_shift_low(larger)
-    shrink = exp_in_base(scaled_low(parts, factor) - shift)
+    shrink = exp_in_base(scaled_low(partials, factor) - shift)
     return larger, shrink, exp_in_base(scaled_low(largest, factor) - shift)
 
 

@@ -47,9 +47,9 @@ def mirrored(turn, n_tiles, in_group):
 def read_bounds(pointer, tile):
     """The bounds of three runs of blocks, as a kernel before has found them for a tile of a head."""
     first = pointer + tile * 4
-    start, whole = gl.load(first).to(gl.int64), gl.load(first + 1).to(gl.int64)
+    start, unmasked = gl.load(first).to(gl.int64), gl.load(first + 1).to(gl.int64)
     rest, end = gl.load(first + 2).to(gl.int64), gl.load(first + 3).to(gl.int64)
-    return start, whole, rest, end
+    return start, unmasked, rest, end
 
 
 @gluon.jit

@@ -35,9 +35,9 @@ class Rows(NamedTuple):
 
 
 class Split(NamedTuple):
-    """For few long rows: a kernel that reduces a part of each row.
+    """For few long rows: a kernel that reduces a split of each row.
 
-    It takes the states that it writes after its tensors, and the number of parts and their columns before its sizes. A
+    It takes the states that it writes after its tensors, and the number of splits and their columns before its sizes. A
     state without a dtype is not computed.
     """
 
@@ -47,11 +47,11 @@ class Split(NamedTuple):
     constants: dict[str, Any]
 
 
-class Parts(NamedTuple):
-    """The parts of each row: their number, the columns of each, memory for their states, and the options of kernels."""
+class Splits(NamedTuple):
+    """The splits of each row: their number, the columns of each, memory for their states, and options of kernels."""
 
-    n_parts: int
-    part_cols: int
+    n_splits: int
+    split_cols: int
     states: tuple[torch.Tensor | None, ...]
     options: dict[str, Any]
 
@@ -166,7 +166,7 @@ def run_cooperative(
     """Launch the kernel for long rows of which several CTAs, all resident (a cooperative launch), reduce a row
     together, if the device and the tensors allow it, and say whether.
 
-    Each CTA holds a part of the tensors `held`. They exchange `n_words` per row: "sums", maxima and the like, "pairs"
+    Each CTA holds a split of the tensors `held`. They exchange `n_words` per row: "sums", maxima and the like, "pairs"
     of which one scales the other, or "moments", means and squared distances from them. The kernel takes a mailbox,
     which is empty in each call, and then what the loop takes.
     """
@@ -193,27 +193,27 @@ def run_sums(
 ) -> None:
     """Launch the kernel that adds up rows, one or two sums or means of each, the last ones of its tensors.
 
-    Programs share rows if these are few and long: each adds up a part of a row, in the dtypes of `states`, which are
-    added up as by `sums.run`. The kernel takes the columns of a part before its sizes.
+    Programs share rows if these are few and long: each adds up a split of a row, in the dtypes of `states`, which are
+    added up as by `sums.run`. The kernel takes the columns of a split before its sizes.
     """
     given, sizes, params = rows.args
     n_rows, n_cols = _shape(rows)
     config = _tile(rows)
-    n_parts = heuristics.choose_splits(n_rows, n_cols, config, launch.device_of(given))
-    # At least as wide that Triton sees that the first column of a part is aligned.
+    n_splits = heuristics.choose_splits(n_rows, n_cols, config, launch.device_of(given))
+    # At least as wide that Triton sees that the first column of a split is aligned.
     block_n = max(16, config.kwargs["BLOCK_N"])
-    n_parts, part_cols = even_parts(max(1, n_cols), n_parts, block_n)
-    args = given, (part_cols, *sizes), params
-    if n_parts == 1:
-        whole = rows._replace(args=args, shape=(n_rows, n_cols))
-        _run(whole, rows.kernel, config, **_vector(rows))
+    n_splits, split_cols = even_splits(max(1, n_cols), n_splits, block_n)
+    args = given, (split_cols, *sizes), params
+    if n_splits == 1:
+        unsplit = rows._replace(args=args, shape=(n_rows, n_cols))
+        _run(unsplit, rows.kernel, config, **_vector(rows))
         return
-    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_parts)
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
     options = {**config.kwargs, "num_warps": config.num_warps, **_index(rows)}
     options |= rows.constants | _vector(rows)
     given, results = given[: -len(states)], given[-len(states) :]
     args = given, args[1], params
-    of_sums = results, states, n_parts, add_kernel
+    of_sums = results, states, n_splits, add_kernel
     sums.run(rows.key, rows.kernel, grid, args, *of_sums, **options)
 
 
@@ -225,22 +225,22 @@ def run_split_merge(
     constants: dict[str, Any],
     counted: bool = False,
 ) -> bool:
-    """Launch the kernel for parts of rows, and the one that merges them, and say whether: not if there are enough
+    """Launch the kernel for splits of rows, and the one that merges them, and say whether: not if there are enough
     programs for rows.
 
-    The second kernel takes the states of parts before its tensors and, before its sizes, the number of parts and, if
+    The second kernel takes the states of splits before its tensors and, before its sizes, the number of splits and, if
     `counted`, the columns of each.
     """
-    parts = _parts_of(rows, split)
-    if parts is None:
+    splits = _splits_of(rows, split)
+    if splits is None:
         return False
     given, sizes, params = args
-    counts = (parts.n_parts, parts.part_cols) if counted else (parts.n_parts,)
-    options = {"BLOCK_N": tensors.power_of_two(parts.n_parts), "num_warps": 4}
+    counts = (splits.n_splits, splits.split_cols) if counted else (splits.n_splits,)
+    options = {"BLOCK_N": tensors.power_of_two(splits.n_splits), "num_warps": 4}
     options |= {"BLOCK_M": 1, **_index(rows), **constants}
-    merged = (*parts.states, *given, *counts, *sizes, *params)
+    merged = (*splits.states, *given, *counts, *sizes, *params)
     second = launch.Stage(kernel, _shape(rows)[:1], merged, options)
-    _launch_both(rows, split, parts, parts.options, second)
+    _launch_both(rows, split, splits, splits.options, second)
     return True
 
 
@@ -253,10 +253,10 @@ def run_split_map(
     first: tuple[str, ...] = (),
     own: tuple[str, ...] = (),
 ) -> bool:
-    """Launch the kernel for parts of rows, and the one that maps a part of each row after merging the states of all of
-    its parts, and say whether: not if rows are enough to saturate memory.
+    """Launch the kernel for splits of rows, and the one that maps a split of each row after merging the states of all
+    its splits, and say whether: not if rows are enough to saturate memory.
 
-    The second kernel takes the states before its tensors and, before its sizes, the number of parts and the columns of
+    The second kernel takes the states before its tensors and, before its sizes, the number of splits and the columns of
     each. Of the constexprs that follow from blocks of columns, the `first` kernel takes some, and this one its `own`.
     """
     n_rows, n_cols = _shape(rows)
@@ -266,34 +266,41 @@ def run_split_map(
         config = triton.Config(tile, num_warps=16)
     device = launch.device_of(rows.args[0])
     count = heuristics.choose_mapped_splits(n_rows, n_cols, config, device)
-    # The second stage reads the states of all parts like a block of columns.
+    # The second stage reads the states of all splits like a block of columns.
     count = min(count, config.kwargs["BLOCK_N"])
     if count == 1:
         return False
-    parts = _parts(rows, split, config, count)
+    splits = _splits(rows, split, config, count)
     given, sizes, params = args
-    mapped = (*parts.states, *given, parts.n_parts, parts.part_cols, *sizes, *params)
-    blocks = {name: parts.options.pop(name) for name in {*first, *own}}
-    options = constants | parts.options | {name: blocks[name] for name in own}
-    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), parts.n_parts)
+    mapped = (
+        *splits.states,
+        *given,
+        splits.n_splits,
+        splits.split_cols,
+        *sizes,
+        *params,
+    )
+    blocks = {name: splits.options.pop(name) for name in {*first, *own}}
+    options = constants | splits.options | {name: blocks[name] for name in own}
+    grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), splits.n_splits)
     second = launch.Stage(kernel, grid, mapped, options)
-    options = parts.options | {name: blocks[name] for name in first}
-    _launch_both(rows, split, parts, options, second)
+    options = splits.options | {name: blocks[name] for name in first}
+    _launch_both(rows, split, splits, options, second)
     return True
 
 
-def _parts_of(rows: Rows, split: Split) -> Parts | None:
+def _splits_of(rows: Rows, split: Split) -> Splits | None:
     """The split of rows for partial reductions; None if there are enough programs without it."""
     n_rows, n_cols = _shape(rows)
     config, device = _tile(rows), launch.device_of(rows.args[0])
     count = heuristics.choose_splits(n_rows, n_cols, config, device)
-    return None if count == 1 else _parts(rows, split, config, count)
+    return None if count == 1 else _splits(rows, split, config, count)
 
 
-def _parts(rows: Rows, split: Split, config: triton.Config, count: int) -> Parts:
+def _splits(rows: Rows, split: Split, config: triton.Config, count: int) -> Splits:
     """A split of each row into about so many chunks of full blocks."""
     n_rows, n_cols = _shape(rows)
-    count, columns = even_parts(n_cols, count, config.kwargs["BLOCK_N"])
+    count, columns = even_splits(n_cols, count, config.kwargs["BLOCK_N"])
     device = launch.device_of(rows.args[0])
     states = tuple(
         (
@@ -304,33 +311,33 @@ def _parts(rows: Rows, split: Split, config: triton.Config, count: int) -> Parts
         for dtype in split.states
     )
     options = {**config.kwargs, "num_warps": config.num_warps, **_index(rows)}
-    return Parts(count, columns, states, options | _vector(rows))
+    return Splits(count, columns, states, options | _vector(rows))
 
 
 def _launch_both(
     rows: Rows,
     split: Split,
-    parts: Parts,
+    splits: Splits,
     options: dict[str, Any],
     second: launch.Stage,
 ) -> None:
-    """Launch the kernel for parts of rows, by some options, and the `second` one."""
+    """Launch the kernel for splits of rows, by some options, and the `second` one."""
     given, sizes, params = split.args
-    counts = parts.n_parts, parts.part_cols
-    args = (*given, *parts.states, *counts, *sizes, *params)
-    grid = (tensors.cdiv(_shape(rows)[0], options["BLOCK_M"]), parts.n_parts)
+    counts = splits.n_splits, splits.split_cols
+    args = (*given, *splits.states, *counts, *sizes, *params)
+    grid = (tensors.cdiv(_shape(rows)[0], options["BLOCK_M"]), splits.n_splits)
     first = launch.Stage(split.kernel, grid, args, options | split.constants)
     named = {} if rows.key is None else launch.named(rows.kernel, rows.args)
     launch.run_in_turn(rows.key, named, (first, second))
 
 
-def even_parts(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
+def even_splits(n_cols: int, n_splits: int, block_n: int) -> tuple[int, int]:
     """The number of chunks of a row, and the columns of each, a multiple of blocks; fewer if that does not divide."""
     split_cols = tensors.cdiv(tensors.cdiv(n_cols, n_splits), block_n) * block_n
     return tensors.cdiv(n_cols, split_cols), split_cols
 
 
-def run_parts(
+def run_splits(
     shape: tuple[int, int],
     contiguous: bool,
     args: launch.Args,
@@ -343,7 +350,7 @@ def run_parts(
     given, sizes, params = args
     device = launch.device_of(given)
     n_splits = heuristics.choose_splits(n_rows, n_cols, config, device)
-    n_splits, split_cols = even_parts(n_cols, n_splits, config.kwargs["BLOCK_N"])
+    n_splits, split_cols = even_splits(n_cols, n_splits, config.kwargs["BLOCK_N"])
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), n_splits)
     sizes = (*sizes, split_cols)
     launch.run(None, tiles[1], grid, config, given, sizes, params, **constants)

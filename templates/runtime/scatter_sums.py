@@ -82,11 +82,11 @@ def _add_sorted(
     order: torch.Tensor | None
     keys, order = torch.sort(keys, stable=True)
     found = levels(keys.numel(), n_cols)
-    n_parts = found[-1].first_part  # All partial sums are in the same memory.
-    parts = sums.new_empty((n_parts, n_cols), dtype=torch_dtype(compute))
-    part_keys = keys.new_empty(n_parts)
+    n_partials = found[-1].first_partial  # All partial sums are in the same memory.
+    partials = sums.new_empty((n_partials, n_cols), dtype=torch_dtype(compute))
+    partial_keys = keys.new_empty(n_partials)
     for level in found:
-        has_parts = level.n_chunks > 1
+        has_partials = level.n_chunks > 1
         launches.run_tiles(
             kernels.segments_kernel,
             (level.n_chunks, n_cols),
@@ -95,13 +95,13 @@ def _add_sorted(
                 order,
                 keys,
                 sums,
-                *((parts, part_keys) if has_parts else (None, None)),
+                *((partials, partial_keys) if has_partials else (None, None)),
             ),
             (*level[1:], n_rows, n_cols, *terms.stride()),
             COMPUTE=compute,
             CHUNK=level.chunk,
         )
-        terms, order, keys = parts, None, part_keys
+        terms, order, keys = partials, None, partial_keys
 
 
 class Level(NamedTuple):
@@ -110,7 +110,7 @@ class Level(NamedTuple):
     chunk: int
     first_term: int
     end_term: int
-    first_part: int
+    first_partial: int
 
     @property
     def n_chunks(self) -> int:
@@ -126,7 +126,7 @@ def levels(n_terms: int, n_cols: int) -> tuple[Level, ...]:
     level = Level(64 if n_terms * n_cols > 2**24 else 16, 0, n_terms, 0)
     found = [level]
     while level.n_chunks > 1:
-        first = level.first_part
+        first = level.first_partial
         end = first + 2 * level.n_chunks
         level = Level(16, first, end, end)
         found.append(level)

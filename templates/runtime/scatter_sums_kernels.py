@@ -48,17 +48,17 @@ def term_at(term_ptr, order_ptr, place, mask, cols, col_mask, stride_row, stride
     return tl.load(address, mask=mask & col_mask, other=0.0)
 
 
-@triton.jit(do_not_specialize=["first_term", "end_term", "first_part"])
+@triton.jit(do_not_specialize=["first_term", "end_term", "first_partial"])
 def segments_kernel(
     term_ptr,
     order_ptr,
     key_ptr,
     sum_ptr,
-    part_ptr,
-    part_key_ptr,
+    partial_ptr,
+    partial_key_ptr,
     first_term,
     end_term,
-    first_part,
+    first_partial,
     n_rows,
     n_cols,
     stride_row,
@@ -71,7 +71,7 @@ def segments_kernel(
     """Add up terms in the order of their keys, which are sorted: BLOCK_M chunks of CHUNK terms to a program.
 
     The sum of a segment, which is all terms of one key, is stored where a chunk has all of it. Of others a chunk has at
-    most two, those of its first term and its last: their parts are stored with their keys, for the next launch to
+    most two, those of its first term and its last: their partials are stored with their keys, for the next launch to
     add up.
     """
     n_blocks = tl.cdiv(n_cols, BLOCK_N)
@@ -106,17 +106,17 @@ def segments_kernel(
             stride_col,
         )
         total = tl.where(key == last, total, 0) + term
-        is_whole = (key != next_key) & (key != before)
+        is_complete = (key != next_key) & (key != before)
         address = sum_ptr + key * n_cols + cols
-        tl.store(address, total, mask=mask & is_whole & col_mask)
-        if part_ptr is not None:
-            is_part = ((key != next_key) | (place == end)) & ~is_whole
-            part = first_part + 2 * chunk + (key != before)
-            address = part_ptr + part * n_cols + cols
-            tl.store(address, total, mask=mask & is_part & col_mask)
+        tl.store(address, total, mask=mask & is_complete & col_mask)
+        if partial_ptr is not None:
+            is_partial = ((key != next_key) | (place == end)) & ~is_complete
+            partial = first_partial + 2 * chunk + (key != before)
+            address = partial_ptr + partial * n_cols + cols
+            tl.store(address, total, mask=mask & is_partial & col_mask)
         last = key
         key, mask, term = next_key, next_mask, next_term
-    if part_ptr is not None:
+    if partial_ptr is not None:
         # A chunk with one open end stores 0 for its other partial sum.
         first_key = key_at(key_ptr, first, first < end)
         last_key = key_at(key_ptr, end - 1, first < end)
@@ -124,16 +124,16 @@ def segments_kernel(
         has_first = (first < end) & (first_key == before)
         has_last = (first < end) & (last_key == after) & (last_key != before)
         zero = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)
-        address = part_ptr + (first_part + 2 * chunk) * n_cols + cols
+        address = partial_ptr + (first_partial + 2 * chunk) * n_cols + cols
         tl.store(address, zero, mask=has_last & ~has_first & col_mask)
         tl.store(address + n_cols, zero, mask=has_first & ~has_last & col_mask)
         if block == 0:
-            key_address = part_key_ptr + first_part + 2 * chunk
+            key_address = partial_key_ptr + first_partial + 2 * chunk
             either = tl.where(has_last, last_key, n_rows)
-            part_key = tl.where(has_first, first_key, either)
-            tl.store(key_address, part_key, mask=first < end)
-            part_key = tl.where(has_last, last_key, part_key)
-            tl.store(key_address + 1, part_key, mask=first < end)
+            partial_key = tl.where(has_first, first_key, either)
+            tl.store(key_address, partial_key, mask=first < end)
+            partial_key = tl.where(has_last, last_key, partial_key)
+            tl.store(key_address + 1, partial_key, mask=first < end)
 
 
 @triton.jit

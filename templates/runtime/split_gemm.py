@@ -31,8 +31,8 @@ def multiply(
     search: contraction.Search | None = None,
 ) -> torch.Tensor:
     """As `gemm.gemm`, with large float32 matrices split beforehand into as many bfloat16s as the precision says."""
-    parts = tensors.n_parts(left.dtype, precision)
-    if sums_batch and parts:
+    components = tensors.n_components(left.dtype, precision)
+    if sums_batch and components:
         left, right, sums_batch = gemm.in_a_row(left), gemm.in_a_row(right), False
     batch = left.shape[:-2] or right.shape[:-2]
     lengths = left.shape[-2], right.shape[-2], left.shape[-1]
@@ -45,7 +45,7 @@ def multiply(
     if replay is not None:
         replay((*by_name.values(),))
         return result
-    launch.run_stages(key, by_name, [_stage(left, right, result, parts)])
+    launch.run_stages(key, by_name, [_stage(left, right, result, components)])
     return result
 
 
@@ -57,7 +57,7 @@ def splits(
     """
     n_rows, n_cols, _ = lengths
     return (
-        tensors.n_parts(left.dtype, precision) > 0
+        tensors.n_components(left.dtype, precision) > 0
         and n_batch * n_rows * n_cols >= 2**21
         and matmul_heuristics.use_tma(
             left.device, torch.bfloat16, *lengths, n_batch, False
@@ -66,23 +66,23 @@ def splits(
 
 
 def _stage(
-    left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, parts: int
+    left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, components: int
 ) -> launch.Stage:
-    """The launch that multiplies the parts of matrices."""
+    """The launch that multiplies the components of matrices."""
     *batch, n_rows, n_cols = result.shape
     n_batch = math.prod(batch)
     config = TMA.choose(n_batch * n_rows, n_cols, 0, left.device)
     block_m, block_n, block_k = matmul_heuristics.blocks_of(config)
     half = block_n // 2
-    left_desc, left_last = _descriptor(left, block_m, block_k, parts)
-    right_desc, right_last = _descriptor(right, half, block_k, parts)
+    left_desc, left_last = _descriptor(left, block_m, block_k, components)
+    right_desc, right_last = _descriptor(right, half, block_k, components)
     result_desc = tma.result_descriptor(result, result.shape, block_m, half)
     tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
     lengths = n_rows, n_cols, left.shape[-1], tiles
     flags = left.ndim > 2, right.ndim > 2, bool(batch), left_last, right_last
     accumulator = tensors.accumulator_dtype(left.dtype)
     options = {
-        "N_PARTS": parts,
+        "N_COMPONENTS": components,
         "INDEX": tensors.index_dtype(result),
         **contraction.options_of(config, block_k, config.num_stages, accumulator),
     }
@@ -93,9 +93,9 @@ def _stage(
 
 
 def _descriptor(
-    tensor: torch.Tensor, block: int, block_inner: int, parts: int
+    tensor: torch.Tensor, block: int, block_inner: int, components: int
 ) -> tuple[Any, bool]:
-    """A descriptor of the parts of matrices, and whether the inner axis is last."""
+    """A descriptor of the components of matrices, and whether the inner axis is last."""
     tensor, shape, inner_last = tma.in_memory_order(tensor, block, block_inner)
-    made = copies.split(tensor, parts)
+    made = copies.split(tensor, components)
     return TensorDescriptor.from_tensor(made, [1, *shape]), inner_last

@@ -17,49 +17,53 @@ def split_k(n, steps, BLOCK: tl.constexpr, INDEX: tl.constexpr):
 
 
 @triton.jit
-def stream_k(part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps):
+def stream_k(
+    partial, first_tile, n_long, long_splits, n_short, short_splits, tile_steps
+):
     """The tile whose partial sum a program computes, and its range of iterations.
 
-    There are n_long tiles of long_parts partial sums each, then n_short of short_parts. Programs at the same iterations
-    of their tiles share in L2 what they read.
+    There are n_long tiles of long_splits partial sums each, then n_short of short_splits. Programs at the same
+    iterations of their tiles share in L2 what they read.
     """
-    is_long = part < n_long * long_parts
-    within = part - tl.where(is_long, 0, n_long * long_parts)
-    apart = tl.where(is_long, n_long, n_short)
-    tile = first_tile + tl.where(is_long, 0, n_long) + within % apart
-    steps = tl.cdiv(tile_steps, tl.where(is_long, long_parts, short_parts))
-    first = within // apart * steps
+    is_long = partial < n_long * long_splits
+    within = partial - tl.where(is_long, 0, n_long * long_splits)
+    distance = tl.where(is_long, n_long, n_short)
+    tile = first_tile + tl.where(is_long, 0, n_long) + within % distance
+    steps = tl.cdiv(tile_steps, tl.where(is_long, long_splits, short_splits))
+    first = within // distance * steps
     return tile, first, tl.minimum(first + steps, tile_steps)
 
 
 @triton.jit
-def parts_of(shared, n_long, long_parts, n_short, short_parts):
+def partials_of(shared, n_long, long_splits, n_short, short_splits):
     """The first partial sum of a tile that is split, how many it has, and the distance between them."""
     is_long = shared < n_long
-    first = shared + tl.where(is_long, 0, n_long * (long_parts - 1))
-    count = tl.where(is_long, long_parts, short_parts)
+    first = shared + tl.where(is_long, 0, n_long * (long_splits - 1))
+    count = tl.where(is_long, long_splits, short_splits)
     return first, count, tl.where(is_long, n_long, n_short)
 
 
 @triton.jit
-def part_offsets(part, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+def partial_offsets(partial, rows, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Offsets of some rows of a partial sum: each is a contiguous tile."""
-    return (part * BLOCK_M + rows)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    return (partial * BLOCK_M + rows)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[
+        None, :
+    ]
 
 
 @triton.jit
-def store_part(ptr, part, tile):
+def store_partial(ptr, partial, tile):
     """Store a partial sum."""
     rows = tl.arange(0, tile.shape[0])
-    tl.store(ptr + part_offsets(part, rows, tile.shape[0], tile.shape[1]), tile)
+    tl.store(ptr + partial_offsets(partial, rows, tile.shape[0], tile.shape[1]), tile)
 
 
 @triton.jit
-def sum_parts(acc, ptr, parts, first, BLOCK_M: tl.constexpr):
+def sum_partials(acc, ptr, partials, first, BLOCK_M: tl.constexpr):
     """Add up partial sums, always in the same order: some rows of a tile, from `first` on."""
-    part, count, apart = parts
+    partial, count, distance = partials
     rows = first + tl.arange(0, acc.shape[0])
     for _ in range(count):
-        acc += tl.load(ptr + part_offsets(part, rows, BLOCK_M, acc.shape[1]))
-        part += apart
+        acc += tl.load(ptr + partial_offsets(partial, rows, BLOCK_M, acc.shape[1]))
+        partial += distance
     return acc

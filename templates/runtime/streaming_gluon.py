@@ -34,8 +34,8 @@ def run(
 
     `in_group` adjacent heads share the streamed matrices, if there are groups.
     """
-    every, told, params = args
-    known = cast(Sequence[int], told)
+    every, scalars, params = args
+    known = cast(Sequence[int], scalars)
     n_heads, n_rows, _ = lengths
     groups = [] if in_group is None else [in_group]
     n_matrices = n_heads // (in_group or 1)
@@ -77,8 +77,10 @@ def run(
     if gluon.found_of:
         finder = getattr(kernels, f"{gluon.name}_bounds_kernel")
         read = [(every[place], steps[place]) for place in gluon.found_of]
-        first, bounds, apart = found_bounds(finder, read, lengths, batch, tiles, blocks)
-        stages, sizes = [first], (bounds, *sizes, *apart)
+        first, bounds, bound_strides = found_bounds(
+            finder, read, lengths, batch, tiles, blocks
+        )
+        stages, sizes = [first], (bounds, *sizes, *bound_strides)
     args = (*given, *sizes, *params)
     stages.append(launch.Stage(kernel, (programs,), args, options))
     launch.run_stages(key, launch.named(kernel, (every, sizes, params)), stages)
@@ -103,7 +105,7 @@ def found_bounds(
     ]
     device = read[0][0].device
     bounds = torch.empty((*differ, tiles, 4), dtype=torch.int32, device=device)
-    apart = [
+    bound_strides = [
         0 if size == 1 else step
         for size, step in zip(differ, bounds.stride(), strict=False)
     ]
@@ -113,7 +115,7 @@ def found_bounds(
     return (
         launch.Stage(finder, (math.prod(differ) * tiles,), args, blocks),
         bounds,
-        apart,
+        bound_strides,
     )
 
 

@@ -53,14 +53,14 @@ def dims_of(
     n_batch = min(len(batch), MOST_DIMS - n_own)
     strides = (*strides[:n_batch], *strides[len(batch) :])
     shape = (*batch[:n_batch], *tensor.shape[-n_own:])
-    whole = 16 // tensor.itemsize
+    elements = 16 // tensor.itemsize
     *outer, last = strides
     fits = (
         math.prod(batch[n_batch:]) == 1
         and last == 1
         and all(0 < size < 2**31 for size in shape)
         and tensor.data_ptr() % 16 == 0
-        and all(step % whole == 0 for step in outer)
+        and all(step % elements == 0 for step in outer)
     )
     return (shape, strides) if fits else None
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from . import heuristics, launch, sums, tensors
-from .rowwise import even_parts
+from .rowwise import even_splits
 
 
 def run(
@@ -29,11 +29,13 @@ def run(
     n_rows, n_cols, n_outer = shape
     device = launch.device_of(given)
     config = heuristics.Simple(tiles[0]).choose(n_rows, n_cols, contiguous)
-    splits, outer = heuristics.choose_parts(n_rows, n_cols, n_outer, config, device)
-    splits, part_cols = even_parts(max(1, n_cols), splits, config.kwargs["BLOCK_N"])
+    splits, outer = heuristics.choose_tap_splits(
+        n_rows, n_cols, n_outer, config, device
+    )
+    splits, partial_cols = even_splits(max(1, n_cols), splits, config.kwargs["BLOCK_N"])
     options = {**config.kwargs, "num_warps": config.num_warps, **constants}
     options["INDEX"] = tensors.index_dtype(*given)
     grid = (tensors.cdiv(n_rows, config.kwargs["BLOCK_M"]), splits, outer)
-    args = given, (part_cols, *sizes), params
+    args = given, (partial_cols, *sizes), params
     of_sums = (result,), (dtype,), splits * outer, add_kernel
     sums.run(key, tiles[1], grid, args, *of_sums, **options)

@@ -17,7 +17,7 @@ INTS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 BOOLS = (torch.bool,)
 NUMBERS = (*FLOATS, *INTS)
 ANY = (*NUMBERS, *BOOLS)
-N_PARTS = {"bf16x3": 2, "bf16x6": 3}  # by the precision of float32 matmuls
+N_COMPONENTS = {"bf16x3": 2, "bf16x6": 3}  # by the precision of float32 matmuls
 
 
 def check_tensor(name: str, tensor: object) -> None:
@@ -48,8 +48,8 @@ def check_shape(
         return
     names = axes.translate(str.maketrans("[](),", " " * 5)).split()[-len(sizes) :]
     terms = zip(names, sizes, strict=True)
-    told = ", ".join(f"{axis} = {size}" for axis, size in terms if "=" not in axis)
-    wanted = f"{axes} with {told}" if told else axes
+    named = ", ".join(f"{axis} = {size}" for axis, size in terms if "=" not in axis)
+    wanted = f"{axes} with {named}" if named else axes
     raise ValueError(f"{name} must be {wanted}, not {list(tensor.shape)}")
 
 
@@ -308,13 +308,13 @@ def dot_precision(precision: str) -> str:
     return "ieee" if INTERPRETED else precision
 
 
-def n_parts(dtype: torch.dtype, precision: str) -> int:
+def n_components(dtype: torch.dtype, precision: str) -> int:
     """The number of bfloat16 values that each element is split into; 0 if matrices are not split."""
-    return N_PARTS.get(precision, 0) if dtype == torch.float32 else 0
+    return N_COMPONENTS.get(precision, 0) if dtype == torch.float32 else 0
 
 
-def part_dtype() -> torch.dtype:
-    """The dtype of these parts: float32 in the interpreter, which multiplies bfloat16 incorrectly."""
+def component_dtype() -> torch.dtype:
+    """The dtype of these components: float32 in the interpreter, which multiplies bfloat16 incorrectly."""
     return torch.float32 if INTERPRETED else torch.bfloat16
 
 

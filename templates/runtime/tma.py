@@ -11,29 +11,29 @@ Matrices = tuple[torch.Tensor | None, ...]
 Descriptors = tuple[list[TensorDescriptor | None], list[bool]]
 
 
-def is_aligned(tensor: torch.Tensor, apart: int = 16) -> bool:
+def is_aligned(tensor: torch.Tensor, alignment: int = 16) -> bool:
     """Whether TMA supports a tensor: contiguous rows, at distances of a multiple of 16 bytes, or of a given one."""
-    whole = apart // tensor.itemsize
+    elements = alignment // tensor.itemsize
     *outer, last = tensor.stride()
     return (
         last == 1
         and tensor.data_ptr() % 16 == 0
-        and all(step > 0 and step % whole == 0 for step in outer)
+        and all(step > 0 and step % elements == 0 for step in outer)
     )
 
 
-def is_readable(tensor: torch.Tensor, apart: int = 16) -> bool:
+def is_readable(tensor: torch.Tensor, alignment: int = 16) -> bool:
     """Whether TMA can read a matrix in place, by rows or by columns."""
-    return is_aligned(tensor, apart) or is_aligned(tensor.mT, apart)
+    return is_aligned(tensor, alignment) or is_aligned(tensor.mT, alignment)
 
 
-def apart(tensor: torch.Tensor, n_others: int) -> int:
-    """What divides the distance in bytes of the rows that TMA reads of a matrix: 128, 32 or 16; those of copies are 128
-    apart.
+def alignment(tensor: torch.Tensor, n_others: int) -> int:
+    """What divides the distance in bytes of the rows that TMA reads of a matrix: 128, 32 or 16; 128 of
+    copies.
     """
     fits = (one for one in (copies.ROWS, 32, 16) if is_readable(tensor, one))
     found = next(fits, 0)
-    least = matmul_heuristics.rows_apart(n_others)
+    least = matmul_heuristics.row_alignment(n_others)
     return found if found >= least else copies.ROWS
 
 
@@ -48,8 +48,8 @@ def descriptor(
     """
     tensor, shape, inner_last = in_memory_order(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
-    apart = matmul_heuristics.rows_apart(n_others)
-    return describe(tensor, blocks, apart), inner_last
+    alignment = matmul_heuristics.row_alignment(n_others)
+    return describe(tensor, blocks, alignment), inner_last
 
 
 def in_memory_order(
@@ -62,10 +62,10 @@ def in_memory_order(
 
 
 def describe(
-    tensor: torch.Tensor, blocks: list[int], apart: int = 16
+    tensor: torch.Tensor, blocks: list[int], alignment: int = 16
 ) -> TensorDescriptor:
     """A descriptor of a tensor, or of an aligned copy where TMA does not support it at this alignment of rows."""
-    if not is_aligned(tensor, apart):
+    if not is_aligned(tensor, alignment):
         tensor = copies.with_cols_last(tensor)
     return TensorDescriptor.from_tensor(tensor, blocks)
 

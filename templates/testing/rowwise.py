@@ -185,7 +185,7 @@ class RowKernels(MapKernels):
         for one in self.tables_of(heuristics.Whole):
             patch.setattr(one, "fits", lambda *_: True)
             patch.setattr(one, "choose", chosen.choose)
-        patch.setattr(heuristics, "choose_whole_programs", lambda *_: min(2, row[0]))
+        patch.setattr(heuristics, "choose_full_programs", lambda *_: min(2, row[0]))
         self.check_pass(backward, self.make(self.wide))
 
     @each("table, config", lambda cls: cls.configs(heuristics.Sums, SMALL_TILE))

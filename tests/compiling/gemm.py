@@ -79,8 +79,8 @@ def call(gemm: Any, split: Any, dtype: torch.dtype, ndim: int, precision: str, h
     """Launch each of the kernels."""
     left, right = (torch.empty([2, rows, 128][-ndim:], dtype=dtype) for rows in (192, 256))
     heuristics = gemm.matmul_heuristics
-    for n_parts in (1, 3):
-        heuristics.use_tma, heuristics.choose_split_k = (lambda *_: False), (lambda *_, n=n_parts: n)
+    for n_splits in (1, 3):
+        heuristics.use_tma, heuristics.choose_split_k = (lambda *_: False), (lambda *_, n=n_splits: n)
         gemm.gemm(left, right[..., ::2, :], precision)
     if has_tma and dtype.itemsize <= 2:
         heuristics.use_tma = is_half

@@ -138,10 +138,10 @@ def test_nothing_equivalent() -> None:
     # What a configuration is chosen by does not change what is computed.
     assert whats("def choose(x, y):\n    return x and y\n") == {"or for and"}
     assert not mutations("def choose(x, y):\n    return configs.choose_tile(x and y)\n")
-    # Parts are one run of numbers, whatever the shape that they were made with.
-    host = "def launch(n_rows, n_cols):\n    y_part = torch.empty((n_rows, n_cols))\n"
+    # Partial sums are one run of elements, whatever the shape that they were made with.
+    host = "def launch(n_rows, n_cols):\n    y_partial = torch.empty((n_rows, n_cols))\n"
     assert not mutations(host)
-    assert mutations(host.replace("y_part", "y"))
+    assert mutations(host.replace("y_partial", "y"))
 
 
 HEAD = "@triton.jit\ndef {}_kernel(x_ptr, y_ptr, n_rows, n_cols, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):\n"

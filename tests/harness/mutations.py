@@ -126,8 +126,8 @@ def _bounds(function: Function) -> Iterator[Mutation]:
             yield function.edit("bound", "to the end of all", call, function.text(call.args[-1]), call)
     for node in function.nodes:
         if isinstance(node, ast.Tuple) and not function.is_kernel and isinstance(node.ctx, ast.Load):
-            if re.match(r"\w+_(part|slots) = ", function.text(function.statement(node))):
-                continue  # The shape of what kernels address as one run of numbers.
+            if re.match(r"\w+_(partial|slots) = ", function.text(function.statement(node))):
+                continue  # The shape of what kernels address as one run of elements.
             for left, right in itertools.pairwise(node.elts):
                 counts = [function.text(one) for one in (left, right)]
                 if all(re.fullmatch(r"n_\w+", count) for count in counts):

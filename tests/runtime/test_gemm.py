@@ -143,9 +143,9 @@ def test_wide_strided_configs(config: triton.Config, dtype: torch.dtype, choose:
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
-@pytest.mark.parametrize("n_parts", [2, 3])
-def test_split_k(n_parts: int, dtype: torch.dtype, batch: tuple[int, ...], choose: Callable[..., None]) -> None:
-    choose(SMALL, use_tma=False, choose_split_k=n_parts)
+@pytest.mark.parametrize("n_splits", [2, 3])
+def test_split_k(n_splits: int, dtype: torch.dtype, batch: tuple[int, ...], choose: Callable[..., None]) -> None:
+    choose(SMALL, use_tma=False, choose_split_k=n_splits)
     check(*make(batch, dtype=dtype))
     check(*make(batch, (17, 33, 200), dtype))
 
@@ -232,13 +232,13 @@ def test_tma_configs(config: triton.Config, batch: tuple[int, ...], choose: Call
 
 @needs_tma
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
-@pytest.mark.parametrize(("long_parts", "short_parts"), [(1, 3), (5, 2)])
-def test_stream_k(long_parts: int, short_parts: int, batch: tuple[int, ...], choose: Callable[..., None]) -> None:
+@pytest.mark.parametrize(("long_splits", "short_splits"), [(1, 3), (5, 2)])
+def test_stream_k(long_splits: int, short_splits: int, batch: tuple[int, ...], choose: Callable[..., None]) -> None:
     """Half of the tiles are split, a quarter of all into short parts; then all are."""
     for kept in (lambda tiles: tiles // 2, lambda tiles: 0):
 
         def split(tiles: int, *_: int, kept: Callable[[int], int] = kept) -> tuple[int, int, int, int]:
-            return tiles - kept(tiles) - tiles // 4, long_parts, tiles // 4, short_parts
+            return tiles - kept(tiles) - tiles // 4, long_splits, tiles // 4, short_splits
 
         choose(SMALL, use_tma=True, choose_stream_k=split)
         check(*make(batch))

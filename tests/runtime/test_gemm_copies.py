@@ -112,9 +112,9 @@ def test_matrices_that_are_read_often_begin_rows_at_sectors(width: int, n_rows: 
     right = make((), (1, 24, width))[1]
     for one in (right, transposed(make((), (1, width, 24))[1])):
         described, _ = tma.descriptor(one, 16, 16, n_rows)
-        assert (described.base.data_ptr() != one.data_ptr()) == (tma.apart(one, 0) != apart or width == 41)
+        assert (described.base.data_ptr() != one.data_ptr()) == (tma.alignment(one, 0) != apart or width == 41)
         assert described.base.stride(0) * 2 % apart == 0
-        assert tma.apart(one, n_rows) == apart
+        assert tma.alignment(one, n_rows) == apart
 
 
 @pytest.mark.parametrize(("width", "tile"), [(4096, (2, 1024)), (2052, (2, 1024)), (196, (32, 64)), (4, (2048, 1))])

@@ -159,7 +159,7 @@ def test_the_interpreter_and_tracing_know_no_launches(host: ModuleType, monkeypa
 class Tiles(Kernel):
     """A kernel of tiles: a descriptor, an optional tensor, a part of its own, a result, a number and a param."""
 
-    arg_names = ("x_desc", "bias_ptr", "y_part_ptr", "y_ptr", "n_rows", "alpha", "BLOCK")
+    arg_names = ("x_desc", "bias_ptr", "y_partial_ptr", "y_ptr", "n_rows", "alpha", "BLOCK")
 
 
 def product(host: ModuleType, kernel: Kernel, x: torch.Tensor, alpha: float = 2.0, copied: bool = False) -> bool:
@@ -196,7 +196,7 @@ def test_launches_of_tiles_take_what_has_the_names_of_their_arguments(host: Modu
 class Stages(Kernel):
     """A kernel of one of two stages: a tensor, an optional one, a part of its own, a result, a number and a param."""
 
-    arg_names = ("x_ptr", "bias_ptr", "y_part_ptr", "y_ptr", "n_rows", "alpha", "BLOCK")
+    arg_names = ("x_ptr", "bias_ptr", "y_partial_ptr", "y_ptr", "n_rows", "alpha", "BLOCK")
 
 
 def test_stages_of_tensors_in_order_are_launched_again(host: ModuleType) -> None:

@@ -214,9 +214,9 @@ def test_short_rows_fill_the_tiles_of_maps() -> None:
 
 def test_parts_are_of_whole_blocks() -> None:
     """Fewer programs than were asked for, where blocks do not divide evenly: none has nothing to do."""
-    assert ROWWISE.even_parts(320, 4, 32) == (4, 96)
-    assert ROWWISE.even_parts(320, 7, 32) == (5, 64)
-    assert ROWWISE.even_parts(1, 3, 32) == (1, 32)
+    assert ROWWISE.even_splits(320, 4, 32) == (4, 96)
+    assert ROWWISE.even_splits(320, 7, 32) == (5, 64)
+    assert ROWWISE.even_splits(1, 3, 32) == (1, 32)
 
 
 def test_no_kernel_is_a_default() -> None:

@@ -48,9 +48,9 @@ class Checked:
         """Whether each position comes back, and whether the cycle's condition is true there for the entire block."""
         cycle = self.tiles.cycle
         assert cycle is not None
-        first, last, whole_first, whole_last, period = map(self.tile(block).compute, cycle.ends)
+        first, last, unmasked_first, unmasked_last, period = map(self.tile(block).compute, cycle.ends)
         at = np.arange(length).astype(object)
-        return (at - first) % period < last - first, (at - whole_first) % period < whole_last - whole_first
+        return (at - first) % period < last - first, (at - unmasked_first) % period < unmasked_last - unmasked_first
 
     def cyclic(self, block: tuple[int, int]) -> np.ndarray:
         """The conditions that the cycle is of, for a block."""

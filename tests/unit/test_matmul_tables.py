@@ -216,8 +216,8 @@ def test_sums_without_tensor_cores_have_the_fastest_tiles_and_parts(
     sums = matmul_heuristics.FmaSums(*shape, swaps=False)
     config = configs.STRIDED.choose(n_rows, n_cols, torch.float32, True, CPU, n_batch, sums)
     tiles = matmul_heuristics.count_tiles(config, n_rows, n_cols, n_batch)
-    n_parts = matmul_heuristics.choose_split_k(tiles, shape[-1], CPU, config, sums)
-    assert (matmul_heuristics.blocks_of(config)[:2], n_parts) == chosen
+    n_splits = matmul_heuristics.choose_split_k(tiles, shape[-1], CPU, config, sums)
+    assert (matmul_heuristics.blocks_of(config)[:2], n_splits) == chosen
 
 
 def test_tiles_of_a_batch_have_the_rows_of_one_matrix(configs: ModuleType) -> None:

@@ -136,10 +136,11 @@ torch triton tl math functools typing contextlib itertools configs self Any Call
 BLOCK BLOCK_M COMPUTE INDEX batch block_n col_mask col_sizes col_tile cols compute call_key config contiguous flat
 folded grid index is_fake launch meta n n_cols n_rows n_splits offsets row_mask row_sizes row_tile rows size_n sizes
 split_cols tile_mask tiles device stream num_warps num_stages options params specialization warmup backend size_0
-stride_x_0 gain_cols gain_part gain_ptr gain_row gain_rows gain_shape dgain i0 ic0 i_k TypeError bytes dict enumerate
+stride_x_0 gain_cols gain_partial gain_ptr gain_row gain_rows gain_shape dgain i0 ic0 i_k TypeError bytes dict enumerate
 float getattr hash id int isinstance len list map max min object open print property range reversed set slice str super
-tuple type vars zip accumulator apart block_k block_m by_name dot end first_col first_row first_step first_tile inner
-inner_mask is_long launches long_parts matrix n_batch n_inner n_parts n_tiles part part_col parts place programs shared
+tuple type vars zip accumulator distance block_k block_m by_name dot end first_col first_row first_step first_tile inner
+inner_mask is_long launches long_splits matrix n_batch n_inner n_tiles partial slice_col partials piece run place
+programs shared
 split stages start step steps tile tile_steps first last length splits group group_size factor_desc kernel ctx dy dx
 dtype pytest make check reference DEVICE oracle compare tensors shape seed draw monkeypatch elements provider
 measure name saves needs needs_gain results result args info in_dims output inputs save_for_backward saved_tensors

@@ -116,7 +116,9 @@ def test_gradients(name: str, parts: int, tmp_path: Path, monkeypatch: pytest.Mo
     operator = built(spec, tmp_path)
     if parts:
         monkeypatch.setattr(
-            runtime_of(operator, "heuristics"), "choose_parts", lambda rows, cols, outer, *_: (parts, min(parts, outer))
+            runtime_of(operator, "heuristics"),
+            "choose_tap_splits",
+            lambda rows, cols, outer, *_: (parts, min(parts, outer)),
         )
     random = torch.Generator().manual_seed(0)
     exact = [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]

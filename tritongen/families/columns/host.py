@@ -65,7 +65,7 @@ class SumsModule(RowSizes):
         )
         yield Let("call", every)
         if full:
-            run = call("columns.run_whole", "call", self.table_of("WHOLE"), self.launcher(first), reads=self.read(full))
+            run = call("columns.run_full", "call", self.table_of("WHOLE"), self.launcher(first), reads=self.read(full))
             yield Launch(run, ends=True)
         if shared:
             launcher, words = self.launcher(shared.kernel), len(shared.slots)

@@ -169,11 +169,11 @@ class _Sums:
 
     def shares(self, program: str) -> list[Any]:
         """The stores of a program's partial sums."""
-        lines: list[Any] = [Line(f"part_cols = {program} * n_cols + cols")]
+        lines: list[Any] = [Line(f"partial_cols = {program} * n_cols + cols")]
         for name in self.program.sums:
             total = Line(f"{name} = tl.sum({name}, axis=0, keep_dims=True)")
-            store = Line(f"tl.store({name}_part_ptr + part_cols, {name}, mask=col_mask)")
-            lines.append(Branch(f"{name}_part_ptr is not None", body=(total, store)))
+            store = Line(f"tl.store({name}_partial_ptr + partial_cols, {name}, mask=col_mask)")
+            lines.append(Branch(f"{name}_partial_ptr is not None", body=(total, store)))
         return lines
 
     def kernel(
@@ -287,4 +287,4 @@ def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Any]:
         text = f"tl.where(row_mask, {text}, 0.0)"
     lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
     said = f"{value.name} = {value.source}" if value.source else ""
-    return [Branch(f"{value.name}_part_ptr is not None", said, body=lines)]
+    return [Branch(f"{value.name}_partial_ptr is not None", said, body=lines)]

@@ -12,7 +12,7 @@ from .copies import ALTERNATED
 from .operands import Operand, Operands
 
 # Of split tiles: the first; how many have long splits, and how many splits each; the same of short splits.
-SPLIT = ("first_tile", "n_long", "long_parts", "n_short", "short_parts")
+SPLIT = ("first_tile", "n_long", "long_splits", "n_short", "short_splits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Arguments:
 
     @property
     def partials(self) -> list[str]:
-        return [f"{name}_part_ptr" for name in self.contraction.sums]
+        return [f"{name}_partial_ptr" for name in self.contraction.sums]
 
     @property
     def descriptors(self) -> list[str]:

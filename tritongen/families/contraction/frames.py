@@ -66,19 +66,19 @@ class Frames:
             ),
             BLANK,
             Branch(
-                f"{self.contraction.sums[0]}_part_ptr is not None",
-                body=(Line("part = tl.program_id(1) * tl.num_programs(0) + tile"), *self.partials),
+                f"{self.contraction.sums[0]}_partial_ptr is not None",
+                body=(Line("partial = tl.program_id(1) * tl.num_programs(0) + tile"), *self.partials),
                 other=(*(self.of_groups(lines.end) if self.group else ()), *lines.end),
             ),
         )
 
     def stream_k(self, casts: Nest, lines: Lines) -> Nest:
         steps = f"{f'{self.n_alternating} * ' if self.n_alternating else ''}tl.cdiv(n_inner, BLOCK_K)"
-        split = "stream_k(part, first_tile, n_long, long_parts, n_short, short_parts, tile_steps)"
+        split = "stream_k(partial, first_tile, n_long, long_splits, n_short, short_splits, tile_steps)"
         start = () if self.operands.group_size or self.n_alternating else (Line("start = step * BLOCK_K"),)
         return (
             *casts,
-            Line("part = tl.program_id(0)"),
+            Line("partial = tl.program_id(0)"),
             Line(f"tile_steps = {'n_steps' if self.operands.group_size else steps}"),
             Line(f"tile, first, end = {split}"),
             *self.located(lines),
@@ -127,22 +127,22 @@ class Frames:
         said = f"{_SLICING[self.slices]}: the store of one slice overlaps with the math of the next."
         width = f"BLOCK_N // {self.slices}"
         if self.group:
-            positions = self.of_groups(end, col="part_col", cols=width)
+            positions = self.of_groups(end, col="slice_col", cols=width)
         else:
-            positions = _unknown(needed_by(end, _tile("BLOCK_M", "part_col", width)), known)
+            positions = _unknown(needed_by(end, _tile("BLOCK_M", "slice_col", width)), known)
         slices = (
             f"{name}_first, {name}_second" if self.halved else f"{SLICERS[self.slices]}({name}, BLOCK_M, BLOCK_N)"
             for name in self.contraction.sums
         )
         lines = [Line(f"{name}_slices = {text}") for name, text in zip(self.contraction.sums, slices, strict=True)]
         body = (
-            Line(f"part_col = first_col + part * ({width})"),
+            Line(f"slice_col = first_col + piece * ({width})"),
             *positions,
-            *(Line(f"{name} = {name}_slices[part]") for name in self.contraction.sums),
+            *(Line(f"{name} = {name}_slices[piece]") for name in self.contraction.sums),
             *end,
         )
         first = Line(lines[0].text, said)
-        return (first, *lines[1:], For(f"tl.static_range({self.slices})", index="part", body=body))
+        return (first, *lines[1:], For(f"tl.static_range({self.slices})", index="piece", body=body))
 
     def reduction(self, casts: Nest, lines: Lines) -> Nest:
         of_groups = self.of_groups(lines.end, rows="REDUCE_M") if self.group else needed_by([*lines], _tile("REDUCE_M"))
@@ -154,7 +154,7 @@ class Frames:
             Line("first_row += within"),
             *of_groups,
             *lines.setup,
-            Line("parts = parts_of(shared, n_long, long_parts, n_short, short_parts)"),
+            Line("partials = partials_of(shared, n_long, long_splits, n_short, short_splits)"),
             *lines.loop,
             *lines.end,
         )

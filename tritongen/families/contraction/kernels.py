@@ -101,7 +101,7 @@ class _Builder(Sums):
             lines += self.as_stored(name)
         for value in values:
             lines += [*lowering.line(value), *self.as_stored(value.name)]
-        col = "part_col" if described and not full_rows else "first_col"
+        col = "slice_col" if described and not full_rows else "first_col"
         for result in self.op.results:
             lines += self.store(result, col, described)
         return lines
@@ -203,7 +203,7 @@ class _Builder(Sums):
 
     def read_partials(self) -> list[Line]:
         loads = {
-            name: Line(f"{name} = sum_parts({name}, {name}_part_ptr, parts, within, BLOCK_M)")
+            name: Line(f"{name} = sum_partials({name}, {name}_partial_ptr, partials, within, BLOCK_M)")
             for name in self.contraction.sums
         }
         return [line for name, load in loads.items() for line in under(self.choices.of(name), [load])]
@@ -218,7 +218,7 @@ class _Builder(Sums):
 
     def partials(self) -> Nest:
         """The stores of partial sums."""
-        stores = {name: Line(f"store_part({name}_part_ptr, part, {name})") for name in self.contraction.sums}
+        stores = {name: Line(f"store_partial({name}_partial_ptr, partial, {name})") for name in self.contraction.sums}
         return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
 
     @property

@@ -60,9 +60,9 @@ class Splits(Walks):
             merges.insert(0, Line(f"{PART.count} = end - {PART.first}"))
         states = [name for _, state in running_ for name in state.names]
         walk = replace(walk, after=tuple(merges))
+        at = "_partial_ptr + slots"
         stores = self.each(
-            running_,
-            lambda state: [Line(f"tl.store({name}_part_ptr + slots, {name}, mask=row_mask)") for name in state.names],
+            running_, lambda state: [Line(f"tl.store({name}{at}, {name}, mask=row_mask)") for name in state.names]
         )
         stores.insert(0, Line("slots = rows * n_splits + split"))
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
@@ -116,8 +116,8 @@ class Splits(Walks):
         # converts what is made of them only after it has made full blocks of it, in every thread.
         setup += [
             SPLIT_LANES,
-            Line("part_mask = row_mask & (splits < n_splits)"),
-            *self.merged("part_mask", reductions),
+            Line("split_mask = row_mask & (splits < n_splits)"),
+            *self.merged("split_mask", reductions),
         ]
         known |= reduced
         setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results], known), known, lowering)
@@ -132,7 +132,7 @@ class Splits(Walks):
     def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
         """The partial states of a row, loaded and merged."""
         states = self.running(reductions)
-        at = f"_part_ptr + slots, mask={mask}"
+        at = f"_partial_ptr + slots, mask={mask}"
         lines = self.each(
             states,
             lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
@@ -156,7 +156,7 @@ class Splits(Walks):
 
 
 def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
-    return tuple(Argument(f"{name}_part_ptr", f"{name}_part") for name in states)
+    return tuple(Argument(f"{name}_partial_ptr", f"{name}_partial") for name in states)
 
 
 def _once(nest: Nest) -> Nest:

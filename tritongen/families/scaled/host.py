@@ -21,7 +21,7 @@ class ScaledModule(RowSizes):
     def module(self) -> Module:
         name = self.result.output.name
         launch = call(
-            "rowwise.run_parts",
+            "rowwise.run_splits",
             shape=("n_rows", "n_cols"),
             contiguous=f"{self.column_strides.get(name, f'{name}_cols[-1]')} in (0, 1)",
             args=self.args(self.kernel),

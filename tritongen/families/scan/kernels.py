@@ -104,7 +104,7 @@ class ScanBuilder(Rows):
         for value in filter(self.along, values):
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
         starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
-        to = "_part_ptr + rows * n_splits + split"
+        to = "_partial_ptr + rows * n_splits + split"
         stores = self.each(
             lambda _, carry: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name, _ in carry.starts]
         )
@@ -177,7 +177,7 @@ class ScanBuilder(Rows):
         at, mask = "rows * n_splits + splits", "row_mask & is_before"
         if carry.rows == "1":
             at, mask = "splits", "is_before"
-        where = f"_part_ptr + {at}, mask={mask}, other="
+        where = f"_partial_ptr + {at}, mask={mask}, other="
         lines = [Line(f"{name} = tl.load({name}{where}{start})") for name, start in carry.starts]
         if carry.decay:
             call = f"recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"

@@ -94,8 +94,8 @@ class Frames:
     def runs(self, loop: Nest) -> For:
         """The runs of blocks, one after the other."""
         names = self.blocks.runs
-        is_masked = f"part != {names.index('full')}"
-        span = "range(bounds[part], bounds[part + 1], BLOCK_N)"
+        is_masked = f"run != {names.index('full')}"
+        span = "range(bounds[run], bounds[run + 1], BLOCK_N)"
         counted = (Line("start = counted_block(count, cycle, BLOCK_N)"),) if self.blocks.cycle else ()
         body = (
             *counted,
@@ -107,20 +107,20 @@ class Frames:
         )
         inside: Nest = (For(span, index="count" if counted else "start", body=body),)
         if "skipped" in names:
-            inside = (Branch(f"part != {names.index('skipped')}", body=inside),)
-        return For(f"tl.static_range({len(names)})", index="part", body=inside)
+            inside = (Branch(f"run != {names.index('skipped')}", body=inside),)
+        return For(f"tl.static_range({len(names)})", index="run", body=inside)
 
     @property
     def partial_rows(self) -> Nest:
         """Where the partial sums of rows are."""
         said = "Partial sums [n_splits, heads, rows, ...]."
-        head = Line("part_head = tl.program_id(1) * (tl.num_programs(0) // tiles) + head", said)
+        head = Line("split_head = tl.program_id(1) * (tl.num_programs(0) // tiles) + head", said)
         if group := self.stream.group:
-            in_group = Line(f"part_head = part_head * size_{group.lower()} + i_{group.lower()}")
+            in_group = Line(f"split_head = split_head * size_{group.lower()} + i_{group.lower()}")
         return (
             head,
             *([in_group] if group else []),
-            Line(f"partial = partial_ptr + (part_head * n_rows + rows) * {self.partial_length}"),
+            Line(f"partial = partial_ptr + (split_head * n_rows + rows) * {self.partial_length}"),
         )
 
     @property

@@ -72,7 +72,7 @@ class Reads(Assembly):
     @property
     def masked(self) -> str:
         """Whether the blocks of a run are masked, known when the kernel is compiled."""
-        return f"part != {self.blocks.runs.index('full')}"
+        return f"run != {self.blocks.runs.index('full')}"
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Reads what some values are made of and no line has read so far."""

@@ -44,7 +44,7 @@ class Reduction(Builder):
 
     def merge(self, name: str, address: str) -> None:
         """Adds the next partial sums to a sum so far. What they are below comes first."""
-        part, lines = f"{name}_part", self.lines.loop
+        part, lines = f"{name}_partial", self.lines.loop
         other = partial_sums.LEAST if name == self.stream.largest else "0.0"
         lines.append(Line(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
         if name == self.stream.largest:
