@@ -127,7 +127,7 @@ class _Names:
             for last in range(1, len(long) + 1):
                 named = {f"{base}_{end}": part for part, end in long[:last]}
                 new: dict[ast.AST, ast.AST] = {part: ast.Name(name) for name, part in named.items()}
-                short = replace(line, text=spelled(changed(tree, lambda node: new.get(node))), comment="")
+                short = replace(line, text=spelled(changed(tree, new.get)), comment="")
                 texts = {name: ast.unparse(part) for name, part in named.items()}
                 if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in texts.items()):
                     self.made |= {name: (text, scope) for name, text in texts.items()}

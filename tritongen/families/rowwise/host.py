@@ -61,40 +61,19 @@ class RowsModule(RowSizes):
     def launches(self) -> Iterator[Let | Launch]:
         """The launches, from kernels for the shortest rows on, each of which ends the function where rows suit it."""
         plan, search = self.plan, self.autotune
-        is_uniform = bool(plan.uniform) and not search
         if self.shares_constants():
             yield Let("constants", self.constants_of(plan.loop))
-        table: Value = self.table_of(self.kind)
-        table = table if plan.registers or self.kind == "SORT" else call("heuristics.Simple", table)
-        if is_uniform:
+        if self.is_uniform:
             steady = call("tensors.steady", "col_sizes", *(f"{name}_cols" for name in plan.uniform))
-            yield Let("table", call("heuristics.Uniform", table, steady))
-        rows = call(
-            "rowwise.Rows",
-            self.key,
-            contiguous=self.contiguous_cols(),
-            table="table" if is_uniform else table,
-            kernel=self.launcher(plan.loop),
-            args=self.args(plan.loop),
-            constants=self.own_constants(plan.loop),
-            vector=self.of_vectors() if "VECTOR" in plan.loop.constexprs else "",
-            # The per-row values and columns, where the kernels do not take both: of one row, as it may be.
-            shape="" if {"n_rows", "n_cols"} <= {*self.own_sizes(plan.loop)} else ("n_rows", "n_cols"),
-        )
-        yield Let("rows", rows)
+            yield Let("table", call("heuristics.Uniform", self.table_of_loop(), steady))
+        yield Let("rows", self.rows())
         registers = (self.table_of("REGISTERS"), self.launcher(plan.registers)) if plan.registers else ()
         # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
-        runs = registers and not (plan.partial or plan.are_sums or search or is_uniform)
+        runs = registers and not (plan.partial or plan.are_sums or search or self.is_uniform)
         if registers and not runs:
             run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
-            yield Launch(run, "not table.reads_once(n_cols)" if is_uniform else "", ends=True)
-        by_loop = call("rowwise.search_loop" if search else "rowwise.run_loop", "rows")
-        last = call("rowwise.run", "rows", *registers) if runs else by_loop
-        if plan.uniform and search:
-            last = replace(last, named={"UNIFORM": "False"})
-        if plan.are_sums:
-            added = self.around.wrapped("sums.add_parts_kernel")
-            last = call("rowwise.run_sums", "rows", states=self.states(), add_kernel=added)
+            yield Launch(run, "not table.reads_once(n_cols)" if self.is_uniform else "", ends=True)
+        last = call("rowwise.run", "rows", *registers) if runs else self.by_loop()
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(plan.loop)  # It is called with what the loop is.
             yield Launch(self.cooperative(self.shared), ends=not runs, instead=last if runs else None)
@@ -104,6 +83,39 @@ class RowsModule(RowSizes):
             yield Launch(self.merged(plan.partial), ends=True)
         if not (runs and self.shared):
             yield Launch(last)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether the table depends on which tensors have a stride of 0 along the columns."""
+        return bool(self.plan.uniform) and not self.autotune
+
+    def table_of_loop(self) -> Value:
+        table = self.table_of(self.kind)
+        return table if self.plan.registers or self.kind == "SORT" else call("heuristics.Simple", table)
+
+    def rows(self) -> Call:
+        """The rows as launches take them, with the kernel that loops along each."""
+        loop = self.plan.loop
+        return call(
+            "rowwise.Rows",
+            self.key,
+            contiguous=self.contiguous_cols(),
+            table="table" if self.is_uniform else self.table_of_loop(),
+            kernel=self.launcher(loop),
+            args=self.args(loop),
+            constants=self.own_constants(loop),
+            vector=self.of_vectors() if "VECTOR" in loop.constexprs else "",
+            # The per-row values and columns, where the kernels do not take both: of one row, as it may be.
+            shape="" if {"n_rows", "n_cols"} <= {*self.own_sizes(loop)} else ("n_rows", "n_cols"),
+        )
+
+    def by_loop(self) -> Call:
+        """The call of the kernel that loops along each row, which suits any."""
+        if self.plan.are_sums:
+            added = self.around.wrapped("sums.add_parts_kernel")
+            return call("rowwise.run_sums", "rows", states=self.states(), add_kernel=added)
+        found = call("rowwise.search_loop" if self.autotune else "rowwise.run_loop", "rows")
+        return replace(found, named={"UNIFORM": "False"}) if self.plan.uniform and self.autotune else found
 
     def cooperative(self, shared: SharedRows) -> Call:
         launcher, merges = self.launcher(shared.kernel), f'"{shared.merges}"'
