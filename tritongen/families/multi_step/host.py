@@ -126,11 +126,7 @@ class MultiStepModule(Common):
             module.view | function_view(step, bool(self.fake) and step in self.steps, optional)
             for step, module in zip(inner, modules, strict=True)
         ]
-        calls: list[dict[str, Any]] = [self.call(step) for step in self.steps]
-        for call, step in zip(calls, self.steps, strict=True):
-            call["is_returned"] = call is calls[-1] and not call["condition"] and call["results"] == self.result()
-            freed, dropped = self.read_last(step) if call is not calls[-1] else ((), ())
-            call["freed"], call["dropped"] = ", ".join(freed), ", ".join(dropped)
+        calls = [self.call(step) for step in self.steps]
         extra: dict[str, Any] = {
             "family": "several",
             "steps": functions,
@@ -218,26 +214,41 @@ class MultiStepModule(Common):
         return Around(f"_{step.op.name}", extra, tables, host, self.around.register, self.around.is_gradient)
 
     def call(self, step: Step) -> dict[str, Any]:
-        """The results of a step, and its call; where it is for what is asked for alone, under what condition."""
-        op = step.op
-        results = {result.output.name: result for result in self.op.results if result.when}
-        names = [result.output.name for result in op.results]
-        decisive = [None if self.is_read(result) else results.get(result.output.name) for result in op.results]
-        whens = dict.fromkeys(self.host.condition(one) if one else "" for one in decisive)
-        passed = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
-        passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
-        passed += [self.dtype_of(name) for name in step.dtypes]
-        flags = dict.fromkeys(result.when for result in op.results if result.when)
-        path = condition(simplified([path for name in names for path in self.paths[name]]))
-        decided = condition_text(path) if path else ""
-        fake = {name: name for name in self.fake}
+        """The results of a step, and its call; under what condition; and what is freed after it."""
+        names = [result.output.name for result in step.op.results]
+        flags = dict.fromkeys(result.when for result in step.op.results if result.when)
+        call = Call(f"_{step.op.name}", (*self.passed(step), *flags), {name: name for name in self.fake})
+        condition, read = self.condition(step)
+        results, is_last = ", ".join(names), step is self.steps[-1]
+        freed, dropped = ((), ()) if is_last else self.read_last(step)
         return {
-            "value": self.views.get(names[0]) or Call(f"_{op.name}", (*passed, *flags), fake),
-            "condition": decided if "" in whens else " or ".join(whens),
-            "flags": flags.keys() | ({one.when for one in decisive if one} if "" not in whens else set()),
+            "value": self.views.get(names[0]) or call,
+            "condition": condition,
+            "flags": flags.keys() | read,
             "nothing": ", ".join(["None"] * len(names)),
-            "results": ", ".join(names),
+            "results": results,
+            "is_returned": is_last and not condition and results == self.result(),
+            "freed": ", ".join(freed),
+            "dropped": ", ".join(dropped),
         }
+
+    def passed(self, step: Step) -> list[str]:
+        """What a step is called with: tensors, params, and shapes and dtypes of others."""
+        passed = [*(tensor.name for tensor in step.op.inputs), *(param.name for param in step.op.params)]
+        passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
+        return passed + [self.dtype_of(name) for name in step.dtypes]
+
+    def condition(self, step: Step) -> tuple[str, set[str]]:
+        """Where a step runs, "" for always, and the flags that this reads: where any of its results is asked for, if
+        all of them are returned alone, and else where what reads them is computed.
+        """
+        optional = {result.output.name: result for result in self.op.results if result.when}
+        decisive = [None if self.is_read(one) else optional.get(one.output.name) for one in step.op.results]
+        returned = [one for one in decisive if one]
+        if len(returned) == len(decisive):
+            return " or ".join(dict.fromkeys(map(self.host.condition, returned))), {one.when for one in returned}
+        path = condition(simplified([path for one in step.op.results for path in self.paths[one.output.name]]))
+        return condition_text(path) if path else "", set()
 
     def dtype_of(self, name: str) -> str:
         """The dtype of an input of the operator, or of a tensor that it gets the dtype of."""
