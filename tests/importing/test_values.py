@@ -66,3 +66,24 @@ def test_reads_as_a_person_wrote_it(place: int) -> None:
 
 def test_no_golden_is_left_without_its_case() -> None:
     assert {path.stem for path in (HERE / "golden").glob("*.toml")} == {NAMES[place] for place in GOLDEN}
+
+
+CHECKED = {
+    "functions.py:split_heads | x=f32[2,6,8] weight=f32[16,8]": ("odd lengths float64", True),
+    "torch.nn:SoftMarginLoss | input=f32[4,8] target=f32[4,8]": ("odd lengths float64", True),  # by the input alone
+    "functions.py:widened | x=bf16[4,8] weight=bf16[6,8]": (
+        "odd lengths        the original raises RuntimeError in b",
+        True,
+    ),
+    "functions.py:only_traced | x=f32[4,8]": ("nothing was compared", False),
+}
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_a_check_compares_what_the_original_computes(case: str) -> None:
+    """At lengths that it takes, and by inputs that torch has a gradient by; without any, nothing is right."""
+    rows, is_right = check(brought(case.split(" | ")), printed)
+    said, expected = CHECKED[case]
+    assert is_right == expected
+    found = next(row for row in rows if " ".join(row.split()).startswith(" ".join(said.split())))
+    assert not said.endswith("float64") or len(found.split()) == 5

@@ -257,6 +257,12 @@ class Building:
     def index(self, dim: Dim) -> Expr:
         return Apply("index", (Over(dim),)) if dim else Number(0)
 
+    def at(self, expr: Expr, *dims: Dim) -> Value:
+        """Integers, such as positions."""
+        import torch
+
+        return Value(expr, dims, torch.int64, torch.int64)
+
     def take(
         self, value: Value, place: int, index: Value | int, dims: Iterable[Dim], fill: float | None = None
     ) -> Value:

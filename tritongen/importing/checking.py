@@ -19,12 +19,13 @@ from ..lang.typecheck import typecheck
 from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
 from ..spec.read import read_spec
+from .formulas import Applied, Expr, Formula, Symbol, exact_quotient, replaced, solved, symbols_of, value
 from .limits import limits
 from .rounding import rounded_dtypes
 from .run import Result
 from .targets import module_at
 from .tracing import call
-from .writing import Imported
+from .values import dtype_name
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,7 @@ class Case:
     what: str
     lengths: Mapping[int, int]
     params: Mapping[str, float | int]
+    shapes: Mapping[str, Sequence[int]]  # of the original's arguments
     exact_only: bool = False
 
 
@@ -68,23 +70,23 @@ def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = 
     if cases[0].lengths != result.imported.lengths:
         longest = max(result.imported.lengths.values())
         rows.insert(0, f"without a GPU, kernels are interpreted: at {cases[0].what} in place of {longest}")
+    count = 0
     for case in cases:
         try:
-            found = list(_compared(result, operator, case))
+            for dtype, errors, own in _compared(result, operator, case):
+                limit = exact if own is None else max(exact, 3 * own.forward + 4 * _rounding(dtype))
+                steep = exact if own is None else max(exact, 3 * own.backward + 16 * _rounding(dtype))
+                good = errors.forward <= limit and not errors.backward > steep
+                is_right, count = is_right and good, count + 1
+                rows.append(_row(f"{case.what} {dtype}", errors, own, good))
         except _Skipped as error:
             rows.append(f"{case.what:34} {error}")
-            continue
         except Exception as error:
             rows.append(f"{case.what:34} the operator raises {type(error).__name__}: {str(error)[:120]}")
             is_right = False
-            continue
-        for dtype, errors, own in found:
-            limit = exact if own is None else max(exact, 3 * own.forward + 4 * _rounding(dtype))
-            steep = exact if own is None else max(exact, 3 * own.backward + 16 * _rounding(dtype))
-            good = errors.forward <= limit and not errors.backward > steep
-            is_right = is_right and good
-            rows.append(_row(f"{case.what} {dtype}", errors, own, good))
-    return rows, is_right
+    if not count:
+        rows.append("nothing was compared")
+    return rows, is_right and count > 0
 
 
 def _row(what: str, errors: Errors, own: Errors | None, good: bool) -> str:
@@ -94,7 +96,7 @@ def _row(what: str, errors: Errors, own: Errors | None, good: bool) -> str:
 
 
 class _Skipped(Exception):
-    """The original refuses these lengths."""
+    """The original refuses these lengths, or the example's dtype."""
 
 
 def emitted(result: Result) -> Callable[..., Any]:
@@ -123,38 +125,103 @@ def prepare() -> None:
 
 
 def _cases(result: Result) -> Iterator[Case]:
-    made = result.imported
-    free = sorted(made.free)
-    example = _short(made, free) if _device() == "cpu" else dict(made.lengths)
-    longest = max(example.values(), default=0)
-    yield Case("lengths of the example" if example == made.lengths else f"lengths up to {longest}", example, {})
-    odd = example | _odd(made.alike, free, example if "[axes]" in made.text else {})
+    made, lengths = result.imported, _Lengths(result)
+    example = lengths.short() if _device() == "cpu" else lengths.example
+    first = lengths.at(example)
+    longest = max(first.values(), default=0)
+    what = "lengths of the example" if example == lengths.example else f"lengths up to {longest}"
+    yield Case(what, first, {}, lengths.shapes(example))
+    odd = lengths.odd(example if "[axes]" in made.text else {})
     if odd != example:
-        yield Case("odd lengths", odd, {})
-    for name, value in made.params.items():
-        yield Case(f"{name} = {_other(value):g}", odd, {name: _other(value)}, exact_only=True)
+        yield Case("odd lengths", lengths.at(odd), {}, lengths.shapes(odd))
+    for name, number in made.params.items():
+        what = f"{name} = {_other(number):g}"
+        yield Case(what, lengths.at(odd), {name: _other(number)}, lengths.shapes(odd), exact_only=True)
 
 
-def _short(made: Imported, free: Sequence[int]) -> dict[int, int]:
-    """The example's lengths, the longest of the free ones halved until the interpreter takes seconds."""
-    found = dict(made.lengths)
-    while math.prod(found.values()) > _BUDGET:
-        longest = max(free, key=lambda axis: found[axis], default=None)
-        if longest is None or found[longest] <= _SHORT:
-            break
-        half = max(_SHORT, found[longest] // 2)
-        found |= {one: half for one in free if made.alike.get(one, one) == made.alike.get(longest, longest)}
-    return found
+class _Lengths:
+    """Lengths that both take: those of axes are formulas of open lengths of the trace, which may be any."""
+
+    def __init__(self, result: Result) -> None:
+        self._made, self._arguments = result.imported, result.trace.arguments
+        self._formulas: dict[int, Expr] = {}
+        self._known: dict[Symbol, Expr] = {}
+        self._hints: dict[Symbol, int] = {}
+        for one in self._arguments:
+            shape: list[Any] = list(one.tensor.shape)
+            self._hints |= next((length.node.shape_env.hints for length in shape if _is_open(length)), {})
+            for dim, length in zip(self._made.axes.get(one.name, ()), shape, strict=False):
+                free = [axis for axis in dim if axis in self._made.free]
+                if len(free) == 1 and _is_open(length):
+                    stated = math.prod(self._made.lengths[axis] for axis in dim if axis not in free)
+                    self._equate(self._made.alike[free[0]], exact_quotient(length.node.expr, stated))
+        self.example = {
+            one: self._hints[one]
+            for one in sorted(frozenset[Symbol]().union(*map(symbols_of, self._formulas.values())))
+        }
+
+    def _equate(self, axis: int, formula: Expr) -> None:
+        formula = replaced(formula, self._known)
+        found = solved(self._formulas.setdefault(axis, formula), formula)
+        if found is not None:
+            self._known = {one: replaced(other, dict([found])) for one, other in self._known.items()} | dict([found])
+            self._formulas = {one: replaced(other, self._known) for one, other in self._formulas.items()}
+
+    def at(self, symbols: Mapping[Symbol, int]) -> dict[int, int]:
+        """The lengths of axes."""
+        own = {axis: value(formula, symbols) for axis, formula in self._formulas.items()}
+        return {axis: own.get(self._made.alike[axis], length) for axis, length in self._made.lengths.items()}
+
+    def shapes(self, symbols: Mapping[Symbol, int]) -> dict[str, list[int]]:
+        """Those of the original's arguments."""
+        lengths, dims = self.at(symbols), self._made.axes
+        found = {name: [math.prod(lengths[axis] for axis in dim) for dim in own] for name, own in dims.items()}
+        for one in self._arguments:
+            if one.name not in found:
+                shape: list[Any] = list(one.tensor.shape)
+                formulas = [length.node.expr if _is_open(length) else length for length in shape]
+                found[one.name] = [value(replaced(one, self._known), {**self._hints, **symbols}) for one in formulas]
+        return found
+
+    def _unit(self, symbol: Symbol) -> int:
+        """What an open length is a multiple of, where some axis is a fraction of it."""
+        found = 1
+        for formula in self._formulas.values():
+            if isinstance(formula, Formula) and symbol in symbols_of(formula):
+                found = math.lcm(found, *(by.denominator for _, by in formula.terms))
+                quotients = (atom.args[1] for product, _ in formula.terms for atom, _ in product if _is_quotient(atom))
+                found = math.lcm(found, *quotients)
+        return found
+
+    def short(self) -> dict[Symbol, int]:
+        """The example's lengths, the longest halved until the interpreter takes seconds."""
+        found = dict(self.example)
+        while math.prod(self.at(found).values()) > _BUDGET:
+            longest = max(found, key=found.__getitem__, default=None)
+            if longest is None or found[longest] <= _SHORT:
+                break
+            half, unit = max(_SHORT, found[longest] // 2), self._unit(longest)
+            if -(-half // unit) * unit == found[longest]:
+                break
+            found[longest] = -(-half // unit) * unit
+        return found
+
+    def odd(self, least: Mapping[Symbol, int]) -> dict[Symbol, int]:
+        """Lengths that are unlike each other; a little above the least ones."""
+        found = {}
+        for place, symbol in enumerate(self.example):
+            own, unit = least.get(symbol, 0), self._unit(symbol)
+            above = own // 2 * 2 + 1 + 2 * (place % (4 if own > 8 else 2))
+            found[symbol] = -(-above // unit) * unit if own else _ODD[place % len(_ODD)] * unit
+        return found
 
 
-def _odd(alike: Mapping[int, str], free: Sequence[int], least: Mapping[int, int]) -> dict[int, int]:
-    """Lengths that are unlike, but for axes that the original wants to be alike; a little above the least ones."""
-    classes = list(dict.fromkeys(alike.get(axis, str(axis)) for axis in free))
-    found: dict[int, int] = {}
-    for axis in free:
-        place, own = classes.index(alike.get(axis, str(axis))), least.get(axis, 0)
-        found[axis] = own // 2 * 2 + 1 + 2 * (place % (4 if own > 8 else 2)) if own else _ODD[place % len(_ODD)]
-    return found
+def _is_open(length: Any) -> bool:
+    return not isinstance(length, int)
+
+
+def _is_quotient(atom: Any) -> bool:
+    return isinstance(atom, Applied) and atom.function == "floor_divide" and isinstance(atom.args[1], int)
 
 
 def _other(value: float | int) -> float | int:
@@ -166,12 +233,14 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
     import torch
 
     own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
-    for draw in (torch.randn, torch.rand):
-        tensors = _drawn(result, case, draw)
+    if not all(isinstance(one, int) and one > 0 for one in case.lengths.values()):
+        raise _Skipped("the original has no such lengths")
+    for draw, count in ((torch.randn, 3), (torch.rand, 3), (torch.rand, 1)):
+        tensors = _drawn(result, case, draw, count)
         wide = [one.double() if one.is_floating_point() else one for one in tensors]
         try:
             with _of_float64():
-                wanted = _run(result, _original(result, case.params), wide)
+                wanted, wrt = _wanted(result, _original(result, case.params), wide)
         except Exception as error:
             failure = f"the original raises {type(error).__name__} there"
             continue
@@ -182,32 +251,32 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
             raise _Skipped(failure)
     function = _ours(result, operator, case.params)
     with _of_float64():
-        exact = _run(result, function, wide)
+        exact = _run(result, function, wide, wrt)
     yield "float64", _errors(exact, wanted), None
     if own not in (None, torch.float64) and not case.exact_only:
-        found, theirs = (_run(result, one, tensors) for one in (function, _plain(result, case.params)))
-        yield str(own).removeprefix("torch."), _errors(found, wanted), _errors(theirs, wanted)
+        try:
+            theirs = _run(result, _plain(result, case.params), tensors, wrt)
+        except Exception as error:
+            raise _Skipped(f"the original raises {type(error).__name__} in {dtype_name(own)}: {error}") from None
+        found = _run(result, function, tensors, wrt)
+        yield dtype_name(own), _errors(found, wanted), _errors(theirs, wanted)
 
 
-def _drawn(result: Result, case: Case, draw: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
-    """Inputs of the original, in the dtypes of the example: every input of a spec has the case's lengths."""
+def _drawn(result: Result, case: Case, draw: Callable[..., torch.Tensor], count: int) -> list[torch.Tensor]:
+    """Inputs of the original, in the dtypes of the example; integers that are no positions are less than `count`."""
     import torch
 
     random = torch.Generator().manual_seed(0)
     found = []
     for one in result.trace.arguments:
-        dims = result.imported.axes.get(one.name)
-        shape = [length.number for length in one.shape]
-        if dims is not None:
-            shape = [math.prod(case.lengths[axis] for axis in dim) for dim in dims]
-        dtype = one.tensor.dtype
+        shape, dtype = case.shapes[one.name], one.tensor.dtype
         if dtype == torch.bool:
             tensor = torch.rand(shape, generator=random) < 0.7
         elif dtype.is_floating_point:
             tensor = draw(shape, generator=random).to(dtype)
         else:
             axes = result.imported.positions.get(one.name, ())
-            high = math.prod(case.lengths[axis] for axis in axes) if axes else 3
+            high = math.prod(case.lengths[axis] for axis in axes) if axes else count
             tensor = torch.randint(0, max(high, 1), shape, generator=random).to(dtype)
         found.append(tensor.to(_device()))
     return found
@@ -303,11 +372,28 @@ def _unrounded() -> Iterator[None]:
 Found = tuple[list[Any], list[Any]]
 
 
-def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor]) -> Found:
-    """Results, and their gradients by the inputs that the spec has them by."""
+def _wanted(result: Result, original: Run, tensors: Sequence[torch.Tensor]) -> tuple[Found, Sequence[str]]:
+    """What the original computes, and by which of the spec's inputs torch has a gradient of it."""
+    wrt = result.imported.differentiated
+    try:
+        return _run(result, original, tensors, wrt), wrt
+    except Exception:
+        smooth = [one for one in wrt if _runs(result, original, tensors, [one])]
+        return _run(result, original, tensors, smooth), smooth
+
+
+def _runs(result: Result, original: Run, tensors: Sequence[torch.Tensor], wrt: Sequence[str]) -> bool:
+    try:
+        _run(result, original, tensors, wrt)
+    except Exception:
+        return False
+    return True
+
+
+def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor], wrt: Sequence[str]) -> Found:
+    """Results, and their gradients by some inputs."""
     import torch
 
-    wrt = set(result.imported.differentiated)
     names = [one.name for one in result.trace.arguments]
     leaves = [one.detach().requires_grad_(name in wrt) for name, one in zip(names, tensors, strict=True)]
     found = function(leaves)

@@ -61,7 +61,7 @@ class Imported:
     axes: Mapping[str, Dims] = field(default_factory=dict)  # of the dimensions of inputs
     lengths: Mapping[int, int] = field(default_factory=dict)  # of axes, in the example
     free: frozenset[int] = frozenset()  # axes that may have other lengths
-    alike: Mapping[int, str] = field(default_factory=dict)  # axes whose lengths the original compares, by a name
+    alike: Mapping[int, int] = field(default_factory=dict)  # for each axis, the first that has to be as long
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # along which integers are positions
 
 
@@ -136,7 +136,7 @@ class _Writer:
             {name: tuple(map(self.axes.atoms, dims)) for name, dims in self.declared.items()},
             {axis: self.axes.length((axis,)) for axis in self._all_axes()},
             frozenset(self._all_axes()) - self._stated(),
-            dict(self._alike()),
+            {axis: self.axes.root(axis) for axis in self._all_axes()},
             dict(self._positions()),
         )
 
@@ -151,24 +151,14 @@ class _Writer:
     def _all_axes(self) -> Sequence[int]:
         return [axis for dims in self.declared.values() for axis in self.axes.all_atoms(dims)]
 
-    def _lengths(self) -> Iterable[tuple[tuple[int, ...], str, bool]]:
-        """The axes of each dimension, and its length as the trace has it: a formula, or a number."""
-        for one in self.trace.arguments:
-            for dim, length in zip(self.declared.get(one.name, ()), one.tensor.shape, strict=False):
-                node = getattr(length, "node", None)
-                yield self.axes.atoms(dim), str(length), node is None or isinstance(node.expr, int)
-
     def _stated(self) -> set[int]:
         """The axes that have one length alone: in the language, or in the original."""
-        fixed = {axis for axis in self._all_axes() if self.axes.is_fixed(axis)}
-        return fixed | {axis for atoms, _, is_number in self._lengths() if is_number for axis in atoms}
-
-    def _alike(self) -> Iterable[tuple[int, str]]:
-        for atoms, formula, is_number in self._lengths():
-            stated = [axis for axis in atoms if self.axes.is_fixed(axis)]
-            if len(atoms) == len(stated) + 1 and not is_number:
-                (own,) = set(atoms) - set(stated)
-                yield own, f"{formula} // {self.axes.length(stated)}" if stated else formula
+        stated = {axis for axis in self._all_axes() if self.axes.is_fixed(axis)}
+        for one in self.trace.arguments:
+            for dim, length in zip(self.declared.get(one.name, ()), one.tensor.shape, strict=False):
+                if isinstance(length, int) or isinstance(length.node.expr, int):
+                    stated |= set(self.axes.atoms(dim))
+        return stated
 
     def _positions(self) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Inputs that `take` reads at, and along which axes."""

@@ -94,7 +94,7 @@ def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
     rows, columns = x.dims[-2:]
     t.axes.wish(rows, "M", 3)
     t.axes.wish(columns, "N", 3)
-    row, column = (Value(t.index(dim), (dim,), torch.int64, torch.int64) for dim in (rows, columns))
+    row, column = (t.at(t.index(dim), dim) for dim in (rows, columns))
     if isinstance(diagonal, Symbolic) or diagonal:
         is_less = isinstance(diagonal, int) and diagonal < 0
         shift = t.number(-diagonal if isinstance(diagonal, int) and diagonal < 0 else diagonal)
@@ -111,7 +111,7 @@ def _eye(t: Building, rows: Any, columns: Any = None, **__: Any) -> Value:
     import torch
 
     dims = t.fresh(rows), t.fresh(rows if columns is None else columns)
-    one, other = (Value(t.index(dim), (), torch.int64, torch.int64) for dim in dims)
+    one, other = (t.at(t.index(dim)) for dim in dims)
     made = t.compared("eq", one, other)
     made = made if t.dtype == torch.bool else t.apply("where", made, 1.0, 0.0)
     return Value(made.expr, dims, t.dtype, t.dtype)

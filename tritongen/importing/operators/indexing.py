@@ -96,13 +96,11 @@ def _taken(t: Building, x: Value, place: int, index: Value) -> Value:
 
 @operator("diagonal", "diag")
 def _diagonal(t: Building, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    import torch
-
     one, other = x.place(dim1), x.place(dim2)
     if offset or x.rank < 2 or t.packet == "diag":
         raise Refusal("a diagonal beside the main one, or a matrix of one")
     axis = x.dims[one]
-    index = Value(t.index(axis), (axis,), torch.int64, torch.int64)
+    index = t.at(t.index(axis), axis)
     if t.axes.length(t.axes.atoms(axis)) != t.axes.length(t.axes.atoms(x.dims[other])):
         raise Refusal("a diagonal of a matrix that is not square")
     t.axes.fix(axis + x.dims[other])
@@ -112,11 +110,9 @@ def _diagonal(t: Building, x: Value, offset: int = 0, dim1: int = 0, dim2: int =
 
 @operator("one_hot")
 def _one_hot(t: Building, x: Value, classes: Any = -1) -> Value:
-    import torch
-
     if classes == -1:
         raise Refusal("values decide how many classes there are", "give num_classes")
     axis = t.fresh(classes)
     t.axes.wish(axis, "E C", 3)
-    position = Value(t.index(axis), (axis,), torch.int64, torch.int64)
+    position = t.at(t.index(axis), axis)
     return t.apply("where", t.compared("eq", x.of(dims=(*x.dims, ())), position), 1, 0)

@@ -123,13 +123,14 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     lengths = list(map(hint, found))
     if len(lengths) == 1:
         return [x]
-    if len(set(lengths)) == 1:
+    is_at = isinstance(sizes, list) and t.packet == "tensor_split"  # The last one is what is left, at any length.
+    if len(set(map(known, found) if is_at else lengths)) == 1:
         is_part = "chunk" in t.packet or "tensor" in t.packet or not isinstance(sizes, int)
         outer, inner = t.axes.divide(x.dims[place], len(lengths), outer_fixed=True, inner_fixed=not is_part)
         t.axes.wish(outer, "P Q", 2)
         divided = x.with_dim(place, outer, inner)
         return [t.take(divided, place, one, ()) for one in range(len(lengths))]
-    found = sizes if isinstance(sizes, list) and t.packet != "tensor_split" else [t.length(one) for one in found]
+    found = sizes if isinstance(sizes, list) and not is_at else [t.length(one) for one in found]
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
     return [_part(t, x, place, start, length, t.fresh(size)) for start, length, size in
             zip(starts, lengths, found, strict=True)]  # fmt: skip
@@ -143,14 +144,12 @@ def _part(t: Building, x: Value, place: int, start: int, length: int, axis: Dim)
 
 
 def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
-    import torch
-
     at = t.index(axis)
     if step != 1:
         at = Apply("mul", (at, Number(step)))
     if start is not None:
         at = Apply("add", (at, start))
-    return t.take(x, place, Value(at, (axis,), torch.int64, torch.int64), (axis,))
+    return t.take(x, place, t.at(at, axis), (axis,))
 
 
 @operator("unbind", "unbind_copy")
@@ -163,15 +162,13 @@ def _unbind(t: Building, x: Value, dim: int = 0) -> list[Value]:
 
 @operator("select", "select_copy")
 def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
-    import torch
-
     place = x.place(dim)
     if isinstance(index, Symbolic):
-        return t.take(x, place, Value(t.number(index), (), torch.int64, torch.int64), ())
+        return t.take(x, place, t.at(t.number(index)), ())
     if index >= 0:
         return t.take(x, place, index, ())
     last = Apply("sub", (Apply("size", (Over(x.dims[place]),)), Number(-index)))
-    return t.take(x, place, Value(last, (), torch.int64, torch.int64), ())
+    return t.take(x, place, t.at(last), ())
 
 
 @operator("slice", "narrow", "slice_copy")
@@ -231,13 +228,11 @@ def _stack(t: Building, tensors: list[Value], dim: int = 0) -> Value:
 
 def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -> Value:
     """Along a new axis, which is a group with the one that they have at a place if they are `joined`."""
-    import torch
-
     axis = t.fresh(len(tensors))
     t.axes.wish(axis, "P Q", 3)
     tensors, dims = t.broadcast(*tensors)
     made = tensors[-1]
-    position = Value(t.index(axis), (), torch.int64, torch.int64)
+    position = t.at(t.index(axis))
     if any(one.expr is not tensors[0].expr for one in tensors):
         for number in reversed(range(len(tensors) - 1)):
             condition = t.compared("eq", position, number)
@@ -249,11 +244,9 @@ def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -
 
 def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Value:
     """Along an axis of their lengths together."""
-    import torch
-
     axis = t.fresh(t.result_length(place))
     t.axes.wish(axis, "L P", 3)
-    position = Value(t.index(axis), (axis, *[()] * (tensors[0].rank - place - 1)), torch.int64, torch.int64)
+    position = t.at(t.index(axis), axis, *[()] * (tensors[0].rank - place - 1))
     starts: list[Expr] = [Number(0)]
     for one in tensors:
         dim = one.dims[place]
@@ -262,11 +255,11 @@ def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Valu
     pieces = []
     for one, start in zip(tensors, starts, strict=False):
         at = position.expr if start is starts[0] else Apply("sub", (position.expr, start))
-        pieces.append(t.take(one, place, Value(at, (axis,), torch.int64, torch.int64), (axis,)))
+        pieces.append(t.take(one, place, t.at(at, axis), (axis,)))
     pieces, dims = t.broadcast(*pieces)
     made = pieces[-1]
     for part, end in reversed([*zip(pieces[:-1], starts[1:], strict=False)]):
-        made = t.apply("where", t.compared("lt", position, Value(end, (), torch.int64, torch.int64)), part, made)
+        made = t.apply("where", t.compared("lt", position, t.at(end)), part, made)
     return made.of(dims=dims)
 
 
@@ -312,7 +305,5 @@ def _roll(t: Building, x: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 def _moved(t: Building, x: Value, place: int, at: Any) -> Value:
-    import torch
-
     axis = x.dims[place]
-    return t.take(x, place, Value(at, (axis,), torch.int64, torch.int64), (axis,))
+    return t.take(x, place, t.at(at, axis), (axis,))

@@ -30,9 +30,7 @@ def _listed(given: Any, rank: int) -> list[int]:
 
 
 def _int(t: Building, expr: Expr) -> Value:
-    import torch
-
-    return Value(expr, (), torch.int64, torch.int64)
+    return t.at(expr)
 
 
 def _windows(
