@@ -47,6 +47,26 @@ wrt = ["images", "texts", "w", "v"]
 """
 
 
+# Rows and columns, sums of both at once, and what goes on from either.
+NORMS = """
+[op]
+name = "norms"
+[inputs]
+x = "float[M, N]"
+w = "float[N]"
+[compute]
+a = "x - mean(x, N)"
+b = "a * rsqrt(mean(a * a, M) + 1e-5) * w"
+dw = "sum(b * x, M)"
+y = "b + max(b, N) * sum(a, M)"
+z = "softmax(y, N) + dw"
+[outputs]
+y = "auto"
+z = "auto"
+dw = "auto"
+"""
+
+
 class Asked:
     """A family that takes nothing, and notes what it is offered."""
 
@@ -121,15 +141,16 @@ class Asking:
         return Alone(families_of_steps(is_registered=False))(op)
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_what_is_refused_beside_matmuls_no_family_takes(fixed: bool) -> None:
-    text = TOWERS.replace("J]", "J=16]").replace("D]", "D=32]") if fixed else TOWERS
-    op = name_reductions(typecheck(read_spec("contrastive.toml", text)))
+@pytest.mark.parametrize(
+    ("text", "most"), [(TOWERS, 1), (TOWERS.replace("J]", "J=16]").replace("D]", "D=32]"), 1), (NORMS, 3)]
+)
+def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
+    op = name_reductions(typecheck(read_spec("refused.toml", text)))
     parts, beside = Subgraphs(op, Asking()), Beside(op)
     names = [value.name for value in op.values if may_be_stored(op, value)]
     refused = 0
-    for left_out in (None, *names):
-        stored = parts.storing(name for name in names if name != left_out)
+    for left_out in (some for count in range(most + 1) for some in combinations(names, count)):
+        stored = parts.storing(name for name in names if name not in left_out)
         targets = [*stored.values(), *op.results]
         for one in (*((target,) for target in targets), *combinations(targets, 2)):
             if beside.refuses(parts.made_of(one, stored).computed, one):

@@ -390,6 +390,11 @@ class Op(Hashed):
     formulas: tuple[Formula, ...] = ()
 
     @cached_property
+    def facts(self) -> dict[tuple[object, ...], object]:
+        """What is known of it by functions that are a `fact`."""
+        return {}
+
+    @cached_property
     def computed(self) -> frozenset[str]:
         """The axes whose lengths are computed, and are not fixed."""
         return frozenset(formula.axis for formula in self.formulas) - dict(self.sizes).keys()
@@ -409,7 +414,7 @@ class Op(Hashed):
         """Lengths of axes that are known or assumed."""
         return dict(self.typical) | dict(self.sizes)
 
-    @property
+    @cached_property
     def lines(self) -> tuple[str, ...]:
         """The values that readers see: lines of [compute], or of a gradient's formula."""
         return tuple(value.name for value in self.values if value.source)
@@ -432,8 +437,12 @@ class Op(Hashed):
     def value(self, name: str) -> Value:
         return self.by_name[name]
 
+    @cached_property
+    def inputs_by_name(self) -> dict[str, Input]:
+        return {tensor.name: tensor for tensor in self.inputs}
+
     def input(self, name: str) -> Input:
-        return next(tensor for tensor in self.inputs if tensor.name == name)
+        return self.inputs_by_name[name]
 
     def with_nodes(self, other: Callable[[Node], Node]) -> Op:
         """The operator, whose values are made of other nodes in place of theirs."""

@@ -162,8 +162,9 @@ def ends_in_columns(op: Op, cols: tuple[str, ...]) -> bool:
 
 def pinned_axes(nodes: tuple[Node, ...]) -> set[str]:
     """The axes whose position the math uses."""
-    pinned = {node.axis for node in _all(nodes) if isinstance(node, Index)}
-    return pinned | {axis for node in _all(nodes) if isinstance(node, Load) for axis, _ in node.at}
+    found = _all(tuple(node for node in nodes if node.gathers or Index in node.kinds))
+    pinned = {node.axis for node in found if isinstance(node, Index)}
+    return pinned | {axis for node in found if isinstance(node, Load) for axis, _ in node.at}
 
 
 def _all(nodes: tuple[Node, ...]) -> list[Node]:
@@ -171,7 +172,7 @@ def _all(nodes: tuple[Node, ...]) -> list[Node]:
 
 
 def _reduced(op: Op) -> list[str]:
-    nodes = _all(tuple(value.node for value in op.values))
+    nodes = _all(tuple(value.node for value in op.values if Reduce in value.node.kinds))
     return [axis for node in nodes if isinstance(node, Reduce) for axis in node.over]
 
 

@@ -394,7 +394,7 @@ def needed(values: tuple[Value, ...], roots: Iterable[str], known: Container[str
     wanted = set(roots)
     for value in reversed(left):
         if value.name in wanted:
-            wanted |= {node.name for node in walk(value.node) if isinstance(node, Ref)}
+            wanted |= value.node.references
     return [value for value in left if value.name in wanted]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ..lang.facts import fact
 from ..lang.ir import Call, Index, Node, Op, Reduce, Value, walk
 from ..spec.types import BATCH
 from .contractions import is_product, sides_of
@@ -22,6 +23,7 @@ class Attention:
     streamed: str
 
 
+@fact
 def attentions(op: Op) -> list[Attention]:
     """The attentions in an operator, whether or not any kernel streams them.
 

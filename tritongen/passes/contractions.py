@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import reduce
 
+from ..lang.facts import fact
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ..lang.names import fresh
 from ..lang.promotion import promote
@@ -298,7 +299,7 @@ def _all_sides(op: Op, by_group: bool) -> dict[str, _Sides]:
     return {name: sides for name, sides in found if sides}
 
 
-@lru_cache(maxsize=2**13)
+@fact
 def _sides(op: Op, node: Node, by_group: bool) -> _Sides | None:
     """The two sides of a sum of products; None where one side has no axis of its own."""
     if not isinstance(node, Reduce) or node.kind != "sum":

@@ -5,12 +5,14 @@ Such a sum and its maximum take one walk along a row together, and the sum tells
 
 from __future__ import annotations
 
+from ..lang.facts import fact
 from ..lang.ir import Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Take, Value, children, walk
 from ..lang.special import PASSES_NAN
 
 VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
 
 
+@fact
 def exp_pairs(op: Op) -> dict[str, Value]:
     """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""
     pairs: dict[str, Value] = {}

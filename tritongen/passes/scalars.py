@@ -6,8 +6,8 @@ import ast
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
+from ..lang.facts import fact
 from ..lang.ir import Call, Constant, Node, Op, Ref, Scalar, children
 from ..lang.names import fresh
 from ..lang.trees import literal, parse, substitute
@@ -51,7 +51,7 @@ def host_lines(op: Op) -> list[str]:
     return [f"{scalar.name} = {scalar.text}" for scalar in host_scalars(op).values()]
 
 
-@lru_cache(maxsize=2**10)
+@fact
 def host_scalars(op: Op) -> Mapping[Node, HostScalar]:
     """The largest subexpressions of params and constants alone that are floats."""
     found: dict[Node, HostScalar] = {}

@@ -8,8 +8,8 @@ and backward, and no table is read in a loop.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
+from ..lang.facts import fact
 from ..lang.ir import Index, Load, Node, Op, Reduce, Ref, Scan, Take, Value, children, walk
 from ..lang.names import fresh
 from ..lang.rewrite import rebuild
@@ -20,8 +20,6 @@ from .masks.expressions import Extreme, subexpressions
 from .masks.scores import mask_of
 from .masks.tiles import tiles_of
 from .structure import reached, references
-
-OPERATORS = 2**8  # that are remembered
 
 
 def integers_named(op: Op) -> Op:
@@ -52,7 +50,7 @@ def integers_taken(op: Op) -> list[str]:
     return [value.name for value in op.values if isinstance(value.node, Load) and _inlined(op, value.node) in found]
 
 
-@lru_cache(maxsize=OPERATORS)
+@fact
 def _taken(op: Op) -> frozenset[Load]:
     """Such integers, without references to lines."""
     if not any(_is_taken(op, part) for value in op.values for part in walk(value.node)):

@@ -1,7 +1,7 @@
-"""What no kernel computes beside matmuls, told of values before an operator is made of them and offered to families.
+"""What no kernel computes, found by values alone before an operator is made of them and offered to families.
 
-A search for a cut asks of thousands of parts whether one kernel takes them. Most that none does have matmuls beside
-other reductions, or results of more axes.
+A search for a cut asks of thousands of subgraphs whether one kernel takes them. Most that none does have matmuls beside
+other reductions, or results of more axes; or else reductions along different axes, of each of which more is computed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ PLAIN = frozenset({Call, Cast, Constant, Load, Reduce, Ref, Scalar, Size})
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A reduction, which surely is a matmul if it has `sides`: the axes that it sums, and those that either side has
-    besides. It is a bit, and what it is made of others.
+    """A reduction `over` some axes, which surely is a matmul if it has `sides`: the axes that it sums, and those that
+    either side has besides. It is a bit, and what it is made of others.
     """
 
     bit: int
     below: int
+    over: frozenset[str]
     axes: frozenset[str]
     sides: tuple[frozenset[str], ...]
     is_perhaps_matmul: bool
@@ -45,7 +46,10 @@ class Beside:
             below = sum(bits[one] for one in reached(op.refs, op.refs[name], ()) & sums.keys())
             made, read = ({*free_sides(one, node)} for one in (op, stored))
             sides = (frozenset(node.over), *sorted(read, key=sorted)) if made and made == read else ()
-            self.sums[name] = _Sum(bits[name], below, frozenset(node.axes), sides, bool(made or read))
+            self.sums[name] = _Sum(
+                bits[name], below, frozenset(node.over), frozenset(node.axes), sides, bool(made or read)
+            )
+        self.read = {name: sum(bits[one] for one in refs & sums.keys()) for name, refs in op.refs.items()}
         self.others = {value.name for value in op.values if not value.node.kinds <= PLAIN or value.node.gathers}
         # Heads are as narrow as tiles, and groups of columns and rows of tiles as short, where a length says so; heads
         # are likely to be, where there are exponentials.
@@ -56,8 +60,10 @@ class Beside:
         """Whether surely no kernel computes some values, of which it gives some results."""
         sums = [self.sums[name] for name in computed if name in self.sums]
         matmuls = [one for one in sums if one.sides]
-        if not matmuls or not self.others.isdisjoint(computed):
+        if not self.others.isdisjoint(computed):
             return False
+        if not matmuls:
+            return self.reads_along_several(computed, sums)
         if not self.is_long or not self.powers.isdisjoint(computed):
             every = sum(one.bit for one in sums)
             if not self.strips.isdisjoint(computed) or any(one.below & every for one in sums):
@@ -68,3 +74,14 @@ class Beside:
             return False
         is_other = any(one.sides != first.sides for one in matmuls) or any(not one.is_perhaps_matmul for one in sums)
         return is_other or any(not one <= first.axes for one in axes)
+
+    def reads_along_several(self, computed: frozenset[str], sums: Iterable[_Sum]) -> bool:
+        """Whether a kernel without matmuls would compute more of reductions along different axes: it goes along one row
+        after another, and what it sums over rows besides is complete only when it has ended.
+        """
+        if not self.is_long or not self.strips.isdisjoint(computed) or any(one.is_perhaps_matmul for one in sums):
+            return False
+        read = 0
+        for name in computed:
+            read |= self.read[name]
+        return len({one.over for one in sums if one.bit & read}) > 1

@@ -118,8 +118,8 @@ def leaves_idle(step: Step) -> bool:
 
 def _full_rows(step: Step) -> tuple[str, ...] | None:
     """The axes of rows that programs cannot share, as they are broadcast back, or reduced in several walks; or None."""
-    rows = step.family.rows(step.program)
-    if rows is None or not step.program.over:
+    rows = step.family.rows(step.program) if step.program.over else None
+    if rows is None:
         return None
     maps_back = any(set(result.axes) - set(rows) for result in step.op.results)
     return rows if maps_back or max(walks(step.op).values(), default=0) > 1 else None

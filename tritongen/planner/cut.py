@@ -16,7 +16,7 @@ scores there are is.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,6 +47,14 @@ class Cut:
 _Level = list[tuple[Result, MadeOf]]  # results that may be computed together, and what they are made of
 _Key = tuple[tuple[int, int], ...]
 _Group = tuple[tuple[Result, ...], Subgraph]  # results that are computed together; none for steps of an unfused line
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """The groups of a level, None where no family takes one, and their time without those that no other reads."""
+
+    groups: list[_Group] | None
+    certain: float
 
 
 def cut(op: Op, take: TakeAlone) -> Cut | None:
@@ -130,7 +138,7 @@ class _Search(Subgraphs):
         super().__init__(op, take, exact_ties)
         self.unfused = unfused
         self.scores = scores_of(op)
-        self.known: dict[_Key, list[_Group] | None] = {}
+        self.known: dict[_Key, _Together] = {}
         self.bounds: dict[_Key, float] = {}
 
     def improved(self, best: Cut, names: list[str]) -> Cut:
@@ -192,24 +200,29 @@ class _Search(Subgraphs):
     def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
         levels = self.levels(self.targets(stored), stored)
-        if levels is None or any(self.known.get(_key(level), []) is None for level in levels):
+        keys = [*map(_key, levels)]
+        found = [*map(self.known.get, keys)]
+        if any(one is not None and one.groups is None for one in found):
             return None
-        read = {result.output.name for result in stored.values()}
+        times = [
+            self.least_of(key, level, stored) if one is None else one.certain
+            for key, level, one in zip(keys, levels, found, strict=True)
+        ]
         groups: list[_Group] = []
-        times = [self.least_of(level, stored, read) for level in levels]
-        for place, level in enumerate(levels):
-            if sum(times) > limit:
+        for place, one in enumerate(found):
+            if one is None:
+                if sum(times) > limit:
+                    return None
+                one = self.known[keys[place]] = self.together(levels[place], stored)
+                times[place] = one.certain
+            if one.groups is None:
                 return None
-            together = self.together(level, stored)
-            if together is None:
-                return None
-            groups += together
-            times[place] = self.certain(together, read)
-        return self.with_unread_later(groups, stored)
+            groups += one.groups
+        return self.with_unread_later(groups, stored) if sum(times) <= limit else None
 
-    def certain(self, groups: Iterable[_Group], read: Container[str]) -> float:
-        """The time of groups without those that no other reads, which a later step may compute."""
-        return sum(part.time for group, part in groups if self.unfused or any(t.output.name in read for t in group))
+    def is_read(self, targets: Iterable[Result]) -> bool:
+        """Whether other steps read some results, which are stored for them."""
+        return any(id(target) in self.stored_bits for target in targets)
 
     def merged(self, best: Cut) -> Cut:
         """The cut, whose steps compute what others store for them themselves where that costs less.
@@ -298,48 +311,36 @@ class _Search(Subgraphs):
                 return [*rest[:at], ((*remaining, *others), joint), *rest[at:]], left
         return None
 
-    def levels(self, targets: list[Result], stored: Stored) -> list[_Level] | None:
-        """The results that may be computed together, in order; None for a cycle."""
-        bits = {id(result): self.bits[name] for name, result in stored.items()}
-        left = [(target, self.made_of((target,), stored)) for target in targets]
+    def levels(self, targets: list[Result], stored: Stored) -> list[_Level]:
+        """The results that may be computed together, in order."""
+        left = self.each_made_of(targets, stored)
         levels: list[_Level] = []
-        done = 0
+        missing = stored.bits
         while left:
-            ready: _Level = []
-            waiting: _Level = []
-            for one in left:
-                (waiting if one[1].bits & ~done else ready).append(one)
-            if not ready:
-                return None
-            left = waiting
-            done |= sum(bits.get(id(target), 0) for target, _ in ready)
+            ready = [one for one in left if not one[1].bits & missing]
+            left = [one for one in left if one[1].bits & missing]
+            missing &= ~sum([self.stored_bits.get(id(target), 0) for target, _ in ready])
             levels.append(ready)
         return levels
 
-    def least_of(self, level: _Level, stored: Stored, read: Container[str]) -> float:
-        """A lower bound of the certain time of results that are computed together; the time where that is known."""
-        if (known := self.known.get(_key(level))) is not None:
-            return self.certain(known, read)
-        level = [one for one in level if self.unfused or one[0].output.name in read]
-        if not level:
-            return 0.0
-        key = _key(level)
+    def least_of(self, key: _Key, level: _Level, stored: Stored) -> float:
+        """A lower bound of the certain time of results that are computed together."""
         if key not in self.bounds:
+            level = [one for one in level if self.unfused or self.is_read(one[:1])]
             names = {name for _, made_of in level for name in made_of.reads}
             values = {name for _, made_of in level for name in made_of.computed} - names
             inputs = {name for value in values for name in self.loads[value]}
             tensors = [stored[name].axes for name in names - self.gathered] + [target.axes for target, _ in level]
-            self.bounds[key] = least_time(self.op, inputs, tensors)
+            self.bounds[key] = least_time(self.op, inputs, tensors) if level else 0.0
         return self.bounds[key]
 
     def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
         """The groups, of which those that no other reads are computed with one after them where that costs less."""
         if self.unfused:
             return groups
-        read = {result.output.name for result in stored.values()}
         groups, moved = [*groups], set[int]()
         for place, one in enumerate(groups):
-            if any(target.output.name in read for target in one[0]):
+            if self.is_read(one[0]):
                 continue
             for later, other in enumerate(groups[place + 1 :], place + 1):
                 both = self.both(other, one, stored)
@@ -349,12 +350,11 @@ class _Search(Subgraphs):
                     break
         return [group for place, group in enumerate(groups) if place not in moved]
 
-    def together(self, level: _Level, stored: Stored) -> list[_Group] | None:
-        """As `put_together`, once for all cuts in which the results read the same."""
-        key = _key(level)
-        if key not in self.known:
-            self.known[key] = self.put_together([target for target, _ in level], stored)
-        return self.known[key]
+    def together(self, level: _Level, stored: Stored) -> _Together:
+        """As `put_together`, with the time of groups but those that no other reads, which a later step may compute."""
+        groups = self.put_together([target for target, _ in level], stored)
+        certain = (part.time for group, part in groups or () if self.unfused or self.is_read(group))
+        return _Together(groups, sum(certain))
 
     def put_together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
         """The subgraphs of results none of which is made of another: together, in their order, where that costs less,

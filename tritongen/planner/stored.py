@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import combinations
 
+from ..lang.facts import fact
 from ..lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
 from ..lang.names import fresh
 from ..lang.promotion import kind_of
@@ -43,17 +43,23 @@ def may_be_stored(op: Op, value: Value, runtime_dtypes: bool = False) -> bool:
     node = value.node
     is_copy = is_full(node) and not may_be_absent(op, node)
     is_copy |= isinstance(node, Ref) and not is_extremum(op.value(node.name).node)
-    used = any(isinstance(part, Ref) and part.name == value.name for one in op.values for part in walk(one.node))
-    return used and not is_copy and (runtime_dtypes or bool(stored_dtype(op, value)))
+    return value.name in _used(op) and not is_copy and (runtime_dtypes or bool(stored_dtype(op, value)))
 
 
+@fact
+def _used(op: Op) -> frozenset[str]:
+    """The values that others refer to."""
+    return frozenset[str]().union(*op.refs.values())
+
+
+@fact
 def stored_dtype(op: Op, value: Value) -> Dtype | None:
     """The dtype in which a value is stored: that of the computation for row statistics, torch's for others.
 
     A step that reads no tensors, but scalars or positions, does not know that of the computation.
     """
     dtype = value.node.dtype
-    if dtype.kind == "float" and _is_of_rows(op, value) and not _is_multiplied(op, value.name):
+    if dtype.kind == "float" and _is_of_rows(op, value) and value.name not in _multiplied(op):
         reads_any = any(reads(one.node) for one in needed(op.values, [value.name]))
         return COMPUTE if reads_any else None
     if dtype.kind == "float":
@@ -84,10 +90,15 @@ def _is_of_rows(op: Op, value: Value) -> bool:
         return not is_product(op, value.node)
     if len(value.node.axes) < max(len(one.node.axes) for one in op.values):
         return True
-    refs = op.refs
-    nodes = [op.value(name).node for name in reached(refs, refs[value.name], ())]
-    reductions = [node for node in nodes if isinstance(node, Reduce) and not is_product(op, node)]
-    return any({*node.arg.axes} > {*value.node.axes} for node in reductions)
+    reductions = (op.value(name).node for name in _reductions(op) & reached(op.refs, op.refs[value.name], ()))
+    return any({*node.arg.axes} > {*value.node.axes} for node in reductions if isinstance(node, Reduce))
+
+
+@fact
+def _reductions(op: Op) -> frozenset[str]:
+    """The reductions that are no matmuls."""
+    nodes = {value.name: value.node for value in op.values}
+    return frozenset(name for name, one in nodes.items() if isinstance(one, Reduce) and not is_product(op, one))
 
 
 def _promoted_dtype(op: Op, dtype: Dtype) -> Dtype:
@@ -104,16 +115,15 @@ def _promoted_dtype(op: Op, dtype: Dtype) -> Dtype:
     return known.renamed(lambda leaf: first.get(types[leaf].variable, leaf) if leaf in types else leaf)
 
 
-def _is_multiplied(op: Op, name: str) -> bool:
-    """Whether a value is a side of a matmul: it varies along an axis that products with it are summed over."""
-    sums = (value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node))
-    return any(
-        isinstance(part, Ref) and part.name == name and set(part.axes) & set(node.over)
-        for node in sums
-        for part in walk(node)
-    )
+@fact
+def _multiplied(op: Op) -> frozenset[str]:
+    """The values that are sides of matmuls: they vary along an axis that products with them are summed over."""
+    sums = [value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node)]
+    refs = ((part, node) for node in sums for part in walk(node) if isinstance(part, Ref))
+    return frozenset(ref.name for ref, node in refs if {*ref.axes} & {*node.over})
 
 
+@fact
 def stored_result(op: Op, name: str) -> Result:
     """A value as the result of a step: a result of the operator where that is the same tensor.
 
@@ -195,7 +205,7 @@ def _made_of(op: Op, node: Node) -> list[Input]:
     return [tensor for tensor in op.inputs if tensor.name in read]
 
 
-@lru_cache(maxsize=2**14)
+@fact
 def as_input(op: Op, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
     dtype = stored.dtype

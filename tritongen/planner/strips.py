@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from ..lang.facts import fact
 from ..lang.ir import (
     ALWAYS,
     Call,
     Constant,
     Dtype,
     Index,
-    Load,
     Node,
     Op,
     Reduce,
@@ -105,18 +105,25 @@ def _summed(op: Op, value: Value) -> Node:
 
 def _products(op: Op, node: Node) -> list[str] | None:
     """The matmuls that a node is made of, element by element; None where that needs other reductions."""
+    if node.gathers:
+        return None
     found: list[str] = []
     for part in walk(node):
-        if isinstance(part, Load) and part.at:
-            return None
         if isinstance(part, Ref):
-            below = op.value(part.name).node
-            is_sum = isinstance(below, Reduce)
-            inner = [part.name] if is_sum and is_product(op, below) else None if is_sum else _products(op, below)
+            inner = _products_of(op, part.name)
             if inner is None:
                 return None
             found += inner
     return found
+
+
+@fact
+def _products_of(op: Op, name: str) -> list[str] | None:
+    """As `_products`, of a value."""
+    node = op.value(name).node
+    if isinstance(node, Reduce):
+        return [name] if is_product(op, node) else None
+    return _products(op, node)
 
 
 def _sides(op: Op, product: str) -> tuple[set[str], set[str]]:

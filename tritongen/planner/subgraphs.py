@@ -62,6 +62,7 @@ class MadeOf:
     what it reads is stored.
     """
 
+    in_order: tuple[str, ...]
     computed: frozenset[str]
     reads: tuple[str, ...]
     bits: int
@@ -109,11 +110,13 @@ class Subgraphs:
         self.enclosing = same_op(replace(op, values=(), results=()))
         self.axes = {value.name: _axes(value) for value in op.values}
         self.results: dict[str, Result] = {}
+        self.stored_bits: dict[int, int] = {}  # by the ids of these
         self.names = [value.name for value in op.values]
         self.bits = {name: 1 << place for place, name in enumerate(self.names)}
         self.below = [sum(self.bits[name] for name in self.refs[one] if name in self.bits) for one in self.names]
-        self.reached: dict[tuple[str, ...], int] = {}
-        self.found: dict[tuple[str, ...], list[MadeOf]] = {}
+        self.reached: dict[tuple[int, ...], int] = {}
+        self.found: dict[tuple[int, ...], list[MadeOf]] = {}  # by the ids of results
+        self.latest: dict[int, MadeOf] = {}  # of single results
         self.subgraphs: dict[tuple[tuple[int, ...], int], Subgraph] = {}  # by the ids of results
 
     def storing(self, names: Iterable[str]) -> Stored:
@@ -124,6 +127,7 @@ class Subgraphs:
         """A value as the result of a step."""
         if name not in self.results:
             self.results[name] = same_result(stored_result(self.op, name))
+            self.stored_bits[id(self.results[name])] = self.bits[name]
         return self.results[name]
 
     def needed(self, target: Result, stored: Stored) -> tuple[Path, ...]:
@@ -138,18 +142,30 @@ class Subgraphs:
         assert isinstance(target.node, Ref)
         return target.node.name
 
+    def each_made_of(self, targets: Iterable[Result], stored: Stored) -> list[tuple[Result, MadeOf]]:
+        """What each of some results is made of: mostly what it was made of in the cut before."""
+        found, bits = [], stored.bits
+        for target in targets:
+            made_of = self.latest.get(id(target))
+            if made_of is None or bits & made_of.mask != made_of.bits:
+                made_of = self.latest[id(target)] = self.made_of((target,), stored)
+            found.append((target, made_of))
+        return found
+
     def made_of(self, targets: tuple[Result, ...], stored: Stored) -> MadeOf:
         """What some results are made of where some values are stored by other steps."""
-        names = tuple([target.output.name for target in targets])
-        known = self.found.setdefault(names, [])
+        key = tuple([id(target) for target in targets])
+        known = self.found.get(key)
+        if known is None:
+            known = self.found[key] = []
         for place, made_of in enumerate(known):
             if stored.bits & made_of.mask == made_of.bits:
                 if place:  # Those that are asked for next are mostly the same.
                     known.insert(0, known.pop(place))
                 return made_of
-        if names not in self.reached:
-            self.reached[names] = sum(self.bits[name] for name in self.readable(targets))
-        known.insert(0, self.found_for(targets, stored.bits, self.reached[names]))
+        if key not in self.reached:
+            self.reached[key] = sum(self.bits[name] for name in self.readable(targets))
+        known.insert(0, self.found_for(targets, stored.bits, self.reached[key]))
         return known[0]
 
     def found_for(self, targets: tuple[Result, ...], stored: int, readable: int) -> MadeOf:
@@ -169,7 +185,7 @@ class Subgraphs:
         axes = {axis for target in targets for axis in target.axes}.union(*(self.axes[name] for name in names))
         space = frozenset(axes.difference(strips.axis for strips in self.op.strips))
         mask = (reads | computed) & readable
-        return MadeOf(frozenset(names), tuple(self.names_of(reads)), reads, mask, space)
+        return MadeOf(tuple(names), frozenset(names), tuple(self.names_of(reads)), reads, mask, space)
 
     def names_of(self, bits: int) -> list[str]:
         """The values of some bits, in order."""
@@ -213,7 +229,7 @@ class Subgraphs:
 
     def have_one_space(self, targets: tuple[Result, ...], stored: Stored) -> bool:
         """Whether one kernel may compute some results: it goes through the axes of one of them."""
-        spaces = [self.made_of((target,), stored).space for target in targets]
+        spaces = [made_of.space for _, made_of in self.each_made_of(targets, stored)]
         return frozenset[str]().union(*spaces) in spaces
 
     def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Subgraph:
@@ -228,7 +244,7 @@ class Subgraphs:
 
     def op_of(self, targets: tuple[Result, ...], stored: Stored) -> Op:
         made_of = self.made_of(targets, stored)
-        values = tuple([value for value in self.op.values if value.name in made_of.computed])
+        values = tuple([self.op.value(name) for name in made_of.in_order])
         own = frozenset([self.value_of(target) for target in targets])
         return part_of(self.enclosing, values, own, targets, tuple([(name, stored[name]) for name in made_of.reads]))
 

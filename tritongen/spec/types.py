@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 COMPUTED = ("float32", "float64")  # in which kernels compute, and store per-row values
@@ -58,7 +59,7 @@ class AxisTerm:
     sizes: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorType:
     """`float[..., N]`: which dtypes a tensor may have, and its axes.
 
@@ -69,7 +70,7 @@ class TensorType:
     shape: tuple[AxisTerm, ...]
     variable: str = ""
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         return tuple(name for term in self.shape for name in term.names)
 
