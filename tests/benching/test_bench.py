@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.harness.processes import python
 from tritongen.benching.report import report
 from tritongen.benching.run import BadRun, Case, Figure, Run, joined, ratio, read_run, regressions, table
 
@@ -147,8 +147,7 @@ def test_a_browser_shows_the_report(tmp_path: Path) -> None:
 
 
 def bench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tritongen", "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | variables)
+    return python("-m", "tritongen", "bench", *arguments, cwd=ROOT, env=os.environ | variables)
 
 
 def test_no_gpu_is_said(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from tests.cases import step_scans
 from tests.cases.paged_forms import FORMS
 from tests.cases.step_cases import CASES, Case
 from tests.harness.importing import written
+from tests.harness.processes import python
 from tritongen.emit.hygiene import LAUNCH
 from tritongen.spec.read import read_spec
 
@@ -57,8 +56,7 @@ def printed(program: str, *arguments: str) -> list[str]:
     """The lines that a program of tests/compiling prints."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", f"tests.compiling.{program}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = python("-m", f"tests.compiling.{program}", *arguments, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 

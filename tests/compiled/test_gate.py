@@ -9,11 +9,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.harness.processes import python
 from tritongen.compiling.lock import FACTS, BadLock, Kernel, Lock, read_lock, regressions
 
 ROOT = Path(__file__).parents[2]
@@ -51,8 +51,7 @@ MATMUL = (ROOT / "specs" / "matmul.toml").read_text(encoding="utf-8")
 
 def tritongen(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"} | variables  # It interprets nothing.
-    command = [sys.executable, "-m", "tritongen", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment)
+    return python("-m", "tritongen", *arguments, cwd=home, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +160,7 @@ def test_a_kernel_of_the_runtime_is_each_operators() -> None:
         "    print(*sorted(one.name for one in compiler.compile_all('generated', op, 'largest').kernels))",
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", "\n".join(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    done = python("-c", "\n".join(lines), cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert "add_parts_kernel" in first

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 
 from tests.harness.importing import with_runtime
 from tests.harness.oracles import DEVICE
+from tests.harness.processes import python
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
@@ -523,6 +523,5 @@ def test_kernels(backward: bool, load: Any, capsys: pytest.CaptureFixture[str]) 
 
 def test_run_as_a_script_without_a_gpu(home: Path, tmp_path: Path) -> None:
     script = written(home, "sum") / "bench_sum.py"
-    command, hidden = [sys.executable, str(script)], os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, env=hidden, cwd=tmp_path, check=False)
+    done = python(str(script), cwd=tmp_path, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
     assert (done.returncode, done.stderr) == (4, "bench_sum.py needs a GPU\n")

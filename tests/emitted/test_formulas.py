@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.harness.processes import python
 from tritongen.diagnostics.report import Rejected
 from tritongen.project.formulas import check_formulas
 from tritongen.residues import field
@@ -117,8 +117,8 @@ def test_command(tmp_path: Path) -> None:
     home = tmp_path / "specs"
     home.mkdir()
     (home / "twice.toml").write_text(TWICE, encoding="utf-8")
-    command = [sys.executable, "-m", "tritongen", "formula", "--test", "flat", "--format", "json"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    command = ("-m", "tritongen", "formula", "--test", "flat", "--format", "json")
+    done = python(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["diagnostics"] == []

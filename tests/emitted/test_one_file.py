@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from tests.harness.importing import defined_twice, module_at
 from tests.harness.oracles import DEVICE, on_device
+from tests.harness.processes import python
 from tritongen.diagnostics.report import Rejected
 from tritongen.emit.format import format_python
 from tritongen.emit.scoping import undefined_names
@@ -306,13 +307,11 @@ def test_its_tests_run_against_the_file(project: Path) -> None:
     build()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TRITON"))}
     environment["PYTHONPATH"] = ""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "generated"]
     chosen = "test_splits or test_loop_configs or test_flat_configs or (test_shapes and float32)"
 
     def run() -> str:
-        done = subprocess.run(
-            [*command, "-k", chosen], cwd=project, capture_output=True, text=True, env=environment, check=False
-        )
+        command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "generated", "-k", chosen)
+        done = python(*command, cwd=project, env=environment)
         return done.stdout.splitlines()[-1]
 
     right = run()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.harness import importing
 from tests.harness.oracles import DEVICE
+from tests.harness.processes import python
 from tritongen.emit.registration import autocast_rule
 from tritongen.operator.compile import forward_of, generate
 from tritongen.spec.read import read_spec
@@ -39,8 +39,7 @@ def run(folder: Path, program: str, interpret: bool = True) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     if not interpret:
         environment.pop("TRITON_INTERPRET", None)
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    done = python("-c", textwrap.dedent(program), cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.harness.importing import INTERPRETING, written
+from tests.harness.processes import python
 from tritongen.spec.read import read_spec
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -50,9 +50,9 @@ def test_emitted_tests_pass(tmp_path: Path) -> None:
         folder = written(read_spec(f"{own}.toml", f"{text}\n[schedule]\n{schedule}\n"), tmp_path)
         texts = [(folder / name).read_text(encoding="utf-8") for name in ("kernels.py", "op.py")]
         assert any("@triton.autotune" in text or "search=" in text for text in texts) == (SEARCH in schedule)
-    command = [sys.executable, "-m", "pytest", "-v", "-W", "ignore", "-p", "no:cacheprovider", str(tmp_path)]
+    command = ["-m", "pytest", "-v", "-W", "ignore", "-p", "no:cacheprovider", str(tmp_path)]
     command += ["--import-mode=importlib", f"--rootdir={tmp_path}", "-k", CONCERNED, *INTERPRETING]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ELSEWHERE)
+    done = python(*command, env=ELSEWHERE)
     assert done.returncode == 0, done.stdout
     assert all(f"{path.name}_{place}/" in done.stdout for place, (path, _) in enumerate(CASES))
 

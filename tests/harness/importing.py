@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tests.harness.oracles import on_device
+from tests.harness.processes import python
 from tritongen.emit.imports import RUNTIME_FOLDER
 from tritongen.emit.scoping import undefined_names
 from tritongen.lang.trees import parsed_module
@@ -82,9 +83,8 @@ def written(spec: Spec, folder: Path) -> Path:
 
 def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """What pytest says of the tests of operators in a folder."""
-    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", *options, str(home), *INTERPRETING]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, capture_output=True, text=True, cwd=home, env=environment)
+    command = ("-m", "pytest", "-q", "--import-mode=importlib", *options, str(home), *INTERPRETING)
+    return python(*command, cwd=home, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 def defined_twice(text: str) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.harness.processes import python
 
 if torch.cuda.is_available():
     pytest.skip("GPUs need no interpreter", allow_module_level=True)
@@ -62,5 +62,5 @@ def test_calls(tmp_path: Path) -> None:
     """With bfloat16, and conditions of scalars beside those of blocks."""
     (script := tmp_path / "calls.py").write_text(CALLS)
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
+    done = python(str(script), env=environment)
     assert done.returncode == 0, done.stderr

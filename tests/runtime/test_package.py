@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.harness.oracles import DEVICE
+from tests.harness.processes import python
 
 ROOT = Path(__file__).parents[2]
 WAYS = {
@@ -54,13 +53,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "specs").mkdir()
     for name in ("softmax", "relu"):
         shutil.copy(ROOT / "specs" / f"{name}.toml", home / "specs")
-    python(home, "-m", "tritongen", "build", "specs/")
+    run(home, "-m", "tritongen", "build", "specs/")
     return home
 
 
-def python(home: Path, *arguments: str) -> None:
+def run(home: Path, *arguments: str) -> None:
     environment = os.environ | {"PYTHONPATH": f"{home}{os.pathsep}{ROOT}", "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=home, env=environment)
+    done = python(*arguments, cwd=home, env=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -68,4 +67,4 @@ def python(home: Path, *arguments: str) -> None:
 @pytest.mark.skipif(DEVICE == "cuda", reason="nothing of it depends on a GPU")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_graph(way: str, project: Path) -> None:
-    python(project, "-c", TRACE.format(way=WAYS[way]))
+    run(project, "-c", TRACE.format(way=WAYS[way]))

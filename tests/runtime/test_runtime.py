@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.importing import written
+from tests.harness.processes import python
 from tritongen.emit.imports import DEVICE_MODULES, device_names
 from tritongen.spec.read import read_spec
 
@@ -80,8 +80,7 @@ def test_importing_it_has_no_effects(interpret: bool, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"TRITON_INTERPRET": "1"} if interpret else {}
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=empty, env=environment, check=False)
+    done = python("-c", textwrap.dedent(program), cwd=empty, env=environment)
     assert (done.stdout, done.returncode) == ("imported\n", 0), done.stderr
 
 
@@ -93,7 +92,7 @@ def test_importing_an_operator_loads_what_it_launches(name: str, tmp_path: Path)
     written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     program = f"import sys, {name}; {name}.{name}; print(*sys.modules, sep='\\n')"
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    done = python("-c", program, env=environment)
     runtime = {f"{name}._runtime.{module}" for module in ("gemm_kernels", "split_kernels")}
     assert not {"pytest", f"{name}._testing", *runtime} & set(done.stdout.split()), done.stderr
     assert f"{name}._runtime.launch" in done.stdout, done.stderr
@@ -110,7 +109,7 @@ def test_without_a_gpu_it_is_said_what_to_set(name: str, autotune: bool, tmp_pat
     program = f"import torch; from {name} import {name}; {name}(*[torch.ones(4, 4)] * {1 + (name == 'matmul')})"
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    done = python("-c", program, env=environment)
     assert "RuntimeError: there is no GPU" in done.stderr
     assert "set the environment variable TRITON_INTERPRET=1" in done.stderr
 
@@ -125,8 +124,7 @@ def test_device_functions_have_names_of_their_own() -> None:
 def test_operators_are_traced_with_their_gradients() -> None:
     """By torch.compile as far as it goes without a GPU; what reads the environment it does not trace."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, str(Path(__file__).with_name("traced.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = python(str(Path(__file__).with_name("traced.py")), env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["linear", "bij_bjk", "attention", "rms_norm", "sum", "outer"]
 

@@ -10,8 +10,6 @@ import importlib
 import itertools
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +21,7 @@ import triton
 
 from tests.harness.importing import built, module_at
 from tests.harness.oracles import DEVICE
+from tests.harness.processes import python
 from tests.harness.written import Written
 from tritongen.lang.trees import parenthesized, parse
 from tritongen.operator.compile import generate
@@ -304,8 +303,7 @@ def test_one_word_has_no_reduction_of_another(tmp_path: Path) -> None:
         written(name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", COMPILED, str(tmp_path), str(Path(__file__).parent)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = python("-c", COMPILED, str(tmp_path), str(Path(__file__).parent), env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(told) == 3 * len(CALLS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ if __name__ == "__main__":
 from tests.cases.functions import INF, KINDS, NAN, Case, kernel, source  # noqa: E402
 from tests.harness.importing import module_of  # noqa: E402
 from tests.harness.oracles import DEVICE  # noqa: E402
+from tests.harness.processes import python  # noqa: E402
 from tritongen.lang.functions import FUNCTIONS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -275,8 +275,7 @@ def test_compiles(part: int, tmp_path: Path) -> None:
     """For the targets of a part in one process."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
-    command = [sys.executable, __file__, json.dumps(TARGETS[part::3]), str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = python(__file__, json.dumps(TARGETS[part::3]), str(tmp_path), env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -50,7 +51,9 @@ def in_processes(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
-    context = multiprocessing.get_context("spawn")
+    # A fork has imported what this process has. Triton must not be: it looks at the environment then.
+    can_fork = sys.platform == "linux" and "triton" not in sys.modules
+    context = multiprocessing.get_context("fork" if can_fork else "spawn")
     pool = ProcessPoolExecutor(min(cores(), len(jobs)), context, start, given)
     try:
         yield from (one.result() for one in as_completed([pool.submit(work, *job) for job in jobs]))
