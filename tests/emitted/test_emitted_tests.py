@@ -36,10 +36,10 @@ SPECS = sorted(
 )
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.sampled(16)
+@pytest.mark.parametrize("part", range(16))
 def test_emitted_tests_pass(part: int, tmp_path: Path) -> None:
-    for path in SPECS[part::8]:
+    for path in SPECS[part::16]:
         written(read_spec(path.name, path.read_text(encoding="utf-8")), tmp_path)
     # Configurations, splits and vmap are tried on the gallery.
     done = emitted_tests(tmp_path, "-k", "not (configs or splits or vmap)")
