@@ -167,6 +167,7 @@ def test_a_kernel_of_the_runtime_is_each_operators() -> None:
     assert "add_parts_kernel" in second
 
 
+@pytest.mark.sampled(3)
 def test_what_else_a_call_launches(tmp_path: Path) -> None:
     """Without an optional input, of tensors at any address, as if they were beyond int32, and of another dtype."""
     (tmp_path / "specs").mkdir()
@@ -179,6 +180,7 @@ def test_what_else_a_call_launches(tmp_path: Path) -> None:
     assert [one for one in variants if "args=--" in one]
 
 
+@pytest.mark.sampled(3)
 def test_what_is_tuned(tmp_path: Path) -> None:
     """All candidates, of which a tile that does not fit is no mistake."""
     (tmp_path / "specs").mkdir()
@@ -193,6 +195,7 @@ def test_what_is_tuned(tmp_path: Path) -> None:
     assert fits == {16: True, 256: False}
 
 
+@pytest.mark.sampled(3)
 def test_tiles_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     """For a GPU with less shared memory than the tiles of a schedule take; the lock stays as it is."""
     (tmp_path / "specs").mkdir()
