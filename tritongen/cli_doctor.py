@@ -62,11 +62,15 @@ def _upgrade(python: str, paths: tuple[str, ...], targets: tuple[str, ...]) -> i
         more = f" (and {count(len(others), 'other')})" if others else ""
         click.echo(f"{first['code']}  {path}: {first['message']}{more}")
     n_worse = sum(bool(one.worse) for one in moves)
-    same = len(found.both(kernels)) - len(moves)
-    click.echo(f"{same:,} take the same, {len(moves) - n_worse:,} moved, {n_worse:,} are worse; {_wrong(found)}")
-    return FINDINGS if n_worse or found.diagnostics else CLEAN
+    n_both = len(found.both(kernels))
+    same, n_lost = n_both - len(moves), len(kernels) - n_both
+    click.echo(
+        f"{same:,} take the same, {len(moves) - n_worse:,} moved, {n_worse:,} are worse; {_wrong(found, n_lost)}"
+    )
+    return FINDINGS if n_worse or n_lost or found.diagnostics else CLEAN
 
 
-def _wrong(found: Upgrade) -> str:
-    number = len(found.diagnostics)
-    return "all compile, and compute their math" if not number else count(number, "finding")
+def _wrong(found: Upgrade, n_lost: int) -> str:
+    said = [f"{count(n_lost, 'kernel')} did not compile"] if n_lost else []
+    said += [count(len(found.diagnostics), "finding")] if found.diagnostics else []
+    return ", ".join(said) or "all compile, and compute their math"

@@ -31,11 +31,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "compile_specs", lambda *_: [report])
 
 
-def other(tmp_path: Path, wrong: tuple[str, ...] = (), doctor: int = 0, **changed: dict[str, int]) -> str:
+def other(
+    tmp_path: Path, wrong: tuple[str, ...] = (), doctor: int = 0, lost: str = "", **changed: dict[str, int]
+) -> str:
     """A Python whose Triton compiles three kernels otherwise in what is changed, and whose formula check finds that."""
     kernels = [
         Kernel("norm", name, "sm_90", "bf16", FIRST | changed.get(name, {})).data()
         for name in ("same", "wider", "spilled")
+        if name != lost
     ]
     found = [{"code": "TG715", "path": "norm.toml", "message": message} for message in wrong]
     compiled: dict[str, Any] = {"diagnostics": [], "kernels": kernels}
@@ -62,6 +65,13 @@ def test_what_moves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("here")
 def test_nothing_worse(tmp_path: Path) -> None:
     assert run("doctor", "--upgrade", other(tmp_path, wider={"load": 32})) == 0
+
+
+@pytest.mark.usefixtures("here")
+def test_a_kernel_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that the other Triton does not compile, be it said or not, is no success."""
+    assert run("doctor", "--upgrade", other(tmp_path, lost="wider")) == 1
+    assert capsys.readouterr().out.endswith("0 are worse; 1 kernel did not compile\n")
 
 
 @pytest.mark.usefixtures("here")
