@@ -77,7 +77,7 @@ def device_names(module: str) -> tuple[str, ...]:
 
 def host_imports(runtime: str) -> Mapping[str, str]:
     """What provides the names of host code."""
-    device = (*DEVICE_MODULES, "rings")
+    device = {*DEVICE_MODULES, "rings"} - {"reduce"}  # which has a kernel that host code names
     own = {name: f"from {runtime} import {name}" for name in runtime_modules() if name not in device}
     return STANDARD | PACKAGES | own | {name: f"from . import {name}" for name in SIBLINGS}
 
