@@ -182,7 +182,7 @@ class GradientTests(BackwardTests, VmapTests):
 
     @each("layout", lambda cls: cls.layouts())
     def test_gradients_of_layouts(self, layout: Layout) -> None:
-        self.check_both(*map(layout, self.make(self.ragged)))
+        self.check_both(*map(layout, self.make(self.unfolded())))
 
     @each("outgoing", lambda cls: OUTGOING[cls.masked_math is not None :])
     def test_layouts_of_outgoing_gradients(self, outgoing: Layout) -> None:

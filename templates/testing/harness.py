@@ -241,6 +241,12 @@ class Harness:
         return (dtype,) * len(groups) if all(dtype in own for own in groups) else ()
 
     @classmethod
+    def mostly(cls, dtype: torch.dtype) -> Dtypes:
+        """A dtype for all groups that may have it; signed integers for others, since those may be negative."""
+        groups, ranks = cls.groups().values(), {torch.int64: 1, dtype: 2}
+        return tuple(max(own, key=lambda one: ranks.get(one, 0)) for own in groups)
+
+    @classmethod
     def gives_one_float(cls) -> bool:
         """Whether there is a single result, of a dtype with rounding errors."""
         inputs = [torch.empty(0, dtype=one.dtypes[0]) for one in cls.inputs]
@@ -256,7 +262,7 @@ class Harness:
         With `ends`, the first of bounded integers is the lowest and the last one the highest.
         """
         torch.manual_seed(seed)
-        chosen = dtypes or cls.all_of(torch.float32) or (*cls.dtypes(), ())[0]
+        chosen = dtypes or cls.mostly(torch.float32)
         by_group = dict(zip(cls.groups(), chosen, strict=True))
         lengths = cls.lengths(shape)
         return tuple(
@@ -311,8 +317,8 @@ class Harness:
 
     @classmethod
     def layout_shapes(cls) -> list[Shape]:
-        """Of fewer dimensions than kernels have, of as many, and of more."""
-        return list(dict.fromkeys([cls.ragged, cls.unfolded(), cls.deep]))
+        """Of as many dimensions as kernels have, of fewer, and of more."""
+        return list(dict.fromkeys([cls.unfolded(), cls.ragged, cls.deep]))
 
     @classmethod
     def narrowed_places(cls) -> list[tuple[int, Any]]:
@@ -330,15 +336,13 @@ class Harness:
         return cls.deep[1:] if "..." in cls.axes else cls.deep
 
     @classmethod
-    def layouts(cls) -> list[Layout]:
+    def layouts(cls, *inputs: Input) -> list[Layout]:
         """Layouts to try, other than those constant along a reduced axis, which leave nothing but rounding."""
-        found: list[Layout] = [backwards, scattered, misaligned, overlapping]
-        most = max(cls.inputs, key=lambda one: len(one.axes)).axes or ("",)
+        most = max(inputs or cls.inputs, key=lambda one: len(one.axes)).axes or ("",)
         expands = {same_rows: most[0], same_columns: most[-1]} if cls.expands else {}
-        for layout, term in expands.items():
-            if not set(term.split(" * ")) & set(cls.reduced):
-                found.append(layout)
-        return found
+        reduced = {term for term in most if {*term.split(" * ")} & {*cls.reduced}}
+        others = [layout for layout, term in expands.items() if term not in reduced]
+        return [backwards, scattered, misaligned, overlapping, *others]
 
     @classmethod
     def without(
@@ -502,15 +506,16 @@ class Harness:
         backward: bool | None,
         tensors: Iterable[Any],
         layout: Layout = contiguous,
+        arranged: Layout | None = None,
         **params: Any,
     ) -> None:
         """The results or the gradients of tensors with a layout; for None, both where there are some."""
         own: Any = cls  # With gradients it is a BackwardTests, too.
-        given = list(map(layout, tensors))
+        given, arranged = list(map(layout, tensors)), arranged or layout
         if backward is None and cls.has_gradient():
-            own.check_both(*given, arranged=layout, **params)
+            own.check_both(*given, arranged=arranged, **params)
         elif backward:
-            own.check_gradients(*given, arranged=layout, **params)
+            own.check_gradients(*given, arranged=arranged, **params)
         else:
             cls.check(*given, **params)
 

@@ -154,10 +154,10 @@ class MatmulTests(Products, OperatorTests):
 
     @each("n_parts", lambda _: (2, 3, 8))
     def test_split_k(self, n_parts: int, patch: Patch) -> None:
-        """A sum split among several programs."""
+        """A sum split among several programs: three steps by two, four by more."""
         self.force_small(patch)
         self.force_split_k(patch, n_parts)
-        self.check(*self.make(self.tiled[1]))
+        self.check(*self.make(self.tiled[n_parts > 2]))
 
     @gpu
     def test_split_k_of_calls_alike(self, patch: Patch) -> None:

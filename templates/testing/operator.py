@@ -20,7 +20,7 @@ from .harness import (
     only,
     results,
 )
-from .inputs import DEVICE, Layout, backwards, misaligned, scattered
+from .inputs import DEVICE, Layout, backwards, contiguous, misaligned, scattered
 from .launches import once
 
 SMALL_BLOCK = Config({"BLOCK": 16})
@@ -85,9 +85,14 @@ class OperatorTests(Harness):
 
     @each("layout", lambda cls: cls.layouts() if len(cls.inputs) > 1 else ())
     def test_one_layout_for_each(self, layout: Layout) -> None:
+        """Of the first input alone, then of each another one, while nothing folds."""
         first, *others = self.make(self.unfolded())
         self.check_pass(None, (layout(first), *others))
-        self.check_pass(None, (first, layout(others[0]), *others[1:]))
+        laid, start = [scattered(first)], self.layouts().index(layout)
+        for place, tensor in enumerate(others, 1):
+            own = [contiguous, *self.layouts(self.inputs[place])]
+            laid.append(own[(start + place) % len(own)](tensor))
+        self.check_pass(None, laid, arranged=scattered)
 
     @each("dtypes", lambda cls: cls.floats())
     def test_special_values(self, dtypes: Dtypes) -> None:
@@ -171,22 +176,20 @@ class OperatorTests(Harness):
 
     @only(lambda cls: cls.far)
     def test_offsets_beyond_int32(self) -> None:
-        """The first dimension of an input has a stride of 2**30 elements; a CPU gives memory as it is written."""
+        """An input has a first stride of 2**30 elements, and does not fold; a CPU gives memory as it is written."""
         assert self.far is not None
         name, shape = self.far
-        smallest = [
-            min(dtypes, key=lambda one: one.itemsize)
-            for dtypes in self.groups().values()
-        ]
-        tensors = list(self.make(shape, tuple(smallest)))
+        groups = self.groups().values()
+        smallest = tuple(min(own, key=lambda one: one.itemsize) for own in groups)
+        tensors = list(self.make(shape, smallest))
         place = self.names().index(name)
-        near = tensors[place]
-        elements = (len(near) - 1) * 2**30 + near[0].numel()
+        near = scattered(tensors[place])
+        elements = (len(near) - 1) * 2**30 + near.stride(0)
         try:
             storage = near.new_empty(elements)
         except RuntimeError:
             pytest.skip("needs more free memory")
-        strides = (2**30, *near.stride()[1:])
+        strides = (2**30, *near.stride()[1:-1], 1)[: near.ndim]
         tensors[place] = storage.as_strided(near.shape, strides).copy_(near)
         self.check(*tensors)
 

@@ -82,8 +82,8 @@ class RowKernels(MapKernels):
 
     @each("backward", lambda cls: cls.passes(heuristics.Loop))
     def test_loop_over_scattered_rows(self, backward: bool, patch: Patch) -> None:
-        """With more dimensions than fold."""
-        self.force_loop(patch)
+        """With more dimensions than fold, in short steps."""
+        self.force_loop(patch, tile=TALL_TILE)
         self.check_pass(backward, self.make(self.unfolded()), scattered)
 
     @each("params", lambda cls: cls.other_params)

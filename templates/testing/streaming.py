@@ -2,7 +2,7 @@
 """Tests of kernels that hold a tile of rows and stream another axis."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -18,6 +18,7 @@ from .operator import OperatorTests
 
 Hidden = tuple[str, float, int, int]  # as in `hiding`
 SMALL = streaming_heuristics.streamed_tile(32, 16, 4, 1)
+WIDE = streaming_heuristics.streamed_tile(16, 32, 4, 1)
 hopper = pytest.mark.skipif(
     DEVICE != "cuda"
     or torch.version.hip is not None
@@ -29,17 +30,14 @@ hopper = pytest.mark.skipif(
 def streamed(
     tests: type[Tiles], backward: bool = False
 ) -> list[tuple[torch.dtype, str, Config]]:
-    """Tables of the forward or the backward, with each tile and a small one, for half-precision dtypes and wider
-    ones that all inputs may have.
-    """
+    """Tables of a pass by dtypes that all may have: each tile, and a small one, taller than a block or wider."""
+    kind = streaming_heuristics.Streamed
     return [
         (dtype, name, config)
-        for dtype in (torch.float16, torch.float32)
+        for dtype, tile in ((torch.float16, SMALL), (torch.float32, WIDE))
         if tests.all_of(dtype)
-        for table, name in tests.tables_of(
-            streaming_heuristics.Streamed, backward
-        ).items()
-        for config in (*table.of(dtype.itemsize).values(), SMALL)
+        for table, name in tests.tables_of(kind, backward).items()
+        for config in (*table.of(dtype.itemsize).values(), tile)
     ]
 
 
@@ -54,20 +52,10 @@ def hide(
 ) -> list[torch.Tensor]:
     """Inputs by which the first rows have no keys."""
     name, value, dim, _ = hidden
-    found = list(tensors)
-    place = tests.names().index(name)
-    found[place] = first_filled(found[place], dim, value)
-    return found
-
-
-def noting(launcher: Callable[..., Any], launched: list[str]) -> Callable[..., Any]:
-    """A launcher that notes the names of kernels."""
-
-    def launcher_of(kernel: Any, *others: Any) -> Any:
-        launched.append(kernel.__name__)
-        return launcher(kernel, *others)
-
-    return launcher_of
+    return [
+        first_filled(one, dim, value) if name == own else one
+        for own, one in zip(tests.names(), tensors, strict=True)
+    ]
 
 
 class StreamingTests(Products, OperatorTests):
@@ -138,8 +126,13 @@ class StreamingTests(Products, OperatorTests):
     @each("shape", lambda cls: cls.gluon)
     def test_gluon_kernel(self, shape: Shape, dtype: torch.dtype, patch: Patch) -> None:
         """The Gluon kernel of Hopper, and the plain kernel on the same tensors."""
-        launched = list[str]()
-        patch.setattr(launch, "launched", noting(launch.launched, launched))
+        launched, launcher = list[str](), launch.launched
+
+        def noted(kernel: Any, *others: Any) -> Any:
+            launched.append(kernel.__name__)
+            return launcher(kernel, *others)
+
+        patch.setattr(launch, "launched", noted)
         tensors = self.make(shape, self.all_of(dtype))
         for is_gluon in (True, False):
             if not is_gluon:

@@ -103,6 +103,29 @@ def test_params_that_integers_are_equal_to() -> None:
     assert Shapes(spec, program).wide() == (3, 88)
 
 
+def test_other_params_leave_elements() -> None:
+    """Windows that are dilated fit, too, so that each integer is tried with another value than the rest."""
+    path = ROOT / "examples" / "specs" / "conv1d.toml"
+    spec = read_spec(path.name, path.read_text(encoding="utf-8"))
+    op = forward_of(spec).program.op
+    assert other_values(op, StepShapes(spec, forward_of(spec).program)) == [{"stride": 2}, {"pad": 2}, {"dilation": 2}]
+
+
+@pytest.mark.parametrize(
+    ("name", "deep"),
+    [
+        ("gelu", (2, 3, 2, 2, 40)),
+        ("softmax", (2, 3, 2, 2, 40)),
+        ("rope", (2, 3, 2, 2, 40)),
+        ("attention", (2, 3, 2, 2, 7, 40, 7)),
+    ],
+)
+def test_kernels_step_through_all_dimensions_but_one(name: str, deep: tuple[int, ...]) -> None:
+    """Of more, copies are made, which have the strides of none of the inputs."""
+    files = generate(read_spec(f"{name}.toml", (ROOT / "specs" / f"{name}.toml").read_text(encoding="utf-8")))
+    assert f"    deep = {deep}\n" in files[f"test_{name}.py"]
+
+
 def test_emitted_shapes_are_no_shorter() -> None:
     """Nor are those that are emitted, of operators whose names are marked."""
     path = ROOT / "tests" / "emitted" / "specs" / "smallest_rows.toml"

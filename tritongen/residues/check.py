@@ -145,7 +145,7 @@ def _of_half(cls: Any) -> Callable[..., Any]:
     make = cls.make
 
     def of_half(shape: Any, dtypes: Any = (), *rest: Any, **named: Any) -> Any:
-        return make(shape, dtypes or cls.all_of(torch.float16), *rest, **named)
+        return make(shape, dtypes or cls.mostly(torch.float16), *rest, **named)
 
     return of_half
 

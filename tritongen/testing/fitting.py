@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,13 +16,14 @@ SHORTEST = 3  # of what is computed, where other lengths can make it so
 
 @dataclass(frozen=True)
 class Fitting:
-    """Of one operator. `params` are the integers that tests pass where they try no others, `bounds` the axes that bound
-    values of inputs.
+    """Of one operator. `params` are the integers that tests pass where they try none of the `others`, `bounds` the axes
+    that bound values of inputs.
     """
 
     op: Op
     params: Mapping[str, ParamValue]
     bounds: frozenset[str] = frozenset()
+    others: Sequence[Mapping[str, ParamValue]] = ()
 
     @cached_property
     def slopes(self) -> dict[Formula, dict[str, int]]:
@@ -53,8 +54,8 @@ class Fitting:
                 found.append(axis)
         return found
 
-    def length(self, formula: Formula, lengths: Mapping[str, int]) -> int:
-        return lengths_by(self.op, lengths, self.params)[formula.axis]
+    def length(self, formula: Formula, lengths: Mapping[str, int], /, **others: ParamValue) -> int:
+        return lengths_by(self.op, lengths, {**self.params, **others})[formula.axis]
 
     @cached_property
     def shortening(self) -> frozenset[str]:
@@ -62,13 +63,18 @@ class Fitting:
         return frozenset(axis for slopes in self.slopes.values() for axis, slope in slopes.items() if slope < 0)
 
     def lengthened(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The lengths, with axes as long as is needed for none of the computed ones to be short."""
+        """The lengths, with axes as long as is needed for none of the computed ones to be short, or empty by others of
+        the params.
+        """
         found = dict(lengths)
         for formula, slopes in self.slopes.items():
             growing = [axis for axis in self.growing(formula) if axis in found]
             if growing and slopes.keys() <= found.keys() | dict(self.op.sizes).keys():
                 axis = growing[0]
-                while self.length(formula, found) < SHORTEST and found[axis] < LONG:
+                long = found | {axis: LONG}
+                least = [(given, 1) for given in self.others if self.length(formula, long, **given) > 0]
+                least.append(({}, SHORTEST))
+                while any(self.length(formula, found, **given) < size for given, size in least) and found[axis] < LONG:
                     found[axis] += 1
         return found
 

@@ -25,6 +25,7 @@ _PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
 # Comparisons of two values of which one is larger.
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 RAGGED = 37  # elements along the axis that a kernel works along
+ALIGNED = 40  # as many, by which loads are wide: 8 divides them, and 16 does not
 # Reductions that have no value over no elements.
 _VALUELESS = frozenset("max min amax amin argmax argmin".split())
 
@@ -46,6 +47,13 @@ class Shapes:
         return BATCH in self.axes
 
     @property
+    def leading(self) -> tuple[int, ...]:
+        """One leading axis more than kernels step through: three, with all axes that have names but the last."""
+        inputs = (tensor.type for tensor in self.program.op.inputs if BATCH in tensor.type.axes)
+        named = max(len(type_.shape) - 1 for type_ in inputs)
+        return (2, 3, 2, 2)[: max(2, 5 - named)]
+
+    @property
     def named(self) -> int:
         return len(self.axes) - self.batch
 
@@ -59,10 +67,18 @@ class Shapes:
     @cached_property
     def fit(self) -> Fitting:
         bounds = {bound for found in self._ranges for bound in (found.low, found.high) if isinstance(bound, str)}
-        return Fitting(self.program.op, usual_params(self.program.op), frozenset(bounds))
+        op = self.program.op
+        return Fitting(op, usual_params(op), frozenset(bounds), changed_params(op))
 
     def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
         """Leading axes, where there may be any, the axis to work along, and one or more besides."""
+        batch, lengths = self.unfitted(batch, middle, long, others)
+        return (*batch, *self.fitting(lengths).values())
+
+    def unfitted(
+        self, batch: tuple[int, ...], middle: int, long: int, others: int
+    ) -> tuple[tuple[int, ...], dict[str, int]]:
+        """Lengths as of `of`, whatever the math needs."""
         lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), others)
         lengths |= dict.fromkeys([axis for axis in lengths if axis != self.long][-1:], middle)
         if self.long in lengths:
@@ -70,7 +86,7 @@ class Shapes:
         elif self.batch:
             batch = (*batch, long)
         lengths = {axis: self.beside_fixed(axis, length) for axis, length in lengths.items()}
-        return (*(batch if self.batch else ()), *self.fitting(lengths).values())
+        return batch if self.batch else (), lengths
 
     def beside_fixed(self, axis: str, length: int) -> int:
         """How long an axis is where others of fixed sizes are folded into one with it."""
@@ -199,8 +215,8 @@ class Shapes:
         return axis in self.program.over and any(map(_has_no_identity, calls))
 
     def deep(self) -> tuple[int, ...]:
-        """Five dimensions and more, where there may be any number."""
-        return self.of((2, 3, 2, 2), 2, RAGGED) if self.batch else self.ragged
+        """One dimension more than kernels have, where there may be any number."""
+        return self.of(self.leading, 2, ALIGNED) if self.batch else self.ragged
 
     def wide(self) -> tuple[int, ...]:
         """Enough for several steps of a loop and several programs, with a tail, and three chunks in blocks of 32.
@@ -336,10 +352,13 @@ def other_values(op: Op, shapes: Shapes) -> list[dict[str, ParamValue]]:
     """Keyword arguments to try: every word and flag, and for numbers others than the default; of lengths none that is
     negative, or is another one of an input.
     """
-    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param, op))]
-    others = [{param.name: value} for param, value in found if value != param.default]
     tried = [shapes.with_computed(shape) for shape in (shapes.ragged, shapes.wide(), shapes.special())]
-    return [given for given in others if all(shapes.fit.fits(lengths, given) for lengths in tried)]
+    return [given for given in changed_params(op) if all(shapes.fit.fits(lengths, given) for lengths in tried)]
+
+
+def changed_params(op: Op) -> list[dict[str, ParamValue]]:
+    found = [(param, value) for param in op.params for value in dict.fromkeys(_candidates(param, op))]
+    return [{param.name: value} for param, value in found if value != param.default]
 
 
 def _candidates(param: Param, op: Op) -> list[ParamValue]:

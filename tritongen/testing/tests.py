@@ -16,7 +16,7 @@ from ..emit.host_checks import CLASS_NAMES, tuple_text
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..emit.registration import LOWER
 from ..lang.formulas import python, wanted_of
-from ..lang.ir import Cast, Op, Result, Scan, walk
+from ..lang.ir import Cast, Op, Reduce, Result, Scan, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.promotion import is_float8
@@ -98,7 +98,7 @@ def tests_view(
     declared = {
         "searched": "kernels" if searches else "",
         **inputs_view(spec, op, shapes),
-        "reduced": tuple_of(axis for axis in op.axes if axis in program.over),
+        "reduced": tuple_of(axis for axis in op.axes if axis in reduced_axes(program)),
         **params_view(op, shapes),
         **rounding_view(spec, op),
         **together,
@@ -176,6 +176,12 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
         "batched": text_of(tuple(batched) if len(batched) > 1 else ()),
         "indices": tuple_of(name for name, tensor in zip(names, op.inputs, strict=True) if is_index(tensor, spec)),
     }
+
+
+def reduced_axes(program: Program) -> frozenset[str]:
+    """The axes that some value is reduced over, be it behind the reduction that makes the program."""
+    nodes = (node for value in program.op.values for node in walk(value.node))
+    return frozenset(program.over).union(*(node.over for node in nodes if isinstance(node, Reduce)))
 
 
 def derived_text(op: Op, shapes: Shapes) -> str:
@@ -281,6 +287,8 @@ def far(op: Op, shapes: Shapes) -> tuple[str, tuple[int, ...]] | None:
     outer, *_ = *tensor.type.shape, AxisTerm((), ())
     if not outer.names:
         return None
+    if outer.names == (BATCH,):
+        return tensor.name, shapes.deep()[1:]
     fixed = math.prod(size or 1 for size in outer.sizes)
     lengths = {axis: RAGGED if axis == shapes.long else 3 for axis in shapes.axes}
     free = [axis for axis in outer.names if axis in lengths]

@@ -64,7 +64,7 @@ class MatmulStepShapes(StepShapes):
         matmuls = [one.program.contraction for one in self.program.steps if isinstance(one.program, ContractionProgram)]
         sides = [side for one in matmuls for side in (one.rows, one.cols, one.inner)]
         long = {axis for side in sides for axis in self.drawn(side)[:1]}
-        return [self.shortened(shape, long) for shape in (self.of((2,), 40, 96, 72), self.of((2,), 45, 69, 51))]
+        return [self.shortened(long, 40, 96, 72), self.shortened(long, 45, 69, 51)]
 
     def drawn(self, side: tuple[str, ...]) -> list[str]:
         """The named axes of a side, or else those with which its computed ones grow."""
@@ -73,12 +73,11 @@ class MatmulStepShapes(StepShapes):
         found = dict.fromkeys((*(axis for axis in side if axis != BATCH), *growing))
         return [axis for axis in found if axis in self.axes]
 
-    def shortened(self, shape: tuple[int, ...], long: set[str]) -> tuple[int, ...]:
+    def shortened(self, long: set[str], *lengths: int) -> tuple[int, ...]:
         """A shape of which only some of the named axes are long."""
-        first = len(shape) - self.named
-        named = zip(self.axes[len(self.axes) - self.named :], shape[first:], strict=True)
-        lengths = {axis: length if axis in long else min(length, 3) for axis, length in named}
-        return (*shape[:first], *self.fitting(lengths).values())
+        batch, named = self.unfitted((2,), *lengths)
+        fitted = self.fitting({axis: length if axis in long else min(length, 3) for axis, length in named.items()})
+        return (*batch, *fitted.values())
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from .program import StreamingProgram
 class StreamShapes(Shapes):
     """Shapes of so many rows, streamed positions and widths, of a step that streams an axis."""
 
+    leading = (2, 3, 2)  # Of heads, kernels step through two such axes.
+
     @property
     def streaming(self) -> StreamingProgram:
         """The step that streams."""
