@@ -192,10 +192,6 @@ def cat3(x, y):  # x=f32[3,15] y=f32[3,16]
     return torch.cat([x, y[:, 1:]], -1)
 
 
-def prefix2(x, y):  # x=f32[3,16] y=f32[3,16]
-    return x[:, : y.shape[1]].sum(1)
-
-
 def sl4(x):  # x=f32[3,16]
     n = x.shape[1]
     return x[:, n // 4 : n // 2]

@@ -113,3 +113,17 @@ def test_nothing_is_imported_that_torchs_symbolic_lengths_need() -> None:
     """
     found = subprocess.run([sys.executable, "-c", program], cwd=HERE, check=True, capture_output=True, text=True)
     assert found.stdout == "\n"
+
+
+def test_another_name_of_a_module_that_is_stood_in_for_is_imported() -> None:
+    """As another torch may ask for it; outside, there are the modules themselves."""
+    from tritongen.importing.symbols import StandIn, without_sympy
+
+    with without_sympy(), without_sympy():
+        import sympy
+        from torch.fx.experimental.symbolic_shapes import DimConstraints, free_symbols
+
+        assert isinstance(sympy, StandIn)
+        assert sympy.Symbol("x").name == "x"
+    assert {one.__module__ for one in (DimConstraints, free_symbols)} == {"torch.fx.experimental.symbolic_shapes"}
+    assert not any(isinstance(one, StandIn) for one in sys.modules.values())

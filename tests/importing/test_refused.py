@@ -31,6 +31,7 @@ CASES = {
     "NeedsArguments": MATRIX,
     "custom_operator": MATRIX,
     "length_of_values": MATRIX,
+    "length_of_what_is_not_read": f"{MATRIX} y=f32[4,8]",
     "a_number_among_results": MATRIX,
     "no_such_name": MATRIX,
     "item_without_example": "",

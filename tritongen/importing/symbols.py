@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import reduce
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -349,18 +350,42 @@ class Unused:
 
 
 _NAMES |= dict.fromkeys(("DimDynamic", "ShapeEnv", "StatelessSymbolicContext", "SubclassSymbolicContext"), Unused)
+
+
+class StandIn(ModuleType):
+    """Names of a module that takes long to import; it is imported for other names, which another torch may ask for."""
+
+    def __init__(self, name: str, **names: Any) -> None:
+        super().__init__(name)
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        ours = {key: one for key, one in sys.modules.items() if isinstance(one, StandIn)}
+        for key in ours:
+            del sys.modules[key]
+        sys.modules.update(_IMPORTED)
+        try:
+            return getattr(importlib.import_module(self.__name__), name)
+        finally:
+            _IMPORTED.update({key: sys.modules[key] for key in ours if key in sys.modules})
+            sys.modules.update(ours)
+
+
+_IMPORTED: dict[str, Any] = {}  # what stand-ins stand for, where it was imported after all
+_STAND_INS: Sequence[StandIn] = (
+    StandIn("torch.fx.experimental.symbolic_shapes", **_NAMES),
+    StandIn("torch.utils._sympy.functions", Max=torch.sym_max),
+    StandIn("torch.utils._sympy.numbers", IntInfinity=type(None)),
+    StandIn("torch.utils._sympy.value_ranges", bound_sympy=lambda *_: SimpleNamespace(upper=sys.maxsize)),
+    StandIn("sympy", Basic=Formula),
+)
 _SOURCES = ("AttrSource", "CallMethodItemSource", "ConstantSource", "EphemeralSource", "FloatTensorSource")
-_STAND_INS: dict[str, Any] = {
-    "torch.fx.experimental.symbolic_shapes": SimpleNamespace(**_NAMES),
-    "torch.utils._sympy.functions": SimpleNamespace(Max=torch.sym_max),
-    "torch.utils._sympy.numbers": SimpleNamespace(IntInfinity=type(None)),
-    "torch.utils._sympy.value_ranges": SimpleNamespace(bound_sympy=lambda *_: SimpleNamespace(upper=sys.maxsize)),
-    "sympy": SimpleNamespace(Basic=Formula),
-}
 _OPTIONS = ("_custom_ops_profile", "fake_tensor_cache_enabled", "fake_tensor_cache_crosscheck_enabled")
 _DYNAMO = {
-    "config": SimpleNamespace(**dict.fromkeys(_OPTIONS)),
-    "source": SimpleNamespace(**dict.fromkeys((*_SOURCES, "RandomValueSource"), Unused)),
+    "config": StandIn("torch._dynamo.config", **dict.fromkeys(_OPTIONS)),
+    "source": StandIn("torch._dynamo.source", **dict.fromkeys((*_SOURCES, "RandomValueSource"), Unused)),
 }
 
 
@@ -373,25 +398,21 @@ def without_sympy() -> Iterator[None]:
         marked.append(function)
         return function
 
-    stands_in = _STAND_INS
+    dynamo: Any = StandIn("torch._dynamo", disable=disable, **_DYNAMO)
     is_new = "torch._dynamo" not in sys.modules
+    stand_ins = {one.__name__: one for one in (*_STAND_INS, *((dynamo, *_DYNAMO.values()) if is_new else ()))}
+    before = {name: sys.modules.get(name) for name in stand_ins}
+    sys.modules.update(stand_ins)
     if is_new:
-        dynamo: Any = SimpleNamespace(disable=disable, **_DYNAMO)
-        stands_in = {**stands_in, "torch._dynamo": dynamo} | {
-            f"torch._dynamo.{name}": one for name, one in _DYNAMO.items()
-        }
         torch._dynamo = dynamo
-    before = {name: sys.modules.get(name) for name in stands_in}
-    sys.modules.update(stands_in)
     try:
         yield
     finally:
-        if is_new:
+        if is_new and torch._dynamo is dynamo:
             del torch._dynamo
         for name, module in before.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
+            del sys.modules[name]
+            if module is not None or name in _IMPORTED:
+                sys.modules[name] = module if module is not None else _IMPORTED[name]
         for one in marked:
             vars(one).pop("__dynamo_disable", None)

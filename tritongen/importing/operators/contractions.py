@@ -114,9 +114,7 @@ def _bilinear(t: Building, x: Value, y: Value, weight: Value, bias: Value | None
     return made if bias is None else t.apply("add", made, bias)
 
 
-@operator("outer", "ger")
-def _outer(t: Building, x: Value, y: Value) -> Value:
-    return t.apply("mul", x.of(dims=(*x.dims, ())), y)
+operator("outer", "ger")(lambda t, x, y: t.apply("mul", x.of(dims=(*x.dims, ())), y))
 
 
 @operator("einsum")

@@ -20,14 +20,8 @@ def _filled(t: Building, *args: Any, **__: Any) -> Value:
     return _constant(t, _FILLS[t.packet], args[-1])
 
 
-@operator("full")
-def _full(t: Building, size: list[Any], value: Any, **__: Any) -> Value:
-    return _constant(t, value, size)
-
-
-@operator("new_full")
-def _new_full(t: Building, x: Value, size: list[Any], value: Any, **__: Any) -> Value:
-    return _constant(t, value, size)
+operator("full")(lambda t, size, value, **_: _constant(t, value, size))
+operator("new_full")(lambda t, x, size, value, **_: _constant(t, value, size))
 
 
 @operator("zeros_like", "ones_like", "full_like")
@@ -36,9 +30,7 @@ def _like(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     return Value(_number(t, value), x.dims, t.dtype, t.dtype)
 
 
-@operator("scalar_tensor")
-def _scalar_tensor(t: Building, value: Any, **__: Any) -> Value:
-    return Value(_number(t, value), (), t.dtype, t.dtype)
+operator("scalar_tensor")(lambda t, value, **_: Value(_number(t, value), (), t.dtype, t.dtype))
 
 
 def _constant(t: Building, value: Any, size: list[Any]) -> Value:
@@ -123,10 +115,8 @@ def _no_random(t: Building, *_: Any, **__: Any) -> Value:
     raise Refusal(f"`{t.packet}`: the language has no random numbers", "draw them outside, and make them an argument")
 
 
-@operator("empty", "empty_strided", "empty_permuted")
-def _empty(t: Building, size: list[Any], *_: Any, **__: Any) -> Value:
-    """Memory that something fills: until then, it may hold any number."""
-    return _constant(t, 0, size)
+# Memory that something fills: until then, it may hold any number.
+operator("empty", "empty_strided", "empty_permuted")(lambda t, size, *_, **__: _constant(t, 0, size))
 
 
 @operator("empty_like", "new_empty")

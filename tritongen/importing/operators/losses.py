@@ -101,14 +101,9 @@ def _nll_loss(
     return _averaged(t, nll, valid, chosen, weight, reduction)
 
 
-@operator("mse_loss")
-def _mse(t: Building, x: Value, target: Value, reduction: int = 1) -> Value:
-    return reduced(t, t.apply("square", t.apply("sub", x, target)), reduction)
-
-
-@operator("l1_loss")
-def _l1(t: Building, x: Value, target: Value, reduction: int = 1) -> Value:
-    return reduced(t, t.apply("abs", t.apply("sub", x, target)), reduction)
+@operator("mse_loss", "l1_loss")
+def _distance(t: Building, x: Value, target: Value, reduction: int = 1) -> Value:
+    return reduced(t, t.apply("square" if t.packet == "mse_loss" else "abs", t.apply("sub", x, target)), reduction)
 
 
 @operator("huber_loss", "smooth_l1_loss")

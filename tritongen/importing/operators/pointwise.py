@@ -15,46 +15,18 @@ if TYPE_CHECKING:
     from ..building import Building
 
 # What torch has under another name, or has no row of its own here.
-_OTHER_NAMES = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arcsin": "asin",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arccosh": "acosh",
-    "arcsinh": "asinh",
-    "arctanh": "atanh",
-    "subtract": "sub",
-    "true_divide": "div",
-    "divide": "div",
-    "negative": "neg",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "not_equal": "ne",
-    "special_erf": "erf",
-    "special_erfc": "erfc",
-    "special_erfinv": "erfinv",
-    "special_expm1": "expm1",
-    "special_exp2": "exp2",
-    "special_log1p": "log1p",
-    "special_gammaln": "lgamma",
-    "special_digamma": "digamma",
-    "special_expit": "sigmoid",
-    "special_logit": "logit",
-    "special_xlogy": "xlogy",
-    "special_xlog1py": "xlog1py",
-    "special_sinc": "sinc",
-    "special_round": "round",
-    "log_sigmoid": "logsigmoid",
-    "fix": "trunc",
-    "__and__": "bitwise_and",
-    "__or__": "bitwise_or",
-    "__xor__": "bitwise_xor",
-    "__lshift__": "bitwise_left_shift",
-    "__rshift__": "bitwise_right_shift",
-}
+_OTHER_NAMES = dict(
+    pair.split(":")
+    for pair in """
+    absolute:abs arccos:acos arcsin:asin arctan:atan arctan2:atan2 arccosh:acosh arcsinh:asinh arctanh:atanh
+    subtract:sub true_divide:div divide:div negative:neg greater:gt greater_equal:ge less:lt less_equal:le
+    not_equal:ne special_erf:erf special_erfc:erfc special_erfinv:erfinv special_expm1:expm1 special_exp2:exp2
+    special_log1p:log1p special_gammaln:lgamma special_digamma:digamma special_expit:sigmoid special_logit:logit
+    special_xlogy:xlogy special_xlog1py:xlog1py special_sinc:sinc special_round:round log_sigmoid:logsigmoid
+    fix:trunc __and__:bitwise_and __or__:bitwise_or __xor__:bitwise_xor __lshift__:bitwise_left_shift
+    __rshift__:bitwise_right_shift
+    """.split()
+)
 _OWN = frozenset(
     """add mul sub div pow clamp clamp_min clamp_max gelu where maximum minimum logit addcmul addcdiv square detach
     softplus round positive reciprocal""".split()
@@ -90,9 +62,7 @@ def _add(t: Building, x: Any, other: Any, alpha: Any = 1) -> Value:
     return t.apply("add", *_ordered(t, x, _scaled(t, other, alpha)))
 
 
-@operator("mul", "multiply")
-def _mul(t: Building, x: Any, other: Any) -> Value:
-    return t.apply("mul", *_ordered(t, x, other))
+operator("mul", "multiply")(lambda t, x, other: t.apply("mul", *_ordered(t, x, other)))
 
 
 def _ordered(t: Building, x: Any, other: Any) -> tuple[Any, Any]:
@@ -100,9 +70,7 @@ def _ordered(t: Building, x: Any, other: Any) -> tuple[Any, Any]:
     return (other, x) if not isinstance(other, Value) and t.is_number_first() else (x, other)
 
 
-@operator("rsub")
-def _rsub(t: Building, x: Any, other: Any, alpha: Any = 1) -> Value:
-    return t.apply("sub", other, _scaled(t, x, alpha))
+operator("rsub")(lambda t, x, other, alpha=1: t.apply("sub", other, _scaled(t, x, alpha)))
 
 
 def _scaled(t: Building, value: Any, alpha: Any) -> Any:
@@ -117,14 +85,8 @@ def _div(t: Building, x: Any, other: Any, rounding_mode: str | None = None) -> V
     return quotient if rounding_mode is None else t.apply("trunc", quotient)
 
 
-@operator("reciprocal")
-def _reciprocal(t: Building, x: Value) -> Value:
-    return t.apply("div", 1, x)
-
-
-@operator("square")
-def _square(t: Building, x: Value) -> Value:
-    return squared(t, x)
+operator("reciprocal")(lambda t, x: t.apply("div", 1, x))
+operator("square")(lambda t, x: squared(t, x))
 
 
 @operator("pow")
@@ -152,10 +114,10 @@ def squared(t: Building, x: Value) -> Value:
     return t.apply("mul", x, x) if simple else t.apply("square", x)
 
 
-@operator("positive", "clone", "contiguous", "alias", "lift_fresh", "lift_fresh_copy", "lift", "resolve_conj",
-          "resolve_neg", "alias_copy", "view_as_real_copy")  # fmt: skip
-def _same(t: Building, x: Value) -> Value:
-    return x
+operator(
+    *"""positive clone contiguous alias lift_fresh lift_fresh_copy lift resolve_conj resolve_neg alias_copy
+    view_as_real_copy""".split()
+)(lambda t, x: x)
 
 
 @operator("detach", "detach_copy")
@@ -171,9 +133,7 @@ def _dropout(t: Building, x: Value, p: float = 0.5, train: bool = True) -> Value
     return x
 
 
-@operator("gelu")
-def _gelu(t: Building, x: Value, approximate: str = "none") -> Value:
-    return t.apply("gelu_tanh" if approximate == "tanh" else "gelu", x)
+operator("gelu")(lambda t, x, approximate="none": t.apply("gelu_tanh" if approximate == "tanh" else "gelu", x))
 
 
 @operator("softplus")
@@ -215,29 +175,11 @@ def _clamp(t: Building, x: Value, min: Any = None, max: Any = None) -> Value:
     return t.apply("clamp", x, min, max)
 
 
-@operator("clamp_min")
-def _clamp_min(t: Building, x: Value, min: Any) -> Value:
-    return _clamp(t, x, min)
-
-
-@operator("clamp_max")
-def _clamp_max(t: Building, x: Value, max: Any) -> Value:
-    return _clamp(t, x, None, max)
-
-
-@operator("maximum", "max.other")
-def _maximum(t: Building, x: Any, other: Any) -> Value:
-    return t.apply("maximum", x, other)
-
-
-@operator("minimum", "min.other")
-def _minimum(t: Building, x: Any, other: Any) -> Value:
-    return t.apply("minimum", x, other)
-
-
-@operator("logit")
-def _logit(t: Building, x: Value, eps: Any = None) -> Value:
-    return t.apply("logit", x if eps is None else t.apply("clamp", x, eps, 1 - eps))
+operator("clamp_min")(lambda t, x, min: _clamp(t, x, min))
+operator("clamp_max")(lambda t, x, max: _clamp(t, x, None, max))
+operator("maximum", "max.other")(lambda t, x, other: t.apply("maximum", x, other))
+operator("minimum", "min.other")(lambda t, x, other: t.apply("minimum", x, other))
+operator("logit")(lambda t, x, eps=None: t.apply("logit", x if eps is None else t.apply("clamp", x, eps, 1 - eps)))
 
 
 @operator("round")
@@ -248,14 +190,9 @@ def _round(t: Building, x: Value, decimals: int = 0) -> Value:
     return t.apply("div", t.apply("round", t.apply("mul", x, scale)), scale)
 
 
-@operator("addcmul")
+@operator("addcmul", "addcdiv")
 def _addcmul(t: Building, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
-    return t.apply("add", x, _scaled(t, t.apply("mul", tensor1, tensor2), value))
-
-
-@operator("addcdiv")
-def _addcdiv(t: Building, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
-    return t.apply("add", x, _scaled(t, t.apply("div", tensor1, tensor2), value))
+    return t.apply("add", x, _scaled(t, t.apply(t.packet.strip("_").removeprefix("addc"), tensor1, tensor2), value))
 
 
 @operator("where")
@@ -273,9 +210,7 @@ def _masked_fill(t: Building, x: Value, mask: Value, value: Any) -> Value:
     return t.apply("where", mask, value, x)
 
 
-@operator("to", "_to_copy", "type_as")
-def _to(t: Building, x: Value, *_: Any, **__: Any) -> Value:
-    return cast(t, x, t.dtype)
+operator("to", "_to_copy", "type_as")(lambda t, x, *_, **__: cast(t, x, t.dtype))
 
 
 def cast(t: Building, x: Value, dtype: Any) -> Value:

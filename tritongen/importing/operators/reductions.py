@@ -13,26 +13,13 @@ from ..values import Value
 if TYPE_CHECKING:
     from ..building import Building
 
-_SIMPLE = {
-    "sum": "sum",
-    "mean": "mean",
-    "amax": "max",
-    "amin": "min",
-    "any": "any",
-    "all": "all",
-    "prod": "prod",
-    "count_nonzero": "count_nonzero",
-    "argmax": "argmax",
-    "argmin": "argmin",
-    "logsumexp": "logsumexp",
-    "special_logsumexp": "logsumexp",
-}
+_SIMPLE = {"amax": "max", "amin": "min", "special_logsumexp": "logsumexp"}
 
 
 @operator("sum", "mean", "amax", "amin", "any", "all", "prod", "count_nonzero", "argmax", "argmin", "logsumexp",
           "special_logsumexp")  # fmt: skip
 def _reduction(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    return t.reduce(_SIMPLE[t.packet], x, dim, keepdim)
+    return t.reduce(_SIMPLE.get(t.packet, t.packet), x, dim, keepdim)
 
 
 @operator("nansum")
@@ -53,9 +40,9 @@ def extremum(t: Building, kind: str, x: Value, dim: int, keepdim: bool) -> tuple
     return value, replace(at, dtype=torch.int64, natural=torch.int64)
 
 
-@operator("aminmax")
-def _aminmax(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> tuple[Value, Value]:
-    return t.reduce("min", x, dim, keepdim), t.reduce("max", x, dim, keepdim)
+operator("aminmax")(
+    lambda t, x, dim=None, keepdim=False: tuple(t.reduce(one, x, dim, keepdim) for one in ("min", "max"))
+)
 
 
 @operator("var", "std")
@@ -97,14 +84,8 @@ def _softmax(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     return t.along(function, expanded, x.place(dim))
 
 
-@operator("softmin")
-def _softmin(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
-    return t.along("softmax", t.apply("neg", x), x.place(dim))
-
-
-@operator("cumsum", "cumprod")
-def _scan(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
-    return t.along(t.packet, x, x.place(dim), may_be_group=False)
+operator("softmin")(lambda t, x, dim, *_: t.along("softmax", t.apply("neg", x), x.place(dim)))
+operator("cumsum", "cumprod")(lambda t, x, dim, **_: t.along(t.packet, x, x.place(dim), may_be_group=False))
 
 
 @operator("linalg_vector_norm", "norm", "linalg_norm")
@@ -121,9 +102,7 @@ def _norm(t: Building, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = Fa
     return t.reduce("norm", x, dim, keepdim, p=p)
 
 
-@operator("dist")
-def _dist(t: Building, x: Value, other: Value, p: Any = 2) -> Value:
-    return _norm(t, t.apply("sub", x, other), p)
+operator("dist")(lambda t, x, other, p=2: _norm(t, t.apply("sub", x, other), p))
 
 
 @operator("pairwise_distance")

@@ -23,20 +23,14 @@ def _view(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     stated = args[-1] if args and isinstance(args[-1], list) else []
     sizes = t.sizes
     # Only the last sizes of an `unflatten` are listed as such.
-    start = _unflattened(x, args) if t.packet == "unflatten" else 0
+    start = x.place(args[0]) if t.packet == "unflatten" else 0
     listed = dict(enumerate(stated, start))
     fixed = [isinstance(listed.get(place), int) and listed[place] != -1 for place in range(len(sizes))]
     pairs = [(size, is_fixed) for size, is_fixed in zip(sizes, fixed, strict=True)]
     return x.of(dims=t.axes.regroup(x.dims, pairs))
 
 
-def _unflattened(x: Value, args: Any) -> int:
-    return x.place(args[0])
-
-
-@operator("permute", "permute_copy")
-def _permute(t: Building, x: Value, dims: list[int]) -> Value:
-    return x.of(dims=tuple(x.dims[x.place(one)] for one in dims))
+operator("permute", "permute_copy")(lambda t, x, dims: x.of(dims=tuple(x.dims[x.place(one)] for one in dims)))
 
 
 @operator("transpose", "swapaxes", "swapdims", "transpose_copy")
@@ -221,9 +215,7 @@ def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     return _one_behind_the_other(t, tensors, place)
 
 
-@operator("stack")
-def _stack(t: Building, tensors: list[Value], dim: int = 0) -> Value:
-    return _side_by_side(t, tensors, dim % (tensors[0].rank + 1), False)
+operator("stack")(lambda t, tensors, dim=0: _side_by_side(t, tensors, dim % (tensors[0].rank + 1), False))
 
 
 def _side_by_side(t: Building, tensors: list[Value], place: int, joined: bool) -> Value:
