@@ -1,4 +1,4 @@
-"""Emitted text defines all that it mentions, before it does.
+"""Emitted text defines all that it mentions.
 
 Here the gallery's. `importing.written` asserts the same of what other tests write: test_generated_values.py writes all
 of tests/specs.
@@ -23,30 +23,29 @@ SPECS = sorted((ROOT / "specs").glob("*.toml"))
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_emitted_files(path: Path) -> None:
     files = generate(read_spec(path.name, path.read_text(encoding="utf-8")))
-    assert {name: missing for name, text in files.items() if (missing := undefined_names(text))} == {}
+    assert not {name: missing for name, text in files.items() if (missing := undefined_names(text))}
 
 
 @pytest.mark.parametrize("folder", RUNTIME_FOLDERS)
 def test_the_runtime(folder: str) -> None:
     missing = {name: undefined_names(text) for name, text in runtime_files(folder).items() if name.endswith(".py")}
-    assert missing == {name: {} for name in missing}
+    assert not any(missing.values())
 
 
 @pytest.mark.parametrize(
     ("text", "missing"),
     [
-        ("match []:\n    case [a, *b]:\n        print(a, b, c)\n    case d:\n        print(d)", ["line 3: c"]),
-        ("import os.path as at, sys\nfrom x import y as z\nprint(at, sys, z)", []),
-        ("def f(a, *b, c=d, **e):\n    return a, b, c, e, f, g\ng = 1", ["line 1: d"]),
-        ("def f(x):\n    y = x + t\n    t = 2 * x\n    return y + t", ["line 2: t"]),
-        ("def f(x):\n    for n in range(x):\n        total += n\n    return total", ["line 3: total"]),
-        ("def f(x):\n    for n in range(n):\n        x += 1\n    return x", ["line 2: n"]),
+        ("match []:\n    case [a, *b]:\n        print(a, b, c)\n    case d:\n        print(d)", ["c"]),
+        ("import os.path as at, sys\nfrom x import y as z\nprint(at, os, sys, z)", ["os"]),
+        ("def f(a, *b, c=d, **e):\n    return a, b, c, e, f, g\ng = 1", ["d"]),
+        ("def f(x):\n    y = x + t\n    return y\ndef g(t):\n    return t", ["t"]),
         ("def f(x):\n    if x:\n        y = 1\n    else:\n        y = 2\n    return y", []),
         ("def f(x):\n    def g(z):\n        return later + z\n    later = g\n    return later", []),
-        ("f = lambda x: {k: v + w for k, v in x if k}, [a for a in x]", ["line 1: x", "line 1: w"]),
-        ("try:\n    x = 1\nexcept E as e:\n    print(e)\nprint(e)", ["line 3: E", "line 5: e"]),
-        ("x = y = {**z}\nwith x as (p, q):\n    p(q)", ["line 1: z"]),
+        ("f = lambda x: {k: v + w for k, v in x if k}, [a for a in x]", ["w", "x"]),
+        ("class C:\n    n = 1\n    def f(self):\n        return n", ["n"]),
+        ("try:\n    x = 1\nexcept E as e:\n    print(e)", ["E"]),
+        ("x = y = {**z}\nwith x as (p, q):\n    p(q)", ["z"]),
     ],
 )
 def test_scopes(text: str, missing: list[str]) -> None:
-    assert list(undefined_names(text).values()) == missing
+    assert undefined_names(text) == missing

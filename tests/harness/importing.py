@@ -73,7 +73,7 @@ def written(spec: Spec, folder: Path) -> Path:
     They define all that they mention, once, and functions read what they are passed and assign.
     """
     texts = generate(spec, ".")
-    assert {name: missing for name, text in texts.items() if (missing := undefined_names(text))} == {}
+    assert not {name: missing for name, text in texts.items() if (missing := undefined_names(text))}
     assert {name: twice for name, text in texts.items() if (twice := defined_twice(text))} == {}
     assert {name: found for name in ("op.py", "kernels.py") if (found := [*unread(name, texts[name])])} == {}
     tables = {one.id for one in ast.walk(parsed_module(texts["configs.py"])) if isinstance(one, ast.Name)}

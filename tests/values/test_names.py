@@ -172,7 +172,7 @@ def test_any_name_builds(family: str, names: tuple[str, ...]) -> None:
     files = generate(spec_of(family, **dict(zip(ROLES, names, strict=True))))
     for text in files.values():
         assert not set(text) & set(MARKS)
-        assert undefined_names(text) == {}
+        assert not undefined_names(text)
 
 
 # The same math with other names is the same kernels: here a loop, a launch, and a contraction meet their own variables.
@@ -295,7 +295,7 @@ def test_operators_have_any_name(family: str) -> None:
     for name in names[list(FAMILIES).index(family) % 5 :: 5]:
         files = generate(spec_of(family, name))
         for file, text in files.items():
-            assert undefined_names(text) == {}, (name, file)
+            assert not undefined_names(text), (name, file)
             assert len(set(bound(text))) == len(bound(text)), (name, file)
         assert keywords(files["op.py"]) == keywords(usual["op.py"]), name
         assert read_in(files["op.py"], name) == read_in(usual["op.py"], own), (
@@ -381,4 +381,4 @@ y = "x"
 wrt = ["x", "{a}"]
 """
     files = generate(read_spec("pair.toml", toml))
-    assert [undefined_names(files[name]) for name in ("kernels.py", "op.py")] == [{}, {}]
+    assert not any(undefined_names(files[name]) for name in ("kernels.py", "op.py"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..lang.names import shown
@@ -65,27 +65,20 @@ def in_place(name: str, text: str, statements: tuple[Any, ...]) -> tuple[Any, ..
     """Statements in which a text stands where they read a name, if that is once and an argument that does fits into a
     line with it; else nothing.
     """
-    if [one for one in texts_of(statements) if re.search(rf"\b{name}\b", one)] != [name]:
+    readers = [one for one in statements for read in texts_of([one]) if re.search(rf"\b{name}\b", read)]
+    if len(readers) != 1 or (isinstance(readers[0], Launch) and readers[0] != Launch(readers[0].call)):
         return ()
-    (place,) = (n for n, one in enumerate(statements) if name in texts_of([one]))
-    match statements[place]:
-        case Let(value=value) as reader:
-            new: Let | Launch = replace(reader, value=_with(value, name, text))
-        case Launch(when="", ends=False, instead=None, call=value) as reader:
-            new = replace(reader, call=_with(value, name, text))
-        case _:
-            return ()
-    arguments = (arg for one in inside([value]) if isinstance(one, Call) for arg in one.named.items())
+    arguments = (argument for one in inside(readers) if isinstance(one, Call) for argument in one.named.items())
     lengths = (len(shown(f"        {key}={written(own)},")) for key, own in arguments if name in texts_of([own]))
     fits = any(length + len(text) - len(name) <= LINE for length in lengths)
-    return (*statements[:place], new, *statements[place + 1 :]) if fits else ()
+    return tuple(_with(one, name, text) for one in statements) if fits else ()
 
 
 def _with(value: Value, name: str, text: str) -> Value:
     """A value with a text in place of a name."""
     match value:
-        case Call():
-            return replace(value, passed=_with(value.passed, name, text), named=_with(value.named, name, text))
+        case Call() | Let() | Launch():
+            return replace(value, **{one.name: _with(getattr(value, one.name), name, text) for one in fields(value)})
         case Mapping():
             return {key: _with(own, name, text) for key, own in value.items()}
         case tuple():

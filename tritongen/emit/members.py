@@ -13,7 +13,8 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .shaking import EVERYTHING, Chunk, Name, chunks_of, parsed
+from ..lang.trees import parsed_module
+from .shaking import EVERYTHING, Chunk, Name, chunks_of
 
 BASE = "Harness"  # of all classes that are cut
 _KINDS = "heuristics"  # the modules of kinds of tables end so
@@ -21,7 +22,7 @@ _KINDS = "heuristics"  # the modules of kinds of tables end so
 
 def declared_in(text: str) -> frozenset[str]:
     """What the classes of an emitted test declare."""
-    classes = (node for node in parsed(text).body if isinstance(node, ast.ClassDef))
+    classes = (node for node in parsed_module(text).body if isinstance(node, ast.ClassDef))
     return frozenset(name for node in classes for name, _ in _assigned(node))
 
 
@@ -49,7 +50,7 @@ class _Harness:
     absent: Collection[str] = field(init=False)  # declarations that are empty everywhere
 
     def __post_init__(self) -> None:
-        nodes = [node for text in self.texts.values() for node in parsed(text).body]
+        nodes = [node for text in self.texts.values() for node in parsed_module(text).body]
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         tests = {BASE}
         for _ in classes:
@@ -67,7 +68,7 @@ class _Harness:
 
     def _without(self, text: str, stays: Callable[[Chunk], bool]) -> str:
         lines = text.splitlines()
-        for node in reversed(parsed(text).body):
+        for node in reversed(parsed_module(text).body):
             if isinstance(node, ast.ClassDef) and node.name in self.classes:
                 first, last = node.body[0].lineno - 1, node.end_lineno
                 body = textwrap.dedent("\n".join(lines[first:last]))
@@ -139,7 +140,7 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
 def _mentioned(text: str) -> frozenset[str]:
     """What is read as an attribute, or is named by a string, as in `setattr`."""
     found = set()
-    for node in ast.walk(parsed(text)):
+    for node in ast.walk(parsed_module(text)):
         match node:
             case ast.Attribute(attr=name) | ast.Name(name, ast.Load()) | ast.Constant(str(name)):
                 found.add(name)

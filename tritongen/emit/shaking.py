@@ -12,6 +12,9 @@ import symtable
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..lang.trees import parsed_module
+from .scoping import global_names
+
 Name = tuple[str, str]  # a module, "runtime.launch", and what it defines or imports
 EVERYTHING = "*"
 _LENGTH = 88  # of lines, as black has them
@@ -168,7 +171,7 @@ def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
 
     Of `from .._runtime import launch`, the attributes that are read; of `from .._runtime.reduce import nan_max`, that.
     """
-    nodes = list(ast.walk(parsed(text)))
+    nodes = list(ast.walk(parsed_module(text)))
     aliases: dict[str, str] = {}
     found: set[Name] = set()
     for node in nodes:
@@ -190,12 +193,6 @@ def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
 # Reading
 
 
-@functools.lru_cache(1024)
-def parsed(text: str) -> ast.Module:
-    """The tree of a module, which nobody changes: a build reads each of templates/ several times."""
-    return ast.parse(text)
-
-
 @functools.lru_cache(4096)
 def chunks_of(text: str) -> tuple[Chunk, ...]:
     """The statements of a module, or of the body of a class."""
@@ -204,7 +201,7 @@ def chunks_of(text: str) -> tuple[Chunk, ...]:
 
 def _chunks(text: str) -> Iterator[Chunk]:
     lines, end = text.splitlines(), 0
-    body = parsed(text).body
+    body = parsed_module(text).body
     for n, node in enumerate(body):
         first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]) - 1
         own = first
@@ -250,7 +247,7 @@ def _chunk(lines: tuple[str, ...], gap: int, node: ast.stmt) -> Chunk:
         gap,
         node,
         tuple(_bound(node)),
-        frozenset([*_global_names(symtable.symtable("\n".join(lines), "part", "exec")), *_quoted(within)]),
+        frozenset([*global_names(symtable.symtable("\n".join(lines), "part", "exec")), *_quoted(within)]),
         frozenset((base.id, name) for base, name in read.items()),
         frozenset(one.id for one in within if isinstance(one, ast.Name) and one not in read),
         tuple(one for one in within if isinstance(one, ast.ImportFrom | ast.Import)),
@@ -284,15 +281,6 @@ def _quoted(nodes: Iterable[ast.AST]) -> Iterator[str]:
             for inner in ast.walk(annotation) if annotation else ():
                 if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
                     yield from (one.id for one in ast.walk(ast.parse(inner.value)) if isinstance(one, ast.Name))
-
-
-def _global_names(table: symtable.SymbolTable) -> Iterator[str]:
-    is_module = table.get_type() == "module"
-    for symbol in table.get_symbols():
-        if symbol.is_referenced() if is_module else symbol.is_global():
-            yield symbol.get_name()
-    for inner in table.get_children():
-        yield from _global_names(inner)
 
 
 # Writing

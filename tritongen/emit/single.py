@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
+from ..lang.trees import parsed_module
 from .imports import merged
-from .shaking import EVERYTHING, Chunk, Import, Library, Module, Name, parsed
+from .shaking import EVERYTHING, Chunk, Import, Library, Module, Name
 
 _IMPORTED = "pass"  # stands for an import of ours in a function
 OPERATOR = "op"  # the package of an operator's modules, in names of modules
@@ -229,7 +230,7 @@ def _renamed(module: Module, chunk: Chunk, names: Mapping[Name, str]) -> str:
     lines = [line.encode() for line in chunk.lines]
     renames = _Renames(module, dict(chunk.inner), names)
     edits: list[tuple[int, int, int, int, str]] = []
-    for statement in parsed("\n".join(chunk.lines)).body:
+    for statement in parsed_module("\n".join(chunk.lines)).body:
         renames.visit(statement)
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             start = len("def " if isinstance(statement, ast.FunctionDef) else "class ")

@@ -13,9 +13,9 @@ def parse(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=1024)
 def parsed_module(text: str) -> ast.Module:
-    """A module that several look at, one after another, and none changes."""
+    """A module that several look at, one after another, and none changes; a build reads each of templates/ so."""
     return ast.parse(text)
 
 

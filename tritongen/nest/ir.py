@@ -83,9 +83,10 @@ def tree_of(text: str) -> ast.stmt:
 @functools.cache
 def _names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names that a line reads, and those that it stores."""
-    every = [node for node in walk(tree_of(text)) if isinstance(node, ast.Name)]
+    tree = tree_of(text)
+    every = [node for node in walk(tree) if isinstance(node, ast.Name)]
     read, stored = (tuple(node.id for node in every if isinstance(node.ctx, kind)) for kind in (ast.Load, ast.Store))
-    return read, stored
+    return read + stored * isinstance(tree, ast.AugAssign), stored
 
 
 def spelled(tree: ast.stmt) -> str:

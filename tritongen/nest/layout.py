@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -126,8 +126,7 @@ class _Names:
         for base in _bases(tree, accesses[0].args[0]):
             for last in range(1, len(long) + 1):
                 named = {f"{base}_{end}": part for part, end in long[:last]}
-                new: dict[ast.AST, ast.AST] = {part: ast.Name(name) for name, part in named.items()}
-                short = replace(line, text=spelled(changed(tree, new.get)), comment="")
+                short = replace(line, text=_with_names(tree, named), comment="")
                 texts = {name: ast.unparse(part) for name, part in named.items()}
                 if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in texts.items()):
                     self.made |= {name: (text, scope) for name, text in texts.items()}
@@ -141,6 +140,11 @@ class _Names:
             return name not in self.names
         same, other = self.made[name]
         return text == same and scope[: len(other)] != other
+
+
+def _with_names(tree: ast.stmt, named: Mapping[str, ast.AST]) -> str:
+    names = {part: ast.Name(name) for name, part in named.items()}
+    return spelled(changed(tree, lambda node: names.get(node)))
 
 
 def _bases(statement: ast.Assign | ast.AugAssign | ast.Expr, address: ast.expr) -> list[str]:

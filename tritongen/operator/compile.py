@@ -176,7 +176,7 @@ def generate(spec: Spec, runtime: str = "..", width: int = LINE) -> dict[str, st
     files = {name: text.rstrip() + "\n" for name, text in files.items()}
     for name in passing:
         if missing := undefined_names(files[name]):
-            raise NameError(f"{name} mentions what is not defined: {', '.join(missing.values())}")
+            raise NameError(f"{name} mentions what is not defined: {', '.join(missing)}")
     return files
 
 
