@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases.step_case import Case
 from tritongen.lowering.positions import ROWS, TILE, cols_from
 from tritongen.nest.check import check
 from tritongen.nest.ir import Branch, For, Given, Line, Positions, without_unread_positions
+from tritongen.operator.compile import generate
 
-WALKS = (*ROWS, *cols_from("0", "n_cols"), TILE)
+WALKS = (*ROWS, *cols_from("0", "n_cols", wide=True), TILE)
 LOAD = "x = tl.load(x_row + cols * stride_x_n, mask={}, other=0.0)"
 ROW = Line("x_row = x_ptr + rows * stride_x_m")
 TILES = (*WALKS, ROW, Line(LOAD.format("tile_mask")))
@@ -109,3 +111,50 @@ def test_positions_and_masks_that_nothing_reads_are_left_out() -> None:
     first, mask, *_ = nest = (*ROWS, Line("row_mask = row_mask & is_wanted"))
     assert without_unread_positions(nest) == nest
     assert without_unread_positions((first, mask)) == ()
+
+
+ARGUMENTS = ("x_ptr", "y_ptr", "i_ptr", "stride_x_n", "stride_x_m", "n_rows", "n_cols", "BLOCK_M", "BLOCK_N", "INDEX")
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("y = tl.load(x_ptr + rows, mask=rows)", "the mask is no boolean: rows"),
+        ("y = tl.load(x_ptr + rows, mask=rows & 1)", "the mask is no boolean: rows & 1"),
+        ("tl.store(rows + cols, x, mask=tile_mask)", r"what is accessed is no pointer: rows \+ cols"),
+        ("y = tl.load(cols * stride_x_n, mask=col_mask)", "what is accessed is no pointer"),
+        ("y = load_or(rows, cols, tile_mask, 0.0, COMPUTE)", "what is accessed is no pointer: rows"),
+        ("y = tl.load(x_ptr + at * stride_x_n)", r"at \* stride_x_n may be more than int32 holds"),
+        ("y = tl.load(x_ptr + (rows + 3 * stride_x_n), mask=row_mask)", r"3 \* stride_x_n may be more"),
+        ("y_row = x_ptr + (n_rows - 1) * stride_x_m", r"\(n_rows - 1\) \* stride_x_m may be more"),
+        ("y = late\nlate = 1", "late is read before it has a value"),
+        ("late += 1", "late is read before it has a value"),
+    ],
+)
+def test_access_of_a_wrong_kind_is_refused(line: str, wrong: str) -> None:
+    lines = ["at = tl.program_id(1)", *line.split("\n")]
+    with pytest.raises(TypeError, match=wrong):
+        check((*TILES, *map(Line, lines)), ARGUMENTS)
+
+
+def test_access_of_the_right_kind_passes() -> None:
+    lines = [
+        "at = tl.program_id(1).to(INDEX)",
+        "y = tl.load(x_ptr + at * stride_x_n)",
+        "y = tl.load(x_ptr + rows * stride_x_n, mask=row_mask & (rows != at))",
+        "first = 1",
+        "y = tl.load(x_ptr + first * stride_x_m)",
+        "y = tl.load(x_ptr + tl.full((), n_rows - 1, INDEX) * stride_x_m)",
+        "last = tl.maximum(rows, 0)",
+        "y = load_or(x_ptr, last * stride_x_m, row_mask, 0.0, COMPUTE)",
+        "n_rows = tl.full((), n_rows, tl.int64)",
+        "y = tl.load(x_ptr + n_rows * stride_x_m)",
+    ]
+    check((*TILES, *map(Line, lines)), ARGUMENTS)
+
+
+@pytest.mark.parametrize("at", ["2", "size(M) - 1"])
+def test_positions_that_are_read_are_as_wide_as_offsets(at: str) -> None:
+    """A product of a number, or a length, and a stride is one of int32 unless one of both is wider."""
+    spec = Case("x:M,N", f"y = take(x, {at}, M)", lambda x: x[2], wrt="-").spec()
+    assert "tl.full((), y_at, INDEX) * stride_x_m" in generate(spec)["kernels.py"]

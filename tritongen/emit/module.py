@@ -231,7 +231,7 @@ def checked(*kernels: Kernel | None) -> list[Kernel]:
     """The kernels that there are. Raises `TypeError` where one is unsound."""
     found = [kernel for kernel in kernels if kernel is not None]
     for kernel in found:
-        check(kernel.body)
+        check(kernel.body, (*kernel.names, *kernel.constexprs, *kernel.blocks))
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
-from ..lang.ir import Call, Choose, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
+from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
 from ..lang.trees import parse
 from ..nest.access import Access, Address
 from ..nest.ir import Branch, Line
@@ -276,8 +276,11 @@ class Tile:
 
     def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
         """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
-        other = any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in _computed(node))
-        return f"{ast.unparse(position)}.to(INDEX)" if other else ast.unparse(position)
+        made_of, name = [*_computed(node)], ast.unparse(position)
+        if any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in made_of):
+            return f"{name}.to(INDEX)"
+        is_small = isinstance(node, Constant) and node.value in (0, 1)
+        return name if is_small or any(isinstance(n, Index) for n in made_of) else f"tl.full((), {name}, INDEX)"
 
     def open_bounds(self, name: str, node: Node, axis: str, integers: Integers) -> list[str]:
         """The comparisons that tell whether an index of a name is a position along an axis, where it may not be."""

@@ -7,9 +7,10 @@ all others follow from what a tile is made of; None is one that is not known.
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
-from .ir import Advance, Branch, For, Line, Nest, Positions, Run, tree_of
+from .ir import Advance, Branch, For, Line, Nest, Positions, Run, statements_of, tree_of
+from .kinds import Kinds, together
 
 Shape = tuple[str, ...]
 
@@ -36,17 +37,20 @@ _FOUND: dict[str, tuple[Shape, ...]] = {
 _OPAQUE = frozenset("load_block load_described halves quarters in_groups merge_groups group_squares".split())
 
 
-def check(nest: Nest) -> None:
+def check(nest: Nest, arguments: Iterable[str] = ()) -> None:
     """Raises `TypeError` for an access whose mask leaves out a dim, a store of a value with a dim that neither address
     nor mask has, a reduction along a dim that the value lacks, a tile of sums to which something smaller is added, and
-    arithmetic of tiles whose shapes do not fit.
+    arithmetic of tiles whose shapes do not fit; where what is accessed is no pointer, a mask no boolean, and an offset
+    a product of int32; and for a name that is read before it has a value.
     """
-    _Check().statements(nest)
+    _Check(nest, arguments).statements(nest)
 
 
 class _Check:
-    def __init__(self) -> None:
-        self.shapes: dict[str, Shape | None] = {}
+    def __init__(self, nest: Nest, arguments: Iterable[str]) -> None:
+        self.shapes: dict[str, Shape | None] = dict.fromkeys(arguments, ())
+        self.kinds = Kinds(self.shapes)
+        self.stored = {name for one in statements_of(nest) for name in one.stores}
         self.positions: set[str] = set()
         self.updated: set[str] = set()  # names whose last value was made of the one before
         self.clamped: set[str] = set()  # positions that are within bounds, masked or not
@@ -57,9 +61,13 @@ class _Check:
 
     def statements(self, nest: Nest) -> None:
         for one in nest:
+            for name in one.reads:
+                if name in self.stored and name not in self.shapes:
+                    raise TypeError(f"{name} is read before it has a value")
             match one:
-                case Positions(name=name, block=block, lanes=lanes):
+                case Positions(name=name, text=start, block=block, lanes=lanes, wide=wide):
                     self.positions.add(name)
+                    self.kinds.known[name] = together("wide" if wide else "narrow", self.kinds.of(_value(start)))
                     self.shapes[name] = _lying((block,), [*lanes.strip("[]").split(", ")]) if lanes else (block,)
                 case Branch(body=body, other=other):
                     self.branch(body, other)
@@ -106,6 +114,9 @@ class _Check:
                 self.shapes[name] = _broadcast([total, added])
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.shapes[name] = self.of(value)
+                self.kinds.known[name] = self.kinds.of(value)
+                if self.kinds.known[name] == "pointer":
+                    self.fits(value, value, None)
                 self.update({name}, value)
                 read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
                 self.padded[name] = {one for one in read if one.startswith("PADDED_")}.difference(
@@ -165,6 +176,18 @@ class _Check:
         if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) != "tl":
             return self.of(call.func.value) if call.func.attr == "to" else None
         args = [self.of(arg) for arg in call.args]
+        if (made := self.made(name, call)) is not None:
+            return made
+        if name in ("tl.dot", "block_dot"):
+            return _product(*args[:3]) if name == "tl.dot" or len(args) > 2 else None
+        if name in ("receive", "receive_pair", "columns_of"):
+            return _broadcast([*args, ("1", "CTAS_PER_ROW")])
+        if name == "store_tile" and args[2] is not None and len({*args[2]} - {"1"}) < 2:
+            raise TypeError(f"what is stored has {args[2]} alone")
+        return _mapped(name, call, args)
+
+    def made(self, name: str, call: ast.Call) -> Shape | None:
+        """The shape that a call states; None if it states none."""
         match name, call.args:
             case "tl.arange", [_, last]:
                 return (ast.unparse(last),)
@@ -172,24 +195,19 @@ class _Check:
                 return tuple(map(ast.unparse, lengths))
             case "tl.full", [ast.Attribute(value=value), *_]:
                 return self.of(value)
-            case (("tl.dot" | "block_dot"), _):
-                return _product(*args[:3]) if name == "tl.dot" or len(args) > 2 else None
             case "init_row_max" | "init_row_max_low", [rows, *_]:
                 return (ast.unparse(rows), "1")
             case (("load_rows" | "load_rows_at"), [_, rows, *_]):
                 width = next(arg.id for arg in reversed(call.args) if isinstance(arg, ast.Name) and "size_" in arg.id)
                 return (*(self.of(rows) or ()), f"PADDED_{width.partition('size_')[2].upper()}")
-            case (("receive" | "receive_pair" | "columns_of"), _):
-                return _broadcast([*args, ("1", "CTAS_PER_ROW")])
-            case (("store_tile"), [_, _, _, *_]) if args[2] is not None and len({*args[2]} - {"1"}) < 2:
-                raise TypeError(f"what is stored has {args[2]} alone")
-        return _mapped(name, call, args)
+        return None
 
     def access(self, name: str, call: ast.Call) -> Shape | None:
         places, at = _ACCESSES[name]
         given = {keyword.arg: keyword.value for keyword in call.keywords}
         mask = given.get("mask", call.args[at] if len(call.args) > at else None)
         covers = self.of(mask) if mask else ()
+        self.fits(call.args[0], call.args[places[-1]], mask)
         address = _broadcast([self.of(call.args[place]) for place in places])
         before, self.shapes = self.shapes, self.shapes | dict.fromkeys(self.clamped, ())
         read = {node.id for place in places for node in ast.walk(call.args[place]) if isinstance(node, ast.Name)}
@@ -200,6 +218,21 @@ class _Check:
         if name == "tl.store" and (extra := _lacking(self.of(call.args[1]), found)):
             raise TypeError(f"the address has no {' and no '.join(extra)}")
         return found
+
+    def fits(self, pointer: ast.expr, offset: ast.expr, mask: ast.expr | None) -> None:
+        """Raises where an access is of no pointer, its mask no boolean, or its offset too narrow."""
+        if self.kinds.of(pointer) not in ("", "pointer"):
+            raise TypeError(f"what is accessed is no pointer: {ast.unparse(pointer)}")
+        if mask and self.kinds.of(mask) not in ("", "bool"):
+            raise TypeError(f"the mask is no boolean: {ast.unparse(mask)}")
+        if narrow := self.kinds.narrow_product(offset):
+            raise TypeError(f"{narrow} may be more than int32 holds")
+
+
+def _value(text: str) -> ast.expr:
+    tree = tree_of(text)
+    assert isinstance(tree, ast.Expr)
+    return tree.value
 
 
 def _mapped(name: str, call: ast.Call, args: list[Shape | None]) -> Shape | None:

@@ -118,20 +118,13 @@ class _Names:
         tree = tree_of(line.text)
         if _fits(line, margin, self.width) or not isinstance(tree, ast.Assign | ast.AugAssign | ast.Expr):
             return [line]
-        accesses = [node for node in _taken(tree.value) if ast.unparse(node.func) in ACCESSES]
-        if len(accesses) != 1 or not accesses[0].args:
-            return [line]
-        masks = [(word.value, "mask") for word in accesses[0].keywords if word.arg == "mask"]
-        long = [(part, end) for part, end in [(accesses[0].args[0], "ptrs"), *masks] if isinstance(part, ast.BinOp)]
-        for base in _bases(tree, accesses[0].args[0]):
-            for last in range(1, len(long) + 1):
-                named = {f"{base}_{end}": part for part, end in long[:last]}
-                short = replace(line, text=_with_names(tree, named), comment="")
-                texts = {name: ast.unparse(part) for name, part in named.items()}
-                if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in texts.items()):
-                    self.made |= {name: (text, scope) for name, text in texts.items()}
-                    first, *others = (Line(f"{name} = {text}") for name, text in texts.items())
-                    return [replace(first, comment=line.comment), *others, short]
+        for named in _nameable(tree):
+            short = replace(line, text=_with_names(tree, named), comment="")
+            texts = {name: ast.unparse(part) for name, part in named.items()}
+            if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in texts.items()):
+                self.made |= {name: (text, scope) for name, text in texts.items()}
+                first, *others = (Line(f"{name} = {text}") for name, text in texts.items())
+                return [replace(first, comment=line.comment), *others, short]
         return [line]
 
     def is_free(self, name: str, text: str, scope: Scope) -> bool:
@@ -140,6 +133,18 @@ class _Names:
             return name not in self.names
         same, other = self.made[name]
         return text == same and scope[: len(other)] != other
+
+
+def _nameable(tree: ast.Assign | ast.AugAssign | ast.Expr) -> Iterator[dict[str, ast.expr]]:
+    """What may have names in a statement of one access, with these: its address, then its mask too."""
+    accesses = [node for node in _taken(tree.value) if ast.unparse(node.func) in ACCESSES and node.args]
+    if len(accesses) == 1:
+        (access,) = accesses
+        masks = [(word.value, "mask") for word in access.keywords if word.arg == "mask"]
+        long = [(part, end) for part, end in [(access.args[0], "ptrs"), *masks] if isinstance(part, ast.BinOp)]
+        for base in _bases(tree, access.args[0]):
+            for last in range(1, len(long) + 1):
+                yield {f"{base}_{end}": part for part, end in long[:last]}
 
 
 def _with_names(tree: ast.stmt, named: Mapping[str, ast.AST]) -> str:

@@ -177,7 +177,7 @@ class Frames:
         positions = (
             Positions("first_row.to(INDEX)", name="rows", block=rows, lanes="[:, None, None]"),
             Positions(first, name="groups", block=f"{cols} // {self.group}", lanes="[None, :, None]"),
-            Positions("0", name="inside", block=str(self.group), lanes="[None, None, :]"),
+            Positions("0", name="inside", block=str(self.group), lanes="[None, None, :]", wide=True),
             Given(f"cols = groups * {self.group} + inside"),
             Given("row_mask = rows < n_rows"),
             Given(f"col_mask = groups < n_cols // {self.group}"),

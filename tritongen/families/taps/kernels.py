@@ -60,7 +60,7 @@ class TapsBuilder:
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count
         lines = [Line("partial = split * tl.num_programs(2) + tl.program_id(2)")] if self.program.outer else []
-        at = f"{name}_partial_ptr + ({'partial' if lines else 'split'} * n_rows + rows) * {count} + tap"
+        at = f"{name}_partial_ptr + ({'partial' if lines else 'split'}.to(INDEX) * n_rows + rows) * {count} + tap"
         store = Line(f"tl.store({at}, tl.sum({name}[tap], axis=1, keep_dims=True), mask=row_mask)")
         return [*lines, For(f"tl.static_range({count})", index="tap", body=(store,))]
 
