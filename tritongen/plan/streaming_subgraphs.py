@@ -45,7 +45,7 @@ def with_copies(forward: Step, copies: Mapping[str, str]) -> Op:
         own = next(s.op.by_name for s in steps_of(forward) if any(r.output.name == copy for r in s.op.results))
         line = op.value(name)
         values = (value if value.name in own else renamed_value(value, {name: copy}) for value in op.values)
-        added = Value(copy, Ref(name, line.node.axes, line.node.dtype), "")
+        added = Value(copy, line.ref, "")
         op = replace(
             op, values=tuple(v for value in values for v in ((value, added) if value.name == name else (value,)))
         )
@@ -98,7 +98,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
         return Streamed(op, stream)
     stored = {one.output.name: (as_input(op, one), one.dtype) for one in _stored_by(steps)}
     read = (_read_in_loop(step.op, stream) | _made_of_scores(op, stream)) & stored.keys()
-    given = {one.output.name for other, _ in others for one in other.op.results}
+    given = [one.output.name for other, _ in others for one in other.op.results]
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
     own, lines = op.names, {value.name: value.source for value in op.values}
     remaining = tuple(result for result in op.results if result.output.name not in names)
@@ -173,7 +173,6 @@ def with_lines(value: Value, names: Container[str], op: Op) -> Value:
             return node
         if not node.at:
             return Ref(node.name, node.axes, node.dtype)
-        stored = op.value(node.name).node
-        return Take(Ref(node.name, stored.axes, stored.dtype), node.at, node.axes, node.dtype)
+        return Take(op.value(node.name).ref, node.at, node.axes, node.dtype)
 
     return replace(value, node=replaced(value.node, line))
