@@ -308,6 +308,10 @@ class Value(Hashed):
     source: str
     why: str = ""
 
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.name, self.node.axes, self.node.dtype)
+
     def of(self, node: Node) -> Value:
         """The line of another node."""
         return self if node is self.node else replace(self, node=node)

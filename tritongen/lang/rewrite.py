@@ -7,6 +7,13 @@ from dataclasses import replace
 from operator import is_
 
 from .ir import Call, Cast, Choose, Dtype, Load, Node, Op, Reduce, Ref, Scan, ScatterSum, Take, Value, children
+from .names import fresh
+
+
+def named(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
+    """A reference to a node, which becomes the next of some values, by a name that is not taken yet."""
+    values.append(Value(fresh(name, taken), node, ""))
+    return values[-1].ref
 
 
 def rebuild(node: Node, new_children: tuple[Node, ...]) -> Node:

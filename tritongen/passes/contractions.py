@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ..lang.facts import fact
-from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
-from ..lang.names import fresh
+from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value, walk
 from ..lang.promotion import promote
+from ..lang.rewrite import named
 from ..spec.types import FLOATS
 from .empty_sums import outside
 from .epilogues import STRIP_COLS, below, check_reductions, groups_of, refused
@@ -246,9 +246,8 @@ def with_factors_outside(op: Op, axis: str, taken: set[str]) -> Op:
         node, sides = value.node, sides_of(op, value.node)
         if isinstance(node, Reduce) and sides is not None and sides[2] and axis in node.axes:
             dot = dot_of(node, sides[:2])
-            values.append(Value(fresh(f"{value.name}_dot", taken), dot, ""))
             others = (outside(op, value.name, factor, node.over) for factor in sides[2])
-            node = product_of((Ref(values[-1].name, dot.axes, dot.dtype), *others))
+            node = product_of((named(dot, f"{value.name}_dot", taken, values), *others))
         values.append(value.of(node))
     return replace(op, values=tuple(values))
 
@@ -338,17 +337,13 @@ def _without_scales(op: Op, found: dict[str, _Sides]) -> tuple[Op, tuple[str, ..
         if sides is None or not isinstance(value.node, Reduce):
             values.append(value)
             continue
-        name = value.name
+        dot: Node = dot_of(value.node, sides.inside)
+        names.append(value.name)
         if sides.outside:
-            name = fresh(f"{value.name}_dot", taken)
-        dot = dot_of(value.node, sides.inside)
-        names.append(name)
-        if sides.outside:
-            values.append(Value(name, dot, ""))
-            factors = (outside(op, value.name, factor, value.node.over) for factor in sides.outside)
-            values.append(replace(value, node=product_of((Ref(name, dot.axes, dot.dtype), *factors))))
-        else:
-            values.append(replace(value, node=dot))
+            ref = named(dot, f"{value.name}_dot", taken, values)
+            names[-1] = ref.name
+            dot = product_of((ref, *(outside(op, value.name, one, value.node.over) for one in sides.outside)))
+        values.append(replace(value, node=dot))
     return replace(op, values=tuple(values)), tuple(names)
 
 

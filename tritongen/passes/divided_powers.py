@@ -26,20 +26,28 @@ def with_divided_powers(op: Op) -> Op:
 
 
 def _divided(op: Op, power: Call) -> Node | None:
-    difference = resolve(op, power.args[0])
-    match difference:
+    match resolve(op, power.args[0]):
         case Call(function="sub", args=(score, less)) if {*less.axes} < {*score.axes} and not _is_shift(op, less):
             total = _total(op, score, less)
             if total is None:
                 return None
             own, shift = total
-            above = _power(score, shift)
             divisor = _divisor(op, less, own, shift)
-            return applied("mul", above, _power(shift, less)) if divisor is None else applied("div", above, divisor)
+            function, by = ("mul", power_below(shift, less)) if divisor is None else ("div", divisor)
+            return applied(function, power_below(score, shift), by)
     return None
 
 
-def _power(score: Node, less: Node) -> Call:
+def divisor_of(op: Op, score: Node, less: Node) -> Node | None:
+    """What exponentials of scores below their maximum are divided by, where they are below `less`; None where that is
+    not the logarithm of their sum.
+    """
+    total = _total(op, score, less)
+    return _divisor(op, less, *total) if total else None
+
+
+def power_below(score: Node, less: Node) -> Call:
+    """exp(score - less)."""
     below = applied("sub", score, less)
     return Call("exp", (below,), below.axes, below.dtype)
 
@@ -54,7 +62,7 @@ def _total(op: Op, score: Node, less: Node) -> tuple[Ref, Node] | None:
     inside = reached(op.refs, references(less), ())
     for value in op.values:
         if value.name in inside and (shift := _shift(op, value, score)) is not None:
-            return Ref(value.name, value.node.axes, value.node.dtype), shift
+            return value.ref, shift
     return None
 
 
@@ -81,5 +89,5 @@ def _divisor(op: Op, less: Node, total: Ref, shift: Node) -> Node | None:
         case Call(function="logaddexp", args=(left, right)):
             for one, other in ((left, right), (right, left)):
                 if (divisor := _divisor(op, one, total, shift)) is not None:
-                    return applied("add", divisor, _power(other, shift))
+                    return applied("add", divisor, power_below(other, shift))
     return None

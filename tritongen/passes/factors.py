@@ -9,6 +9,7 @@ from itertools import chain
 from ..lang.ir import BOOL, INT64, Call, Cast, Constant, Dtype, Load, Node, Op, Ref, Size, children, walk
 from ..spec.grammar import READ_DTYPES
 from ..spec.types import FLOAT8S, FLOATS
+from .exponentials import resolve
 from .sides import are_outer
 
 SHORTEST = 32  # terms of a group that has a sum of its own: as many bytes as tensor cores multiply at once
@@ -41,11 +42,12 @@ def factors_of(op: Op, node: Node, over: tuple[str, ...], by_group: bool) -> lis
     return flat(node)
 
 
-def flat_product(node: Node) -> Iterator[Node]:
-    """What a product multiplies; a node that is none alone."""
-    if isinstance(node, Call) and node.function == "mul":
-        for arg in node.args:
-            yield from flat_product(arg)
+def flat_product(node: Node, op: Op | None = None) -> Iterator[Node]:
+    """What a product multiplies, through the lines of an operator if it is given; a node that is none alone."""
+    inner = resolve(op, node) if op else node
+    if isinstance(inner, Call) and inner.function == "mul":
+        for arg in inner.args:
+            yield from flat_product(arg, op)
     else:
         yield node
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..lang.ir import BOOL, Call, Cast, Constant, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
-from ..lang.rewrite import replaced
+from ..lang.rewrite import named, replaced
 from .contractions import is_product
 from .exponentials import maximum_of, resolve
 from .masks.scores import mask_of
@@ -117,25 +117,22 @@ class _Lost:
 
     def rewritten(self, lost: set[str]) -> Op:
         largest, taken = self.largest, self.op.names
-        ref = Ref(largest.name, largest.node.axes, largest.node.dtype)
+        ref = largest.ref
         isinf = Call("isinf", (ref,), ref.axes, BOOL)
         node: Node = Call("where", (isinf, Constant(0.0, ref.dtype), ref), ref.axes, ref.dtype)
         shift = Value(fresh(f"{largest.name}_shift", taken), node, "")
-        finite = Ref(shift.name, ref.axes, ref.dtype)
 
         def below(part: Node) -> Node:
             match part:
                 case Call(function="exp", args=(Call(args=(x, _)) as power,)) if self.is_power(part):
-                    return replace(part, args=(replace(power, args=(x, finite)),))
+                    return replace(part, args=(replace(power, args=(x, shift.ref)),))
             return part
 
         values: list[Value] = []
         for value in self.op.values:
             node = replaced(value.node, below)
             if value.name in lost:
-                own = Value(fresh(f"{value.name}_of_keys", taken), node, "")
-                values.append(own)
-                sum = Ref(own.name, node.axes, node.dtype)
+                sum = named(node, f"{value.name}_of_keys", taken, values)
                 node = Call("where", (isinf, Constant(math.nan, node.dtype), sum), node.axes, node.dtype)
             values += [value.of(node), shift] if value == largest else [value.of(node)]
         return replace(self.op, values=tuple(values))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..lang.ir import Call, Op, Reduce, Ref, Size, Value
-from ..lang.names import fresh
+from ..lang.ir import Call, Op, Reduce, Size, Value
+from ..lang.rewrite import named
 from .contractions import is_product
 
 
@@ -16,9 +16,7 @@ def means_as_sums(op: Op) -> Op:
     for value in op.values:
         node = value.node
         if isinstance(node, Reduce) and node.kind == "mean" and is_product(op, replace(node, kind="sum")):
-            name = fresh(f"{value.name}_sum", taken)
-            values.append(Value(name, replace(node, kind="sum"), ""))
-            total = Ref(name, node.axes, node.dtype)
+            total = named(replace(node, kind="sum"), f"{value.name}_sum", taken, values)
             value = replace(value, node=Call("div", (total, Size(node.over)), node.axes, node.dtype))
         values.append(value)
     return op.of(values)

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ..lang.ir import Call, Choose, Constant, Node, Op, Ref, Value, children, walk
-from ..lang.names import fresh
-from ..lang.rewrite import rebuild
+from ..lang.rewrite import named, rebuild
 from .contractions import Contraction
 
 
@@ -27,21 +26,20 @@ def sharing_sums(op: Op, contraction: Contraction) -> tuple[Op, Contraction]:
     sums: dict[str, str] = {}
     values: list[Value] = []
 
-    def named(node: Node, line: str) -> Node:
+    def summed(node: Node, line: str) -> Node:
         """The node with what adds products under a name of its own."""
         if not (terms := _added(node, once)):
-            return rebuild(node, tuple(named(child, line) for child in children(node)))
-        name = fresh(f"{line}_sums", names)
-        sums.update(dict.fromkeys(terms, name))
-        values.append(Value(name, node, ""))
-        return Ref(name, node.axes, node.dtype)
+            return rebuild(node, tuple(summed(child, line) for child in children(node)))
+        ref = named(node, f"{line}_sums", names, values)
+        sums.update(dict.fromkeys(terms, ref.name))
+        return ref
 
     for value in op.values:
         if terms := _added(value.node, once):
             sums.update(dict.fromkeys(terms, value.name))
             values.append(value)
         else:
-            node = named(value.node, value.name)
+            node = summed(value.node, value.name)
             values.append(replace(value, node=node))
     products = tuple(replace(product, sum=sums.get(product.name, product.name)) for product in contraction.products)
     return replace(op, values=tuple(values)), replace(contraction, products=products)

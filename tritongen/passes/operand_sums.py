@@ -15,7 +15,7 @@ from functools import reduce
 from typing import TypeGuard, TypeVar
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, walk
-from ..lang.names import fresh
+from ..lang.rewrite import named
 from ..lang.unparse import spelled
 from .contractions import is_product, times
 from .empty_sums import outside, undefined_over
@@ -111,8 +111,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
         left = replace(node, kind="sum", arg=left, over=over)
     if node.kind == "mean":
         if over:
-            sums.append(Value(fresh(f"{value.name}_sum", taken), left, ""))
-            left = Ref(sums[-1].name, node.axes, node.dtype)
+            left = named(left, f"{value.name}_sum", taken, sums)
         left = Call("div", (left, Size(node.over)), node.axes, node.dtype)
     return [*sums, replace(value, node=left)]
 
@@ -142,14 +141,13 @@ def _first_named_first(op: Op, value: Value, node: Reduce, factors: list[Node], 
         total = replace(node, kind="sum", arg=reduce(times, factors), over=over)
         if first.dtype.kind != "float" or not _is_worth_it(so_far, first, total, others, by_matmul):
             continue
-        name = fresh(f"{_called(first.arg, value.name)}_sum", taken)
-        sums.append(Value(name, first, ""))
+        ref = named(first, f"{_called(first.arg, value.name)}_sum", taken, sums)
         over = tuple(axis for axis in over if axis not in first.over)
         place = factors.index(inside[0])
         joined, left = _parted(terms, axis)
         joint = term_of(joined, first.over)
         others = [outside(so_far, value.name, other, first.over, over) for other in others]
-        factors = [*others[:place], Ref(name, first.axes, first.dtype), *others[place:]]
+        factors = [*others[:place], ref, *others[place:]]
         terms = [*left[:place], joint, *left[place:]]
     within = [one for one in terms if one.operands or {*one.axes} & {*over}]
     return _Ordered(tuple(sums), tuple(factors), over, term_of(within, over))
@@ -182,10 +180,8 @@ def _built(value: Value, term: Term, factors: list[Node], taken: set[str]) -> _O
         if not part.operands:
             return factors[part.place]
         node = reduce(times, map(made, part.operands))
-        name = fresh(f"{value.name}_{'sum' if part.over else 'factor'}", taken)
         node = Reduce("sum", node, part.over, part.axes, node.dtype) if part.over else node
-        values.append(Value(name, node, ""))
-        return Ref(name, node.axes, node.dtype)
+        return named(node, f"{value.name}_{'sum' if part.over else 'factor'}", taken, values)
 
     operands = tuple(map(made, term.operands))
     others = [factor for place, factor in enumerate(factors) if place not in term.places]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import reduce
 
 from ..lang.ir import Call, Load, Node, Op, Reduce, Ref, Size, Value, walk
-from ..lang.names import fresh
+from ..lang.rewrite import named
 from .contractions import is_product, times
 from .empty_sums import outside
 from .factors import factors_of
@@ -91,9 +91,8 @@ def _summed_first(op: Op, axes: tuple[str, ...], parted: dict[str, _Split]) -> O
         if split.terms not in first:
             product = split.product
             left = tuple(axis for axis in product.axes if axis not in axes)
-            name = fresh(_called(product, value.name), taken)
-            values.append(Value(name, Reduce("sum", product, axes, left, product.dtype), ""))
-            first[split.terms] = Ref(name, left, product.dtype)
+            node = Reduce("sum", product, axes, left, product.dtype)
+            first[split.terms] = named(node, _called(product, value.name), taken, values)
         left = tuple(axis for axis in _over(value) if axis not in axes)
         others = [outside(op, value.name, one, axes, left) for one in split.others]
         values.append(replace(value, node=_rest(value, axes, [*others, first[split.terms]])))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..lang.ir import Call, Node, Op, Reduce, Ref, Value
-from ..lang.names import fresh
+from ..lang.rewrite import named
 from .contractions import applied, dot_of, is_product, product_of
 from .empty_sums import possibly_empty, undefined_over
 from .factors import flat_product, unless_empty
@@ -59,8 +59,7 @@ class _Split:
             inside = tuple(factor for factor in factors if set(factor.axes) & set(self.node.over))
             outside = tuple(factor for factor in factors if factor not in inside)
             dot = dot_of(self.node, inside)
-            sums.append(Value(fresh(f"{self.value.name}_summand", self.taken), dot, ""))
-            part = product_of((*outside, Ref(sums[-1].name, dot.axes, dot.dtype)))
+            part = product_of((*outside, named(dot, f"{self.value.name}_summand", self.taken, sums)))
             if total is None:
                 total = Call("neg", (part,), part.axes, part.dtype) if is_less else part
             else:

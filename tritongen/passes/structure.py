@@ -26,8 +26,8 @@ from ..lang.ir import (
     children,
     walk,
 )
-from ..lang.names import fresh, shown
-from ..lang.rewrite import rebuild, replaced
+from ..lang.names import shown
+from ..lang.rewrite import named, rebuild, replaced
 from ..lang.unparse import spelled
 
 SAVES = "saves"  # the flag of a forward that saves results for the backward
@@ -175,11 +175,9 @@ def name_reductions(op: Op) -> Op:
         if node in known:
             return known[node]
         if top:
-            known[node] = Ref(value.name, node.axes, node.dtype)
+            known[node] = value.of(node).ref
             return node
-        name = fresh(reduced_name(value.name, node, invented), names)
-        values.append(Value(name, node, ""))
-        known[node] = Ref(name, node.axes, node.dtype)
+        known[node] = named(node, reduced_name(value.name, node, invented), names, values)
         return known[node]
 
     for value in op.values:

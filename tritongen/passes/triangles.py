@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..lang.ir import Call, Constant, Index, Node, Op, Ref, Scalar
+from ..lang.ir import Call, Constant, Index, Node, Op, Ref, Scalar, Size
 from .contractions import Contraction
+from .exponentials import resolve
 
 _SIGNS = {"ge": 1, "gt": 1, "le": -1, "lt": -1}
 
@@ -18,7 +19,7 @@ def triangle_condition(op: Op, contraction: Contraction) -> tuple[Call, dict[str
     condition = found.pop()
     if found or condition is None or len(contraction.rows) != 1 or len(contraction.cols) != 1:
         return None
-    left, right = (_slopes(arg) for arg in condition.args)
+    left, right = (slopes_of(op, arg) for arg in condition.args)
     if left is None or right is None:
         return None
     slope = {axis: left.get(axis, 0) - right.get(axis, 0) for axis in (*left, *right)}
@@ -30,23 +31,27 @@ def triangle_condition(op: Op, contraction: Contraction) -> tuple[Call, dict[str
 
 def _condition(op: Op, node: Node) -> Call | None:
     """What a result is where it is not a number: `where(index(M) >= index(N), …, 0)`."""
-    while isinstance(node, Ref):
-        node = op.value(node.name).node
+    node = resolve(op, node)
     if not isinstance(node, Call) or node.function != "where" or not isinstance(node.args[2], Constant | Scalar):
         return None
     condition = node.args[0]
-    return condition if isinstance(condition, Call) and condition.function in _SIGNS else None
+    # A kernel computes it of positions, ahead of its lines.
+    if not isinstance(condition, Call) or not condition.kinds.isdisjoint((Ref, Size)):
+        return None
+    return condition if condition.function in _SIGNS else None
 
 
-def _slopes(node: Node) -> dict[str, int] | None:
-    """How much a sum of positions and constants changes with each axis; None for any other math."""
+def slopes_of(op: Op, node: Node) -> dict[str, int] | None:
+    """By how much an integer changes from each position of an axis to the next; None where that differs."""
     match node:
-        case Constant() | Scalar():
-            return {}
+        case Constant() | Scalar() | Size():
+            return {} if node.dtype.kind == "int" else None
         case Index(axis=axis):
             return {axis: 1}
+        case Ref():
+            return slopes_of(op, resolve(op, node))
         case Call(function="add" | "sub" as function, args=(left, right)):
-            first, second = _slopes(left), _slopes(right)
+            first, second = slopes_of(op, left), slopes_of(op, right)
             if first is None or second is None:
                 return None
             sign = 1 if function == "add" else -1

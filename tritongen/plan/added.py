@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import Node, Ref, Value
+from ..lang.ir import Node, Value
 from ..lang.names import fresh
 from ..lang.rewrite import renamed_values
 from ..lang.unparse import spelled
@@ -31,7 +31,7 @@ def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
         alone: Node = value.node
         if value.name != name:
             values.append(value)
-            alone = Ref(value.name, value.node.axes, value.node.dtype)
+            alone = value.ref
         node = applied("add", alone, load(own[name].name, own[name].type.axes))
         values.append(Value(name, node, spelled(node)))
     nodes = {value.name: value.node for value in values if value.name in own}

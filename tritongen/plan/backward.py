@@ -387,7 +387,7 @@ class Planner:
         for own, name in self.gradient.saved:
             node = op.value(name).node
             if own != name:
-                values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
+                values = (*values, Value(own, op.value(name).ref, ""))
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)

@@ -230,7 +230,7 @@ class _Planner:
         results = []
         seeds = {seed: name for name, seed in gradient.seeds}
         for name, node in outgoing.items():
-            sum_node = self.op.value(name).node
+            total = self.op.value(name)
             for load in _tensors(node):
                 own = self.multiplied.type_of(self.multiplied.dtype_of(name), self.multiplied.sums[name].type.axes)
                 seed, _ = self.converted.get(load.name, (load.name, None))
@@ -238,8 +238,7 @@ class _Planner:
                     result = next(r for r in self.op.results if r.output.name == seeds[seed])
                     own = replace(own, shape=self.op.grouping(result))
                 inputs.setdefault(load.name, Input(load.name, own))
-            ref = Ref(name, sum_node.axes, sum_node.dtype)
-            results.append(Result(Output(name), ref, sum_node.axes, sum_node.dtype))
+            results.append(Result(Output(name), total.ref, total.node.axes, total.node.dtype))
         values = tuple(needed(self.op.values, outgoing))
         return replace(self.op, inputs=(*inputs.values(), *self.op.inputs), values=values, results=tuple(results))
 
@@ -259,7 +258,7 @@ class _Planner:
                 continue
             node = op.value(name).node
             if own != name:
-                values = (*values, Value(own, Ref(name, node.axes, node.dtype), ""))
+                values = (*values, Value(own, op.value(name).ref, ""))
             axes = next(t.type.axes for step in steps for t in step.op.inputs if t.name == own)
             output, ref = Output(own, "auto", plain_shape(axes)), Ref(own, node.axes, node.dtype)
             where = paths.get(own, ALWAYS)

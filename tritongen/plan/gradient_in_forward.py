@@ -15,8 +15,8 @@ from ..emit.host import Host
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, walk
-from ..lang.names import fresh, shown
-from ..lang.rewrite import rebuild
+from ..lang.names import shown
+from ..lang.rewrite import named, rebuild
 from ..lowering.space import row_space
 from ..passes.structure import Program
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType
@@ -138,9 +138,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
         if not isinstance(node, Load) or node.name not in names or not node.at:
             return node
         if node not in known:
-            name = fresh(f"{line}_taken", taken)
-            values.append(Value(name, node, ""))
-            known[node] = Ref(name, node.axes, node.dtype)
+            known[node] = named(node, f"{line}_taken", taken, values)
         return known[node]
 
     for value in op.values:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import BOOL, Call, Constant, Load, Node, Op, Ref, Value
+from ..lang.ir import BOOL, Call, Constant, Load, Node, Op, Value
 from ..lang.names import fresh
 from ..lang.rewrite import renamed_value
 from ..lang.unparse import spelled
@@ -47,8 +47,7 @@ class LostRows:
         if not is_read and not keeps_scalars:
             return op.of(self.chosen(one, one.node, ZERO) if one is value else one for one in op.values)
         own = replace(value, name=fresh(f"{value.name}_or_nan", op.names))
-        ref = Ref(own.name, own.node.axes, own.node.dtype)
-        zero = self.chosen(value, ref, _where_nan(ref, ZERO) if keeps_scalars else ZERO)
+        zero = self.chosen(value, own.ref, _where_nan(own.ref, ZERO) if keeps_scalars else ZERO)
         values: list[Value] = []
         for one in op.values:
             node = renamed_value(one, {value.name: own.name}).node

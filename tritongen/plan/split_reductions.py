@@ -13,6 +13,7 @@ from ..lang.promotion import promote
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import product_of
+from ..passes.factors import flat_product
 from ..passes.structure import name_reductions
 
 
@@ -75,7 +76,7 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
         case Reduce(kind="sum", arg=arg, over=over) if _has_axes_of_scores(arg, stream):
             return arg, over
         case Call(function="mul"):
-            factors = _factors(node)
+            factors = tuple(flat_product(node))
             for place, factor in enumerate(factors):
                 found = _summed_in(op, factor, stream)
                 others = (*factors[:place], *factors[place + 1 :])
@@ -134,12 +135,6 @@ def _with_args(node: Call, args: tuple[Node, ...]) -> Call:
     axes = tuple(dict.fromkeys(axis for arg in widest_first for axis in arg.axes))
     dtype = promote(*(arg for arg in args if arg.dtype.kind == "float"))
     return replace(node, args=args, axes=axes, dtype=dtype)
-
-
-def _factors(node: Node) -> list[Node]:
-    if isinstance(node, Call) and node.function == "mul":
-        return [factor for arg in node.args for factor in _factors(arg)]
-    return [node]
 
 
 def _is_of_scores(node: Reduce, stream: Stream) -> bool:

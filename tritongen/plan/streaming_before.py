@@ -18,7 +18,7 @@ from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.stream import NotStreamed, StoredScores, write_instead
 from ..families.streaming.stored import stores
-from ..lang.ir import Dtype, Op, Ref, Result, Value
+from ..lang.ir import Dtype, Op, Result, Value
 from ..lang.names import fresh, numbered
 from ..lang.rewrite import renamed_value
 from ..lowering.tile import needed
@@ -179,9 +179,8 @@ class _Streams:
         for name in names:
             if name in stored:
                 tensor, dtype = stored[name]
-                node = op.value(name).node
-                ref = Ref(name, node.axes, node.dtype)
-                results.append(Result(Output(name, "auto", tensor.type.shape), ref, tensor.type.axes, dtype))
+                output = Output(name, "auto", tensor.type.shape)
+                results.append(Result(output, op.value(name).ref, tensor.type.axes, dtype))
             else:
                 results.append(own[name])
         return replace(op, results=tuple(results))

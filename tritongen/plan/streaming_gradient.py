@@ -29,9 +29,8 @@ from ..spec.types import Grad, Input, are_alike
 from .added import added
 from .backward import Backward, Plan, Planner
 from .lost_rows import LostRows
-from .means_of_rows import Mean, Outgoing, by_name, load, outgoing_of, part_of_gradient
+from .means_of_rows import Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, part_of_gradient, read_by
 from .streaming_steps import StreamPlanner, computed_result
-from .through_scores import ThroughScores, read_by
 from .weighted_means import means_of
 
 
@@ -66,7 +65,7 @@ def _without_total(op: Op, stream: Stream) -> str:
     return ". Add log(w) to scores, and do not multiply their exponentials by w"
 
 
-class _Planner(ThroughScores):
+class _Planner(MeansOfRows):
     """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of."""
 
     def backward(self) -> Backward:

@@ -229,13 +229,13 @@ def _names(results: Sequence[Result]) -> list[str]:
 def own_result(value: Value) -> Result:
     """A value as a result of its own dtype."""
     node = value.node
-    return Result(Output(value.name), Ref(value.name, node.axes, node.dtype), node.axes, node.dtype)
+    return Result(Output(value.name), value.ref, node.axes, node.dtype)
 
 
 def computed_result(value: Value) -> Result:
     """A value as a result of a step, for others."""
-    node = Ref(value.name, value.node.axes, value.node.dtype)
-    return Result(Output(value.name, "auto", plain_shape(node.axes)), node, node.axes, COMPUTE)
+    axes = value.node.axes
+    return Result(Output(value.name, "auto", plain_shape(axes)), value.ref, axes, COMPUTE)
 
 
 def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:

@@ -16,16 +16,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..autodiff.sharing import values_in_order
-from ..families.stream import Stream, is_exponent, unless_zero
-from ..lang.ir import BOOL, Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Value, children
+from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
+from ..lang.ir import BOOL, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
 from ..lang.rewrite import rebuild, renamed_values
+from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
+from ..passes.divided_powers import power_below
 from ..passes.exponentials import resolve
+from ..passes.factors import flat_product
 from ..passes.rounded_weights import is_of
 from ..passes.structure import references
-from .logarithms import Kind, Logarithms, Lse, Terms, plus
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | Non
     """What sums multiply the exponentials of a score by, of those that have such; None for sums of something else."""
     weights: dict[str, Node | None] = {}
     for one in stream.sums:
-        every = list(_multiplied(op, one.factor))
+        every = list(flat_product(one.factor, op))
         others = [part for part in every if not is_exponent(resolve(op, part), score, stream.largest)]
         made_of = {value.name for value in needed(op.values, set().union(*map(references, others)))}
         if made_of & {stream.largest, *(total.name for total in stream.sums)}:
@@ -92,19 +94,30 @@ def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | Non
     return weights
 
 
-def _multiplied(op: Op, node: Node) -> Iterator[Node]:
-    """What a node multiplies, through the values that it is made of."""
-    match resolve(op, node):
-        case Call(function="mul", args=args):
-            for arg in args:
-                yield from _multiplied(op, arg)
-        case _:
-            yield node
+@dataclass(frozen=True, slots=True)
+class LogSum:
+    """The logarithm of a sum times a matrix, of exponentials of the scores as they are."""
+
+    name: str
 
 
-class _Finder(Logarithms):
+@dataclass(frozen=True, slots=True)
+class Lse:
+    """The logarithm of the sum of the exponentials of the scores as they are, and of sinks."""
+
+    sinks: tuple[Node, ...] = ()
+
+
+Terms = dict[Node | LogSum | Lse, int]  # what is added up, and how often
+Kind = tuple[str, Lse]  # a mean, by the name of its sum; lse, by none
+
+
+class _Finder:
     """Looks for the means and lse that results are made of; if `is_plain`, for those without sinks alone, of which it
     makes others.
+
+    Nodes are decomposed that are made of sums of exponentials below the largest. `raw` are that, the `total` and the
+    sums of products with `matrices`, by name, or with constants where there is none; `of_sums` are all values of these.
     """
 
     def __init__(
@@ -116,10 +129,9 @@ class _Finder(Logarithms):
         taken: Iterable[str],
         is_plain: bool = False,
     ) -> None:
-        largest = op.value(stream.largest).node
         self.op, self.total, self.weights, self.is_plain = op, total, weights, is_plain
         self.again = partial(_Finder, op, stream, total, weights, taken, is_plain=True)
-        self.largest = Ref(stream.largest, largest.axes, largest.dtype)
+        self.largest = op.value(stream.largest).ref
         self.matrices = {one.name: one.matrix for one in stream.sums if one.name in weights and one.name != total}
         self.sums = {one.name: one.matrix for one in stream.sums if one.name not in weights}
         self.raw = {total, stream.largest, *self.matrices}
@@ -278,11 +290,9 @@ class _Finder(Logarithms):
             lse = applied("logaddexp", lse, sink)
         if not name:
             return lse
-        nodes = ((one, self.op.value(one).node) for one in (name, self.total))
-        above, below = (Ref(one, node.axes, node.dtype) for one, node in nodes)
+        above, below = (self.op.value(one).ref for one in (name, self.total))
         mean = self.named_as((name, plain), applied("div", above, unless_zero(below)))
-        less = applied("sub", own, lse)
-        return applied("mul", mean, Call("exp", (less,), less.axes, less.dtype))
+        return applied("mul", mean, power_below(own, lse))
 
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)
@@ -301,6 +311,100 @@ class _Finder(Logarithms):
     def lse_of_scores(self) -> Node:
         plain = Lse()
         if ("", plain) not in self.named:
-            self.log(Ref(self.total, self.largest.axes, self.largest.dtype))
+            self.log(self.op.value(self.total).ref)
             self.named["", plain] = self.lse_named(plain)
         return self.named_as(("", plain), self.largest)
+
+    # Logarithms, as sums of terms
+
+    def kind_of(self, node: Node) -> Kind | None:
+        match tuple(self.terms(node).items()):
+            case ((Lse() as divisor, 1),):
+                return "", divisor
+        return self.mean_of(self.log(node))
+
+    def mean_of(self, terms: Terms) -> Kind | None:
+        match sorted(terms.items(), key=lambda item: item[1]):
+            case [(Lse() as divisor, -1), (LogSum(name=name), 1)]:
+                return name, divisor
+        return None
+
+    def terms(self, node: Node) -> Terms:
+        """What a node is the sum of."""
+        match node:
+            case Constant(value=0):
+                return {}
+            case Ref(name=self.largest.name):
+                return {self.largest: 1}
+            case Ref(name=name) if name in self.of_sums - self.raw:
+                inner = self.op.value(name).node
+                found = self.terms(inner)
+                return {node: 1} if found == {inner: 1} and not isinstance(inner, Ref) else found
+            case Call(function="add" | "sub" as function, args=(left, right)):
+                return plus(self.terms(left), self.terms(right), 1 if function == "add" else -1)
+            case Call(function="neg", args=(arg,)):
+                return plus({}, self.terms(arg), -1)
+            case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
+                return self.terms(other) if test == other else {node: 1}
+            case Call(function="log", args=(arg,)):
+                return self.log(arg)
+            case Call(function="logaddexp", args=(left, right)):
+                return self.both(self.terms(left), self.terms(right), node) or {node: 1}
+        return {node: 1}
+
+    def log(self, node: Node) -> Terms:
+        """What the logarithm of a node is the sum of."""
+        node = where_not_zero(where_not_empty(node))
+        log = Call("log", (node,), node.axes, node.dtype)
+        match node:
+            case Constant(value=1):
+                return {}
+            case Ref(name=name) if name in self.matrices:
+                return {LogSum(name): 1, self.largest: -1}
+            case Ref(name=self.total):
+                return self.divisor(Lse(), {self.largest: -1}, log)
+            case Ref(name=name) if name in self.of_sums - self.raw:
+                return self.log(self.op.value(name).node)
+            case Call(function="exp", args=(arg,)):
+                return self.terms(arg)
+            case Call(function="mul" | "div" as function, args=(left, right)):
+                return plus(self.log(left), self.log(right), 1 if function == "mul" else -1)
+            case Call(function="add", args=(left, right)):
+                return self.both(self.log(left), self.log(right), log) or {log: 1}
+        return {log: 1}
+
+    def both(self, left: Terms, right: Terms, log: Node) -> Terms | None:
+        """The logarithm of the sum of two exponentials: of the scores, and of a sink; None where it is another."""
+        for one, other in ((left, right), (right, left)):
+            for part, times in one.items():
+                if not isinstance(part, Lse) or times != 1:
+                    continue
+                more = plus(one, {part: 1}, -1)
+                sink = self.sum_of(plus(other, more, -1))
+                if sink is not None and self.is_of_rows(sink):
+                    return self.divisor(Lse(tuple(sorted((*part.sinks, sink), key=spelled))), more, log)
+        return None
+
+    def is_of_rows(self, sink: Node) -> bool:
+        return set(sink.axes) <= set(self.largest.axes) and not references(sink) & self.of_sums
+
+    def divisor(self, lse: Lse, more: Terms, log: Node) -> Terms:
+        """lse and more, which a logarithm is."""
+        self.logs.setdefault(lse, (log, more))
+        return plus({lse: 1}, more)
+
+    def sum_of(self, terms: Terms) -> Node | None:
+        """The node that terms add up to; None where they are not all nodes."""
+        found: Node | None = None
+        for term, times in sorted(terms.items(), key=lambda item: -item[1]):
+            if isinstance(term, LogSum | Lse) or abs(times) != 1 or (found is None and times < 0):
+                return None
+            found = term if found is None else applied("add" if times > 0 else "sub", found, term)
+        return Constant(0.0, Dtype("float")) if found is None else found
+
+
+def plus(left: Terms, right: Terms, times: int = 1) -> Terms:
+    found = dict(left)
+    for term, count in right.items():
+        found[term] = found.get(term, 0) + times * count
+    return {term: count for term, count in found.items() if count}

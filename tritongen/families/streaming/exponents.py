@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from ...lang.ir import Call, Constant, Node, Op, Reduce, Ref, Value, children
+from ...lang.ir import Call, Node, Op, Reduce, Ref, Value, children
 from ...lang.names import fresh
 from ...lang.rewrite import rebuild, replaced
 from ...passes.contractions import applied
+from ...passes.divided_powers import divisor_of, power_below
 from ...passes.exponentials import maximum_of, resolve
 from .factors import Factors
 
@@ -32,21 +33,18 @@ class Exponents(Factors):
             if "exp" not in node.functions:
                 return node
             node = rebuild(node, tuple(map(below, children(node))))
-            match node:
-                case Call(function="exp", args=(argument,)):
-                    difference = self.less_at_once(resolve(self.op, argument))
-                case _:
-                    return node
-            match difference:
+            if not isinstance(node, Call) or node.function != "exp":
+                return node
+            match self.less_at_once(resolve(self.op, node.args[0])):
                 case Call(function="sub", args=(x, y)) if self.streams(x) and not self.streams(y) and self.is_summed(y):
                     largest = self.largest_of(x, y, values)
-                    shift = Ref(largest.name, largest.node.axes, largest.node.dtype)
-                    exponent = applied("sub", x, shift)  # Of the dtype of x, whatever else there is in y.
-                    power = Call("exp", (exponent,), exponent.axes, exponent.dtype)
+                    shift = largest.ref
+                    power = power_below(x, shift)  # Of the dtype of x, whatever else there is in y.
                     if maximum_of(self.op, x, y) == largest:
                         return power
-                    if total := logged(self.op, y, largest.name):
-                        return applied("div", power, total)
+                    divisor = divisor_of(self.op, x, y)
+                    if isinstance(divisor, Ref):  # With a sink, exp(largest - y) takes its place in the epilogue.
+                        return applied("div", power, divisor)
                     rest = Call("exp", (Call("sub", (shift, y), y.axes, y.dtype),), y.axes, y.dtype)
                     return Call("mul", (power, rest), node.axes, node.dtype)
             return node
@@ -95,27 +93,6 @@ class Exponents(Factors):
             self.op = replace(self.op, values=(*self.op.values, found))
         self.largest = found.name if self.largest in ("", found.name) else "several"
         return found
-
-
-def logged(op: Op, node: Node, largest: str) -> Ref | None:
-    """The sum of which a node is the logarithm, plus the largest: with it, exp(x - node) is exp(x - largest) / sum."""
-    match resolve(op, node):
-        case Call(function="add", args=(left, right)):
-            for one, other in ((left, right), (right, left)):
-                power = resolve(op, one)
-                if isinstance(power, Call) and power.function == "log" and is_shift(op, other, largest):
-                    return power.args[0] if isinstance(power.args[0], Ref) else None
-    return None
-
-
-def is_shift(op: Op, node: Node, largest: str) -> bool:
-    """Whether a node is the largest, or that with infinities replaced by 0."""
-    match node:
-        case Ref(name=name):
-            return name == largest or is_shift(op, op.value(name).node, largest)
-        case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
-            return test == other and is_shift(op, other, largest)
-    return False
 
 
 def _alike(one: Reduce, other: Reduce) -> bool:

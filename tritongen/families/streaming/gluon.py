@@ -16,6 +16,7 @@ from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
 from . import partial_sums
+from .assembly import Assembly
 from .below import Below
 from .gluon_shared import (
     SHARED,
@@ -35,7 +36,6 @@ from .gluon_shared import (
 )
 from .places import Places
 from .program import StreamingProgram
-from .reads import Reads
 from .scales import scale_of
 from .slopes import sloped
 from .spelling import operand
@@ -211,7 +211,7 @@ class _GluonBuilder(GluonBuilder):
         if lines is None:
             super().elements(values)
         else:
-            Reads.elements(self, values, lines)
+            Assembly.elements(self, values, lines)
 
     def online_max(self, name: str, factor: str) -> str:
         given = "" if self.low else ", factor"

@@ -22,14 +22,13 @@ from ...passes.structure import guaranteed_axes, references
 from ..stream import Scores, Stream, StreamSum
 from ..tensor_cores import input_precision
 from . import pages, partial_sums
-from .assembly import Lines
+from .assembly import Assembly, Lines
 from .below import Below
 from .blocks import Blocks, is_finite_past_the_end
 from .frames import BLOCKS, Frames
 from .low import has_low_scores
 from .places import Places, space_of
 from .program import StreamingProgram
-from .reads import Reads
 from .streams import is_below, is_row_sum
 
 DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
@@ -54,7 +53,7 @@ def plan_streaming(program: StreamingProgram, splits: bool, described: tuple[str
     return Builder(program, described).built(splits)
 
 
-class Builder(Reads):
+class Builder(Assembly):
     """Writes the kernel line by line."""
 
     block_m = "BLOCK_M"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...lang.ir import INT64, Call, Constant, Index, Node, Op, Ref, Scalar, Size, children
+from ...lang.ir import INT64, Call, Constant, Index, Node, Op, Ref, children
 from ...lang.rewrite import rebuild
 from ...lowering.tile import needed
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
+from ...passes.triangles import slopes_of
 from ..stream import Stream
 from .scales import is_exponent_alone
 
@@ -71,8 +72,9 @@ class _Slopes:
     def product(self, node: Call, slope: Node, distance: Node) -> Sloped | None:
         """A slope of the head times a difference of positions."""
         distance = resolve(self.op, distance)
-        step = self.step(distance, self.stream.streamed)
-        if step not in (1, -1) or not self.step(distance, self.stream.rows):
+        steps = slopes_of(self.op, distance) or {}
+        step = steps.get(self.stream.streamed)
+        if step not in (1, -1) or not steps.get(self.stream.rows):
             return None
         if slope.dtype.kind != "float" or {self.stream.rows, self.stream.streamed} & {*slope.axes}:
             return None
@@ -83,22 +85,6 @@ class _Slopes:
 
     def crosses(self, node: Node) -> bool:
         return {self.stream.rows, self.stream.streamed} <= {*node.axes}
-
-    def step(self, node: Node, axis: str) -> int | None:
-        """By how much an integer grows from each position of an axis to the next; None where that differs."""
-        match node:
-            case Index(axis=own):
-                return int(own == axis)
-            case Constant() | Scalar() | Size():
-                return 0 if node.dtype.kind == "int" else None
-            case Ref():
-                return self.step(resolve(self.op, node), axis)
-            case Call(function="add" | "sub" as function, args=(one, other)):
-                left, right = self.step(one, axis), self.step(other, axis)
-                if left is None or right is None:
-                    return None
-                return left + right if function == "add" else left - right
-        return None
 
     def at_the_first(self, node: Node) -> Node:
         """A distance at the first column of a block, for the rows of a tile."""

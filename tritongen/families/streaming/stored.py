@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
-from ...lang.ir import Load, Node, Op, Reduce, Ref, Result
+from ...lang.ir import Load, Op, Reduce, Ref, Result, Value
 from ...lang.rewrite import as_loads
 from ...lowering.tile import needed
 from ...passes.attentions import Attention, attentions
@@ -13,7 +13,8 @@ from ...passes.contractions import sides_of
 from ...passes.exponentials import resolve
 from ...passes.structure import line_of, reached, references
 from ...planner.steps import restricted
-from ...spec.types import FLOATS, Input, Output, TensorType, are_alike, plain_shape
+from ...planner.stored import as_input
+from ...spec.types import Output, plain_shape
 from ..family import Step
 from ..stream import NotStreamed, StoredScores, write_instead
 from .streams import Finder, merged_axes
@@ -44,9 +45,7 @@ def stores(
 def _why(op: Op, found: Attention) -> str:
     if not op.fuse:
         return "fuse = false computes each line by itself"
-    node = found.total.node
-    total = Ref(found.total.name, node.axes, node.dtype)
-    alone = Result(Output(total.name, "auto", plain_shape(total.axes)), total, total.axes, total.dtype)
+    alone = _result(found.total)
     ops = (restricted(one, (alone,), "") for one in (op, _of_inputs(op, found)))
     refused = [_refused(one, found.streamed) for one in ops]
     if all(refused):
@@ -74,16 +73,14 @@ def _of_inputs(op: Op, found: Attention) -> Op:
         and not isinstance(resolve(op, side), Load)
         and found.score not in reached(refs, [side.name], ())
     }
-    inputs = (Input(name, _type(op, op.value(name).node)) for name in names)
+    inputs = (as_input(op, _result(op.value(name))) for name in names)
     values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
     return replace(op, inputs=(*op.inputs, *inputs), values=tuple(values))
 
 
-def _type(op: Op, node: Node) -> TensorType:
-    """The type of what is stored of a node: that of the inputs which it is made of, if these have one."""
-    types = [tensor.type for tensor in op.inputs if tensor.name in node.dtype.of]
-    shape = plain_shape(node.axes)
-    return replace(types[0], shape=shape) if types and are_alike(types) else TensorType(FLOATS, shape)
+def _result(value: Value) -> Result:
+    node = value.node
+    return Result(Output(value.name, "auto", plain_shape(node.axes)), value.ref, node.axes, node.dtype)
 
 
 def _read_besides(op: Op, found: Attention) -> str:
