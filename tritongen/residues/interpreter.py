@@ -292,6 +292,8 @@ def _patch_functions(put: Put) -> None:
         name, module = self.fn.__name__, self.fn.__module__
         if name == "to_float8":
             return args[0].to(args[1])
+        if name == "as_stored":  # It rounds so that both passes compute with the same, which here is what it was.
+            return args[0]
         is_known = name in SAME and module.rpartition(".")[2] in ("math", "special")
         if not is_known or not any(isinstance(one, tl.tensor) and is_float(one.dtype) for one in args):
             return old(self, *args, **kwargs)
