@@ -162,3 +162,18 @@ def test_packages_beside_python_s_own_modules_are_the_user_s() -> None:
     standard = Path(os.__file__).parent
     assert is_library(str(standard / "json" / "decoder.py"))
     assert not is_library(str(standard / "site-packages" / "transformers" / "masking_utils.py"))
+
+
+def test_limits_that_are_noted_are_those_of_torch_to_others() -> None:
+    """To a module, for one, that is imported meanwhile."""
+    import torch
+
+    from tritongen.importing.limits import limits
+
+    asked = []
+    with limits(lambda own, _: asked.append(own.dtype) or own):
+        kind = torch.finfo
+        assert kind(torch.float16).eps == 2**-10
+    assert asked == ["float16"]
+    assert isinstance(torch.finfo(torch.float32), kind)
+    assert type(torch.finfo(torch.float32)) in {int, kind}

@@ -24,10 +24,22 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
 
     original = torch.finfo
 
-    def finfo(*dtype: Any, **named: Any) -> Any:
-        frame = sys._getframe(1)
-        found = original(*dtype, **named)
-        return found if is_library(frame.f_code.co_filename) else of(found, frame)
+    class Kind(type):
+        """That of `torch.finfo` for whoever compares it, or looks at it while a module is imported meanwhile."""
+
+        def __call__(cls, *dtype: Any, **named: Any) -> Any:
+            frame = sys._getframe(1)
+            found = original(*dtype, **named)
+            return found if is_library(frame.f_code.co_filename) else of(found, frame)
+
+        def __instancecheck__(cls, one: object) -> bool:
+            return isinstance(one, original)
+
+        def __eq__(cls, other: object) -> bool:
+            return other is original or other is cls
+
+        def __hash__(cls) -> int:
+            return hash(original)
 
     class Mode(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -38,7 +50,7 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
             own = original(torch.promote_types(given["input"].dtype, torch.float32))  # It computes in this dtype.
             return function(**given | {"eps": of(own, _users(sys._getframe(1))).eps})
 
-    torch.finfo = finfo  # type: ignore[misc,assignment]
+    torch.finfo = Kind("finfo", (), {})  # type: ignore[misc,assignment]
     try:
         with Mode():
             yield
