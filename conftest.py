@@ -1,5 +1,6 @@
 """Has Triton interpret kernels where there is no GPU, before any test imports it. And options."""
 
+import atexit
 import gc
 import os
 from collections import Counter, defaultdict
@@ -95,4 +96,6 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()
+    """Nor does pytest at its end, five times. When Python ends it may: Triton reports what is not collected then."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)
