@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -157,6 +158,18 @@ def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
                 refused += 1
                 assert parts.part(one, stored).step is None
     assert refused > 100
+
+
+def test_subgraphs_are_made_once_whatever_else_an_operator_reads() -> None:
+    """Plans of a gradient that differ in what they save have the others in common."""
+    op = name_reductions(typecheck(read_spec("norms.toml", NORMS)))
+    more = replace(op, inputs=(*op.inputs, replace(op.input("w"), name="saved")))
+    found = []
+    for one in (op, more):
+        parts = Subgraphs(one, Asking())
+        stored = parts.storing(["a", "b"])
+        found.append([parts.op_of((target,), stored) for target in stored.values()])
+    assert all(here is there for here, there in zip(*found, strict=True))
 
 
 def _space(op: Op, result: Result) -> frozenset[str]:

@@ -36,7 +36,7 @@ from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
 from .taps.family import TAPS
 
-ALIKE = 2**13  # cached steps of subgraphs
+ALIKE = 2**14  # cached steps of subgraphs
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient
 
 # The first family that takes an operator computes it.

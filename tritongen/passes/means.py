@@ -11,6 +11,8 @@ from .contractions import is_product
 
 def means_as_sums(op: Op) -> Op:
     """The operator, whose reductions have names, with such means divided by the number of what is summed."""
+    if not any(isinstance(value.node, Reduce) and value.node.kind == "mean" for value in op.values):
+        return op
     values: list[Value] = []
     taken = op.names
     for value in op.values:

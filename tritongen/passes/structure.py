@@ -102,9 +102,10 @@ def only_maps_and_reduces(op: Op, by_strips: bool = False) -> bool:
     """Whether there is nothing else in an operator: no scan, nothing scattered, nor reduced `by_strips` but where such
     is asked for.
     """
-    kinds = frozenset[type]().union(*(value.node.kinds for value in op.values))
-    reductions = [node for value in op.values if Reduce in value.node.kinds for node in walk(value.node)]
-    return kinds.isdisjoint((Scan, ScatterSum)) and (by_strips or not any(map(is_by_strips, reductions)))
+    if any(Scan in value.node.kinds or ScatterSum in value.node.kinds for value in op.values):
+        return False
+    # Without strips, none has values of its own.
+    return by_strips or not op.strips or not any(is_by_strips(node) for value in op.values for node in walk(value.node))
 
 
 def is_extremum(node: Node) -> TypeGuard[Reduce]:

@@ -6,7 +6,7 @@ other reductions, or results of more axes; or else reductions along different ax
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..lang.ir import Call, Cast, Constant, Load, Op, Reduce, Ref, Result, Scalar, Size, Value
@@ -40,15 +40,7 @@ class Beside:
         bits = {name: 1 << place for place, name in enumerate(sums)}
         # What is read as it is stored is one factor, whatever it multiplies.
         stored = op.of(Value(value.name, Constant(0.0, value.node.dtype), "") for value in op.values)
-        self.sums: dict[str, _Sum] = {}
-        for name in sums.keys() - self.strips:
-            node = sums[name]
-            below = sum(bits[one] for one in reached(op.refs, op.refs[name], ()) & sums.keys())
-            made, read = ({*free_sides(one, node)} for one in (op, stored))
-            sides = (frozenset(node.over), *sorted(read, key=sorted)) if made and made == read else ()
-            self.sums[name] = _Sum(
-                bits[name], below, frozenset(node.over), frozenset(node.axes), sides, bool(made or read)
-            )
+        self.sums = {name: _sum(op, stored, sums[name], name, bits) for name in sums.keys() - self.strips}
         self.read = {name: sum(bits[one] for one in refs & sums.keys()) for name, refs in op.refs.items()}
         self.others = {value.name for value in op.values if not value.node.kinds <= PLAIN or value.node.gathers}
         # Heads are as narrow as tiles, and groups of columns and rows of tiles as short, where a length says so; heads
@@ -58,21 +50,26 @@ class Beside:
 
     def refuses(self, computed: frozenset[str], targets: Iterable[Result]) -> bool:
         """Whether surely no kernel computes some values, of which it gives some results."""
-        sums = [self.sums[name] for name in computed if name in self.sums]
-        matmuls = [one for one in sums if one.sides]
         if not self.others.isdisjoint(computed):
             return False
+        sums = [self.sums[name] for name in computed if name in self.sums]
+        matmuls = [one for one in sums if one.sides]
         if not matmuls:
             return self.reads_along_several(computed, sums)
+        return self.has_more_than(matmuls[0], computed, sums, targets)
+
+    def has_more_than(
+        self, first: _Sum, computed: frozenset[str], sums: Sequence[_Sum], targets: Iterable[Result]
+    ) -> bool:
+        """Whether surely no kernel of a matmul computes what is beside it."""
         if not self.is_long or not self.powers.isdisjoint(computed):
             every = sum(one.bit for one in sums)
             if not self.strips.isdisjoint(computed) or any(one.below & every for one in sums):
                 return False  # A kernel may stream these, or reduce rows of its tiles.
-        first = matmuls[0]
         axes = [frozenset(target.axes) for target in targets if target.output.name not in self.strips]
         if any(one == first.axes | first.sides[0] for one in axes):  # Its terms are a result, whose columns it sums.
             return False
-        is_other = any(one.sides != first.sides for one in matmuls) or any(not one.is_perhaps_matmul for one in sums)
+        is_other = any(one.sides not in ((), first.sides) or not one.is_perhaps_matmul for one in sums)
         return is_other or any(not one <= first.axes for one in axes)
 
     def reads_along_several(self, computed: frozenset[str], sums: Iterable[_Sum]) -> bool:
@@ -85,3 +82,12 @@ class Beside:
         for name in computed:
             read |= self.read[name]
         return len({one.over for one in sums if one.bit & read}) > 1
+
+
+def _sum(op: Op, stored: Op, node: Reduce, name: str, bits: Mapping[str, int]) -> _Sum:
+    """A reduction of an operator, whose values others may read as they are `stored`."""
+    made, read = ({*free_sides(one, node)} for one in (op, stored))
+    over = frozenset(node.over)
+    sides = (over, *sorted(read, key=sorted)) if made and made == read else ()
+    below = sum(bits[one] for one in reached(op.refs, op.refs[name], ()) & bits.keys())
+    return _Sum(bits[name], below, over, frozenset(node.axes), sides, bool(made or read))

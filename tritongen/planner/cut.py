@@ -25,7 +25,7 @@ from ..lang.ir import Op, Reduce, Result, Scan
 from ..passes.structure import with_read_values
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
-from .starts import but_scores, few_of, scores_of
+from .starts import choices, scores_of
 from .stored import always_stored, may_be_stored
 from .strips import by_strips, reduced_by_strips
 from .subgraphs import MadeOf, Stored, Subgraph, Subgraphs, TakeAlone
@@ -101,14 +101,11 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool) -> C
         return None
     search = _Search(plain, take)
     others = [name for name in names if name not in always]
-    few = few_of(others)
-    few += [tuple(name for name in others if name in plain.lines and name not in left) for left in few_of(plain.lines)]
-    few += but_scores(plain, others, search.saved_values)
     reduced = {value.name for value in plain.values if isinstance(value.node, Reduce | Scan)}
-    rows = reduced.union(always, (value.name for value in plain.values if value.name not in own))
-    few.append(tuple(name for name in others if name in rows or name in plain.lines))
+    rows = reduced.union(always, {value.name for value in plain.values} - own)
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
-    best = search.least([[*always, *chosen] for chosen in dict.fromkeys(few)], lines)
+    few = choices(plain, others, rows, search.saved_values)
+    best = search.least([[*always, *chosen] for chosen in few], lines)
     if best:
         return search.merged(search.improved(best, others))
     first = (
@@ -297,9 +294,8 @@ class _Search(Subgraphs):
             taken = made[place] & read[later]
             if not taken or not taken <= exact or self.needed(others[0], stored) != self.needed(targets[0], stored):
                 continue
-            between = range(place + 1, later)
-            is_first = not any(made[one] & read[later] for one in between)
-            if not is_first and any(made[place] & read[one] for one in between):
+            at = _place_of_both(place, later, made, read)
+            if at is None:
                 continue
             elsewhere = set[str]().union(*(names for one, names in enumerate(read) if one != later))
             remaining = [t for t in targets if t.output.name in self.outputs or self.value_of(t) in elsewhere]
@@ -307,7 +303,6 @@ class _Search(Subgraphs):
             joint = self.part((*remaining, *others), left)
             if joint.time < part.time + after.time:
                 rest = [group for one, group in enumerate(groups) if one not in (place, later)]
-                at = place if is_first else later - 1
                 return [*rest[:at], ((*remaining, *others), joint), *rest[at:]], left
         return None
 
@@ -379,6 +374,18 @@ class _Search(Subgraphs):
                 else:
                     return None
         return [*groups, *cuts]
+
+
+def _place_of_both(
+    place: int, later: int, made: Sequence[AbstractSet[str]], read: Sequence[AbstractSet[str]]
+) -> int | None:
+    """Where two of some groups run together, by what groups make and read: in place of the first, or else of the other;
+    None where those between need the first, and the other needs these.
+    """
+    between = range(place + 1, later)
+    if not any(made[one] & read[later] for one in between):
+        return place
+    return None if any(made[place] & read[one] for one in between) else later - 1
 
 
 def _key(level: _Level) -> _Key:

@@ -15,7 +15,7 @@ from ..spec.types import FLOATS, Input
 from .steps import cast_as, restricted, result_as, typed_as
 from .stored import as_input
 
-ALIKE = 2**14  # cached subgraphs: cuts have many in common, and so have plans of one spec
+ALIKE = 2**15  # cached subgraphs: cuts have many in common, and so have plans of one spec
 
 Reads = tuple[tuple[str, Result], ...]  # values, each as it is stored
 
@@ -25,7 +25,7 @@ def _same(one: Any) -> Any:
     return one
 
 
-same_op: Callable[[Op], Op] = lru_cache(_same)
+same_op: Callable[[Op], Op] = lru_cache(ALIKE)(_same)
 same_value: Callable[[Value], Value] = lru_cache(ALIKE)(_same)
 same_result: Callable[[Result], Result] = lru_cache(ALIKE)(_same)
 

@@ -15,6 +15,18 @@ MOST = 2  # the number of stored values up to which all combinations are tried
 MANY = 20  # values, of more than which each is tried by itself
 
 
+def choices(op: Op, names: Sequence[str], rows: Container[str], saved: Container[str]) -> list[tuple[str, ...]]:
+    """Of the values that may be stored, the choices from which the search starts: few of them, or all lines but few;
+    what attentions leave; and all lines and `rows`.
+    """
+    lines = [name for name in names if name in op.lines]
+    found = few_of(names)
+    found += [tuple(name for name in lines if name not in left) for left in few_of(op.lines)]
+    found += but_scores(op, names, saved)
+    found.append(tuple(name for name in names if name in rows or name in op.lines))
+    return [*dict.fromkeys(found)]
+
+
 def few_of(names: Sequence[str]) -> list[tuple[str, ...]]:
     most = MOST if len(names) <= MANY else 1
     return [chosen for count in range(most + 1) for chosen in combinations(names, count)]

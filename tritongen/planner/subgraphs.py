@@ -13,7 +13,7 @@ from ..lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, 
 from ..lowering.choices import Choices
 from ..passes.contractions import comes_of_matmuls, is_product
 from ..passes.structure import is_extremum, reached, reads, references, taken_from
-from ..spec.types import COMPUTED
+from ..spec.types import COMPUTED, FLOATS
 from .beside import Beside
 from .operators import part_of, same_op, same_result, same_value
 from .stored import always_stored, may_be_stored, stored_result
@@ -101,13 +101,11 @@ class Subgraphs:
         saved |= {name for one in saved if isinstance(op.value(one).node, Ref) for name in self.refs[one]}
         self.saved_values = saved
         self.saved = {name for name in saved & reductions.keys() if not is_product(op, reductions[name])}
-        # What the gradient reads as steps of the forward store it, or stores as they do.
-        products = {name for name, node in reductions.items() if is_product(op, node)}
-        of_matmuls = {name for name in self.outputs if comes_of_matmuls(op, name)}
-        scans = {value.name for value in op.values if isinstance(value.node, Scan)}
-        self.alike = saved | products | of_matmuls | scans | {*always_stored(op)}
+        self.alike = saved | _stored_alike(op)
         self.compared = _compared_with_saved(op)
-        self.enclosing = same_op(replace(op, values=(), results=()))
+        self.enclosing: dict[frozenset[str], Op] = {}  # by the inputs that subgraphs have to do with
+        self.typing = _typing(op)
+        self.inputs = {value.name: value.node.leaves | value.node.reads for value in op.values}
         self.axes = {value.name: _axes(value) for value in op.values}
         self.results: dict[str, Result] = {}
         self.stored_bits: dict[int, int] = {}  # by the ids of these
@@ -246,7 +244,20 @@ class Subgraphs:
         made_of = self.made_of(targets, stored)
         values = tuple([self.op.value(name) for name in made_of.in_order])
         own = frozenset([self.value_of(target) for target in targets])
-        return part_of(self.enclosing, values, own, targets, tuple([(name, stored[name]) for name in made_of.reads]))
+        reads = tuple([(name, stored[name]) for name in made_of.reads])
+        leaves = [leaf for one in (*targets, *(result for _, result in reads)) for leaf in one.dtype.leaves]
+        leaves += [leaf for target in targets for leaf in target.node.leaves]
+        return part_of(self.enclosing_of(made_of, leaves), values, own, targets, reads)
+
+    def enclosing_of(self, made_of: MadeOf, leaves: Iterable[str]) -> Op:
+        """The operator of a subgraph without values and results, and without inputs that do not matter to it: plans of
+        a gradient that differ in what they save have most subgraphs in common.
+        """
+        names = self.typing.union(leaves, *(self.inputs[name] for name in made_of.computed))
+        if names not in self.enclosing:
+            inputs = tuple([tensor for tensor in self.op.inputs if tensor.name in names])
+            self.enclosing[names] = same_op(replace(self.op, inputs=inputs, values=(), results=()))
+        return self.enclosing[names]
 
     def separates_ties(self, computed: AbstractSet[str], own: AbstractSet[str]) -> bool:
         """Whether a largest or smallest is of what a step computes itself and another step saves for the gradient.
@@ -289,6 +300,22 @@ class Subgraphs:
         if len(op.results) == 1 and (op.results[0].when or op.results[0].paths != ALWAYS):
             op = replace(op, results=(replace(op.results[0], when="", paths=ALWAYS),))
         return self.take(op)
+
+
+def _stored_alike(op: Op) -> set[str]:
+    """What the gradient reads as steps of the forward store it, or stores as they do."""
+    products = {value.name for value in op.values if is_product(op, value.node)}
+    of_matmuls = {one.output.name for one in op.results if comes_of_matmuls(op, one.output.name)}
+    scans = {value.name for value in op.values if isinstance(value.node, Scan)}
+    return products | of_matmuls | scans | {*always_stored(op)}
+
+
+def _typing(op: Op) -> frozenset[str]:
+    """The inputs by which the dtypes of others may be known, and the device."""
+    required = [tensor for tensor in op.inputs if tensor.default is None]
+    floats = [tensor for tensor in required if {*tensor.type.dtypes} & {*FLOATS}]
+    shared = [tensor for tensor in op.inputs if tensor.type.variable]
+    return frozenset(tensor.name for tensor in (*required[:1], *floats[:1], *shared))
 
 
 def _axes(value: Value) -> frozenset[str]:
