@@ -193,8 +193,8 @@ def exp_sum(x, finite: tl.constexpr):
 def merge_online_exp(largest, total, finite: tl.constexpr):
     """Merge a tile of running maxima and sums along its columns."""
     larger = tl.reduce(largest, 1, nan_max, keep_dims=True)
-    parts = total * tl.exp(largest - exp_shift(larger, finite))
-    return larger, tl.sum(parts, axis=1, keep_dims=True)
+    partials = total * tl.exp(largest - exp_shift(larger, finite))
+    return larger, tl.sum(partials, axis=1, keep_dims=True)
 
 
 @triton.jit
@@ -249,29 +249,33 @@ def receive_pair(slots, n: tl.constexpr, mask, absent, other, least: tl.constexp
 
 
 @triton.jit
-def add_parts(
-    part_ptr, sum_ptr, n_parts, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+def reduce_partials(
+    partial_ptr, sum_ptr, n_partials, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 ):
-    """Add up [n_parts, n] to [n], in the same order always."""
+    """Add up [n_partials, n] to [n], in the same order always."""
     cols = (tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N))[None, :]
     col_mask = cols < n
-    total = tl.zeros([BLOCK_M, BLOCK_N], part_ptr.dtype.element_ty)
-    for start in range(0, n_parts, BLOCK_M):
-        parts = start + tl.arange(0, BLOCK_M)[:, None]
+    total = tl.zeros([BLOCK_M, BLOCK_N], partial_ptr.dtype.element_ty)
+    for start in range(0, n_partials, BLOCK_M):
+        partials = start + tl.arange(0, BLOCK_M)[:, None]
         total += tl.load(
-            part_ptr + parts * n + cols, mask=(parts < n_parts) & col_mask, other=0
+            partial_ptr + partials * n + cols,
+            mask=(partials < n_partials) & col_mask,
+            other=0,
         )
     total = tl.sum(total, axis=0, keep_dims=True)
     tl.store(sum_ptr + cols, total.to(sum_ptr.dtype.element_ty), mask=col_mask)
 
 
 @triton.jit
-def add_parts_kernel(
-    part_ptr, sum_ptr, other_part_ptr, other_sum_ptr,
-    n_parts, n,
+def reduce_partials_kernel(
+    partial_ptr, sum_ptr, other_partial_ptr, other_sum_ptr,
+    n_partials, n,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One sum, and another where there is one."""
-    add_parts(part_ptr, sum_ptr, n_parts, n, BLOCK_M, BLOCK_N)
+    reduce_partials(partial_ptr, sum_ptr, n_partials, n, BLOCK_M, BLOCK_N)
     if other_sum_ptr is not None:
-        add_parts(other_part_ptr, other_sum_ptr, n_parts, n, BLOCK_M, BLOCK_N)
+        reduce_partials(
+            other_partial_ptr, other_sum_ptr, n_partials, n, BLOCK_M, BLOCK_N
+        )

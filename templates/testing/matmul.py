@@ -92,18 +92,18 @@ class Tiles(Harness):
         patch.setattr(matmul_heuristics, "use_tma", lambda *_: tma)
 
     @classmethod
-    def force_split_k(cls, patch: Patch, n_parts: int) -> None:
+    def force_split_k(cls, patch: Patch, n_splits: int) -> None:
         """Force sums to be split among so many programs."""
-        patch.setattr(matmul_heuristics, "choose_split_k", lambda *_: n_parts)
+        patch.setattr(matmul_heuristics, "choose_split_k", lambda *_: n_splits)
 
     @classmethod
-    def force_stream_k(cls, patch: Patch, long_parts: int, short_parts: int) -> None:
+    def force_stream_k(cls, patch: Patch, long_splits: int, short_splits: int) -> None:
         """Have half of the tiles be split, some into so many parts and a third of them, if two are, into so many."""
 
         def choose(tiles: int, *_: int) -> tuple[int, int, int, int]:
             split = tiles - (tiles - 1) // 2
             short = (split + 1) // 3
-            return split - short, long_parts, short, short_parts
+            return split - short, long_splits, short, short_splits
 
         patch.setattr(matmul_heuristics, "choose_stream_k", choose)
 
@@ -152,12 +152,12 @@ class MatmulTests(Products, OperatorTests):
         self.force_split_k(patch, 1)
         self.check(*self.make(shape, self.all_of(dtype)))
 
-    @each("n_parts", lambda _: (2, 3, 8))
-    def test_split_k(self, n_parts: int, patch: Patch) -> None:
+    @each("n_splits", lambda _: (2, 3, 8))
+    def test_split_k(self, n_splits: int, patch: Patch) -> None:
         """A sum split among several programs: three steps by two, four by more."""
         self.force_small(patch)
-        self.force_split_k(patch, n_parts)
-        self.check(*self.make(self.tiled[n_parts > 2]))
+        self.force_split_k(patch, n_splits)
+        self.check(*self.make(self.tiled[n_splits > 2]))
 
     @gpu
     def test_split_k_of_calls_alike(self, patch: Patch) -> None:
@@ -205,14 +205,14 @@ class MatmulTests(Products, OperatorTests):
         self.check(*tensors)
 
     @described
-    @each("long_parts, short_parts", lambda cls: cls.stream_k)
+    @each("long_splits, short_splits", lambda cls: cls.stream_k)
     @each("tile", lambda cls: cls.extremes())
     def test_stream_k(
-        self, tile: Config, long_parts: int, short_parts: int, patch: Patch
+        self, tile: Config, long_splits: int, short_splits: int, patch: Patch
     ) -> None:
         """Half of the tiles, split into so many parts and so many."""
         self.force_small(patch, tma=True, tile=tile)
-        self.force_stream_k(patch, long_parts, short_parts)
+        self.force_stream_k(patch, long_splits, short_splits)
         self.check(*self.make(self.shared, self.half()))
 
     @gpu
@@ -248,11 +248,11 @@ class MatmulGradients(Tiles, BackwardTests):
         self.force_split_k(patch, 1)
         self.check_gradients(*self.make(self.tiled[1], self.all_of(dtype)))
 
-    @each("n_parts", lambda cls: cls.backward_split_k)
-    def test_backward_split_k(self, n_parts: int, patch: Patch) -> None:
+    @each("n_splits", lambda cls: cls.backward_split_k)
+    def test_backward_split_k(self, n_splits: int, patch: Patch) -> None:
         """A sum split among several programs."""
         self.force_small(patch)
-        self.force_split_k(patch, n_parts)
+        self.force_split_k(patch, n_splits)
         self.check_gradients(*self.make(self.tiled[1], self.half()))
 
     @described
@@ -274,11 +274,11 @@ class MatmulGradients(Tiles, BackwardTests):
         self.check_gradients(*self.make(self.tiled[0], self.half()))
 
     @described
-    @each("long_parts, short_parts", lambda cls: cls.backward_stream_k)
+    @each("long_splits, short_splits", lambda cls: cls.backward_stream_k)
     def test_backward_stream_k(
-        self, long_parts: int, short_parts: int, patch: Patch
+        self, long_splits: int, short_splits: int, patch: Patch
     ) -> None:
         """Half of the tiles, split into so many parts and so many."""
         self.force_small(patch, tma=True)
-        self.force_stream_k(patch, long_parts, short_parts)
+        self.force_stream_k(patch, long_splits, short_splits)
         self.check_gradients(*self.make(self.tiled[1], self.half()))

@@ -31,12 +31,17 @@ class MatmulStepsTests(StoresBetween, Products, RowwiseTests):
     expands = False  # After a matmul, what is equal is constant along reduced axes.
 
     @each("dtype, table, config", lambda cls: cls.strided(torch.float16))
-    @each("n_parts", lambda _: (1, 3))
+    @each("n_splits", lambda _: (1, 3))
     def test_strided_configs(
-        self, n_parts: int, dtype: torch.dtype, table: str, config: Config, patch: Patch
+        self,
+        n_splits: int,
+        dtype: torch.dtype,
+        table: str,
+        config: Config,
+        patch: Patch,
     ) -> None:
         self.force_tiles(patch, table, config)
-        self.force_split_k(patch, n_parts)
+        self.force_split_k(patch, n_splits)
         self.check(*self.make(self.wide, self.all_of(dtype)))
 
     @described

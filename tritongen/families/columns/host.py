@@ -61,7 +61,7 @@ class SumsModule(RowSizes):
             constants=self.constants_of(first),
             contiguous=self.contiguous,
             # Kernels that the runtime launches are not wrapped by default.
-            add_kernel=self.around.wrapped("reduce.add_parts_kernel"),
+            add_kernel=self.around.wrapped("reduce.reduce_partials_kernel"),
         )
         yield Let("call", every)
         if full:

@@ -112,7 +112,7 @@ class RowsModule(RowSizes):
     def by_loop(self) -> Call:
         """The call of the kernel that loops along each row, which suits any."""
         if self.plan.are_sums:
-            added = self.around.wrapped("reduce.add_parts_kernel")
+            added = self.around.wrapped("reduce.reduce_partials_kernel")
             return call("rowwise.run_sums", "rows", states=self.states(), add_kernel=added)
         found = call("rowwise.search_loop" if self.autotune else "rowwise.run_loop", "rows")
         return replace(found, named={"UNIFORM": "False"}) if self.plan.uniform and self.autotune else found

@@ -37,7 +37,7 @@ class TapsModule(RowSizes):
             dtype=call("tensors.torch_dtype", "compute" if self.compute.constexpr else self.compute.text),
             result=result.output.name,
             # Kernels that the runtime launches are not wrapped by default.
-            add_kernel=self.around.wrapped("reduce.add_parts_kernel"),
+            add_kernel=self.around.wrapped("reduce.reduce_partials_kernel"),
         )
         extra: dict[str, Any] = {
             **self.launching([Launch(launch)]),
