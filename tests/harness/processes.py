@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import runpy
@@ -81,5 +82,6 @@ def _run(kind: str, *rest: str) -> None:
 if __name__ == "__main__":
     import torch  # noqa: F401
 
+    gc.freeze()  # The garbage collector of a fork would write to all of it.
     if request := _serve():
         _run(*request)
