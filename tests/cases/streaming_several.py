@@ -128,7 +128,7 @@ CASES = {
         "o = o3 * rsqrt(mean(o3 * o3, E) + 1e-5) * weight",
         _head_norm,
         by="q k r j v a b c d weight",
-        steps=8,
+        steps=9,
         passes=4,
     ),
     "difference_by_a_factor_of_heads": Case(

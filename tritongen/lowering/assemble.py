@@ -19,8 +19,8 @@ from ..nest.ir import (
     names_of,
     nested,
     under,
+    without_dead_code,
     without_unread,
-    without_unread_positions,
 )
 from ..passes.scalars import passed_scalars
 from ..spec.types import BATCH
@@ -141,7 +141,7 @@ class Assembler:
 
     def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
         """A kernel that takes what its body reads."""
-        op, compute, body = self.tile.op, self.tile.compute, without_unread_positions(body)
+        op, compute, body = self.tile.op, self.tile.compute, without_dead_code(body)
         names = names_of(body)
         pointers = [Argument(one.pointer, one.name) for one in self.tensors()]
         others = [*self.sizes(), *self.strides(), *param_arguments(op, compute)]

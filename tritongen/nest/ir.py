@@ -65,6 +65,12 @@ class Line(Statement):
         return self.stores if isinstance(tree_of(self.text), ast.Assign) else ()
 
     @property
+    def is_pure(self) -> bool:
+        """Whether it does nothing but give names values, without a call."""
+        tree = tree_of(self.text)
+        return isinstance(tree, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(tree))
+
+    @property
     def reads(self) -> tuple[str, ...]:
         return _names(self.text)[0]
 
@@ -120,6 +126,8 @@ class For(Line):
 @dataclass(frozen=True, slots=True)
 class Given(Line):
     """A mask, which goes where nothing reads it."""
+
+    is_pure = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,18 +243,20 @@ def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
     return found
 
 
-def without_unread_positions(nest: Nest) -> Nest:
-    """A nest without positions and masks that no other of its statements reads."""
+def without_dead_code(nest: Nest, kind: type[Line] = Line) -> Nest:
+    """A nest without statements of a kind that give names values which no other reads: positions, masks, and lines that
+    call nothing.
+    """
     lines = [*lines_of(nest)]
-    read = set[str]().union(*(line.names.difference(line.targets if isinstance(line, Given) else ()) for line in lines))
-    unread = {line for line in lines if isinstance(line, Given) and read.isdisjoint(line.targets)}
-    return without_unread_positions(_without(nest, unread)) if unread else nest
+    read = set[str]().union(*({*line.reads}.difference(line.targets) for line in lines))
+    unread = {line for line in lines if isinstance(line, kind) and line.is_pure and read.isdisjoint(line.targets)}
+    return without_dead_code(_without(nest, unread), kind) if unread else nest
 
 
 def needed_by(lines: Iterable[Line], positions: Nest) -> Nest:
     """Those of some positions and masks that lines read."""
     lines = [*lines]
-    return without_unread_positions((*positions, *lines))[: -len(lines) or None]
+    return without_dead_code((*positions, *lines), Given)[: -len(lines) or None]
 
 
 def _without(nest: Nest, lines: Container[Any]) -> Nest:

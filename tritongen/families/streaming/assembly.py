@@ -12,7 +12,7 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor, loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Line, Nest, names_of, nested, under, without_unread, without_unread_positions
+from ...nest.ir import Line, Nest, names_of, nested, under, without_dead_code, without_unread
 from ...passes.paged import Paged, Pages
 from ..stream import Stream
 from . import pages
@@ -151,7 +151,7 @@ class Assembly:
             arguments=tuple(arguments),
             constexprs=tuple(constexprs),
             blocks=blocks,
-            body=without_unread_positions(nest),
+            body=without_dead_code(nest),
             fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
         )
 
