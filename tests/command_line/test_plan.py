@@ -59,7 +59,7 @@ def test_lengths_are_as_the_help_says(spec: Path, capsys: pytest.CaptureFixture[
     assert run("scaled.toml") == 0
     length = capsys.readouterr().out.partition("M = ")[2].partition(", C")[0]
     assert run("--help") == 0
-    assert f"; {length} where" in " ".join(capsys.readouterr().out.split())
+    assert f"or {length}." in " ".join(capsys.readouterr().out.split())
 
 
 def test_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,7 +116,10 @@ def test_nothing_is_imported_that_torchs_symbolic_lengths_need() -> None:
 
 
 def test_another_name_of_a_module_that_is_stood_in_for_is_imported() -> None:
-    """As another torch may ask for it; outside, there are the modules themselves."""
+    """As another torch may ask for it; outside, there are the modules themselves, which are not imported twice."""
+    import sympy as itself
+    from torch.utils._sympy import value_ranges
+
     from tritongen.importing.symbols import StandIn, without_sympy
 
     with without_sympy(), without_sympy():
@@ -124,6 +127,7 @@ def test_another_name_of_a_module_that_is_stood_in_for_is_imported() -> None:
         from torch.fx.experimental.symbolic_shapes import DimConstraints, free_symbols
 
         assert isinstance(sympy, StandIn)
-        assert sympy.Symbol("x").name == "x"
+        assert sympy.Symbol is itself.Symbol
     assert {one.__module__ for one in (DimConstraints, free_symbols)} == {"torch.fx.experimental.symbolic_shapes"}
     assert not any(isinstance(one, StandIn) for one in sys.modules.values())
+    assert sys.modules["torch.utils._sympy.value_ranges"] is value_ranges

@@ -48,4 +48,4 @@ def test_is_chosen_where_the_condition_does_not_bound_it(name: str) -> None:
 
 
 def test_conditions_of_rows_and_of_columns_are_combined_apart() -> None:
-    assert "mask=tile_mask & ((at >= 0) & (x > 0) & (at < n_cols)) & (n > 2)" in kernel(BOUNDS["and_more"])
+    assert "mask = tile_mask & ((at >= 0) & (x > 0) & (at < n_cols)) & (n > 2)" in kernel(BOUNDS["and_more"])

@@ -130,4 +130,4 @@ def test_reads_compare_with_open_bounds(at: str, mask: str, tmp_path: Path) -> N
     text = text.replace('[params]\nnear = { type = "int", default = 1 }\n', "") if "near" not in at else text
     folder = written(read_spec("moved.toml", text), tmp_path)
     kernels = (folder / "kernels.py").read_text(encoding="utf-8")
-    assert f"mask={mask}," in " ".join(kernels.split())
+    assert f"_mask = {mask} " in " ".join(kernels.split())

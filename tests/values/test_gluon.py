@@ -76,7 +76,7 @@ def test_the_last_block_alone_has_what_is_past_the_end() -> None:
     """It comes first, outside the loop."""
     causal, whole = kernel_of(spec_of()), kernel_of(spec_of(f's = "sum(q * k, D) * scale"\n{MEAN}'))
     assert "factor, n_cols, True, True)" in causal
-    assert "factor, n_cols, part != 0, False)" in causal
+    assert "factor, n_cols, run != 0, False)" in causal
     assert "factor, n_cols, True)" in whole
     assert "factor, n_cols, False)" in whole
 
@@ -167,12 +167,12 @@ def test_results_are_given_in_their_order() -> None:
 def test_numbers_of_heads_are_read_once_for_a_tile() -> None:
     """Before the loop where scores have them, and behind it where only the mean has."""
     slopes = kernel_of(spec_of(SLOPES, f'{OF_HEADS}\nslope = "float32[H]"'))
-    tile, read, loop = (slopes.index(one) for one in ("_tile(tile, lengths", "slope = gl.load", "for part in"))
+    tile, read, loop = (slopes.index(one) for one in ("_tile(tile, lengths", "slope = gl.load", "for run in"))
     assert slopes.count("gl.load(") == 1
     assert tile < read < loop
     sink = kernel_of(spec_of(SINK, f'{OF_HEADS}\nsink = "float32[H]"'))
     assert sink.count("gl.load(") == 1
-    assert sink.index("for part in") < sink.index("sink = gl.load")
+    assert sink.index("for run in") < sink.index("sink = gl.load")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_numbers_of_columns_are_read_while_matmuls_run() -> None:
     numbers = kernel_of(spec_of(COLUMNS, f'{QKV}\ntemper = "float32[..., M]"\nbias = "float32[..., N]"'))
     begin, read, wait = (numbers.rindex(one) for one in ("begin_scores(", "bias = attend_columns(", "mma_wait(1"))
     assert begin < read < wait
-    assert numbers.index("temper = gl.load(") < numbers.index("for part in")
+    assert numbers.index("temper = gl.load(") < numbers.index("for run in")
     lengths = kernel_of(spec_of(LENGTHS, f'{OF_HEADS}\nlength = "int32[H]"'))
     assert lengths.count("length = gl.load(") == 2
     assert lengths.index("length = gl.load(") < lengths.index("bounds = ")

@@ -402,6 +402,8 @@ def without_sympy() -> Iterator[None]:
     is_new = "torch._dynamo" not in sys.modules
     stand_ins = {one.__name__: one for one in (*_STAND_INS, *((dynamo, *_DYNAMO.values()) if is_new else ()))}
     before = {name: sys.modules.get(name) for name in stand_ins}
+    # Imported a second time, a module would have classes of its own.
+    _IMPORTED.update({name: one for name, one in before.items() if one is not None and not isinstance(one, StandIn)})
     sys.modules.update(stand_ins)
     if is_new:
         torch._dynamo = dynamo
