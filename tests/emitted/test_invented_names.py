@@ -23,7 +23,7 @@ DERIVED = (
     "row",
     "mask",
     "cols",
-    "part",
+    "partial",
     "desc",
     "head",
     "tile",
