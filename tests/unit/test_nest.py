@@ -7,7 +7,7 @@ import pytest
 from tests.cases.step_case import Case
 from tritongen.lowering.positions import ROWS, TILE, cols_from
 from tritongen.nest.check import check
-from tritongen.nest.ir import Branch, For, Given, Line, Positions, without_dead_code
+from tritongen.nest.ir import Branch, For, Given, Line, Positions, needed_by, without_dead_code
 from tritongen.operator.compile import generate
 
 WALKS = (*ROWS, *cols_from("0", "n_cols", wide=True), TILE)
@@ -111,13 +111,14 @@ def test_positions_and_masks_that_nothing_reads_are_left_out() -> None:
     again, use = Line("row_mask = row_mask & is_wanted"), Line("tl.store(y_ptr + rows, 0.0, mask=row_mask)")
     assert without_dead_code((*ROWS, again, use)) == (*ROWS, again, use)
     assert without_dead_code((*ROWS, again)) == ()
-    assert without_dead_code((*ROWS, again, use), Given) == (*ROWS, again, use)
+    assert needed_by([use], (*ROWS, again)) == (*ROWS, again)
+    assert needed_by([Line("tl.store(y_ptr + rows, 0.0)")], (*ROWS, again)) == ROWS[:1]
 
 
 def test_lines_that_call_something_stay() -> None:
     pure, call = Line("masked = x & (cols <= rows)"), Line("y = tl.load(x_ptr)")
     assert without_dead_code((pure, call)) == (call,)
-    assert without_dead_code((pure, call), Given) == (pure, call)
+    assert needed_by([Line("tl.store(y_ptr, y)")], (pure, call)) == (call,)
 
 
 ARGUMENTS = ("x_ptr", "y_ptr", "i_ptr", "stride_x_n", "stride_x_m", "n_rows", "n_cols", "BLOCK_M", "BLOCK_N", "INDEX")

@@ -17,10 +17,10 @@ from ..nest.ir import (
     Line,
     Nest,
     names_of,
+    needed_by,
     nested,
     under,
     without_dead_code,
-    without_unread,
 )
 from ..passes.scalars import passed_scalars
 from ..spec.types import BATCH
@@ -137,7 +137,7 @@ class Assembler:
     def needed(self, setup: list[Line], inside: Nest, lowering: Lowering) -> list[Line]:
         """What a nest needs before it, params and rows in memory among it."""
         casts = param_casts(self.tile.op, self.tile.compute, lowering)
-        return without_unread([*casts, *self.tile.row_decode(), *nested(setup)], names_of(inside))
+        return [*needed_by(inside, [*casts, *self.tile.row_decode(), *nested(setup)])]
 
     def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
         """A kernel that takes what its body reads."""
@@ -269,4 +269,4 @@ def param_arguments(op: Op, compute: Compute) -> list[Argument]:
 
 def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:
     """Some lines after those that find what they read or write in memory."""
-    return (*without_unread(bases, names_of(lines)), *lines)
+    return (*needed_by(lines, bases), *lines)

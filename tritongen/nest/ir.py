@@ -243,20 +243,19 @@ def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
     return found
 
 
-def without_dead_code(nest: Nest, kind: type[Line] = Line) -> Nest:
-    """A nest without statements of a kind that give names values which no other reads: positions, masks, and lines that
-    call nothing.
+def without_dead_code(nest: Nest) -> Nest:
+    """A nest without statements that give names values which no other reads: positions, masks, and lines that call
+    nothing.
     """
     lines = [*lines_of(nest)]
     read = set[str]().union(*({*line.reads}.difference(line.targets) for line in lines))
-    unread = {line for line in lines if isinstance(line, kind) and line.is_pure and read.isdisjoint(line.targets)}
-    return without_dead_code(_without(nest, unread), kind) if unread else nest
+    unread = {line for line in lines if line.is_pure and read.isdisjoint(line.targets)}
+    return without_dead_code(_without(nest, unread)) if unread else nest
 
 
-def needed_by(lines: Iterable[Line], positions: Nest) -> Nest:
-    """Those of some positions and masks that lines read."""
-    lines = [*lines]
-    return without_dead_code((*positions, *lines), Given)[: -len(lines) or None]
+def needed_by(lines: Iterable[Any], given: Iterable[Line]) -> Nest:
+    """Those of some positions, masks and other lines that give names values which lines read."""
+    return tuple(without_unread(given, names_of(lines)))
 
 
 def _without(nest: Nest, lines: Container[Any]) -> Nest:

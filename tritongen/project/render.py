@@ -27,7 +27,7 @@ Generate = Callable[[Spec, str, int], Mapping[str, str]]  # of a spec, where the
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A spec's files up to date, or what is wrong with the spec, or with us."""
+    """A spec's files as text, or what is wrong with the spec, or with us."""
 
     source: Source
     op: str = ""

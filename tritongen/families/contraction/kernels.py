@@ -19,7 +19,7 @@ from ...lowering.choices import condition
 from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Branch, Line, Nest, names_of, nested, under, without_unread
+from ...nest.ir import Branch, Line, Nest, names_of, needed_by, nested, under
 from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import ALIGN, stride
@@ -309,7 +309,7 @@ class _Builder(Sums):
 
     def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
         """What some lines need first: params in the dtype of the math, and how many blocks groups have."""
-        casts = without_unread(param_casts(self.op, self.compute, self.lowering()), names_of(lines))
+        casts = [*needed_by(lines, param_casts(self.op, self.compute, self.lowering()))]
         if self.contraction.groups and loops:
             size = self.operands.group_size
             casts.append(Line(f"group_blocks = tl.cdiv({size}, BLOCK_K)"))
