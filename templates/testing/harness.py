@@ -272,13 +272,14 @@ class Harness:
 
     @classmethod
     def astray(cls) -> list[torch.Tensor]:
-        """Inputs in which the first index is one too small, and the last one too large."""
+        """Inputs in which the first index is below all others, and the last one above."""
         tensors = list(cls.make(cls.ragged))
         for name in cls.indices:
             values = tensors[cls.names().index(name)].view(-1)
-            values[0] -= 1
+            lowest, highest = values.min() - 1, values.max() + 1
+            values[0] = lowest
             values[2:3] -= 10**6  # far from all memory
-            values[1:][-1:] += 1
+            values[1:][-1:] = highest
         return tensors
 
     @classmethod
