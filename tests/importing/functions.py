@@ -306,3 +306,36 @@ def only_traced(x):
     if type(x) is torch.Tensor:
         raise ValueError(x)
     return x.exp()
+
+
+def added(*xs):
+    return xs[0] + 2 * xs[1]
+
+
+def self_alibi(x, slopes):
+    """Its own keys: positions of another name for an axis."""
+    B, T, C = x.shape
+    q = x.view(B, T, slopes.shape[0], -1).transpose(1, 2)
+    pos = torch.arange(T)
+    bias = slopes[:, None, None] * (pos[None, :] - pos[:, None])
+    s = q @ q.transpose(-1, -2) + bias
+    s = s.masked_fill(pos[None, :] > pos[:, None], float("-inf"))
+    return (s.softmax(-1) @ q).transpose(1, 2).reshape(B, T, C)
+
+
+def unrolled(x, w):
+    h = x
+    for i in range(w.shape[0]):
+        h = torch.tanh(h * w[i])
+    return h
+
+
+def nested_results(x):
+    twice, _ = x * 2, None
+    return {"twice": twice, "more": (x.sum(-1), [x.exp()])}
+
+
+def all_of_it_rotated(x, cos):
+    """The rest, of which nothing is left, is not."""
+    turned, rest = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
+    return torch.cat([turned * cos, rest], -1)

@@ -106,3 +106,48 @@ def a_number_among_results(x):
 
 def length_of_what_is_not_read(x, y):
     return x[:, : y.shape[1]].sum(1)
+
+
+def writes_to_out(x, out):
+    return torch.mul(x, 2, out=out)
+
+
+def writes_to_several(x, y):
+    torch._foreach_add_([x, y], 1.0)
+    return x
+
+
+@torch.library.custom_op("refused::untraced", mutates_args=())
+def untraced(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def custom_operator_without_shapes(x):
+    return untraced(x)
+
+
+def numpy_in_it(x):
+    return torch.from_numpy(x.numpy() * 2)
+
+
+def of_nothing(x):
+    return torch.ones(4)
+
+
+class Normalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.BatchNorm1d(8), nn.InstanceNorm1d(8, track_running_stats=True)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class HookedInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.linear.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+
+    def forward(self, x):
+        return self.linear(x)

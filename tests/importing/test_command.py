@@ -177,3 +177,35 @@ def test_limits_that_are_noted_are_those_of_torch_to_others() -> None:
     assert asked == ["float16"]
     assert isinstance(torch.finfo(torch.float32), kind)
     assert type(torch.finfo(torch.float32)) in {int, kind}
+
+
+LOOPED = """import torch
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(n)
+
+    def forward(self, x, weights):
+        for weight in weights:
+            x = torch.tanh(x * weight)
+        return self.norm(x)
+"""
+
+
+def test_a_model_is_an_expression_and_a_loop_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a length that the program counts to, the spec has that one alone. Words that shells know are quoted."""
+    Path("layer.py").write_text(LOOPED)
+    assert run(["import", "layer.py:Layer(8).eval()", "--example", "x=f32[4,8] weights=f32[3,8]"]) == 0
+    found = capsys.readouterr()
+    assert found.out.startswith('# tritongen import "layer.py:Layer(8).eval()" --example')
+    assert 'weights = "float[P=3, C]"' in found.out
+    assert found.err == "note: P is always 3, which is a number to the original, as in a loop (layer.py:10)\n"
+
+
+def test_dtypes_of_torch_are_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("cast.py").write_text("def widened(x, dtype):\n    return x.to(dtype) * 2\n")
+    assert run(["import", "cast.py:widened", "--example", "x=bf16[4,8] dtype=torch.float32"]) == 0
+    out = capsys.readouterr().out
+    assert "widened(x, dtype=torch.float32)" in out

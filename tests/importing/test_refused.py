@@ -37,6 +37,18 @@ CASES = {
     "item_without_example": "",
     "bad_dtype": "x=f33[4,8]",
     "bad_length": "x=f32[4,N]",
+    "complex_argument": "x=complex64[4,8]",
+    "not_a_tensor": "x=f32(4,8)",
+    "two_lengths": "x=f32[N=4,N=8]",
+    "given_twice": f"{MATRIX} {MATRIX}",
+    "no_such_part": MATRIX,
+    "writes_to_out": f"{MATRIX} out=f32[4,8]",
+    "writes_to_several": f"{MATRIX} y=f32[4,8]",
+    "custom_operator_without_shapes": MATRIX,
+    "numpy_in_it": MATRIX,
+    "of_nothing": MATRIX,
+    "Normalised": "x=f32[4,8,5]",
+    "HookedInside": MATRIX,
 }
 TARGETS = {
     "an_argument_that_is_missing": "several",
@@ -44,6 +56,11 @@ TARGETS = {
     "item_without_example": "item",
     "bad_dtype": "item",
     "bad_length": "item",
+    "complex_argument": "item",
+    "not_a_tensor": "item",
+    "two_lengths": "item",
+    "given_twice": "item",
+    "no_such_part": "Hooked.inner",
 }
 
 

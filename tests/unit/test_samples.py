@@ -172,3 +172,27 @@ def test_steps_whose_axes_are_all_fixed_have_one_shape() -> None:
         """,
     )
     assert "shapes = ((),)" in generate(spec)["test_fixed.py"]
+
+
+def test_widths_that_follow_from_others_are_known() -> None:
+    """Of values that have as many columns as keys by [axes], shapes of Gluon kernels are checked too."""
+    spec = read_spec(
+        "equal_heads",
+        """
+        [op]
+        name = "equal_heads"
+        [types]
+        T = "float"
+        [inputs]
+        q = "T[..., M, D]"
+        k = "T[..., N, D]"
+        v = "T[..., N, E]"
+        [axes]
+        E = "D"
+        [compute]
+        o = "sum(softmax(sum(q * k, D), N) * v, N)"
+        [outputs]
+        o = "q"
+        """,
+    )
+    assert "gluon = ((" in generate(spec, ".")["test_equal_heads.py"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .axes import TWICE, Axes, Dim, Dims
 from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
 from .refusals import NOWHERE, Place, Refusal
-from .sources import number_at, number_first
+from .sources import is_loop, number_at, number_first
 from .spelling import spelled
 from .targets import is_library
 from .tracing import Trace
@@ -37,6 +37,7 @@ class Building:
         self.same_dtype: list[frozenset[str]] = []  # inputs whose dtypes a matmul needs to be one
         self.made: list[tuple[int, Place]] = []  # axes that the program makes, and where
         self.lengths: dict[int, Expr] = {}  # how long those are, of lengths of inputs
+        self.used: dict[int, Place] = {}  # axes of whose lengths the program makes numbers, and where
         self.result_places: list[Place] = []
         self.is_detached = False
         self._autocast: list[torch.dtype | None] = []  # of the regions that this is in, the innermost last
@@ -159,6 +160,11 @@ class Building:
         if not self.axes.is_input(other):
             self.made.append((other, self._place()))
         return other
+
+    def again(self, dim: Dim) -> Dim:
+        """Other names for the axes of a dimension."""
+        atoms = self.axes.atoms(dim)
+        return tuple(self._again(axis, atoms) for axis in atoms)
 
     def _along(self, value: Value, dims: Sequence[tuple[Hashable, Dim]], found: Mapping[Hashable, Dim]) -> Value:
         """A value along the axes that its labels have."""
@@ -294,6 +300,11 @@ class Building:
         """A length of the trace: a number, or one of lengths of inputs."""
         formula = known(size)
         return formula if isinstance(formula, int) else Symbolic(hint(size), formula, formula)
+
+    def note_loop(self, dim: Dim) -> None:
+        """Takes note of a dimension that the program goes along in Python, where it does."""
+        if is_loop(self._place()):
+            self.used |= dict.fromkeys(dim, self._place())
 
     def _place(self) -> Place:
         last = self._places[-1] if self._places else NOWHERE

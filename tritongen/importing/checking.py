@@ -24,7 +24,7 @@ from .limits import limits
 from .rounding import rounded_dtypes
 from .run import Result
 from .targets import module_at
-from .tracing import call
+from .tracing import call, flat_results
 from .values import dtype_name
 
 if TYPE_CHECKING:
@@ -126,17 +126,35 @@ def prepare() -> None:
 
 def _cases(result: Result) -> Iterator[Case]:
     made, lengths = result.imported, _Lengths(result)
-    example = lengths.short() if _device() == "cpu" else lengths.example
+    example = _taken(result, lengths, lengths.short() if _device() == "cpu" else lengths.example)
     first = lengths.at(example)
     longest = max(first.values(), default=0)
     what = "lengths of the example" if example == lengths.example else f"lengths up to {longest}"
     yield Case(what, first, {}, lengths.shapes(example))
-    odd = lengths.odd(example if "[axes]" in made.text else {})
+    odd = _taken(result, lengths, lengths.odd(example if "[axes]" in made.text else {}))
     if odd != example:
         yield Case("odd lengths", lengths.at(odd), {}, lengths.shapes(odd))
     for name, number in made.params.items():
         what = f"{name} = {_other(number):g}"
         yield Case(what, lengths.at(odd), {name: _other(number)}, lengths.shapes(odd), exact_only=True)
+
+
+def _taken(result: Result, lengths: _Lengths, wanted: Mapping[Symbol, int]) -> Mapping[Symbol, int]:
+    """Lengths that the original takes, such as a table that is as long as its positions need: else the example's."""
+
+    def runs(found: Mapping[Symbol, int]) -> bool:
+        case = Case("", lengths.at(found), {}, lengths.shapes(found))
+        try:
+            _original(result, {})([one.double() if one.is_floating_point() else one for one in _drawn(result, case)])
+        except Exception:
+            return False
+        return True
+
+    if wanted == lengths.example or runs(wanted):
+        return wanted
+    own = [one for one in wanted if runs({**lengths.example, one: wanted[one]})]
+    found = {**lengths.example, **{one: wanted[one] for one in own}}
+    return found if runs(found) else lengths.example
 
 
 class _Lengths:
@@ -235,8 +253,8 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
     own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
     if not all(isinstance(one, int) and one > 0 for one in case.lengths.values()):
         raise _Skipped("the original has no such lengths")
-    for draw, count in ((torch.randn, 3), (torch.rand, 3), (torch.rand, 1)):
-        tensors = _drawn(result, case, draw, count)
+    for is_normal, count in ((True, 3), (False, 3), (False, 1)):
+        tensors = _drawn(result, case, is_normal, count)
         wide = [one.double() if one.is_floating_point() else one for one in tensors]
         try:
             with _of_float64():
@@ -262,10 +280,11 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
         yield dtype_name(own), _errors(found, wanted), _errors(theirs, wanted)
 
 
-def _drawn(result: Result, case: Case, draw: Callable[..., torch.Tensor], count: int) -> list[torch.Tensor]:
+def _drawn(result: Result, case: Case, is_normal: bool = True, count: int = 3) -> list[torch.Tensor]:
     """Inputs of the original, in the dtypes of the example; integers that are no positions are less than `count`."""
     import torch
 
+    draw = torch.randn if is_normal else torch.rand
     random = torch.Generator().manual_seed(0)
     found = []
     for one in result.trace.arguments:
@@ -396,9 +415,7 @@ def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor], wrt: Se
 
     names = [one.name for one in result.trace.arguments]
     leaves = [one.detach().requires_grad_(name in wrt) for name, one in zip(names, tensors, strict=True)]
-    found = function(leaves)
-    flat = list(found.values()) if isinstance(found, dict) else found
-    results = [one for one in (flat if isinstance(flat, tuple | list) else [flat]) if one is not None]
+    _, results = flat_results(function(leaves))
     random = torch.Generator().manual_seed(1)
     seeds = [torch.randn(one.numel(), generator=random, dtype=torch.float64) for one in results]
     smooth = [

@@ -248,13 +248,13 @@ def _floor_divided(one: Expr, other: Expr) -> Expr:
         part = quotient(_made({product: by}), other)
         if part is not None:
             outside, one = _sum(outside, part, 1), _sum(one, _made({product: by}), -1)
-    one, other = _reduced(one, other)
+    one, other = reduced(one, other)
     if other == 1:
         return _sum(one, outside, 1)
     return _sum(of_symbol(Applied("floor_divide", (one, other))), outside, 1)
 
 
-def _reduced(one: Expr, other: Expr) -> tuple[Expr, Expr]:
+def reduced(one: Expr, other: Expr) -> tuple[Expr, Expr]:
     """A fraction without what divides both."""
     terms = [*_terms(one).items(), *_terms(other).items()]
     common = _common(product for product, _ in terms)

@@ -26,6 +26,8 @@ class Computed:
             return True
         first = self._axes.root(axis)
         length = Apply("size", (Over((first,)),)) if first != axis else self._lengths.get(axis)
+        if length is None and self._axes.is_fixed(axis):
+            length = Number(self._axes.length((axis,)))
         if length is None or not is_length(length):
             return False
         read = self._axes.all_atoms(over.dim for part in reachable([length]) for over in overs(part))

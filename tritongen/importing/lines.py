@@ -33,6 +33,8 @@ _CALLED = {
     "sigmoid": "gate",
     "silu": "gate",
 }
+_PLAIN = ("h", "u", "z")
+GENERIC = frozenset(("out", "output", "result", "res", "ret", "hidden_states", "x", "y"))
 _NEVER = frozenset(("index", "size"))
 
 
@@ -47,6 +49,8 @@ class Lines:
         self._taken = set(taken) | set(CONSTANTS)
         self._wanted: dict[int, tuple[str, bool]] = {}
         self._uses: Counter[int] = Counter()
+        self._reserved = GENERIC | (self._taken - self._inputs)  # names that are not numbered
+        self._stems: dict[str, str] = {}  # of names that are made here
         self._order: list[Expr] = []
         seen: set[int] = set()
         for _, expr in results:
@@ -56,12 +60,14 @@ class Lines:
         for one in self._order:
             if id(one) in outputs:
                 self._of[id(one)] = self._name(one, outputs[id(one)])
+        self._reserved |= set(self._of.values())
         for one in self._order:
             if id(one) not in outputs and self._is_line(one):
                 self._of[id(one)] = self._name(one, outputs.get(id(one), ""))
         self.results = [self._of.get(id(bare(expr)), "") for _, expr in results]
         self._break_long()
         self._merge_equal(set(outputs))
+        self._number()
         self.results = [self._of.get(id(bare(expr)), "") for _, expr in results]
 
     def texts(self) -> list[tuple[str, str]]:
@@ -121,19 +127,31 @@ class Lines:
         return inside + isinstance(expr, Apply)
 
     def _name(self, expr: Expr, output: str = "") -> str:
+        """The name that the source has for it, or else a common one for what it computes."""
         wanted = output or self._wanted.get(id(expr), ("", False))[0]
-        function = expr.function if isinstance(expr, Apply) else ""
-        choices = [wanted, *([f"new_{output}"] if output in self._inputs else []), *(["y"] if output else [])]
-        choices += [_CALLED.get(function, "h"), "h", "u", "z"]
-        for name in choices:
+        for name in (wanted, *([f"new_{output}"] if output in self._inputs else []), *(["y"] if output else [])):
             if name and self._is_free(name):
-                break
-        else:
-            name = next(
-                one for number in range(2, 999) if self._is_free(one := f"{_CALLED.get(function, 'h')}{number}")
-            )
+                self._taken.add(name)
+                return name
+        called = _CALLED.get(expr.function if isinstance(expr, Apply) else "", "h")
+        is_name = wanted.isidentifier() and not keyword.iskeyword(wanted)
+        stem = wanted if is_name and wanted not in self._reserved else called
+        name = self._made(stem)
+        self._stems[name] = stem
+        return name
+
+    def _made(self, stem: str) -> str:
+        choices = (*_PLAIN, *(f"h{number}" for number in range(2, 999))) if stem == _PLAIN[0] else ()
+        name = next(one for one in (*choices, stem, *(f"{stem}{n}" for n in range(2, 999))) if self._is_free(one))
         self._taken.add(name)
         return name
+
+    def _number(self) -> None:
+        """Gives names that are made here anew, in the order of the lines."""
+        self._taken -= set(self._stems)
+        lines = [self._of[id(one)] for one in self._order if id(one) in self._of]
+        names = {name: self._made(self._stems[name]) for name in dict.fromkeys(lines) if name in self._stems}
+        self._of = {key: names.get(name, name) for key, name in self._of.items()}
 
     def _is_free(self, name: str) -> bool:
         return name.isidentifier() and not keyword.iskeyword(name) and name not in self._taken

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from ..lang.torch_names import FUNCTIONAL_CALL
-from .targets import Target, init_text
+from .targets import Target, init_text, with_tensors
 from .tracing import Trace
 
 _WIDE = 110  # characters of a line
@@ -48,12 +48,9 @@ def _module_of(home: str) -> str:
 def _call(target: Target, trace: Trace, name: str, inputs: Container[str], params: Container[str]) -> str:
     """The call, by the names that the spec has; "" where it lacks some of what the original is given."""
     given: dict[str, str] = {}
-    for key in trace.order:
-        value = trace.scalars.get(key)
-        if key in trace.scalars:
-            text = key if key in params else _literal(value)
-        else:
-            text = key if key in inputs else ""
+    tensors = (one.name if one.name in inputs else "" for one in trace.arguments)
+    for key, value in trace.given.items():
+        text = key if key in params else _literal(with_tensors(value, lambda _: Name(next(tensors))))
         if not text:
             return ""
         given[key] = text
@@ -77,12 +74,14 @@ def _arranged(
         signature = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return list(given.values()), {}
+    has_starred = any(one.kind is one.VAR_POSITIONAL and name in given for name, one in signature.items())
     positional: list[str] = []
     for (key, text), (own, parameter) in zip(given.items(), signature.items(), strict=False):
         by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if key != own or key in scalars or not by_position:
+        is_starred = parameter.kind is parameter.VAR_POSITIONAL
+        if key != own or not (is_starred or (by_position and (key not in scalars or has_starred))):
             break
-        positional.append(text)
+        positional.append(text[1:-1].rstrip(",") if is_starred else text)
 
     def is_default(key: str) -> bool:
         is_number = key in scalars and key not in params and key in signature
@@ -92,9 +91,15 @@ def _arranged(
     return positional, {key: text for key, text in rest if not is_default(key)}
 
 
+class Name(str):
+    """A variable in the place of a value."""
+
+
 def _literal(value: object) -> str:
     """A value as Python's literal; "" for another one."""
-    if isinstance(value, bool | int | float | str | None):
+    if isinstance(value, Name):
+        return str(value)
+    if isinstance(value, bool | int | float | str | None) or type(value).__name__ == "dtype":
         return repr(value)
     if isinstance(value, tuple | list):
         texts = list(map(_literal, value))

@@ -6,7 +6,7 @@ import operator as python
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .building import hint
 from .expressions import Apply, bare
@@ -21,9 +21,6 @@ from .translation import Translation
 from .values import Value
 from .variables import variables
 from .writing import Imported, NeedsOnes, Refusals, written
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from .calls import Call, Calls
-from .formulas import symbol_of, symbols_of
+from .formulas import of_symbol, symbol_of, symbols_of
 from .refusals import NOWHERE, Place
 from .targets import is_library
 
@@ -25,9 +25,10 @@ class Recording:
     places: dict[str, tuple[Place, ...]] = field(default_factory=dict)
     names: dict[str, tuple[int, str]] = field(default_factory=dict)  # with the depth of the frame that has it
     lengths: dict[Any, str] = field(default_factory=dict)  # variables that are lengths, by the symbol
-    used: set[str] = field(default_factory=set)  # symbols of which the program made Python's numbers
+    used: dict[Any, Place] = field(default_factory=dict)  # symbols of which the program makes Python's numbers
     own_gradients: dict[str, Place] = field(default_factory=dict)  # classes of torch.autograd.Function, where called
     limits: list[tuple[torch.finfo, Place]] = field(default_factory=list)  # of dtypes, in the order in which it asks
+    unpacked: set[str] = field(default_factory=set)  # tensors of tuples among arguments
     calls: dict[str, Call] = field(default_factory=dict)  # the innermost that each node was made in, if followed
 
     def place(self, node: str) -> Place:
@@ -121,7 +122,7 @@ class _Recorder:
                 self.recording.lengths.setdefault(symbol, name)
         elif isinstance(value, torch.Tensor):
             node = self._node_of(value)
-            if node is not None and node.op != "placeholder":
+            if node is not None and (node.op != "placeholder" or node.name in self.recording.unpacked):
                 self.recording.names[node.name] = min(self.recording.names.get(node.name, (depth, name)), (depth, name))
 
     def _node_of(self, value: torch.Tensor) -> Any:
@@ -129,6 +130,13 @@ class _Recorder:
 
         mode: Any = get_proxy_mode()
         return mode.node_of(value) if mode is not None else None
+
+    def made_number(self, node: Any, place: Place) -> None:
+        """Takes note of the lengths that a number is of, under all names that they have."""
+        own, lengths = symbols_of(node.expr), node.shape_env
+        for symbol in lengths.hints:
+            if symbols_of(lengths.current(of_symbol(symbol))) & own:
+                self.recording.used.setdefault(symbol, place)
 
     def is_users(self, frame: FrameType) -> bool:
         return not self._is_library(frame.f_code)
@@ -154,7 +162,7 @@ def _scalars(recorder: _Recorder) -> Iterator[None]:
     def noted(method: Callable[..., Any]) -> Callable[..., Any]:
         def number(self: Any) -> Any:
             if recorder.is_users(sys._getframe(1)):
-                recorder.recording.used |= set(map(str, symbols_of(self.node.expr)))
+                recorder.made_number(self.node, place_in(sys._getframe(1)))
             return method(self)
 
         return number

@@ -1,4 +1,6 @@
-"""What a reader would shorten: quotients of lengths, positions plus 0, conditions and True, and detaching nothing."""
+"""What a reader would shorten: quotients of lengths, positions plus 0 or taken at positions, conditions and True, and
+detaching nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +37,10 @@ class Simpler:
         if expr.function == "detach" and not self._reads_smooth(subexpressions(expr)[0]):
             assert not isinstance(args[0], Over | Word)
             return args[0]
+        if expr.function == "take" and not options:
+            shorter = self._moved(*args)
+            if shorter is not None:
+                return shorter
         same = all(one is other for one, other in zip(args, expr.args, strict=True))
         return expr if same and options == expr.options else Apply(expr.function, args, options)
 
@@ -49,6 +55,34 @@ class Simpler:
                 left += subexpressions(one)
             seen.add(id(one))
         return False
+
+    def _moved(self, expr: Expr | Over | Word, at: Expr | Over | Word, over: Expr | Over | Word) -> Expr | None:
+        """`take(x, index(M), M)` is x, and `take(index(M2) * 2, index(M), M2)` is `index(M) * 2`."""
+        assert isinstance(over, Over)
+        assert not isinstance(expr, Over | Word)
+        if not (isinstance(at, Apply) and at.function == "index"):
+            return None
+        axes, others = (self._axes.atoms(one.dim) for one in (over, at.args[0]) if isinstance(one, Over))
+        if axes == others:
+            return expr
+        if (
+            not _is_of_positions(expr)
+            or len(axes) != 1
+            or tuple(map(self._axes.root, axes)) != tuple(map(self._axes.root, others))
+        ):
+            return None
+
+        def moved(one: Expr) -> Expr:
+            one = bare(one)
+            if not isinstance(one, Apply) or one.function == "size":
+                return one
+            if one.function == "index":
+                own = one.args[0]
+                return at if isinstance(own, Over) and self._axes.atoms(own.dim) == axes else one
+            args = tuple(arg if isinstance(arg, Over | Word) else moved(arg) for arg in one.args)
+            return replace(one, args=args, options=tuple((name, moved(value)) for name, value in one.options))
+
+        return moved(expr)
 
     def _quotient(self, size: object, by: object) -> Expr | None:
         """`size(H, D) // 4` is `size(D)` where H is 4 long."""
@@ -99,7 +133,19 @@ def _is_condition(expr: Expr) -> bool:
 def _is_position(expr: Expr) -> bool:
     """Whether it is integer arithmetic of positions and lengths."""
     found = bare(expr)
+    if isinstance(found, Apply) and found.function == "cast":
+        return isinstance(found.args[1], Word) and found.args[1].text.startswith("int")
     if isinstance(found, Apply) and found.function in _ADDED | {"mul", "neg"}:
         return all(map(_is_position, subexpressions(found)))
     is_made = isinstance(found, Apply) and found.function in ("index", "size")
     return is_made or (isinstance(found, Number) and type(found.value) is int)
+
+
+def _is_of_positions(expr: Expr) -> bool:
+    """Whether it is of positions, lengths and numbers alone, element by element."""
+    found = bare(expr)
+    if isinstance(found, Apply) and found.function not in ("index", "size"):
+        return not any(isinstance(one, Over) for one in found.args) and all(
+            map(_is_of_positions, subexpressions(found))
+        )
+    return not isinstance(found, Input)

@@ -41,6 +41,10 @@ def statement(place: Place) -> ast.stmt | None:
     return _statements(place.path).get(place.line)
 
 
+def is_loop(place: Place) -> bool:
+    return isinstance(statement(place), ast.For)
+
+
 def bound_names(place: Place) -> list[str]:
     """The variables that the statement at a place assigns, "" for what is none."""
     found = statement(place)

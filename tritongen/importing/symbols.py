@@ -26,6 +26,7 @@ from .formulas import (
     made,
     made_of_floats,
     of_symbol,
+    reduced,
     replaced,
     solved,
     symbols_of,
@@ -101,8 +102,9 @@ class Lengths:
         if rest is not None and rest.function == "remainder" and other == 0:
             exact = exact_quotient(*rest.args)
             if exact is not None:
-                self._known[rest] = 0
-                self._known[Applied("floor_divide", rest.args)] = exact
+                for args in (rest.args, reduced(*rest.args)):  # Quotients are written without common factors.
+                    self._known[Applied("remainder", args)] = 0
+                    self._known[Applied("floor_divide", args)] = exact
             return
         found = solved(one, other)
         if found is not None:

@@ -8,9 +8,10 @@ import importlib.util
 import inspect
 import os
 import re
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,9 @@ _KNOWN = frozenset(
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(.*\)")
 _FORM = 'write --example "x=bf16[4,1024,4096] weight=bf16[4096]"'
+
+
+COMPLEX = ("complex numbers", "the language has none: write real and imaginary parts")
 
 
 class Located(Exception):
@@ -105,8 +109,36 @@ def parse_example(text: str) -> dict[str, Example | object]:
         name, sign, value = part.partition("=")
         if not sign or not name.isidentifier():
             raise Located(Refusal(f"`{part}` is not an argument of an example", _FORM, "TG003"))
+        if name in found:
+            raise Located(Refusal(f"{name} is given twice", _FORM, "TG003"))
         found[name] = _argument(name, value)
+    _check_lengths(found)
     return found
+
+
+def _check_lengths(given: Mapping[str, object]) -> None:
+    """A name of an axis has one length."""
+    known: dict[str, int] = {}
+    for length in (one for value in given.values() for tensor in tensors_of(value) for one in tensor.shape):
+        if length.name and known.setdefault(length.name, length.number) != length.number:
+            message = f"the axis {length.name} is {known[length.name]} and {length.number} long"
+            raise Located(Refusal(message, "give axes of other lengths other names", "TG003"))
+
+
+def tensors_of(value: object) -> Iterator[Example]:
+    """The tensors of an argument, which may be tuples and lists of them."""
+    if isinstance(value, Example):
+        yield value
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from tensors_of(one)
+
+
+def with_tensors(value: object, make: Callable[[Example], Any]) -> Any:
+    """An argument with others in the place of its tensors, in order."""
+    if isinstance(value, Example):
+        return make(value)
+    return type(value)(with_tensors(one, make) for one in value) if isinstance(value, tuple | list) else value
 
 
 def parse_words(text: str) -> list[str]:
@@ -126,19 +158,34 @@ def parse_words(text: str) -> list[str]:
 
 
 def _argument(name: str, value: str, scope: Mapping[str, Any] | None = None) -> Example | object:
-    """A tensor, a literal, a call of what is in `scope`, or else a string."""
-    found = re.fullmatch(r"(\w+)\[(.*)\]", value.strip())
+    """A tensor, a literal, several in a tuple or list, a name of torch, a call of what is in `scope`, or a string."""
+    value = value.strip()
+    found = re.fullmatch(r"(\w+)\[([^\[\]()]*)\]", value)
     if found is None:
         try:
             literal: object = ast.literal_eval(value)
             return literal
         except (ValueError, SyntaxError):
-            return _called_in(scope, value) if scope is not None and _CALL.fullmatch(value) else value
+            return _unquoted(name, value, scope)
     dtype = _DTYPES.get(found[1], found[1])
     if dtype not in _KNOWN:
-        hint = did_you_mean(found[1], [*_DTYPES, *_KNOWN], _FORM)
+        is_complex = re.fullmatch(r"c(omplex)?\d+", found[1])
+        hint = COMPLEX[1] if is_complex else did_you_mean(found[1], [*_DTYPES, *_KNOWN], _FORM)
         raise Located(Refusal(f"{name}: there is no dtype `{found[1]}`", hint, "TG003"))
     return Example(dtype, tuple(_length(name, one.strip()) for one in found[2].split(",") if one.strip()))
+
+
+def _unquoted(name: str, value: str, scope: Mapping[str, Any] | None) -> object:
+    if (value[:1], value[-1:]) in (("(", ")"), ("[", "]")):
+        several = (_argument(name, one, scope) for one in parse_words(value[1:-1]))
+        return tuple(several) if value[0] == "(" else list(several)
+    if re.fullmatch(r"torch(\.\w+)+", value):
+        return _called_in({"torch": torch_or_unavailable()}, value)
+    if scope is not None and _CALL.fullmatch(value):
+        return _called_in(scope, value)
+    if re.search(r"[\[\](){}]", value):
+        raise Located(Refusal(f"{name}: `{value}` is neither a tensor nor a number, a name or a tuple", _FORM, "TG003"))
+    return value
 
 
 def _length(name: str, text: str) -> Length:
@@ -150,21 +197,25 @@ def _length(name: str, text: str) -> Length:
 
 
 def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
-    """The target `FILE.py:name` or `dotted.module:name`. Raises `Located`."""
+    """The target `FILE.py:name`, `dotted.module:name` or `dotted.module:Class(...).eval()`. Raises `Located`."""
     torch = torch_or_unavailable()
-    home, sign, path = spelled.rpartition(":")
-    if not sign or not path:
+    inits = (f"--init {_quoted(one)}" for one in init)
+    command = " ".join(["tritongen import", _quoted(spelled), *inits, f'--example "{example}"'])
+    if spelled.endswith(")") and not init:
+        return replace(load_model(spelled), command=command)
+    home, _, path = spelled.rpartition(":")
+    if not home or not path:
         hint = "name what is imported: model.py:function, or package.module:Class"
         raise Located(Refusal(f"`{spelled}` names no function", hint, "TG002"))
     found: Any = _imported(home)
     scope = _Scope(found)
+    owner = home
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, [one for one in dir(found) if not one.startswith("_")], "")
-            raise Located(Refusal(f"{home} has no `{name}`", hint, "TG002"), Place(_file_of(home)))
-        found = getattr(found, name)
+            raise Located(Refusal(f"{owner} has no `{name}`", hint, "TG002"), Place(_file_of(home)))
+        found, owner = getattr(found, name), name
     keywords = dict(_keyword(one, scope) for one in init)
-    command = " ".join(["tritongen import", spelled, *(f"--init {one}" for one in init), f'--example "{example}"'])
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         return replace(of_module(spelled, command, path, _called(found, keywords)), init=tuple(init))
     if init:
@@ -172,8 +223,13 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
     if isinstance(found, torch.nn.Module):
         return of_module(spelled, command, path, found)
     if not callable(found):
-        raise Located(Refusal(f"{path} is neither a function nor a module", "", "TG002"))
+        raise Located(Refusal(f"{path} is neither a function nor a module", "", "TG002"), Place(_file_of(home)))
     return Target(spelled, command, snake(path), found, _first_line(found))
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line."""
+    return f'"{word}"' if re.search(r"[^\w=.,:/+-]", word) and not re.search(r'["$`\\]', word) else shlex.quote(word)
 
 
 def load_model(spelled: str) -> Target:
@@ -196,9 +252,9 @@ def of_module(spelled: str, command: str, path: str, module: Any) -> Target:
         if any(getattr(one, hooks) for hooks in _HOOKS):
             shown = f"{type(module).__name__}.{name}".rstrip(".")
             hint = "remove them before importing, or write their math in forward"
-            raise Located(
-                Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), place_of(type(one))
-            )
+            place = place_of(type(one))
+            place = place_of(type(module)) if is_library(place.path) else place
+            raise Located(Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), place)
     return Target(spelled, command, snake(path), module, _first_line(type(module)), module, _constants(module))
 
 
@@ -331,7 +387,8 @@ def _called_in(scope: Mapping[str, Any], text: str) -> object:
 
 def snake(path: str) -> str:
     name = path.rpartition(".")[2]
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    words = r"(?<=[a-z])(?=[A-Z](?![A-Z][a-z]))|(?<=[0-9])(?=[A-Z](?![A-Z][a-z]|$))|(?<=[A-Z])(?=[A-Z][a-z])"
+    return re.sub(words, "_", name).lower()  # As in ViTLayer, NewGELU and Conv1D.
 
 
 def _first_line(found: object) -> str:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -16,12 +16,27 @@ from .formulas import symbol_of
 from .limits import limits
 from .recording import Recording, place_in, recorded
 from .refusals import NOWHERE, Place, Refusal
-from .targets import Example, Length, Located, Target, is_library, place_of, snake, user_place
+from .targets import (
+    Example,
+    Length,
+    Located,
+    Target,
+    is_library,
+    place_of,
+    snake,
+    tensors_of,
+    user_place,
+    with_tensors,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from .tracer import Tracer
+
+
+_OF_VALUES = ("values decide what is computed here", "write torch.where(condition, a, b)")
+OWN_OPERATOR = ("is an operator of somebody's own", "write its math")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ class Trace:
     recording: Recording
     results: tuple[str, ...] = ()  # names of results, where the function has them
     symbols: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # which argument's which dimension
-    order: tuple[str, ...] = ()  # of the arguments of a call, tensors and others
+    given: Mapping[str, object] = field(default_factory=dict)  # the arguments of a call, tensors as examples
     structure: Any = None  # of a result, as torch.utils._pytree has it, where its leaves are tensors
 
 
@@ -69,22 +84,23 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     tracer = Tracer(lengths)
     given = bound(target, example)
     arguments = tuple(_arguments(target, given, tracer, is_model, device))
-    scalars = {name: value for name, value in given.items() if not isinstance(value, Example)}
-    recording = Recording()
+    scalars = {name: value for name, value in given.items() if not any(tensors_of(value))}
+    recording = Recording(unpacked={one.name for one in arguments if one.name not in given and not one.path})
     followed = recorded(recording, follow_calls=is_model)
-    made = Trace(tracer.constants, arguments, scalars, recording, (), dict(_symbols(arguments)), tuple(given))
+    made = Trace(tracer.constants, arguments, scalars, recording, given=given)
     try:
         noted = _noted_gradients(recording), limits(_noted_limits(recording))
         with _autocast_of_any_device(), _unlogged(), noted[0], noted[1], tracer.tracing(device), followed:
             found = call(target, made, tuple(one.tensor for one in arguments), scalars)
         found = _tensors_alone(found) if is_model else found
-        names, flat = _flat(found, place_of(target.function if target.module is None else target.module.forward))
+        names, flat = flat_results(found, place_of(_called(target)))
     except Located:
         raise
     except Exception as error:
         raise _explained(error, {str(one): str(length) for one, length in lengths.hints.items()}) from None
     tracer.returns(flat)
-    return replace(made, results=tuple(names), structure=_structure(found))
+    made = replace(made, arguments=tuple(_renamed(arguments, recording)))
+    return replace(made, results=tuple(names), symbols=dict(_symbols(made.arguments)), structure=_structure(found))
 
 
 @contextmanager
@@ -142,17 +158,16 @@ def _autocast_of_any_device() -> Iterator[None]:
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
     """The example's arguments in the order of the function's, with its numbers that have defaults."""
-    try:
-        forward: Callable[..., Any] = target.module.forward if target.module is not None else target.function
-        signature = inspect.signature(forward)
-    except (TypeError, ValueError):
+    signature = _signature(target)
+    if signature is None:
         return dict(example)
     try:
-        found = signature.bind(**example)
+        args, keywords = _arranged(signature, example)
+        found = signature.bind(*args, **keywords)
     except TypeError as error:
         message = f"the example does not fit {target.name}{signature}: {error}"
         hint = "--example gives the arguments by their names"
-        raise Located(Refusal(message, hint, "TG003"), place_of(forward)) from None
+        raise Located(Refusal(message, hint, "TG003"), place_of(_called(target))) from None
     given = dict(found.arguments)
     for name, parameter in signature.parameters.items():
         if name not in given and isinstance(parameter.default, int | float):
@@ -168,24 +183,42 @@ def call(target: Target, trace: Trace, tensors: tuple[torch.Tensor, ...], scalar
     import torch
 
     pairs = list(zip(trace.arguments, tensors, strict=True))
-    keywords = {one.name: tensor for one, tensor in pairs if not one.path} | dict(scalars)
-    if target.module is None:
-        if not _has_signature(target.function):  # Builtins take arguments by names too, but for a few.
-            try:
-                return target.function(**keywords)
-            except TypeError:
-                return target.function(*(keywords[name] for name in trace.order))
-        return target.function(**keywords)
-    state = {one.path: tensor for one, tensor in pairs if one.path}
-    return torch.func.functional_call(target.module, state, (), keywords)
-
-
-def _has_signature(function: Callable[..., Any]) -> bool:
+    own = (tensor for one, tensor in pairs if not one.path)
+    keywords = {name: with_tensors(scalars.get(name, one), lambda _: next(own)) for name, one in trace.given.items()}
+    signature = _signature(target)
+    args, keywords = _arranged(signature, keywords) if signature is not None else ((), keywords)
+    if target.module is not None:
+        state = {one.path: tensor for one, tensor in pairs if one.path}
+        return torch.func.functional_call(target.module, state, tuple(args), keywords)
     try:
-        inspect.signature(function)
+        return target.function(*args, **keywords)
+    except TypeError:
+        if signature is not None:
+            raise
+        return target.function(*keywords.values())  # Builtins take arguments by names too, but for a few.
+
+
+def _called(target: Target) -> Callable[..., Any]:
+    return target.function if target.module is None else target.module.forward
+
+
+def _signature(target: Target) -> inspect.Signature | None:
+    """The signature of what is called, if it is no builtin."""
+    try:
+        return inspect.signature(_called(target))
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
+
+
+def _arranged(signature: inspect.Signature, given: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Arguments by name; by position, where some are `*args`, and those before them."""
+    starred = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_POSITIONAL), "")
+    if starred not in given:
+        return (), dict(given)
+    before = [name for name in [*signature.parameters][: [*signature.parameters].index(starred)] if name in given]
+    several = given[starred] if isinstance(given[starred], tuple | list) else (given[starred],)
+    rest = {name: value for name, value in given.items() if name not in (*before, starred)}
+    return [*(given[name] for name in before), *several], rest
 
 
 def _arguments(
@@ -196,11 +229,12 @@ def _arguments(
     own_device = next((one.device for one in target.module.parameters()), None) if is_model and target.module else None
     taken = set(given)
     found = []
-    for name, one in given.items():
-        if isinstance(one, Example):
+    for name, value in given.items():
+        for place, one in enumerate(tensors_of(value)):
             dtype = getattr(torch, one.dtype)
-            made = tracer.argument(name, one.shape, dtype, device or own_device)
-            found.append(Argument(name, made, one.shape, "", dtype.is_floating_point))
+            own_name = name if one is value else f"{name}_{place}"
+            made = tracer.argument(own_name, one.shape, dtype, device or own_device)
+            found.append(Argument(own_name, made, one.shape, "", dtype.is_floating_point))
     if target.module is None:
         return found
     floats = (one.tensor.dtype for one in found if one.tensor.dtype.is_floating_point)
@@ -225,6 +259,15 @@ def _name_of(module: Any, path: str) -> str:
     return prefix + path.replace(".", "_").strip("_")
 
 
+def _renamed(arguments: Sequence[Argument], recording: Recording) -> Iterator[Argument]:
+    """Tensors of tuples by the variables that hold them, as in `cos, sin = position_embeddings`."""
+    taken = {one.name for one in arguments}
+    for one in arguments:
+        _, name = recording.names.get(one.name, (0, "")) if one.name in recording.unpacked else (0, "")
+        yield replace(one, name=name) if name and name not in taken else one
+        taken.add(name)
+
+
 def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]]]:
     import torch
 
@@ -247,21 +290,37 @@ def _tensors_alone(found: Any) -> Any:
     return found
 
 
-def _flat(found: Any, place: Place) -> tuple[list[str], list[torch.Tensor]]:
+def flat_results(found: Any, place: Place = NOWHERE) -> tuple[list[str], list[torch.Tensor]]:
     """The tensors of a result and, where it has names for them, those."""
     import torch
 
-    if isinstance(found, torch.Tensor):
-        return [], [found]
     if isinstance(found, Mapping):
         names, values = list(map(str, found)), list(found.values())
     else:
         names = list(getattr(found, "_fields", ()))
         values = list(found) if isinstance(found, tuple | list) else [found]
-    original = [place for place, one in enumerate(values) if one is not None]
-    if not original or not all(isinstance(values[place], torch.Tensor) for place in original):
-        raise Located(Refusal("its result is no tensor, and no tuple or dict of tensors", "", "TG004"), place)
-    return [names[place] for place in original] if names else [], [values[place] for place in original]
+    flat, named = list[torch.Tensor](), list[str]()
+    for number, value in enumerate(values):
+        if isinstance(value, Mapping | tuple | list):
+            inner, tensors = flat_results(value, place)
+            labels = inner or map(str, range(len(tensors)))
+            named += [f"{names[number]}_{one}" if names else "" for one in labels]
+            flat += tensors
+        elif isinstance(value, torch.Tensor):
+            named.append(names[number] if names else "")
+            flat.append(value)
+        elif value is not None:
+            flat.clear()
+            break
+    if not flat:
+        message = f"its result is {_kind_of(found)}, and not a tensor, or a tuple or dict of tensors"
+        raise Located(Refusal(message, "", "TG004"), place)
+    return named if any(named) else [], flat
+
+
+def _kind_of(found: Any) -> str:
+    kind = type(found).__name__
+    return "None" if found is None else f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def _structure(found: Any) -> Any:
@@ -275,24 +334,28 @@ def _structure(found: Any) -> Any:
 
 def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
     """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        UnsupportedOperatorException,
+    )
 
     from .symbols import OfValues
 
     place = user_place(error, any_of_torch=True)
-    if isinstance(error, DataDependentOutputException | OfValues):
-        return Located(
-            Refusal("values decide what is computed here", "write torch.where(condition, a, b)", "TG004"), place
-        )
+    text = str(error).strip().split("\n")[0] or type(error).__name__
+    text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)
+    if isinstance(error, DataDependentOutputException | OfValues) or "Cannot cast FakeTensor" in text:
+        return Located(Refusal(*_OF_VALUES, "TG004"), place)
     if isinstance(error, DynamicOutputShapeException):
         message = f"values decide the shape of {_short(str(error))}"
         return Located(Refusal(message, "shapes of a spec follow from those of its inputs", "TG004"), place)
-    text = str(error).strip().split("\n")[0] or type(error).__name__
-    text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)
-    if "data-dependent" in text.lower() or "Cannot cast FakeTensor" in text:
-        return Located(
-            Refusal("values decide what is computed here", "write torch.where(condition, a, b)", "TG004"), place
-        )
+    custom = re.search(r"<CustomOpDef\((\S+)\)>|no fake impl\w* .*?(\w+[:.]+\w+)", text)
+    if custom or isinstance(error, UnsupportedOperatorException):
+        name = custom[1] or custom[2] if custom else str(getattr(error, "func", ""))
+        return Located(Refusal(f"`{name}` {OWN_OPERATOR[0]}", OWN_OPERATOR[1], "TG001"), place)
+    if "numpy" in text:
+        return Located(Refusal("NumPy computes here, of values", "write it in torch", "TG004"), place)
     fits = isinstance(error, RuntimeError | ValueError | IndexError | AssertionError | TypeError)
     hint = "the example may not fit the function" if fits and place != NOWHERE else ""
     return Located(Refusal(f"calling it raises {type(error).__name__}: {_short(text)}", hint, "TG004"), place)

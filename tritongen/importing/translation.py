@@ -12,11 +12,14 @@ from .axes import TWICE, Dim
 from .building import Building, hint
 from .decomposed import made_of
 from .expressions import Apply, Expr, Input, Line, Number, Over, bare
+from .formulas import symbol_of
 from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
 from .table import builder_of
+from .targets import COMPLEX
+from .tracing import OWN_OPERATOR
 from .values import GivenFloat, GivenInt, Symbolic, Value
-from .writes import check_write
+from .writes import check_write, written_by
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +43,9 @@ class Translation(Building):
         """The values of the results. Where there are `problems`, some are unknown."""
         nodes = self.trace.graph.graph.nodes
         results: list[Any] = []
+        for size in (one for node in nodes for one in getattr(node.meta.get("val"), "shape", ())):
+            if not isinstance(size, int) and size.node.hint == 0:
+                size.node.number()  # What has no elements has none in any call.
         arguments = iter(self.trace.arguments)
         for node in nodes:
             if node.op == "placeholder":
@@ -62,8 +68,10 @@ class Translation(Building):
             dim = self.axes.new(length.number, fixed=length.fixed, is_input=True, formula=formula)
             if length.name:
                 self.axes.wish(dim, length.name, 0)
-            if formula is not None and str(formula) in self.trace.recording.used:
+            used = symbol_of(size.node.written) if formula is not None else None
+            if used in self.trace.recording.used:
                 self.axes.fix(dim)
+                self.used |= dict.fromkeys(dim, self.trace.recording.used[used])
             dims.append(dim)
         dtype = argument.tensor.dtype
         declared = tuple(self.axes.one() if not dim and argument.name in self._ones else dim for dim in dims)
@@ -147,7 +155,7 @@ class Translation(Building):
         build = builder_of(packet, overload) if target.namespace == "aten" else None
         writes = target._schema.is_mutable
         if writes:
-            check_write(node, [one.name for one in self.trace.arguments])
+            check_write(node, self.trace.arguments)
         if build is None:
             if writes:
                 raise Refusal(f"`{packet}` writes in place", "compute a new tensor")
@@ -161,8 +169,8 @@ class Translation(Building):
         except TypeError:
             raise Refusal(f"`{packet}` with these options") from None
         value = build(self, *args, **kwargs)
-        if writes:
-            self.values[node.args[0]] = value
+        for one in written_by(node):
+            self.values[one] = value
         if self.is_detached and isinstance(value, Value):
             value = value.of(Apply("detach", (value.expr,)))
         return value
@@ -208,7 +216,7 @@ class Translation(Building):
     def _decomposed(self, node: Any, packet: str) -> Any:
         """The value of an operator that the table has no row for, of those that torch makes it of."""
         if node.target.namespace not in ("aten", "prims"):
-            raise Refusal(f"`{node.target.namespace}::{packet}` is an operator of somebody's own", "write its math")
+            raise Refusal(f"`{node.target.namespace}::{packet}` {OWN_OPERATOR[0]}", OWN_OPERATOR[1])
         graph, given = made_of(node)
         if graph is None or self._depth >= _DEEP:
             raise Refusal(f"the language has no `{packet}`")
@@ -247,7 +255,7 @@ def _check_dtypes(node: Any) -> None:
     found = node.meta.get("val")
     for one in found if isinstance(found, tuple | list) else [found]:
         if isinstance(one, torch.Tensor) and one.dtype.is_complex:
-            raise Refusal("complex numbers", "the language has none: write real and imaginary parts")
+            raise Refusal(*COMPLEX)
         if isinstance(one, torch.Tensor) and one.is_sparse:
             raise Refusal("a sparse tensor")
         for length in one.shape if isinstance(one, torch.Tensor) else ():

@@ -33,7 +33,7 @@ def variables(trace: Trace) -> dict[str, str]:
 
 def _bound(node: Any, place: Place) -> str:
     """The variable that a statement assigns a node to."""
-    names = bound_names(place)
+    names = ["" if name == "_" else name for name in bound_names(place)]
     if node.target is python.getitem and len(names) > 1:
         return names[node.args[1]] if node.args[1] < len(names) else ""
     return names[0] if len(names) == 1 else ""

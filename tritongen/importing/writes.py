@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .refusals import Refusal
 
+if TYPE_CHECKING:
+    from .tracing import Argument
 
-def check_write(node: Any, arguments: Sequence[str]) -> None:
+
+WRITES_TO_BUFFERS = (
+    "this writes to buffers, as batch_norm in training does",
+    "import it in evaluation, as model.py:Model(...).eval(), or with track_running_stats=False",
+)
+
+
+def check_write(node: Any, arguments: Sequence[Argument]) -> None:
     """Refuses a write to an argument, by their names in order, and to a part of a tensor that is read later."""
-    written = node.args[0]
+    for written in written_by(node):
+        _check_written(node, written, arguments)
+
+
+def written_by(node: Any) -> Iterator[Any]:
+    """The tensors that an operator writes to."""
+    schema = getattr(node.target, "_schema", None)
+    for place, one in enumerate(schema.arguments if schema is not None else ()):
+        if one.alias_info is not None and one.alias_info.is_write:
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(one.name)
+            yield from given if isinstance(given, tuple | list) else [given] if given is not None else []
+
+
+def _check_written(node: Any, written: Any, arguments: Sequence[Argument]) -> None:
     memory = _memory(written)
     later = False
     placeholders = [one for one in node.graph.nodes if one.op == "placeholder"]
@@ -20,8 +42,10 @@ def check_write(node: Any, arguments: Sequence[str]) -> None:
             later = True
         elif memory is not None and _memory(other) == memory and not _is_other_part(other, written):
             if other in placeholders:
-                name = arguments[placeholders.index(other)] if len(placeholders) == len(arguments) else other.name
-                raise Refusal(f"this writes to its input {name}", "compute a new tensor, and return it")
+                argument = arguments[placeholders.index(other)]
+                if argument.path and not argument.wants_gradient:
+                    raise Refusal(*WRITES_TO_BUFFERS)
+                raise Refusal(f"this writes to its input {argument.name}", "compute a new tensor, and return it")
             if other is not written and not later and any(user > node for user in other.users):
                 raise Refusal("this writes to a part of a tensor", "write torch.where with positions")
 
@@ -42,6 +66,6 @@ def _is_other_part(one: Any, other: Any) -> bool:
 
 def _first_written(node: Any) -> Any:
     """The node whose memory an operator writes to, and gives as its result."""
-    while node.op == "call_function" and getattr(getattr(node.target, "_schema", None), "is_mutable", False):
-        node = node.args[0]
+    while node.op == "call_function" and (written := next(written_by(node), None)) is not None:
+        node = written
     return node

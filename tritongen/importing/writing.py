@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Mistakes
 from ..lang.ir import Op
@@ -17,8 +16,9 @@ from ..spec.read import read_spec
 from ..spec.types import AxisTerm
 from .axes import Dims
 from .expressions import Apply, Expr, Input, Line, Number, Over, bare, subexpressions, tidy
-from .lengths import Computed
-from .lines import Lines
+from .formulas import symbol_of
+from .lengths import Computed, overs
+from .lines import GENERIC, Lines
 from .naming import (
     BATCH,
     Names,
@@ -40,10 +40,7 @@ from .tracing import Trace
 from .translation import Translation
 from .values import Value, dtype_class, dtype_name
 
-if TYPE_CHECKING:
-    pass
-
-_GENERIC = frozenset(("out", "output", "result", "res", "ret", "hidden_states", "x", "y"))
+_OF_NOTHING = ("a result that is computed of no tensor", "a spec has inputs: give what it is computed of as a tensor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +92,16 @@ class _Writer:
         while self.name in {*translation.inputs, *translation.params}:
             self.name += "_op"
         self.axes, self.axes_of = translation.axes, translation.axes_of
+        self.values = list(values)
+        self.exprs = reachable(value.expr for value in values)
+        self._find_made_axes()
         simpler = Simpler(self.axes, {one.name for one in trace.arguments if one.wants_gradient})
         self.values = [self._result(value.of(simpler(value.expr))) for value in values]
         self.exprs = reachable(value.expr for value in self.values)
-        self._find_made_axes()
         used = {one.name for one in self.exprs if isinstance(one, Input)}
         self.inputs = {name: value for name, value in translation.inputs.items() if name in used}
         self.declared = {name: translation.declared[name] for name in self.inputs}
+        self._equate_lengths()
         self.types = self._types()
         self.computed = Computed(self.axes, translation.lengths)
         self._check_results()
@@ -140,6 +140,16 @@ class _Writer:
             dict(self._positions()),
         )
 
+    def _equate_lengths(self) -> None:
+        """Axes that others are computed of are as long as each other where the original has them so."""
+        first: dict[object, int] = {}
+        lengths = reachable(self.t.lengths.values())
+        read = {axis for one in lengths for over in overs(one) for axis in self.axes.atoms(over.dim)}
+        for axis in dict.fromkeys(self._all_axes()):
+            formula = self.axes.formula(axis)
+            if axis in read and symbol_of(formula) is not None:
+                self.axes.equate(first.setdefault(formula, axis), axis)
+
     def _equal_axes(self) -> Iterable[str]:
         """Lines for axes of inputs that have to be as long as others of theirs."""
         first: dict[int, int] = {}
@@ -172,6 +182,11 @@ class _Writer:
     def _notes(self, smooth: Sequence[str], differentiable: Sequence[str]) -> Iterable[str]:
         if any(not dim for value in self.values for dim in value.dims):
             yield "a result's dimensions of length 1 are left out"
+        for axis, place in self.t.used.items():
+            shown = " ".join(self.names.of[one] for one in self.axes.atoms((axis,)) if one in self.names.of)
+            if shown:
+                length = self.axes.length(self.axes.atoms((axis,)))
+                yield f"{shown} is always {length}, which is a number to the original, as in a loop ({_where(place)})"
         left = [one for one in smooth if one not in differentiable]
         if left:
             yield f"no gradient by {', '.join(left)}"
@@ -347,7 +362,7 @@ class _Writer:
         read = set(self._all_axes())
         for value, place in zip(self.values, self.t.result_places, strict=True):
             if not self.inputs:
-                problems.append((Refusal("a result that no tensor has a part in"), place))
+                problems.append((Refusal(*_OF_NOTHING), place))
             elif any(self.axes.is_input(axis) and axis not in read for axis in self._axes_in(value.expr)):
                 message = "a result that needs a length of a tensor that it does not read"
                 problems.append((Refusal(message, "give the length as a number"), place))
@@ -405,7 +420,7 @@ class _Writer:
         found = list(self.trace.results) or self._returned()
         if len(found) != len(self.values):
             found = [""] * len(self.values)
-        cleaned = [name if name.isidentifier() and name not in _GENERIC else "" for name in found]
+        cleaned = [name if name.isidentifier() and name not in GENERIC else "" for name in found]
         names: list[str] = []
         for place, name in enumerate(cleaned):
             plain = "y" if len(cleaned) == 1 else f"y{place}"

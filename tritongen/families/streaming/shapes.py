@@ -103,7 +103,7 @@ class StreamShapes(Shapes):
         fixed = dict(self.program.op.sizes)
 
         def fits(case: tuple[int, ...]) -> bool:
-            known = dict(zip(self.axes, case, strict=True)) | fixed
+            known = self.with_computed(case) | fixed
             widths = [math.prod(known[one] for one in self.merged.parted_axes((axis,))) for axis in self.stream.widths]
             return all(width % 8 == 0 and width <= 128 for width in widths)
 

@@ -20,6 +20,7 @@ Labels = Sequence[Hashable]
 
 
 _WISHES = {"k": ("K J L", 3), "m": ("M", 4), "n": ("N E F", 4)}  # of the axes of matmuls, by label
+_OF_HEADS = {"k": ("D N J", 2), "m": ("M", 4), "n": ("E N", 3)}  # where there are batch and heads, as in attention
 
 
 def contracted(
@@ -69,7 +70,8 @@ def matmul(t: Building, x: Value, y: Value) -> Value:
     batch = range(max(x.rank, y.rank) - 2)
     own, its = ([*batch[len(batch) - one.rank + 2 :]] if one.rank > 2 else [] for one in (x, y))
     rows, columns = (["m"] if x.rank > 1 else []), (["n"] if y.rank > 1 else [])
-    return contracted(t, [(x, [*own, *rows, "k"]), (y, [*its, "k", *columns])], [*batch, *rows, *columns])
+    wishes: dict[Any, tuple[str, int]] = {**_OF_HEADS, batch[-1]: ("H", 3)} if len(batch) == 2 else _WISHES
+    return contracted(t, [(x, [*own, *rows, "k"]), (y, [*its, "k", *columns])], [*batch, *rows, *columns], wishes)
 
 
 @operator("mm", "bmm", "matmul", "mv", "dot", "vdot", "inner", "__matmul__", "linalg_matmul")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..expressions import Apply, Over
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
@@ -77,11 +78,14 @@ def _soft(
     t: Building, x: Value, target: Value, weight: Value | None, reduction: int, smoothing: Any, place: int
 ) -> Value:
     """Cross entropy of probabilities."""
-    if weight is not None or smoothing:
-        raise Refusal("cross_entropy of probabilities with weights or label_smoothing", "write its formula")
     (x, target), _ = t.broadcast(x, target)
     rest = x.dims[:place] + x.dims[place + 1 :]
     logs = Value(t.along("log_softmax", x, place).expr, x.dims, x.dtype, x.natural)
+    if weight is not None:
+        logs = t.apply("mul", weight.of(dims=(weight.dims[0], *[()] * (x.rank - place - 1))), logs)
+    if isinstance(smoothing, float) and smoothing:
+        share = t.apply("div", smoothing, t.at(Apply("size", (Over(x.dims[place]),))))
+        target = t.apply("add", t.apply("mul", target, t.apply("sub", 1, smoothing)), share)
     loss = t.apply("neg", t.reduced("sum", t.apply("mul", target, logs), [x.dims[place]], rest))
     if reduction != 1:
         return reduced(t, loss, reduction)

@@ -8,6 +8,7 @@ from ..axes import Dim
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
+from ..writes import WRITES_TO_BUFFERS
 from .pointwise import squared
 
 if TYPE_CHECKING:
@@ -84,11 +85,9 @@ def _batch_norm(
     t.axes.wish(x.dims[1], "C", 2)
     spatial(t, x.dims[2:])
     if training or mean is None or var is None:
-        is_batch = t.packet == "batch_norm"
-        if is_batch and mean is not None:
-            message = "batch_norm in training writes to its running statistics"
-            raise Refusal(message, "call .eval(), or import it with track_running_stats=False")
-        over = [x.dims[0], *x.dims[2:]] if is_batch else list(x.dims[2:])
+        if mean is not None:
+            raise Refusal(*WRITES_TO_BUFFERS)
+        over = [x.dims[0], *x.dims[2:]] if t.packet == "batch_norm" else list(x.dims[2:])
         y = normalised(t, x, over, eps)
     else:
         column = [()] * (x.rank - 2)

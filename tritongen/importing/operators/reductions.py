@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..expressions import Apply, Number
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
@@ -86,6 +87,18 @@ def _softmax(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
 
 operator("softmin")(lambda t, x, dim, *_: t.along("softmax", t.apply("neg", x), x.place(dim)))
 operator("cumsum", "cumprod")(lambda t, x, dim, **_: t.along(t.packet, x, x.place(dim), may_be_group=False))
+
+
+@operator("logcumsumexp")
+def _logcumsumexp(t: Building, x: Value, dim: int) -> Value:
+    """The logsumexp of what comes before, since a running sum of exponentials has no common maximum."""
+    place = x.place(dim)
+    ends = t.over(t.packet, x, place, may_be_group=False).dim
+    terms = t.again(ends)
+    earlier = Apply("le", (t.index(terms), t.index(ends)))
+    taken = t.take(x, place, t.at(t.index(terms), terms), [terms])
+    masked = Apply("where", (earlier, taken.expr, Number(float("-inf"))))
+    return t.reduced("logsumexp", taken.of(masked), [terms], x.dims)
 
 
 @operator("linalg_vector_norm", "norm", "linalg_norm")

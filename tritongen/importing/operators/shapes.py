@@ -150,6 +150,7 @@ def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: i
 def _unbind(t: Building, x: Value, dim: int = 0) -> list[Value]:
     place = x.place(dim)
     t.axes.fix(x.dims[place])
+    t.note_loop(x.dims[place])
     t.axes.wish(x.dims[place], "P Q", 3)
     return [t.take(x, place, one, ()) for one in range(t.axes.length(t.axes.atoms(x.dims[place])))]
 
@@ -179,6 +180,8 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
         offset, formula = offset + full, made("add", formula, entire)
     if part == 1:
         return t.take(x, place, int(offset), ((),))
+    if not length:
+        return x.with_dim(place, t.fresh(0))
     if step > 1 and full % step == 0 and length * step == full:
         outer, inner = t.axes.divide(x.dims[place], full // step, inner_fixed=True)
         t.axes.wish(inner, "P Q", 2)
@@ -206,8 +209,12 @@ def _is_part(part: Any, full: Any, number: int, count: int) -> bool:
 @operator("cat", "concat", "concatenate")
 def _cat(t: Building, tensors: list[Value], dim: int = 0) -> Value:
     place = tensors[0].place(dim)
+    lengths = [_formula(node, place) for node in t.node.args[0]]
+    tensors = [one for one, length in zip(tensors, lengths, strict=True) if length != 0]
+    if len(tensors) == 1:
+        return tensors[0]
     atoms = {t.axes.atoms(one.dims[place]) for one in tensors}
-    formulas = {_formula(node, place) for node in t.node.args[0]}
+    formulas = set(lengths) - {0}
     free = all(map(symbol_of, formulas))  # Lengths of arguments, which may be the same.
     alike = len({t.axes.length(one) for one in atoms}) == 1 and (free or len(formulas) == 1)
     if len(atoms) == 1 or alike:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ..axes import Dim
+from ..building import known
 from ..expressions import Apply, Expr, Number, Over
 from ..refusals import Refusal
 from ..table import operator
@@ -120,13 +122,31 @@ def _average(
     sizes = _listed(kernel, _rank(t))
     steps, pads = _listed(stride, len(sizes)) if stride else sizes, _listed(padding, len(sizes))
     is_partial = ceil_mode and not _fit(t, x, sizes, steps, pads)
-    if divisor_override is None and (is_partial or (any(pads) and not count_include_pad)):
-        raise Refusal("an average of as many elements as are in a window", "ceil_mode=False, count_include_pad=True")
     geometry = steps, pads, [1] * len(sizes)
     made, inside, left = _split_windows(t, x, sizes, geometry, 0.0 if any(pads) or is_partial else None)
     if divisor_override is not None:
         return t.apply("div", t.reduced("sum", made, inside, left), divisor_override)
-    return t.reduced("mean", made, inside, left)
+    if not is_partial and (count_include_pad or not any(pads)):
+        return t.reduced("mean", made, inside, left)
+    rank, places = len(sizes), left[len(left) - len(sizes) :]
+    counts = [
+        _counted(
+            t, x.dims[x.rank - rank + number], outer, sizes[number], steps[number], pads[number], count_include_pad
+        )
+        for number, outer in enumerate(places)
+    ]
+    count = reduce(lambda one, other: Apply("mul", (one, other)), counts)
+    return t.apply("div", t.reduced("sum", made, inside, left), t.at(count, *places))
+
+
+def _counted(t: Building, dim: Dim, outer: Dim, size: int, step: int, pad: int, include_pad: bool) -> Expr:
+    """How many elements are in the windows along a dimension, of which some reach beyond its ends."""
+    start: Expr = _times(t.index(outer), step)
+    start = Apply("sub", (start, Number(pad))) if pad else start
+    length: Expr = Apply("size", (Over(dim),))
+    length = Apply("add", (length, Number(pad))) if pad and include_pad else length
+    end = Apply("minimum", (Apply("add", (start, Number(size))), length))
+    return Apply("sub", (end, start if include_pad or not pad else Apply("maximum", (start, Number(0)))))
 
 
 @operator("max_pool1d", "max_pool2d", "max_pool3d")
@@ -145,22 +165,28 @@ def _maximum(
 
 
 @operator("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d",
-          "_adaptive_avg_pool3d")  # fmt: skip
-def _adaptive(t: Building, x: Value, size: Any) -> Value:
-    """The means of so many equal chunks of each dimension."""
+          "_adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")  # fmt: skip
+def _adaptive(t: Building, x: Value, size: Any) -> Any:
+    """The means or maxima of so many equal chunks of each dimension."""
     places, inside = list[Dim](), list[Dim]()
-    counts = _listed(size, _rank(t))
-    first = x.rank - len(counts)
+    rank = _rank(t)
+    counts = [*size] * (rank if len(size) == 1 else 1) if isinstance(size, list | tuple) else [size] * rank
+    first = x.rank - rank
     spatial(t, x.dims[first:])
-    for dim, count in zip(x.dims[first:], counts, strict=True):
+    for dim, count, own in zip(x.dims[first:], counts, t.node.args[0].meta["val"].shape[first:], strict=True):
+        if isinstance(count, Symbolic) and count.known == known(own):
+            places.append(dim)
+            continue
+        (count,) = _listed(count, 1)
         if t.axes.length(t.axes.atoms(dim)) % count:
-            raise Refusal("means of parts that are not equally long", "the length has to be a multiple of their number")
+            raise Refusal("parts that are not equally long", "the length has to be a multiple of their number")
         outer, inner = t.axes.divide(dim, count, outer_fixed=True)
         t.axes.wish(outer, _PLACES, 3)
         t.axes.wish(inner, _INSIDE, 3)
         places.append(outer)
         inside.append(inner)
-    return t.reduced("mean", x, inside, (*x.dims[:first], *places))
+    found = t.reduced("max" if "max" in t.packet else "mean", x, inside, (*x.dims[:first], *places))
+    return (found, None) if "max" in t.packet else found
 
 
 @operator("unfold")
@@ -210,9 +236,7 @@ def _convolution(
     rank = weight.rank - 2
     steps, gaps = _listed(stride, rank), _listed(dilation, rank)
     if is_transposed:
-        if groups != 1:
-            raise Refusal("a transposed convolution in groups", "write one for each group")
-        return _biased(t, _transposed(t, x, weight, steps, _listed(padding, rank), gaps), bias, rank)
+        return _biased(t, _transposed(t, x, weight, (steps, _listed(padding, rank), gaps), groups), bias, rank)
     sizes = [t.axes.length(t.axes.atoms(dim)) for dim in weight.dims[2:]]
     pads: list[Pad]
     if padding == "same":
@@ -278,17 +302,22 @@ def _biased(t: Building, made: Value, bias: Value | None, rank: int) -> Value:
     return made if bias is None else t.apply("add", made, bias.of(dims=(bias.dims[0], *[()] * rank)))
 
 
-def _transposed(
-    t: Building, x: Value, weight: Value, steps: Sequence[int], pads: Sequence[int], gaps: Sequence[int]
-) -> Value:
+def _transposed(t: Building, x: Value, weight: Value, geometry: Sequence[Sequence[int]], groups: int) -> Value:
     """Each place is the sum over the windows that it lies in."""
     rank = weight.rank - 2
+    t.axes.wish(weight.dims[1], "O E F", 3)
+    group: Dim = ()
+    if groups > 1:  # Channels of x and those of the weight are groups alike.
+        group, inner = t.axes.divide(x.dims[x.rank - rank - 1], groups, outer_fixed=True)
+        others, own = t.axes.divide(weight.dims[0], groups, outer_fixed=True)
+        t.axes.join(group, others)
+        t.axes.wish(group, "G", 2)
+        x, weight = x.with_dim(x.rank - rank - 1, inner), weight.with_dim(0, own)
     t.axes.join(x.dims[x.rank - rank - 1], weight.dims[0])
     t.axes.wish(weight.dims[0], "C K", 2)
-    t.axes.wish(weight.dims[1], "O E F", 3)
     first, outside = x.rank - rank, list[Dim]()
     batch, channel = x.dims[: first - 1], x.dims[first - 1]
-    for number, (window, step, pad, gap) in enumerate(zip(weight.dims[2:], steps, pads, gaps, strict=True)):
+    for number, (window, step, pad, gap) in enumerate(zip(weight.dims[2:], *geometry, strict=True)):
         outer = t.fresh(t.result_length(number - rank))
         outside.append(outer)
         t.axes.wish(outer, _PLACES, 3)
@@ -304,7 +333,7 @@ def _transposed(
         if step > 1:
             divides = Apply("eq", (Apply("remainder", (at, Number(step))), Number(0)))
             x = x.of(Apply("where", (divides, x.expr, Number(0.0))))
-    return product(t, x, weight, [channel, *weight.dims[2:]], (*batch, weight.dims[1], *outside))
+    return product(t, x, weight, [channel, *weight.dims[2:]], (*batch, group + weight.dims[1], *outside))
 
 
 # Padding
