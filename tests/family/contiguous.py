@@ -7,6 +7,7 @@ import ast
 
 from tritongen.emit.configs import Traffic
 from tritongen.emit.module import Around, Common, Module
+from tritongen.emit.statements import Allocate, Launch, Let, Return, Statement, call
 from tritongen.families.family import Step
 from tritongen.families.maps import Maps
 from tritongen.lang.ir import Load, Node, Op, Result
@@ -42,16 +43,24 @@ class _Contiguous(Common):
             "family": "contiguous",
             "kernel": f"{op.name}_contiguous_kernel",
             "reads": [tensor.name for tensor in op.inputs],
-            "writes": [self.written(result) for result in op.results],
+            "writes": [result.output.name for result in op.results],
             "math": [line for value in op.values for line in lowering.line(value)],
             "pointers": ", ".join(f"{name}_ptr" for name in names),
-            "passed": ", ".join(names),
         }
-        return Module(self.view(view), Traffic(frozenset()))
+        first = op.inputs[0].name
+        body: list[Statement] = [
+            *self.begun(),
+            *(Let(tensor.name, f"{tensor.name}.contiguous()") for tensor in op.inputs),
+            *(Allocate(result.output.name, self.memory(result)) for result in op.results),
+            Let("n", f"{first}.numel()"),
+            Launch(call(f"kernels.{view['kernel']}[(tensors.cdiv(n, 1024),)]", *names, "n", BLOCK="1024"), when="n"),
+            Return(self.returned),
+        ]
+        return Module(self.view(view, body), Traffic(frozenset()))
 
-    def written(self, result: Result) -> dict[str, str]:
+    def memory(self, result: Result) -> str:
         otherwise = f" if {result.when} else None" if result.when else ""
-        return {"name": result.output.name, "dtype": self.host.dtype(result.dtype), "otherwise": otherwise}
+        return f"torch.empty_like({self.op.inputs[0].name}, dtype={self.host.dtype(result.dtype)}){otherwise}"
 
 
 def _loaded(node: Load, _: Lowering) -> ast.expr:

@@ -17,6 +17,9 @@ from ..passes.structure import without_strides
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
+from .statements import Call, If, Let, Return, Statement
+
+UNFOLDED = "Dimensions that do not fold: contiguous copies fold into one."
 
 
 def promoted(leaf_texts: Mapping[str, str], absent: Mapping[str, str]) -> str:
@@ -37,7 +40,7 @@ def by_presence(dtype: Dtype, leaf_texts: Mapping[str, str], absent: Mapping[str
 
 @dataclass(frozen=True)
 class Host(Checks):
-    """Writes the lines of the wrapper of one operator over one space.
+    """Says what the wrapper of one operator over one space does.
 
     `parted` are tensors that callers see along more axes, each with the calls that part its own. `tables` are inputs by
     which kernels look others up, of which the math does not tell.
@@ -207,48 +210,44 @@ class Host(Checks):
             tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
         return f"{self.function}({', '.join(tensors + named)})"
 
-    def fold(self, group: str, dims: tuple[Dim, ...]) -> list[str]:
-        """Lines that set `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
+    def fold(self, group: str, dims: tuple[Dim, ...]) -> list[Statement]:
+        """Sets `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
         if not dims:
             return []
         free = tuple(dim for dim in dims if not dim.pinned)
         free_axes = tuple(dict.fromkeys(chain.from_iterable(dim.axes for dim in free)))
         folds = len(free) > 1 or free_axes[:1] == (BATCH,)
         rest = [dim for dim in dims if dim.pinned] if folds else dims
-        lines = self.fold_free(group, free, free_axes) if folds else []
+        found = self.fold_free(group, free, free_axes) if folds else []
         sizes, lengths = f"{group[:-1]}_sizes", tuple(dim.axes[0] for dim in rest)
         if folds and rest:
-            lines.append(f"{sizes} = ({_beside(f'*{sizes}', [*lengths], dims)})")
+            found.append(Let(sizes, f"({_beside(f'*{sizes}', [*lengths], dims)})"))
         elif len(rest) > 1:
-            lines.append(f"{sizes} = {self.sizes(lengths)}")
+            found.append(Let(sizes, self.sizes(lengths)))
         for name, axes, optional in self.moving(dims) if rest else ():
             own = [self.stride(name, axes, one) for one in lengths]
             steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"
             text = f"({_beside(steps, own, dims)})" if folds else tuple_text(own)
             if optional:
                 text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
-            lines.append(f"{name}_{group} = {text}")
-        return lines
+            found.append(Let(f"{name}_{group}", text))
+        return found
 
-    def fold_free(self, group: str, free: tuple[Dim, ...], axes: tuple[str, ...]) -> list[str]:
-        """Lines that fold dimensions whose axes stand together in all tensors that move along them."""
+    def fold_free(self, group: str, free: tuple[Dim, ...], axes: tuple[str, ...]) -> list[Statement]:
+        """Folds dimensions whose axes stand together in all tensors that move along them."""
         named = self.moving(free)
         strides = [self.optional(self.strides(n, own, axes), n, optional, axes) for n, own, optional in named]
         targets = tuple_text([f"{name}_{group}" for name, _, _ in named])
-        call = f"tensors.fold({len(free)}, {self.sizes(axes, True)}, {tuple_text(strides)})"
+        call = Call("tensors.fold", (len(free), self.sizes(axes, True), tuple(strides)))
         return self.folded(f"{group[:-1]}_sizes, {targets}", call, axes, len(free))
 
-    def folded(self, target: str, call: str, axes: tuple[str, ...], n_dims: int) -> list[str]:
-        """Lines that set what a call tells of axes that it folds into `n_dims` dimensions, which may not be enough."""
+    def folded(self, target: str, call: Call, axes: tuple[str, ...], n_dims: int) -> list[Statement]:
+        """Sets what a call says of axes that it folds into `n_dims` dimensions, which may not be enough."""
         if BATCH not in axes and len(axes) <= n_dims:
-            return [f"{target} = tensors.folded({call})"]
+            return [Let(target, Call("tensors.folded", (call,)))]
         name = target if target.isidentifier() else "folded"
-        lines = [
-            f"{name} = {call}",
-            f"if {name} is None:  # Dimensions that do not fold: contiguous copies fold into one.",
-            f"    return {self.retry()}",
-        ]
-        return lines if name == target else [*lines, f"{target} = {name}"]
+        unfolded = If(f"{name} is None", (Return(self.retry()),), UNFOLDED)
+        return [Let(name, call), unfolded, *([] if name == target else [Let(target, name)])]
 
     def column_strides(self) -> dict[str, str]:
         """The stride along the columns of every tensor that has one, where they are one dimension and stay so."""

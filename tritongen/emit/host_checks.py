@@ -1,10 +1,11 @@
-"""The lines of a wrapper that check arguments and unpack the lengths of axes."""
+"""The statements of a wrapper that check arguments and unpack the lengths of axes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from ..lang.formulas import by_params, inputs_in_order, may_be_negative, python
 from ..lang.ir import Formula, Op, Reduce, Value, walk
@@ -16,6 +17,7 @@ from ..lowering.space import Space
 from ..nest.conditions import condition_operand
 from ..passes.exponentials import VALUELESS, is_hidden
 from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
+from .statements import Call, Do, If, Length, Let, Statement, refused
 
 # The tuples of the runtime's tensors.py.
 CLASS_NAMES = {dtypes: f"tensors.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
@@ -23,7 +25,8 @@ CLASS_NAMES[DTYPE_CLASSES["any"]] = "tensors.ANY"
 
 
 IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
-CHECK_SHAPE = "tensors.check_shape"
+CHECK_SHAPE = "check_shape"
+EMPTY = "n_cols == 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,8 @@ def dtype_constant(tensor: Input) -> str:
     return CLASS_NAMES.get(tensor.type.dtypes, f"_{tensor.name.upper()}_DTYPES")
 
 
-def assigned(formula: Formula) -> str:
-    """The line that computes a length."""
-    return f"{formula.axis} = {python(formula.node)}"
+def assigned(formula: Formula) -> Length:
+    return Length(formula.axis, python(formula.node))
 
 
 def _named(tensor: Input) -> list[str]:
@@ -74,7 +76,7 @@ class Checks:
     op: Op
     space: Space
     compute: Compute
-    function: str  # what the function is called that these lines are of
+    function: str  # what the function is called that these statements are of
     extra: tuple[str, ...] = ()  # its further arguments
 
     @property
@@ -87,64 +89,59 @@ class Checks:
         """Whether torch's dispatcher calls the function, which so has arguments of the right kinds."""
         return IS_FAKE in self.extra
 
-    def checks(self) -> list[str]:
-        lines: list[str] = []
+    def checks(self) -> list[Statement]:
+        found: list[Statement] = []
         first = self.first()
         for tensor in self.op.inputs:
-            block = [self.check(tensor)]
+            shape = f'"{shape_text(tensor.type.shape)}"'
+            block = [self.refusal("check", tensor.name, tensor.name, dtype_constant(tensor), shape)]
             if "float8_e4m3fn" in tensor.type.dtypes:
                 block.append(self.float8_check(tensor.name, f"{tensor.name}.dtype"))
             if first is not None and tensor is not first:
                 alike = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
                 check = "check_alike" if alike else "check_device"
-                named = f'"{self.op.name}: {tensor.name}", {tensor.name}, "{first.name}", {first.name}'
-                block.append(f"tensors.{check}({named})")
-            lines += self.guarded(tensor, block)
+                block.append(self.refusal(check, tensor.name, tensor.name, f'"{first.name}"', first.name))
+            found += self.guarded(tensor, block)
         shapes = ((tensor, self.shape_of_other(tensor)) for tensor in self.ordered())
-        lines += [self.shape_check(tensor, shape) for tensor, shape in shapes if shape]
+        found += [self.shape_check(tensor, shape) for tensor, shape in shapes if shape]
         for result in self.op.results:
             if result.dtype.of == ("float8_e4m3fn",):
-                lines.append(self.float8_check(result.output.name, "torch.float8_e4m3fn"))
-        for param in self.op.params:
-            lines += self.param_checks(param)
-        return lines
+                found.append(self.float8_check(result.output.name, "torch.float8_e4m3fn"))
+        return [*found, *(one for param in self.op.params for one in self.param_checks(param))]
 
-    def float8_check(self, name: str, dtype: str) -> str:
+    def refusal(self, function: str, name: str, *passed: str) -> Do:
+        """The call that refuses what an argument may not be."""
+        return Do(Call(f"tensors.{function}", (f'"{self.op.name}: {name}"', *passed)))
+
+    def float8_check(self, name: str, dtype: str) -> Do:
         first = self.first()
-        return f'tensors.check_float8("{self.op.name}: {name}", {dtype}, {first.name if first else name}.device)'
+        return self.refusal("check_float8", name, dtype, f"{first.name if first else name}.device")
 
-    def guarded(self, tensor: Input, block: list[str]) -> list[str]:
+    def guarded(self, tensor: Input, block: Sequence[Statement]) -> list[Statement]:
         if tensor.default is None or not block:
-            return block
-        given = f"if {tensor.name} is not None"
-        if block[0].startswith("if ") and all(line.startswith(" ") for line in block[1:]):
-            return [f"{given} and {block[0].removeprefix('if ')}", *block[1:]]
-        return [f"{given}:", *(f"    {line}" for line in block)]
+            return [*block]
+        given = f"{tensor.name} is not None"
+        match block:
+            case [If(test, body)]:
+                return [If(f"{given} and {test}", body)]
+        return [If(given, tuple(block))]
 
-    def check(self, tensor: Input) -> str:
-        given = f'"{self.op.name}: {tensor.name}", {tensor.name}, {dtype_constant(tensor)}'
-        return f'tensors.check({given}, "{shape_text(tensor.type.shape)}")'
-
-    def param_checks(self, param: Param) -> list[str]:
+    def param_checks(self, param: Param) -> list[Statement]:
         name, where = param.name, self.op.name
-        lines = [] if self.is_registered else kind_check(self.op, param)
+        found: list[Statement] = [] if self.is_registered else kind_check(self.op, param)
         if param.kind == "enum":
             choices = message(word_list(tuple(map(word, param.choices))))
-            lines += [
-                f"if {name} not in {literal(param.choices)}:",
-                f'    raise ValueError(f"{where}: {name} must be one of {choices}, not {{{name}!r}}")',
-            ]
+            must = f"{where}: {name} must be one of {choices}, not {{{name}!r}}"
+            found.append(refused(f"{name} not in {literal(param.choices)}", must))
         for bound, inside, outside, words in (
             (param.minimum, ">=", "<", "at least"),
             (param.maximum, "<=", ">", "at most"),
         ):
             if bound is not None:  # NaN is outside of every range.
                 is_outside = f"not {name} {inside}" if param.kind == "float" else f"{name} {outside}"
-                lines += [
-                    f"if {is_outside} {literal(bound)}:",
-                    f'    raise ValueError(f"{where}: {name} must be {words} {bound!r}, not {{{name}}}")',
-                ]
-        return lines
+                must = f"{where}: {name} must be {words} {bound!r}, not {{{name}}}"
+                found.append(refused(f"{is_outside} {literal(bound)}", must))
+        return found
 
     def first(self) -> Input | None:
         return next((tensor for tensor in self.op.inputs if tensor.default is None), None)
@@ -153,13 +150,13 @@ class Checks:
         """The inputs with those first that define the axes."""
         return inputs_in_order(self.op)
 
-    def shapes(self) -> list[str]:
+    def shapes(self) -> list[Statement]:
         """Unpacks the shapes: afterwards every axis is a variable, and no dimension has a group of axes."""
         required = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
-        lines, known = self.fixed(self.early())
-        checks: list[str] = []
+        found, known = self.fixed(self.early())
+        checks: list[Statement] = []
         for formula in self.early():
-            lines += self.computed(formula)
+            found += self.computed(formula)
             known.add(formula.axis)
         unpacked: list[Input] = []
         for tensor in self.ordered():
@@ -167,18 +164,18 @@ class Checks:
             is_unpacked = tensor.default is None and not known.issuperset(named)
             places = enumerate(tensor.type.shape, -len(tensor.type.shape))
             groups = ((place, term) for place, term in places if len(term.names) > 1)
-            block = [line for place, term in groups for line in self.unflatten(tensor, place, term, known)]
+            block = [one for place, term in groups for one in self.unflatten(tensor, place, term, known)]
             checks += self.length_checks(tensor, known, is_unpacked)
             if is_unpacked:
                 block.append(self.unpack(tensor, named, known))
                 unpacked.append(tensor)
                 known |= set(named)
-            lines += self.guarded(tensor, block)
+            found += self.guarded(tensor, block)
         late = [one for one in self.op.formulas if one not in self.early() and one.axis in self.op.computed]
-        lengths = [line for one in late for line in self.computed(one, one.axis in required)]
-        return [*lines, *lengths, *checks, *self.batches(unpacked)]
+        lengths = [length for one in late for length in self.computed(one, one.axis in required)]
+        return [*found, *lengths, *checks, *self.batches(unpacked)]
 
-    def length_checks(self, tensor: Input, known: set[str], is_unpacked: bool) -> list[str]:
+    def length_checks(self, tensor: Input, known: set[str], is_unpacked: bool) -> list[Do]:
         """The check of lengths that are known before a tensor is unpacked, or all are."""
         named, sizes = _named(tensor), dict(self.op.sizes)
         alone = {term.names[0] for term in tensor.type.shape if len(term.names) == 1}
@@ -189,42 +186,33 @@ class Checks:
         is_checked = self.shape_of_other(tensor) or all(axis in known and axis not in alone for axis in named)
         return [] if is_checked else [self.shape_check(tensor, tuple_text(named))]
 
-    def fixed(self, formulas: Iterable[Formula]) -> tuple[list[str], set[str]]:
-        """The lines of the lengths that are fixed and that no shape determines before formulas read them; and the
+    def fixed(self, formulas: Iterable[Formula]) -> tuple[list[Statement], set[str]]:
+        """The lengths that are fixed and that no shape determines before formulas read them; and the
         axes that these determine, of those that inputs have.
         """
         own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         read = {axis for formula in formulas for axis in formula.reads & own}
-        lines = [f"{axis} = {size}" for axis, size in self.op.sizes if axis not in own - read]
-        return lines, read & dict(self.op.sizes).keys()
+        found: list[Statement] = [Length(axis, str(size)) for axis, size in self.op.sizes if axis not in own - read]
+        return found, read & dict(self.op.sizes).keys()
 
     def early(self) -> tuple[Formula, ...]:
         """The formulas by which groups of axes are unflattened."""
         return by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes))
 
-    def computed(self, formula: Formula, is_known: bool = False) -> list[str]:
+    def computed(self, formula: Formula, is_known: bool = False) -> list[Statement]:
         """The length of an axis by its formula, and the refusal of a negative one; where a shape determines it, that of
         another length.
         """
         axis, text, source = formula.axis, python(formula.node), message(formula.source)
+        length = f"{self.op.name}: the length of {axis}"
         if is_known:
-            return [
-                f"if {axis} != {text}:",
-                f'    raise ValueError(f"{self.op.name}: the length of {axis} must be {source} = {{{text}}}, '
-                f'not {{{axis}}}")',
-            ]
-        lines = [assigned(formula)]
-        if may_be_negative(self.op, formula):
-            lines += [
-                f"if {axis} < 0:",
-                f'    raise ValueError(f"{self.op.name}: the length of {axis}, {source}, cannot be {{{axis}}}")',
-            ]
-        return lines
+            return [refused(f"{axis} != {text}", f"{length} must be {source} = {{{text}}}, not {{{axis}}}")]
+        negative = refused(f"{axis} < 0", f"{length}, {source}, cannot be {{{axis}}}")
+        return [assigned(formula), *([negative] if may_be_negative(self.op, formula) else [])]
 
-    def shape_check(self, tensor: Input, sizes: str) -> str:
+    def shape_check(self, tensor: Input, sizes: str) -> Do:
         """The refusal of a tensor whose axes do not have these lengths."""
-        named = f'"{self.op.name}: {tensor.name}", {tensor.name}, "{shape_text(tensor.type.shape)}"'
-        return f"{CHECK_SHAPE}({named}, {sizes})"
+        return self.refusal(CHECK_SHAPE, tensor.name, tensor.name, f'"{shape_text(tensor.type.shape)}"', sizes)
 
     def shape_of_other(self, tensor: Input) -> str:
         """The shape of an earlier input, or its end, that a tensor must have, too; "" if none ends in its axes, and is
@@ -243,15 +231,15 @@ class Checks:
             known |= {*own}
         return ""
 
-    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> str:
-        targets = ["_" if axis in known else axis for axis in named]
-        batch = BATCH in tensor.type.axes
-        has_batch = self.batch_inputs() and tensor is self.batch_inputs()[0]
-        if batch and has_batch and len(self.batch_inputs()) == 1:
-            return f"{', '.join(['*batch', *targets])} = {tensor.name}.shape"
-        return f"{targets_text(targets)} = {tensor.name}.shape{f'[{-len(named)}:]' if batch else ''}"
+    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> Length:
+        targets = tuple("_" if axis in known else axis for axis in named)
+        if BATCH not in tensor.type.axes:
+            return Length(targets, f"{tensor.name}.shape")
+        if self.batch_inputs() == [tensor]:
+            return Length(("*batch", *targets), f"{tensor.name}.shape")
+        return Length(targets, f"{tensor.name}.shape[{-len(named)}:]")
 
-    def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[str]:
+    def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[Statement]:
         """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
         length = f"{tensor.name}.shape[{position}]"
         expected = self.split_lengths(term, known)
@@ -267,12 +255,11 @@ class Checks:
             product = product.strip("()")
             wrong, must = f"{length} != {product}", product if product.isdigit() else f"{{{product}}}"
         split = ", ".join(size or f"{length} // {product}" for size in sizes)
-        lines = [
-            f"if {wrong}:",
-            f'    raise ValueError(f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} '
-            f'must be {must}, not {{{length}}}")',
+        dim = f"the length of {shape_text((term,))[1:-1]} in {tensor.name}"
+        return [
+            refused(wrong, f"{self.op.name}: {dim} must be {must}, not {{{length}}}"),
+            Let(tensor.name, f"torch.unflatten({tensor.name}, {position}, ({split}))"),
         ]
-        return [*lines, f"{tensor.name} = torch.unflatten({tensor.name}, {position}, ({split}))"]
 
     def split_lengths(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
         """The lengths in a group by which it is split, all but one unless all are known: fixed ones, then others'."""
@@ -288,39 +275,32 @@ class Checks:
     def named_count(self, axes: tuple[str, ...]) -> int:
         return len([axis for axis in axes if axis != BATCH])
 
-    def batches(self, unpacked: Sequence[Input] = ()) -> list[str]:
+    def batches(self, unpacked: Sequence[Input] = ()) -> list[Statement]:
         """The leading axes, where no shape has been unpacked that alone has them, and inputs expanded along them."""
         inputs = self.batch_inputs()
-        if not inputs:
-            return []
-        if len(inputs) == 1:
-            return [] if inputs[0] in unpacked else [f"batch = {self.batch_shape(inputs[0])}"]
-        lines = []
-        required = [t for t in inputs if t.default is None]
-        lines.append(f"batch = {self.batch_shape(required[0])}")
+        if len(inputs) < 2:
+            return [Length("batch", self.batch_shape(one)) for one in inputs if one not in unpacked]
+        first = next(t for t in inputs if t.default is None)
+        found: list[Statement] = [Length("batch", self.batch_shape(first))]
+        for tensor in (one for one in inputs if one is not first):
+            own = self.batch_shape(tensor)
+            every = f'tensors.broadcast("{self.op.name}: {tensor.name}", batch, {own})'
+            found += self.guarded(tensor, [If(f"{own} != batch", (Let("batch", every),))])
         for tensor in inputs:
-            if tensor is required[0]:
-                continue
-            text = self.batch_shape(tensor)
-            block = [
-                f"if {text} != batch:",
-                f'    batch = tensors.broadcast("{self.op.name}: {tensor.name}", batch, {text})',
-            ]
-            lines += self.guarded(tensor, block)
-        for tensor in inputs:
-            named = [axis for axis in tensor.type.axes if axis != BATCH]
-            text = self.batch_shape(tensor)
-            shape = ", ".join(["*batch", *named])
-            block = [f"if {text} != batch:", f"    {tensor.name} = {tensor.name}.expand({shape})"]
-            lines += self.guarded(tensor, block)
-        return lines
+            found += self.guarded(tensor, [self.expanded(tensor, self.batch_shape(tensor), "batch")])
+        return found
+
+    def expanded(self, tensor: Input, own: str, every: str) -> If:
+        """A tensor along all leading axes, where its own are not these already."""
+        axes = ", ".join(["*batch", *_named(tensor)])
+        return If(f"{own} != {every}", (Let(tensor.name, f"{tensor.name}.expand({axes})"),))
 
     def batch_shape(self, tensor: Input) -> str:
         count = self.named_count(tensor.type.axes)
         return f"{tensor.name}.shape[:-{count}]" if count else f"{tensor.name}.shape"
 
-    def empty_errors(self) -> list[tuple[str, str]]:
-        """Refusals of reductions that have no value over no elements, each with the condition that it stands under.
+    def empty_errors(self) -> list[Statement]:
+        """Refusals of reductions that have no value over no elements.
 
         What results are made of has to have one; what is saved besides is of no use over no elements.
         """
@@ -330,35 +310,31 @@ class Checks:
             for node in walk(value.node) if choices.paths[value.name] else ():
                 if isinstance(node, Reduce) and node.kind in VALUELESS and self.is_seen_over_nothing(value):
                     path = choices.of(value.name)
-                    condition = f"n_cols == 0 and {condition_operand(path)}" if path else "n_cols == 0"
-                    error = f'raise ValueError("{self.operator}: {node.kind} has no value over an empty axis")'
-                    found.setdefault(condition, error)
-        always = "n_cols == 0"
-        return [(always, found[always])] if always in found else list(found.items())
+                    condition = f"{EMPTY} and {condition_operand(path)}" if path else EMPTY
+                    found.setdefault(condition, f"{self.operator}: {node.kind} has no value over an empty axis")
+        return [refused(*one) for one in found.items() if one[0] == EMPTY or EMPTY not in found]
 
     def is_seen_over_nothing(self, value: Value) -> bool:
         """Whether results have elements that are made of a reduction over no elements."""
         return not is_hidden(self.op, value)
 
 
-def once(lines: Sequence[str]) -> list[str]:
-    """Lines of which those that check shapes stand where no call of the same shapes is repeated."""
-    found: list[str] = []
-    for line, before in zip(lines, ["", *lines], strict=False):
-        if line.startswith(CHECK_SHAPE):
-            found += [] if before.startswith(CHECK_SHAPE) else ["if replay is None:"]
-            found.append(f"    {line}")
-        else:
-            found.append(line)
-    return found
+def once(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Statements of which those that check shapes stand where no call of the same shapes is repeated."""
+    for is_check, several in groupby(statements, _checks_shape):
+        found = tuple(several)
+        yield from (If("replay is None", found),) if is_check else found
 
 
-def kind_check(op: Op, param: Param) -> list[str]:
+def _checks_shape(one: Statement) -> bool:
+    return isinstance(one, Do) and isinstance(one.value, Call) and one.value.function == f"tensors.{CHECK_SHAPE}"
+
+
+def kind_check(op: Op, param: Param) -> list[Statement]:
     """The refusal of a param of another type; that of a word is with its choices."""
-    kinds = {"bool": '"a flag", bool', "int": '"an integer", int', "float": '"a number", int, float'}
-    if param.kind not in kinds:
-        return []
-    return [f'tensors.check_param("{op.name}: {param.name}", {param.name}, {kinds[param.kind]})']
+    kinds = {"bool": ('"a flag"', "bool"), "int": ('"an integer"', "int"), "float": ('"a number"', "int", "float")}
+    passed = (f'"{op.name}: {param.name}"', param.name, *kinds.get(param.kind, ()))
+    return [Do(Call("tensors.check_param", passed))] if param.kind in kinds else []
 
 
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
@@ -372,16 +348,6 @@ def returned_types(*optional: bool) -> str:
 
 def tuple_text(items: list[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-def keywords(**fields: object) -> str:
-    """The arguments of a call, by name."""
-    return ", ".join(f"{name}={text}" for name, text in fields.items())
-
-
-def targets_text(names: list[str]) -> str:
-    """What a shape is unpacked into."""
-    return ", ".join(names) if len(names) > 1 else tuple_text(names)
 
 
 def word_list(words: tuple[str, ...], last: str = "or") -> str:

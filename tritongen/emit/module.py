@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +17,27 @@ from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
 from ..nest.check import check
-from ..passes.scalars import host_lines, passed_scalars
+from ..passes.scalars import host_scalars, passed_scalars
 from ..passes.structure import Program
 from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
-from .launches import Call, call, in_place, inside
+from .statements import (
+    Allocate,
+    Call,
+    Do,
+    If,
+    Length,
+    Let,
+    Return,
+    Statement,
+    call,
+    called,
+    check_function,
+    in_place,
+    without_unread,
+)
 
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -46,8 +60,8 @@ class Module:
 
     @property
     def called(self) -> frozenset[str]:
-        """The functions of the runtime that its launches call."""
-        return frozenset(one.function for one in inside(self.view["launches"]) if isinstance(one, Call))
+        """What its function calls, the runtime's launches among it."""
+        return called(self.view["body"])
 
     @property
     def launches(self) -> list[tuple[Traffic, str]]:
@@ -77,6 +91,14 @@ class Around:
         return f"library.wrap_triton({kernel})" if self.register == "triton_op" else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """How a call finds the launch of a call like it: by what, and what it is given to launch again."""
+
+    lookup: Call
+    replay: Call
+
+
 class Common:
     """What the modules of all families have in common."""
 
@@ -97,9 +119,13 @@ class Common:
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
 
-    def view(self, extra: dict[str, Any]) -> dict[str, Any]:
-        outer, host = self.outer, self.host
-        op, shapes = outer.op, outer.shapes()
+    def view(self, extra: dict[str, Any], body: Iterable[Statement]) -> dict[str, Any]:
+        """What templates see of the function, with further `extra`, that does what its `body` says."""
+        outer = self.outer
+        op, statements = outer.op, without_unread([*body])
+        known = constants(op)
+        given = [one.name for several in (op.inputs, op.params, known) for one in several]
+        check_function(statements, (*given, *outer.extra))
         tensors, params = outer.tensor_fields(), outer.param_fields()
         results = outer.result_fields()
         view: dict[str, Any] = {
@@ -114,28 +140,10 @@ class Common:
             "fields": [*tensors, *params],
             "results": results,
             "raises": raises(op),
-            "lookup": "",
-            "replay": "",
-            "refusals": outer.checks(),
-            "shapes": shapes,
-            "scalars": host_lines(self.op),
-            "made": [(result.output.name, host.made(result)) for result in self.op.results],
-            "compute_of_results": host.compute_value() if host.allocates_wide() else "",
-            "result": host.result(),
-            "constants": constants(op),
-            "compute": self.compute_text(),
-            "family": "shared",
-            "lengths": "",
-            "empty": "",
-            "zeros": (),
-            "empty_errors": (),
-            "sizes": (),
-            "index": "",
-            "launches": (),
-            "retry": "",
+            "body": statements,
+            "constants": known,
             "tables": self.tables,
             "also_untyped": "",
-            "is_fake": IS_FAKE in self.around.extra,
             "registration": None,
             "kernels": tuple((kernel.name, kernel.doc) for kernel in self.kernels),
             "gradient": None,
@@ -143,17 +151,69 @@ class Common:
             "inline": (),
             "head": "signature.jinja",
         }
-        view |= extra
-        if view["compute"] == view["compute_of_results"]:
-            view["compute"] = ""
-        elif view["compute"] and (launches := in_place("compute", view["compute"], view["launches"])):
-            view |= {"launches": launches, "compute": ""}
-        return view | {"shapes": once(view["shapes"])} if view["lookup"] else view
+        return view | extra
+
+    # What functions do
+
+    @property
+    def returned(self) -> str:
+        """What the function returns."""
+        return self.host.result()
+
+    def function(
+        self,
+        launches: Iterable[Statement],
+        known: Known | None = None,
+        between: Iterable[Statement] = (),
+        index: str = "",
+        compute: str | None = None,
+    ) -> list[Statement]:
+        """What most functions do: `between` is what stands between the memory of results and launches."""
+        fake = [If(IS_FAKE, (Return(self.returned),))] if IS_FAKE in self.around.extra else []
+        return [
+            *self.begun(known),
+            *self.allocated(),
+            *self.again(known),
+            *between,
+            *fake,
+            *([Let("index", index)] if index else []),
+            *self.launched(launches, self.compute_text() if compute is None else compute),
+        ]
+
+    def begun(self, known: Known | None = None) -> list[Statement]:
+        """It looks up a call like this one, checks arguments, and unpacks shapes."""
+        refusals, shapes = tuple(self.outer.checks()), self.unpacked()
+        scalars = [Length(scalar.name, scalar.text) for scalar in host_scalars(self.op).values()]
+        if known is None:
+            return [*refusals, *shapes, *scalars]
+        first = [If("replay is None", refusals)] if refusals else []
+        return [Let(("key", "replay"), known.lookup), *first, *once(shapes), *scalars]
+
+    def unpacked(self) -> list[Statement]:
+        return self.outer.shapes()
+
+    def allocated(self) -> list[Statement]:
+        wide = [Let("compute", self.host.compute_value())] if self.host.allocates_wide() else []
+        return [*wide, *(Allocate(result.output.name, self.host.made(result)) for result in self.op.results)]
+
+    def again(self, known: Known | None) -> list[Statement]:
+        """A call like one before launches the same again."""
+        return [If("replay is not None", (Do(known.replay), Return(self.returned)))] if known else []
+
+    def nothing_for(self, is_empty: str, *before: Statement) -> list[Statement]:
+        """Nothing is launched for no elements."""
+        return [If(is_empty, (*before, Return(self.returned)))] if is_empty else []
+
+    def launched(self, launches: Iterable[Statement], compute: str) -> list[Statement]:
+        """The launches, after which the function returns its results."""
+        found = tuple(launches)
+        if compute and not self.host.allocates_wide():
+            found = in_place(Let("compute", compute), found)
+        return [*found, Return(self.returned)]
 
     def compute_text(self) -> str:
-        """The dtype to compute in, where a kernel takes it and no line before defines it."""
-        is_passed = any("COMPUTE" in kernel.constexprs for kernel in self.kernels)
-        return self.host.compute_value() if is_passed and not self.host.allocates_wide() else ""
+        """The dtype to compute in, where a kernel takes it."""
+        return self.host.compute_value() if any("COMPUTE" in kernel.constexprs for kernel in self.kernels) else ""
 
     def index(self) -> str:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
@@ -205,12 +265,11 @@ class Common:
             return self.alignment()
         return "compute" if name == "COMPUTE" else name
 
-    def known(self, kernel: Kernel) -> dict[str, Call]:
-        """By what the launch of a call like this one is looked up, and what it is given to launch again."""
+    def known(self, kernel: Kernel) -> Known | None:
         if not self.knows:
-            return {}
+            return None
         tensors, _, params = self.arguments(kernel)
-        return {"lookup": self.lookup(), "replay": call("replay", *filter(None, (tensors, params)))}
+        return Known(self.lookup(), call("replay", *filter(None, (tensors, params))))
 
     def lookup(self, *more: str) -> Call:
         """By what the launch of a call like this one is looked up."""

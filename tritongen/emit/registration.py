@@ -11,6 +11,7 @@ from ..lang.names import public
 from ..passes.structure import Program
 from ..spec.types import BATCH, FLOATS, Input, Param, Spec
 from .host_checks import IS_FAKE, kind_check, returned_types, tuple_text
+from .statements import Call, Do, If, Statement
 
 # Reductions that are exact in whatever dtype, so that autocast leaves their inputs alone.
 EXACT = ("max", "min", "argmax", "argmin", "any", "all")
@@ -97,16 +98,16 @@ def kind(param: Param) -> str:
     return {"enum": "str"}.get(param.kind, param.kind)
 
 
-def _checks(op: Op) -> list[str]:
+def _checks(op: Op) -> list[Statement]:
     """Refusals of arguments of which torch's dispatcher would tell in its own words."""
-    lines = []
+    found: list[Statement] = []
     for tensor in op.inputs:
-        check = f'tensors.check_tensor("{op.name}: {tensor.name}", {tensor.name})'
-        lines += [f"if {tensor.name} is not None:", f"    {check}"] if tensor.default is not None else [check]
+        check = Do(Call("tensors.check_tensor", (f'"{op.name}: {tensor.name}"', tensor.name)))
+        found.append(check if tensor.default is None else If(f"{tensor.name} is not None", (check,)))
     for param in op.params:
-        word = [f'tensors.check_param("{op.name}: {param.name}", {param.name}, "a word", str)']
-        lines += word if param.kind == "enum" else kind_check(op, param)
-    return lines
+        word = Do(Call("tensors.check_param", (f'"{op.name}: {param.name}"', param.name, '"a word"', "str")))
+        found += [word] if param.kind == "enum" else kind_check(op, param)
+    return found
 
 
 def over_batch(op: Op, call: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..emit.host import Host
-from ..emit.host_checks import assigned, targets_text
+from ..emit.host_checks import assigned
+from ..emit.statements import Length, Statement
 from ..lang.formulas import lengths_in_order
 from ..lang.ir import Dtype, Formula, Op, Reduce, Result, Value, walk
 from ..passes.empty_sums import is_seen
@@ -43,10 +44,10 @@ class StepHost(Host):
         assert self.origin is not None
         return tuple(stand_ins(self.origin, self.op))
 
-    def checks(self) -> list[str]:
+    def checks(self) -> list[Statement]:
         return []
 
-    def empty_errors(self) -> list[tuple[str, str]]:
+    def empty_errors(self) -> list[Statement]:
         """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it."""
         assert self.origin is not None
         return [] if self.origin.is_gradient else super().empty_errors()
@@ -73,11 +74,11 @@ class StepHost(Host):
 
         return any(map(is_shown, own))
 
-    def shapes(self) -> list[str]:
+    def shapes(self) -> list[Statement]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
         assert self.origin is not None
         formulas = computed_in(self.origin, self.op)
-        lines, known = self.fixed(formulas)
+        found, known = self.fixed(formulas)
         mine = [
             tensor
             for tensor in self.op.inputs
@@ -86,13 +87,13 @@ class StepHost(Host):
         given = self.given_shapes()
         for tensor in lengths_in_order((*mine, *given), formulas, dict(self.op.sizes)):
             if isinstance(tensor, Formula):
-                lines.append(assigned(tensor))
+                found.append(assigned(tensor))
                 known.add(tensor.axis)
                 continue
             if tensor in given:
-                lines += self.lengths_of(tensor.name, tensor.type.shape, known)
+                found += self.lengths_of(tensor.name, tensor.type.shape, known)
                 continue
-            block: list[str] = []
+            block: list[Statement] = []
             for position, term in enumerate(tensor.type.shape):
                 if len(term.names) > 1:
                     block += self.unflatten(tensor, position - len(tensor.type.shape), term, known)[-1:]
@@ -102,8 +103,8 @@ class StepHost(Host):
                 known |= elsewhere
                 block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
                 known -= elsewhere
-            lines += self.guarded(tensor, block)
-        return lines + self.expansions()
+            found += self.guarded(tensor, block)
+        return [*found, *self.expansions()]
 
     def is_full_length_alone(self, tensor: Input) -> bool:
         """Whether only per-row values have the leading axes at full length, and this tensor is the first of them."""
@@ -117,26 +118,25 @@ class StepHost(Host):
         assert self.origin is not None
         return self.origin.forward
 
-    def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+    def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
         """Unpacks what is not known yet of a shape."""
         axes = tuple(axis for term in terms for axis in term.names)
         if set(axes) <= known:
             return []
         if any(len(term.names) > 1 for term in terms):
             return self.lengths_of_groups(shape, terms, known)
-        targets = ["_" if axis in known else axis for axis in axes if axis != BATCH]
-        if axes == (BATCH,):
-            line = f"batch = {shape}"
-        elif BATCH in axes and BATCH not in known:
-            line = f"{', '.join(['*batch', *targets])} = {shape}"
-        else:
-            line = f"{targets_text(targets)} = {shape}{f'[{-len(targets)}:]' if BATCH in axes else ''}"
+        targets = tuple("_" if axis in known else axis for axis in axes if axis != BATCH)
+        is_new = BATCH in axes and BATCH not in known
         known |= set(axes)
-        return [line]
+        if axes == (BATCH,):
+            return [Length("batch", shape)]
+        if is_new:
+            return [Length(("*batch", *targets), shape)]
+        return [Length(targets, f"{shape}[{-len(targets)}:]" if BATCH in axes else shape)]
 
-    def lengths_of_groups(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[str]:
+    def lengths_of_groups(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
         """Reads what is not known yet off a shape whose dimensions may be groups of axes, each by itself."""
-        lines = []
+        found = []
         for position, term in enumerate(terms, -len(terms)):
             if term.names == (BATCH,):
                 source, new = f"{shape}[:{position + 1}]", ["batch"] if BATCH not in known else []
@@ -146,37 +146,34 @@ class StepHost(Host):
                 source = f"{shape}[{position}]"
                 source += f" // ({product})" if len(lengths) > 1 else f" // {product}" if lengths else ""
                 new = [name for name in term.names if name not in lengths and name not in known]
-            lines += [f"{name} = {source}" for name in new]
+            found += [Length(name, source) for name in new]
             known |= set(term.names)
-        return lines
+        return found
 
     def given_shapes(self) -> list[Input]:
         """The shapes that the step gets, each in place of an input of the forward."""
         names = [name for name in self.extra if name.endswith("_shape")]
         return [replace(self.forward.input(name.removesuffix("_shape")), name=name) for name in names]
 
-    def expansions(self) -> list[str]:
+    def expansions(self) -> list[Statement]:
         """Expands inputs of the forward along leading axes, where it may have done so."""
         assert self.origin is not None
         full = at_full_length(self.origin, self.op)
         source = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
         if full is None and source is None:
             return self.batches() if any(map(self.may_be_short, self.op.inputs)) else []
-        lines = []
+        found: list[Statement] = []
         for tensor in filter(self.may_be_short, self.batch_inputs()):
-            shapes = [self.batch_shape(tensor)]
+            own, every = self.batch_shape(tensor), ""
             if full is not None and full.type.axes == tensor.type.axes:
-                shapes = [f"{tensor.name}.shape", f"{full.name}.shape"]
+                own, every = f"{tensor.name}.shape", f"{full.name}.shape"
             elif full is not None:
-                shapes.append(self.batch_shape(full))
-            else:
-                assert source is not None
+                every = self.batch_shape(full)
+            elif source is not None:
                 named = len(source.type.shape) - 1
-                shapes.append(f"{source.name}[:-{named}]" if named else source.name)
-            axes = ["*batch", *(axis for axis in tensor.type.axes if axis != BATCH)]
-            expanded = f"    {tensor.name} = {tensor.name}.expand({', '.join(axes)})"
-            lines += self.guarded(tensor, [f"if {shapes[0]} != {shapes[1]}:", expanded])
-        return lines
+                every = f"{source.name}[:-{named}]" if named else source.name
+            found += self.guarded(tensor, [self.expanded(tensor, own, every)])
+        return found
 
     def may_be_short(self, tensor: Input) -> bool:
         """Whether an input of the forward may lack leading axes that others have."""

@@ -26,10 +26,10 @@ from ..emit.imports import (
     host_imports,
     imports_of,
 )
-from ..emit.launches import written
 from ..emit.module import Around, Module
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
+from ..emit.statements import written
 from ..families.family import Families, Step, module_of
 from ..families.registry import families_of_steps, step_of
 from ..families.stream import NotStreamed, StoredScores
@@ -242,7 +242,7 @@ def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str, wi
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str], width: int) -> str:
     """A module with the imports that its code asks for, once what it would never read is left out."""
     body = render(template, view, width)
-    if template != "kernels.py.jinja":  # Nests have been asked before they were printed.
+    if template == "gluon_kernels.py.jinja":  # Nests have been asked before they were printed.
         body = without_dead_code(body)
     lax = "no-warn-return-any" if template == "op.py.jinja" else "allow-incomplete-defs"  # of autograd and of kernels
     return render("module.py.jinja", view, body=body, lax=lax, imports=imports_of(body, provided))

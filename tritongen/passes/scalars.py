@@ -46,11 +46,6 @@ def passed_scalars(op: Op) -> dict[str, str]:
     return params | {one.name: "float" for one in host_scalars(op).values()}
 
 
-def host_lines(op: Op) -> list[str]:
-    """The lines by which the host computes scalars, each after those that it reads."""
-    return [f"{scalar.name} = {scalar.text}" for scalar in host_scalars(op).values()]
-
-
 @fact
 def host_scalars(op: Op) -> Mapping[Node, HostScalar]:
     """The largest subexpressions of params and constants alone that are floats."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from ..autodiff.gradient import Gradient, derive_ahead
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
+from ..emit.statements import Statement
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, walk
@@ -191,13 +192,13 @@ class AheadHost(Host):
         assert self.checked is not None
         return Host(self.checked, self.space, self.compute, self.function, self.extra)
 
-    def checks(self) -> list[str]:
+    def checks(self) -> list[Statement]:
         return self.plain.checks()
 
-    def shapes(self) -> list[str]:
+    def shapes(self) -> list[Statement]:
         return self.plain.shapes()
 
-    def empty_errors(self) -> list[tuple[str, str]]:
+    def empty_errors(self) -> list[Statement]:
         return self.plain.empty_errors()
 
     def empty(self, result: Result) -> str:

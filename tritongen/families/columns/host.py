@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.launches import Call, Launch, Let, call
-from ...emit.module import Around, Module, empty_text
+from ...emit.module import Around, Module, checked, empty_text
+from ...emit.statements import Call, Do, Launch, Let, call
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
@@ -38,16 +37,15 @@ class SumsModule(RowSizes):
 
     def module(self) -> Module:
         plan, space = self.plan, self.space
-        extra: dict[str, Any] = {
-            **self.launching(self.launches()),
-            "empty": empty_text((*space.row_axes, *space.col_axes)),
-            "zeros": [result.output.name for result in self.op.results if self.adds_up(result)],
-            **self.known_with((plan.full or plan.tiles).kernel, self.sums),
-        }
+        zeros = tuple(result.output.name for result in self.op.results if self.adds_up(result))
+        zeroing = [Do(Call("columns.zero", zeros))] if zeros else []
+        nothing = self.nothing_for(empty_text((*space.row_axes, *space.col_axes)), *zeroing)
+        known = self.known_with((plan.full or plan.tiles).kernel, self.sums)
+        body = self.function(self.launches(), known, self.sized(nothing))
         every = {"sums": plan.tiles, "whole": plan.full, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
-        return Module(self.view(extra), traffic)
+        return Module(self.view({"nests": checked(*self.kernels)}, body), traffic)
 
     def launches(self) -> Iterator[Let | Launch]:
         full, shared, tiles = self.plan.full, self.plan.shared, self.plan.tiles.kernel
@@ -66,11 +64,11 @@ class SumsModule(RowSizes):
         yield Let("call", every)
         if full:
             run = call("columns.run_full", "call", self.table_of("WHOLE"), self.launcher(first), reads=self.read(full))
-            yield Launch(run, ends=True)
+            yield Launch(run, ends=self.returned)
         if shared:
             launcher, words = self.launcher(shared.kernel), len(shared.slots)
             run = call("columns.run_cooperative", "call", launcher, reads=self.read(shared), n_words=words)
-            yield Launch(run, ends=True)
+            yield Launch(run, ends=self.returned)
         own = {"args": self.args(tiles), "constants": self.constants_of(tiles)}
         changed = {name: value for name, value in own.items() if value != every.named[name]}
         passed = Call("call._replace", (), changed) if changed else "call"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.launches import Call, Launch, Value, call
+from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Module, checked
+from ...emit.module import Around, Common, Known, Module, checked
+from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_scalars
@@ -50,29 +51,58 @@ class Products(Common):
 
     def module(self) -> Module:
         if self.by_gemm:
-            return Module(self.view(self.calling()), Traffic(frozenset()))
-        plan, results = self.plan, self.op.results
-        extra: dict[str, Any] = {
-            "family": "contraction",
-            "gemm": None,
-            "nests": checked(*plan.kernels),
-            "counts": self.shapes.counts(tuple(COUNTS)),
-            "strips": self.shapes.strips(plan.strips),
-            "splits": self.splits(),
-            "is_traced": self.is_traced,
-            "empty": " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols"))),
-            "merged": self.shapes.merged_inputs(),
-            **self.by_name(),
-            "converts": plan.dot is not None,
-            "dot_dtype": self.host.dtype(plan.dot) if plan.dot else "",
-            "widened": self.operands.widened,
-            "widened_integers": [self.op.input(name) for name in self.operands.widened_integers],
-            "made": [(result.output.name, self.shapes.made(result)) for result in results],
-            "result": ", ".join(map(self.shapes.returned, results)),
-            "launches": [Launch(self.launch())],
-        }
+            return self.calling()
+        plan = self.plan
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))
-        return Module(self.view(extra), Traffic(kinds, summing=self.summing()))
+        view = self.view({"nests": checked(*plan.kernels)}, self.launching())
+        return Module(view, Traffic(kinds, summing=self.summing()))
+
+    def launching(self) -> list[Statement]:
+        known, counts = self.recalled(), [*self.shapes.counts()]
+        is_empty = " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols")))
+        by_name = {name: name for name in self.by_name()} | self.joined()
+        return [
+            *self.begun(known),
+            *counts,
+            *self.splits(),
+            *self.shapes.strips(self.plan.strips),
+            *self.allocated(),
+            *self.nothing_for(f"{is_empty} or is_fake" if IS_FAKE in self.around.extra else is_empty),
+            *(self.constant_lengths(counts[0].target) if self.is_traced else ()),
+            *self.shapes.merged_inputs(),
+            *self.again(known),
+            *([Let("by_name", by_name)] if known else []),
+            *self.of_one_dtype(),
+            *self.launched([Launch(self.launch())], self.compute_text()),
+        ]
+
+    def allocated(self) -> list[Statement]:
+        wide = [Let("compute", self.host.compute_value())] if self.host.allocates_wide() else []
+        return [*wide, *map(self.shapes.made, self.op.results)]
+
+    @property
+    def returned(self) -> str:
+        return ", ".join(map(self.shapes.returned, self.op.results))
+
+    def constant_lengths(self, names: str) -> list[Statement]:
+        return [
+            Note("Tiles are chosen by the lengths, so that a trace has them as constants."),
+            Let(names, f"map(int, ({names}))"),
+        ]
+
+    def of_one_dtype(self) -> Iterator[Statement]:
+        if self.plan.dot is None:
+            return
+        yield Let("dot", self.host.dtype(self.plan.dot))
+        widened: list[Statement] = []
+        if names := self.operands.widened:
+            widened.append(Let(", ".join(names), ", ".join(f"{name}.to(dot)" for name in names)))
+        for tensor in map(self.op.input, self.operands.widened_integers):
+            absent = "" if tensor.default is None else f" if {tensor.name} is not None else None"
+            widened.append(Let(tensor.name, f"{tensor.name}.int(){absent}"))
+        if widened:
+            note = "Triton 3.6 multiplies that by nothing that was narrower."
+            yield If("dot == torch.float64", tuple(widened), note)
 
     def compute_text(self) -> str:
         """The dtype to compute in, where a launch tells it."""
@@ -158,24 +188,19 @@ class Products(Common):
         counts = tuple(sum(bool(one & {*side}) for one in blocks) for side in sides)
         return counts if any(counts) else ""
 
-    def calling(self) -> dict[str, Any]:
-        """What the template sees of a function that calls gemm."""
-        merged = self.shapes.merged_inputs()
-        roles = tuple(role for role in COUNTS if any(COUNTS[role] in one["merged"] for one in merged))
+    def calling(self) -> Module:
+        """A function that calls gemm."""
+        merged, call = self.shapes.merged_inputs(), self.called()
         forward = self.around.forward if self.by_forward else None
         kernels = plan_contraction(forward).kernels if isinstance(forward, ContractionProgram) else ()
-        call = self.call()
-        return {
-            "family": "contraction",
-            "gemm": call,
+        extra = {
             "nests": (),
-            "inline": () if merged or call["returns"] else self.by_forward,
+            "inline": () if merged or len(call) > 1 else self.by_forward,
             "kernels": tuple((kernel.name, kernel.doc) for kernel in kernels),
-            "counts": self.shapes.counts(roles) if roles else None,
-            "merged": merged,
         }
+        return Module(self.view(extra, [*self.begun(), *self.shapes.counts(), *merged, *call]), Traffic(frozenset()))
 
-    def call(self) -> dict[str, Any]:
+    def called(self) -> list[Statement]:
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
         name, returned = result.output.name, self.shapes.returned(result, self.shapes.unfolding(result))
@@ -183,11 +208,8 @@ class Products(Common):
         passed = *self.sides_of_call(), *filter(None, [self.precision])
         search = "search.fastest" if self.search else ""
         by_gemm = call(multiply, *passed, sums_batch=bool(self.summed), search=search)
-        return {
-            "call": call(*self.by_forward) if self.by_forward else by_gemm,
-            "result": name,
-            "returns": returned if returned != name else "",
-        }
+        every = call(*self.by_forward) if self.by_forward else by_gemm
+        return [Return(every)] if returned == name else [Let(name, every), Return(returned)]
 
     def sides_of_call(self) -> list[str]:
         return [*map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
@@ -215,13 +237,14 @@ class Products(Common):
         """Whether large float32 matrices may be split into bfloat16s by a kernel of their own."""
         return self.op.precision in SPLIT_PRECISIONS and "float32" in self.operands.dtypes
 
-    def splits(self) -> dict[str, str] | None:
-        """The call in place of a launch, and when: for large matrices that are split beforehand."""
+    def splits(self) -> list[If]:
+        """The call in place of a launch, for large matrices that are split beforehand."""
         if not self.splits_to_bfloat16 or not self.knows or not is_one_matmul(self.program):
-            return None
+            return []
         n_batch = COUNTS["batch"] if self.contraction.batch else "1"
         passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
-        return self.call() | {"when": f"replay is None and split_gemm.splits({passed})"}
+        is_split = f"replay is None and split_gemm.splits({passed})"
+        return [If(is_split, (*self.shapes.merged_inputs(), *self.called()))]
 
     def summing(self) -> Summing:
         plan = self.plan
@@ -264,15 +287,20 @@ class Products(Common):
         passed = {argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
-    def by_name(self) -> dict[str, Any]:
+    def by_name(self) -> list[str]:
+        """What repeated launches are given by name."""
+        names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
+        return [*names, *self.passed_params()]
+
+    def joined(self) -> dict[str, str]:
+        """The tensor that stands for two that one descriptor has together."""
+        joined = self.operands.joined if self.plan.descriptors else None
+        return {joined.name: f"launch.first_of({joined.first.name}, {joined.second.name})"} if joined else {}
+
+    def recalled(self) -> Known | None:
         """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
-            return {}
-        names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
-        given = {name: name for name in [*names, *self.passed_params()]}
-        separate = []
-        if self.plan.descriptors and (joined := self.operands.joined):
-            both = f"{joined.first.name}, {joined.second.name}"
-            separate = [f"launch.distance({both})"]
-            given[joined.name] = f"launch.first_of({both})"
-        return {"lookup": self.lookup(*separate), "replay": call("replay", tuple(given.values())), "by_name": given}
+            return None
+        joined = self.joined()
+        separate = [text.replace("first_of", "distance") for text in joined.values()]
+        return Known(self.lookup(*separate), call("replay", (*self.by_name(), *joined.values())))

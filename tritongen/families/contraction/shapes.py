@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.module import length_text
+from ...emit.statements import Allocate, Length, Let, Statement
 from ...lang.ir import Reduce, Result
 from ...passes.contractions import Contraction
 from ...passes.structure import of_strips
@@ -29,23 +29,21 @@ class Shapes:
     def present(self, roles: tuple[str, ...]) -> list[str]:
         return [role for role in roles if self.contraction.axes(role)]
 
-    def counts(self, roles: tuple[str, ...]) -> dict[str, str]:
-        """The lengths that some roles have together, and that of groups where it is no number."""
-        present, size = self.present(roles), self.operands.group_size
-        return {
-            "names": ", ".join(COUNTS[role] for role in present),
-            "lengths": ", ".join(length_text(self.contraction.axes(role)) for role in present),
-            "within": f"max(1, {length_text(self.contraction.within)})" if size == "group_size" else "",
-        }
+    def counts(self) -> Iterator[Length]:
+        """The lengths that roles have together, and that of groups where it is no number."""
+        present = self.present(tuple(COUNTS))
+        yield Length(
+            tuple(COUNTS[role] for role in present),
+            tuple(length_text(self.contraction.axes(role)) for role in present),
+        )
+        if self.operands.group_size == "group_size":
+            yield Length("group_size", f"max(1, {length_text(self.contraction.within)})")
 
-    def merged_inputs(self) -> list[dict[str, Any]]:
-        """The inputs whose axes are not already one for each role."""
+    def merged_inputs(self) -> list[Statement]:
+        """The inputs whose axes are not already one for each role get one dimension for each."""
         found = [(tensor, self.merged(tensor)) for tensor in self.inputs]
-        return [
-            {"name": tensor.name, "merged": text, "is_optional": tensor.default is not None}
-            for tensor, text in found
-            if text != tensor.name
-        ]
+        changed = ((tensor, Let(tensor.name, text)) for tensor, text in found if text != tensor.name)
+        return [one for tensor, let in changed for one in self.host.guarded(tensor, [let])]
 
     def merged(self, tensor: Input) -> str:
         """A tensor with one dimension for each role that its axes play."""
@@ -78,10 +76,10 @@ class Shapes:
             text = f"{operand.name}.permute({', '.join(map(str, order))})"
         return text if operand.tensor.default is None else f"None if {operand.name} is None else {text}"
 
-    def made(self, result: Result) -> str:
+    def made(self, result: Result) -> Allocate:
         """The memory of a result, or None where it is not made."""
         shape = self.host.sizes(self.ordered(result))
-        return self.host.optional_result(result, self.host.new(result, shape), shape)
+        return Allocate(result.output.name, self.host.optional_result(result, self.host.new(result, shape), shape))
 
     def unfolding(self, result: Result) -> str:
         """The view of a result with one dimension for each role by its axes; "" where those are its axes."""
@@ -107,10 +105,10 @@ class Shapes:
         present = [role for role in ("batch", "rows", "cols") if role in roles]
         return (*(axis for role in present for axis in self.contraction.telling(role, result.axes)), *strips)
 
-    def strips(self, reductions: Iterable[Reduce]) -> list[tuple[str, str]]:
+    def strips(self, reductions: Iterable[Reduce]) -> list[Let]:
         """How many strips there are along each of their axes."""
         found = {}
         for node in reductions:
             count = ("n_rows", "n_cols")[self.contraction.strips_axis(node)]
             found[node.strips] = f"tensors.cdiv({count}, {self.host.op.strips_along(node.strips).width})"
-        return [*found.items()]
+        return [Let(*one) for one in found.items()]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...emit.configs import Traffic
+from ...emit.host import UNFOLDED
 from ...emit.host_checks import IS_FAKE
-from ...emit.launches import Call, Launch, Let, Value, call
 from ...emit.module import Around, Common, Module, checked
+from ...emit.statements import Call, If, Launch, Let, Return, Statement, Value, call
 from ...lang.names import in_string
 from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
@@ -28,29 +27,28 @@ class MapModule(Common):
         first, *_ = plan.launched
         kinds = ["flat"] if is_line(self.space) else ["tile"] if self.space.split else ["flat", "tile"]
         if not self.space.dims:
-            return Module(self.view(self.single(first) | self.known(first)), Traffic(frozenset()))
+            body = self.passed_fake([self.single(first)])
+            return Module(self.view({"nests": checked(first)}, body), Traffic(frozenset()))
         run = {1: "run_line" if kinds == ["flat"] else "run_tiles"}.get(len(kinds), "run")
         launch, retry = call(f"elementwise.{run}", self.key, **self.named(kinds)), self.retry()
-        extra: dict[str, Any] = {
-            "nests": self.nests(),
-            "is_fake": False,  # which the runtime is passed, as it is the dtype to compute in
-            "compute": "",
-            "launches": [Let("launched", launch) if retry else Launch(launch)],
-            "retry": retry,
-            **self.known(first),
-        }
+        unfolded = If("not launched", (Return(retry),), UNFOLDED)
+        body = self.passed_fake([Let("launched", launch), unfolded] if retry else [Launch(launch)])
         windows = "along" if self.program.maps_back else "of" if self.program.over else ""
-        return Module(self.view(extra), Traffic(frozenset(kinds), windows=windows))
+        return Module(self.view({"nests": self.nests()}, body), Traffic(frozenset(kinds), windows=windows))
 
-    def single(self, kernel: Kernel) -> dict[str, Any]:
-        """What the templates see of a kernel of a single element, which no table has tiles for."""
+    def passed_fake(self, launches: list[Statement]) -> list[Statement]:
+        """The function, whose launches are passed `is_fake`, as they are the dtype to compute in."""
+        known = self.known(self.plan.launched[0])
+        return [*self.begun(known), *self.allocated(), *self.again(known), *self.launched(launches, "")]
+
+    def single(self, kernel: Kernel) -> Launch:
+        """The launch of a kernel of a single element, which no table has tiles for."""
         tensors, _, params = self.arguments(kernel)
         sizes = tuple(map(self.value, self.plan.sizes))
         options = self.constants() | {name: self.index() for name in kernel.blocks} | {"num_warps": "1"}
         passed = [self.key, self.launcher(kernel), "(1,)", "None", tensors, *_without_empty_ends([sizes, params])]
         when = f"not {IS_FAKE}" if IS_FAKE in self.around.extra else ""
-        launch = Launch(Call("launch.run", tuple(passed), options), when)
-        return {"nests": checked(kernel), "is_fake": False, "compute": "", "launches": [launch]}
+        return Launch(Call("launch.run", tuple(passed), options), when)
 
     def nests(self) -> list[Kernel]:
         """The kernels, in the order in which they stand in the module."""

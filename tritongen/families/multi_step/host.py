@@ -11,8 +11,8 @@ from ...emit.axes import spread
 from ...emit.configs import Traffic
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
-from ...emit.launches import Call
 from ...emit.module import Around, Common, Module
+from ...emit.statements import Call, Do, If, Let, Return, Statement, reads
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
 from ...lowering.choices import condition, simplified
@@ -126,19 +126,11 @@ class MultiStepModule(Common):
             module.view | function_view(step, bool(self.fake) and step in self.steps, optional)
             for step, module in zip(inner, modules, strict=True)
         ]
-        calls = [self.call(step) for step in self.steps]
-        extra: dict[str, Any] = {
-            "family": "several",
-            "steps": functions,
-            "calls": calls,
-            "notes": tuple(noted(self.steps, self.views)),
-            "result": self.returned(),
-        }
+        body = [*self.begun(), *(one for step in self.steps for one in self.called(step))]
+        extra: dict[str, Any] = {"family": "several", "steps": functions, "notes": tuple(noted(self.steps, self.views))}
         # Flags are read that decide about a step, are passed to one, or decide about what is returned.
-        read = set[str]().union(*(call["flags"] for call in calls)) | {SAVES for call in calls if call["dropped"]}
-        read |= {result.when for result in self.op.results if self.is_decided(result)}
-        flags = frozenset(result.when for result in self.op.results)
-        return Module(self.view(extra), Traffic(frozenset()), tuple(modules), unread=flags - read)
+        unread = frozenset(result.when for result in self.op.results) - reads(body).keys()
+        return Module(self.view(extra, body), Traffic(frozenset()), tuple(modules), unread=unread)
 
     def read_last(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What earlier steps have stored, and none after this one reads: its memory may be used again.
@@ -177,25 +169,20 @@ class MultiStepModule(Common):
             found |= self.types(self.made[leaf].dtype) if leaf in self.made else {variables.get(own) or own}
         return found
 
+    @property
     def returned(self) -> str:
-        """What is returned: of what is saved for a backward alone, nothing is where there is none."""
-        dropped = {name for step in self.steps[:-1] for name in self.read_last(step)[1]}
-        if not dropped:
-            return self.result()
-        texts = zip(self.op.results, self.results(), strict=True)
-        without = ", ".join("None" if result.output.name in dropped else text for result, text in texts)
-        return f"({self.result()}) if {SAVES} else ({without})"
-
-    def result(self) -> str:
-        return ", ".join(self.results())
-
-    def results(self) -> list[str]:
-        """What is returned: of what other steps read too, that which is to be saved where it is."""
-        texts = []
+        """What is returned: of what is saved for a backward alone, nothing is where there is none; of what other steps
+        read too, that which is to be saved where it is.
+        """
+        texts = {}
         for result in self.op.results:
             text = self.host.regrouped(result)
-            texts.append(f"{text} if {self.host.condition(result)} else None" if self.is_decided(result) else text)
-        return texts
+            is_some = f"{text} if {self.host.condition(result)} else None"
+            texts[result.output.name] = is_some if self.is_decided(result) else text
+        dropped = {name for step in self.steps[:-1] for name in self.read_last(step)[1]}
+        every = ", ".join(texts.values())
+        without = ", ".join("None" if name in dropped else text for name, text in texts.items())
+        return f"({every}) if {SAVES} else ({without})" if dropped else every
 
     def is_decided(self, result: Result) -> bool:
         """Whether it is decided anew what of a result is returned, which other steps read too."""
@@ -213,24 +200,26 @@ class MultiStepModule(Common):
         extra = (*step.extra, *(self.fake if step in self.steps else ()))
         return Around(f"_{step.op.name}", extra, tables, host, self.around.register, self.around.is_gradient)
 
-    def call(self, step: Step) -> dict[str, Any]:
-        """The results of a step, and its call; under what condition; and what is freed after it."""
-        names = [result.output.name for result in step.op.results]
+    def called(self, step: Step) -> Iterator[Statement]:
+        """The call of a step, under its condition, and what is freed after it."""
+        names = tuple(result.output.name for result in step.op.results)
         flags = dict.fromkeys(result.when for result in step.op.results if result.when)
         call = Call(f"_{step.op.name}", (*self.passed(step), *flags), {name: name for name in self.fake})
-        condition, read = self.condition(step)
-        results, is_last = ", ".join(names), step is self.steps[-1]
-        freed, dropped = ((), ()) if is_last else self.read_last(step)
-        return {
-            "value": self.views.get(names[0]) or call,
-            "condition": condition,
-            "flags": flags.keys() | read,
-            "nothing": ", ".join(["None"] * len(names)),
-            "results": results,
-            "is_returned": is_last and not condition and results == self.result(),
-            "freed": ", ".join(freed),
-            "dropped": ", ".join(dropped),
-        }
+        condition, is_last = self.condition(step), step is self.steps[-1]
+        if is_last and not condition and ", ".join(names) == self.returned:
+            yield Return(self.views.get(names[0]) or call)
+            return
+        results = names if len(names) > 1 else names[0]
+        let = Let(results, self.views.get(names[0]) or call)
+        yield from (Let(results, ", ".join(["None"] * len(names))), If(condition, (let,))) if condition else (let,)
+        if is_last:
+            yield Return(self.returned)
+            return
+        freed, dropped = self.read_last(step)
+        if freed:
+            yield Do(f"del {', '.join(freed)}")
+        if dropped:
+            yield If(f"not {SAVES}", (Do(f"del {', '.join(dropped)}"),))
 
     def passed(self, step: Step) -> list[str]:
         """What a step is called with: tensors, params, and shapes and dtypes of others."""
@@ -238,17 +227,16 @@ class MultiStepModule(Common):
         passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
         return passed + [self.dtype_of(name) for name in step.dtypes]
 
-    def condition(self, step: Step) -> tuple[str, set[str]]:
-        """Where a step runs, "" for always, and the flags that this reads: where any of its results is asked for, if
-        all of them are returned alone, and else where what reads them is computed.
+    def condition(self, step: Step) -> str:
+        """Where a step runs, "" for always: where any of its results is asked for, if all of them are returned alone,
+        and else where what reads them is computed.
         """
         optional = {result.output.name: result for result in self.op.results if result.when}
-        decisive = [None if self.is_read(one) else optional.get(one.output.name) for one in step.op.results]
-        returned = [one for one in decisive if one]
-        if len(returned) == len(decisive):
-            return " or ".join(dict.fromkeys(map(self.host.condition, returned))), {one.when for one in returned}
+        returned = [None if self.is_read(one) else optional.get(one.output.name) for one in step.op.results]
+        if all(returned):
+            return " or ".join(dict.fromkeys(self.host.condition(one) for one in returned if one))
         path = condition(simplified([path for one in step.op.results for path in self.paths[one.output.name]]))
-        return condition_text(path) if path else "", set()
+        return condition_text(path) if path else ""
 
     def dtype_of(self, name: str) -> str:
         """The dtype of an input of the operator, or of a tensor that it gets the dtype of."""

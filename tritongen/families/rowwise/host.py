@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.launches import Call, Launch, Let, Value, call
 from ...emit.module import OF_BLOCKS, Around, Module, checked, empty_text
+from ...emit.statements import Call, Launch, Let, Value, call
 from ...lang.ir import Reduce
 from ...lowering.views import Kernel
 from ...nest.conditions import condition_text
@@ -36,22 +35,20 @@ class RowsModule(RowSizes):
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
 
     def module(self) -> Module:
-        plan, host = self.plan, self.host
+        plan = self.plan
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
         searched = [self.searched(kernel, name) for kernel, name in ((plan.registers, "WARPS"), (plan.loop, self.kind))]
         shared = self.shared.kernel if self.shared else None
-        extra: dict[str, Any] = {
-            **self.launching(self.launches(), [] if own_empty else host.empty_errors()),
-            "nests": checked(*searched, shared, plan.partial, plan.combine, plan.mapping),
-            "empty": empty_text((*rows, *(cols if is_empty else ()))),
-            **self.known(plan.loop),
-        }
+        nothing = self.nothing_for(empty_text((*rows, *(cols if is_empty else ()))))
+        errors = [] if own_empty else self.host.empty_errors()
+        body = self.function(self.launches(), self.known(plan.loop), self.sized([*nothing, *errors]))
         kinds = {self.table()}
         if plan.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
-        return Module(self.view(extra), self.traffic(kinds))
+        nests = checked(*searched, shared, plan.partial, plan.combine, plan.mapping)
+        return Module(self.view({"nests": nests}, body), self.traffic(kinds))
 
     @property
     def kind(self) -> str:
@@ -72,15 +69,17 @@ class RowsModule(RowSizes):
         runs = registers and not (plan.partial or plan.are_sums or search or self.is_uniform)
         if registers and not runs:
             run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
-            yield Launch(run, "not table.reads_once(n_cols)" if self.is_uniform else "", ends=True)
+            yield Launch(run, "not table.reads_once(n_cols)" if self.is_uniform else "", ends=self.returned)
         last = call("rowwise.run", "rows", *registers) if runs else self.by_loop()
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(plan.loop)  # It is called with what the loop is.
-            yield Launch(self.cooperative(self.shared), ends=not runs, instead=last if runs else None)
+            yield Launch(
+                self.cooperative(self.shared), ends="" if runs else self.returned, instead=last if runs else None
+            )
         if plan.partial and not plan.are_sums:
             states, partial = self.states(), self.launch_of(plan.partial)
             yield Let("split", call("rowwise.Split", states=states, **partial))
-            yield Launch(self.merged(plan.partial), ends=True)
+            yield Launch(self.merged(plan.partial), ends=self.returned)
         if not (runs and self.shared):
             yield Launch(last)
 

@@ -5,15 +5,13 @@ in one tuple, of which a kernel may take a part.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
-from ...emit.host_checks import tuple_text
-from ...emit.launches import Call, Launch, Let, Value, call, texts_of
-from ...emit.module import Around, Common, checked, length_text, starred
+from ...emit.module import Around, Common, Known, length_text, starred
+from ...emit.statements import Call, Length, Let, Statement, Value, call
 from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
@@ -53,13 +51,12 @@ class RowSizes(Common):
         tensors, _, params = self.arguments(kernel)
         return tuple(name for name in tensors if name in self.names), params
 
-    def known_with(self, kernel: Kernel, sums: Iterable[str]) -> dict[str, Call]:
+    def known_with(self, kernel: Kernel, sums: Iterable[str]) -> Known | None:
         """As `known`, where the kernel writes partial sums, for which repeated calls need memory."""
         if not self.knows:
-            return {}
+            return None
         tensors, params = self.given(kernel)
-        replay = call("replay", (*tensors, *sums), *filter(None, [params]))
-        return {"lookup": self.lookup(), "replay": replay}
+        return Known(self.lookup(), call("replay", (*tensors, *sums), *filter(None, [params])))
 
     @property
     def names(self) -> set[str]:
@@ -79,27 +76,17 @@ class RowSizes(Common):
         texts = [_slice(first, end, len(every)) for first, end in runs]
         return texts[0] if len(runs) == 1 else tuple(f"*{text}" for text in texts)
 
-    def launching(
-        self, launches: Iterable[Let | Launch], empty_errors: Sequence[tuple[str, str]] = ()
-    ) -> dict[str, Any]:
-        """What the template sees of the launches, with the numbers of per-row values and columns if these are read."""
-        launches, sizes = [*launches], self.size_lines()
-        texts = [*sizes, *(condition for condition, _ in empty_errors), *texts_of(launches)]
-        every = {"n_rows": length_text(self.space.row_axes), "n_cols": length_text(self.space.col_axes)}
-        found = {name: text for name, text in every.items() if re.search(rf"\b{name}\b(?!=)", " ".join(texts))}
-        lengths = f"{', '.join(found)} = {', '.join(found.values())}" if found else ""
-        view = {"lengths": lengths, "empty_errors": empty_errors, "sizes": sizes, "launches": launches}
-        return view | {"nests": checked(*self.kernels)}
-
-    # The lines that set `sizes`
-
-    def size_lines(self) -> list[str]:
+    def sized(self, empty: Iterable[Statement]) -> Iterator[Statement]:
+        """The numbers of per-row values and columns, what is done where there are none, and `sizes`."""
+        yield Length(("n_rows", "n_cols"), (length_text(self.space.row_axes), length_text(self.space.col_axes)))
+        yield from empty
         if self.folds and self.is_plain():
-            return self.folded()
-        fold = self.host.fold("rows", self.space.rows) if self.folds else []
-        fold += [] if self.column_strides else self.host.fold("cols", self.space.cols)
+            yield from self.folded()
+            return
+        yield from self.host.fold("rows", self.space.rows) if self.folds else ()
+        yield from () if self.column_strides else self.host.fold("cols", self.space.cols)
         strides = {f"{name}_cols[0]": text for name, text in self.column_strides.items()} | self.row_strides()
-        return [*fold, f"sizes = {tuple_text(self.spelled(strides))}"]
+        yield Let("sizes", tuple(self.spelled(strides)))
 
     @property
     def folds(self) -> bool:
@@ -138,16 +125,15 @@ class RowSizes(Common):
             found += [*(f"{name}_rows[{dim}]" for dim in dims), f"{name}_cols[0]"]
         return [*found, *(f"{name}_cols[0]" for name in by_col), *(f"{n}_rows[{dim}]" for n in by_row for dim in dims)]
 
-    def folded(self) -> list[str]:
+    def folded(self) -> list[Statement]:
         """The rows folded by the runtime."""
         groups = zip(("tiles", "by_col", "by_row"), self.groups(), strict=True)
-        every = {kind: tuple_text([name for name, _ in group]) for kind, group in groups}
-        texts = [f"{kind}={text}" for kind, text in every.items() if text != "()" or kind == "tiles"]
+        every = {kind: tuple(name for name, _ in group) for kind, group in groups}
+        named = {kind: names for kind, names in every.items() if names or kind == "tiles"}
         (cols,) = self.space.col_axes
-        rows = self.host.sizes(self.space.row_axes)
         n_dims = len(self.space.rows)
-        folds = f"rowwise.sizes(n_dims={n_dims}, rows={rows}, n_cols={cols}, {', '.join(texts)})"
-        return self.host.folded("sizes", folds, self.space.row_axes, n_dims)
+        fixed = {"n_dims": n_dims, "rows": self.host.sizes(self.space.row_axes), "n_cols": cols}
+        return self.host.folded("sizes", Call("rowwise.sizes", (), fixed | named), self.space.row_axes, n_dims)
 
     def row_strides(self) -> dict[str, str]:
         """The lengths and strides of rows whose dimensions are passed as they are."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...emit.configs import Traffic
-from ...emit.launches import Launch, call
-from ...emit.module import Around, Module
+from ...emit.module import Around, Module, checked
+from ...emit.statements import Launch, Statement, call
 from ...passes.structure import Program
 from ..rowwise.sizes import RowSizes
 from .kernels import as_argument, plan_scaled
@@ -28,10 +26,13 @@ class ScaledModule(RowSizes):
             constants=self.constants_of(self.kernel, self.index()),
             tiles=(self.table_of("TILE"), self.launcher(self.kernel)),
         )
-        extra: dict[str, Any] = {
-            **self.launching([Launch(launch)]),
-            "made": (),
-            "empty": "n_rows == 0 or n_cols == 0",
-            "result": self.host.regrouped(self.result),
-        }
-        return Module(self.view(extra), Traffic(frozenset({"tile"})))
+        nothing = self.nothing_for("n_rows == 0 or n_cols == 0")
+        body = self.function([Launch(launch)], between=self.sized(nothing))
+        return Module(self.view({"nests": checked(self.kernel)}, body), Traffic(frozenset({"tile"})))
+
+    def allocated(self) -> list[Statement]:
+        return []
+
+    @property
+    def returned(self) -> str:
+        return self.host.regrouped(self.result)

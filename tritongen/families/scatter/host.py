@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...emit.axes import expanded, places, regrouped, sizes, spread
 from ...emit.configs import Traffic
-from ...emit.launches import Launch, Let, call
 from ...emit.module import Around, Common, Module, length_text
+from ...emit.statements import Allocate, Launch, Let, Statement, call
 from ...lang.ir import Load, Node
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
@@ -39,18 +37,13 @@ class ScatterModule(Common):
         name = self.result_of_all.output.name
         options = {"deterministic": "" if self.op.deterministic else "False"}
         options["wrap"] = "library.wrap_triton" if self.around.wrapped("") else ""
-        extra: dict[str, Any] = {
-            "kernels": (KEYS, SEGMENTS if self.op.deterministic else ATOMIC),
-            "nests": (),
-            "made": [(name, self.made())],
-            "launches": [
-                Let("terms", self.rows(self.sum.arg, (*self.lines, *self.over), self.cols)),
-                Let("positions", self.rows(self.sum.at, self.lines, self.over)),
-                Launch(call("scatter_sums.scatter_sum", "terms", "positions", name, **options)),
-            ],
-            "result": self.returned(),
-        }
-        return Module(self.view(extra), Traffic(frozenset()))
+        launches: list[Statement] = [
+            Let("terms", self.rows(self.sum.arg, (*self.lines, *self.over), self.cols)),
+            Let("positions", self.rows(self.sum.at, self.lines, self.over)),
+            Launch(call("scatter_sums.scatter_sum", "terms", "positions", name, **options)),
+        ]
+        kernels = (KEYS, SEGMENTS if self.op.deterministic else ATOMIC)
+        return Module(self.view({"kernels": kernels, "nests": ()}, self.function(launches)), Traffic(frozenset()))
 
     def rows(self, node: Node, rows: tuple[str, ...], cols: tuple[str, ...]) -> str:
         """A tensor as a matrix."""
@@ -61,14 +54,16 @@ class ScatterModule(Common):
         text = spread(node.name, axes, [*rows, *cols])
         return f"{text}.reshape({length_text(rows)}, {length_text(cols)})"
 
-    def made(self) -> str:
+    def allocated(self) -> list[Statement]:
         """The memory of the result: a row for each element that is taken from, those of each line together.
 
         Zeros from the start: torch.compile of torch 2.11 gives no gradient to what is changed in place, by `zero_`.
         """
         shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
-        return self.host.new(self.result_of_all, shape, "zeros")
+        name = self.result_of_all.output.name
+        return [Allocate(name, self.host.new(self.result_of_all, shape, "zeros"))]
 
+    @property
     def returned(self) -> str:
         """The result with its axes unflattened, and in its own order."""
         result = self.result_of_all

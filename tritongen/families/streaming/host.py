@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...emit.axes import sizes
 from ...emit.configs import Traffic
-from ...emit.host_checks import keywords, tuple_text
-from ...emit.launches import Call, Launch, Let, Value, call
 from ...emit.module import Around, Common, Module, checked, length_text
+from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, Value, call, written
 from ...emit.stream_configs import Streaming
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
@@ -70,26 +68,37 @@ class StreamingModule(Common):
         kernel, stream = self.plan.kernel, self.stream
         heads = (*stream.batch, *stream.heads)
         streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
-        lengths = [length_text(heads), stream.rows, streamed]
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
-        extra: dict[str, Any] = {
-            "family": "streaming",
-            "nests": checked(kernel, self.reduction),
-            "lengths": f"n_heads, n_rows, n_cols = {', '.join(lengths)}",
-            "empty": " or ".join(f"{length} == 0" for length in lengths_of_results),
-            "sizes": self.sizes_lines(),
-            "key": self.key,
-            "promoted": (matrices := promoted(self.op, stream)),
-            "differ": _differ(matrices),
-            "widened": self.widened(),
-            "multiplied_as": multiplied_as(self.op, self.stream),
-            "index": self.index(),
-            "launches": [*self.launches()],
-            **self.known(self.own(kernel)),
-        }
-        if self.merged.every:
-            extra["shapes"] = [*self.outer.shapes(), *merging(self.outer, self.merged)]
-        return Module(self.view(extra), Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
+        between = [
+            *self.of_one_dtype(),
+            Length(("n_heads", "n_rows", "n_cols"), (length_text(heads), stream.rows, streamed)),
+            *self.nothing_for(" or ".join(f"{length} == 0" for length in lengths_of_results)),
+            *self.sized(),
+        ]
+        body = self.function(self.launches(), self.known(self.own(kernel)), between, self.index())
+        view = self.view({"nests": checked(kernel, self.reduction)}, body)
+        return Module(view, Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
+
+    def unpacked(self) -> list[Statement]:
+        return [*super().unpacked(), *(merging(self.outer, self.merged) if self.merged.every else [])]
+
+    def of_one_dtype(self) -> Iterator[Statement]:
+        """Matrices that a tile multiplies, in one dtype; the launch of a call like this one finds other tensors."""
+        matrices, widened = promoted(self.op, self.stream), self.widened()
+        if matrices:
+            yield Note("A tile multiplies matrices of one dtype.")
+            dot = Let("dot", f"tensors.promote({', '.join(f'{name}.dtype' for name in matrices)})")
+            converted = self.without_key([(name, f"{name}.to(dot)") for name in matrices])
+            yield If(_differ(matrices), (dot, converted))
+        if widened:
+            yield Note("Triton 3.6 multiplies float64 by nothing that was narrower.")
+            is_wide = f"{multiplied_as(self.op, self.stream)}.dtype == torch.float64"
+            yield If(is_wide, (self.without_key(widened),))
+
+    def without_key(self, changed: list[tuple[str, str]]) -> Let:
+        """Gives tensors other values, in a call whose launches are not to be found again."""
+        names, values = zip(*[*([("key", "None")] if self.knows else []), *changed], strict=True)
+        return Let(names, values)
 
     def launches(self) -> Iterator[Let | Launch]:
         kernel, constants = self.plan.kernel, self.constants_of(self.plan.kernel, "index")
@@ -162,7 +171,7 @@ class StreamingModule(Common):
             "streaming.Split",
             kernel=self.launcher(reduction),
             length=partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})"),
-            args=self.args(kernel, f"tensors.folded({self.sizes_of(kernel)})"),
+            args=self.args(kernel, written(Call("tensors.folded", (self.sizes_of(kernel),)))),
             constants=self.constants_of(reduction, "index"),
         )
 
@@ -232,16 +241,16 @@ class StreamingModule(Common):
         runs = ["..." if axis == BATCH else ":" if axis in own else "None" for axis in axes[leading:]]
         return f"[{', '.join(runs)}]"
 
-    def sizes_lines(self) -> list[str]:
+    def sized(self) -> list[Statement]:
         if not self.is_plain():
             return self.host.fold("heads", self.space.rows)
-        lines = []
+        found: list[Statement] = []
         sizes = self.sizes_of(self.plan.kernel)
         for name, axes in self.all_axes().items():
-            is_seen = self.gluon or self.described or self.seen(name, axes) in sizes
+            is_seen = self.gluon or self.described or self.seen(name, axes) in written(sizes)
             if is_seen and (dims := moved(axes, in_kernels(self.stream, axes))):
-                lines.append(f"{name}_by_head = tensors.with_last({', '.join([name, *map(str, dims)])})")
-        return [*lines, *self.host.folded("sizes", sizes, self.stream.batch, len(self.space.rows))]
+                found.append(Let(f"{name}_by_head", Call("tensors.with_last", (name, *dims))))
+        return [*found, *self.host.folded("sizes", sizes, self.stream.batch, len(self.space.rows))]
 
     def all_axes(self) -> dict[str, tuple[str, ...]]:
         """The axes of all tensors, by their names."""
@@ -249,20 +258,17 @@ class StreamingModule(Common):
             result.output.name: result.axes for result in self.op.results
         }
 
-    def sizes_of(self, kernel: Kernel) -> str:
+    def sizes_of(self, kernel: Kernel) -> Call:
         """The lengths and strides that a kernel takes, folded."""
-        batch = self.stream.batch
         every = self.folded_tensors(kernel)
-        texts = tuple_text([text for _, text, _ in every])
-        own = tuple_text([str(count) for _, _, count in every])
-        lengths = tuple_text([name for name in ("n_rows", "n_cols") if name in kernel.names])
-        kwargs = {
-            "n_dims": len(self.space.rows),
-            "batch": self.host.sizes(batch),
-            "lengths": lengths,
-            "operands": texts,
-        }
-        return f"streaming.sizes({keywords(**kwargs, n_own=own)})"
+        return call(
+            "streaming.sizes",
+            n_dims=len(self.space.rows),
+            batch=self.host.sizes(self.stream.batch),
+            lengths=tuple(name for name in ("n_rows", "n_cols") if name in kernel.names),
+            operands=tuple(text for _, text, _ in every),
+            n_own=tuple(count for _, _, count in every),
+        )
 
     def folded_tensors(self, kernel: Kernel) -> list[tuple[str, str, int]]:
         """The tensors of a kernel that have the batch: the name of each, how it is spelled with all of that, and how

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ...emit.configs import Traffic
-from ...emit.launches import Launch, call
-from ...emit.module import Around, Module
+from ...emit.module import Around, Module, checked
+from ...emit.statements import Launch, call
 from ..rowwise.sizes import RowSizes
 from .kernels import plan_taps
 from .program import TapsProgram
@@ -39,12 +38,10 @@ class TapsModule(RowSizes):
             # Kernels that the runtime launches are not wrapped by default.
             add_kernel=self.around.wrapped("reduce.reduce_partials_kernel"),
         )
-        extra: dict[str, Any] = {
-            **self.launching([Launch(launch)]),
-            "empty": "n_rows == 0" if space.rows else "",
-            **self.known_with(self.kernel, [result.output.name]),
-        }
-        return Module(self.view(extra), Traffic(frozenset({"taps"}), taps=self.count))
+        nothing = self.nothing_for("n_rows == 0" if space.rows else "")
+        known = self.known_with(self.kernel, [result.output.name])
+        body = self.function([Launch(launch)], known, self.sized(nothing))
+        return Module(self.view({"nests": checked(self.kernel)}, body), Traffic(frozenset({"taps"}), taps=self.count))
 
     def is_read_by_rows(self) -> bool:
         """Never: columns next to one another are read at places next to one another, moved by a tap."""
