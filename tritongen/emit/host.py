@@ -17,7 +17,7 @@ from ..passes.structure import without_strides
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
-from .statements import Call, If, Let, Return, Statement
+from .statements import Call, If, Length, Let, Return, Statement
 
 UNFOLDED = "Dimensions that do not fold: contiguous copies fold into one."
 
@@ -221,9 +221,9 @@ class Host(Checks):
         found = self.fold_free(group, free, free_axes) if folds else []
         sizes, lengths = f"{group[:-1]}_sizes", tuple(dim.axes[0] for dim in rest)
         if folds and rest:
-            found.append(Let(sizes, f"({_beside(f'*{sizes}', [*lengths], dims)})"))
+            found.append(Length(sizes, f"({_beside(f'*{sizes}', [*lengths], dims)})"))
         elif len(rest) > 1:
-            found.append(Let(sizes, self.sizes(lengths)))
+            found.append(Length(sizes, self.sizes(lengths)))
         for name, axes, optional in self.moving(dims) if rest else ():
             own = [self.stride(name, axes, one) for one in lengths]
             steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"

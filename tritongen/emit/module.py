@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..lang.formulas import may_be_negative
-from ..lang.ir import Formula, Op, Value
+from ..lang.ir import Formula, Op, Result, Value
 from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
 from ..lang.trees import parse, walk
@@ -194,7 +194,11 @@ class Common:
 
     def allocated(self) -> list[Statement]:
         wide = [Let("compute", self.host.compute_value())] if self.host.allocates_wide() else []
-        return [*wide, *(Allocate(result.output.name, self.host.made(result)) for result in self.op.results)]
+        return [*wide, *(Allocate(result.output.name, self.memory(result)) for result in self.op.results)]
+
+    def memory(self, result: Result) -> str:
+        """The memory of a result."""
+        return self.host.made(result)
 
     def again(self, known: Known | None) -> list[Statement]:
         """A call like one before launches the same again."""

@@ -5,14 +5,17 @@ Their leaves are expressions as text, of which `names_in` says what they read.
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..lang.names import MARK, shown
+from ..lang.names import shown
 from .format import LINE
+from .imports import host_imports
+from .scoping import OF_ALL
 
 Value = Any  # text, a number, a call, or a tuple or dictionary of such
 Names = str | tuple[str, ...]
@@ -140,7 +143,7 @@ def written(value: Value) -> str:
 # What statements read
 
 _NAME = re.compile(r"(?<![.\w])[^\W\d]\w*(?![\w(]|=(?!=))")  # but for functions, and for arguments by name
-_STRING = re.compile(r'"[^"]*"')
+_STRING = re.compile(r""""[^"]*"|'[^']*'""")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -243,24 +246,25 @@ def _with(value: Value, name: str, text: str) -> Value:
 
 # Whether they are sound
 
+_OF_MODULES = host_imports("").keys()
+
 
 def check_function(statements: Sequence[Statement], given: Iterable[str]) -> None:
-    """Raises `TypeError` where a function reads a name that has no value yet, and for memory that nothing writes."""
+    """Raises `TypeError` where a function reads a name before it has a value, and for memory that nothing writes."""
     lets = [one for one in _all(statements) if isinstance(one, Let)]
     made = {name for one in lets if isinstance(one, Allocate) for name in one.bound}
     launches = [one for one in _all(statements) if isinstance(one, Launch)]
     if unwritten := made - reads([*lets, *launches]).keys():
         raise TypeError(f"no launch writes {', '.join(sorted(unwritten))}")
-    _check_names(statements, {*given}, {name for one in lets for name in one.bound})
+    _check_names(statements, {*given, *_OF_MODULES, *keyword.kwlist, *OF_ALL})
 
 
-def _check_names(statements: Sequence[Statement], known: set[str], bound: set[str]) -> None:
+def _check_names(statements: Sequence[Statement], known: set[str]) -> None:
     for one in statements:
-        read = reads([one.test] if isinstance(one, If) else [one]).keys()
-        if missing := {name for name in read - known if name in bound or MARK in name}:
+        if missing := reads([one.test] if isinstance(one, If) else [one]).keys() - known:
             raise TypeError(f"{', '.join(sorted(missing))} is read before it has a value: {one}")
         if isinstance(one, If):
-            _check_names(one.body, known, bound)
+            _check_names(one.body, known)
         if isinstance(one, Let):
             known |= {*one.bound}
 

@@ -12,6 +12,7 @@ from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Known, Module, checked
 from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call
+from ...lang.ir import Result
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_scalars
@@ -76,9 +77,8 @@ class Products(Common):
             *self.launched([Launch(self.launch())], self.compute_text()),
         ]
 
-    def allocated(self) -> list[Statement]:
-        wide = [Let("compute", self.host.compute_value())] if self.host.allocates_wide() else []
-        return [*wide, *map(self.shapes.made, self.op.results)]
+    def memory(self, result: Result) -> str:
+        return self.shapes.made(result)
 
     @property
     def returned(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.module import length_text
-from ...emit.statements import Allocate, Length, Let, Statement
+from ...emit.statements import Length, Let, Statement
 from ...lang.ir import Reduce, Result
 from ...passes.contractions import Contraction
 from ...passes.structure import of_strips
@@ -76,10 +76,10 @@ class Shapes:
             text = f"{operand.name}.permute({', '.join(map(str, order))})"
         return text if operand.tensor.default is None else f"None if {operand.name} is None else {text}"
 
-    def made(self, result: Result) -> Allocate:
+    def made(self, result: Result) -> str:
         """The memory of a result, or None where it is not made."""
         shape = self.host.sizes(self.ordered(result))
-        return Allocate(result.output.name, self.host.optional_result(result, self.host.new(result, shape), shape))
+        return self.host.optional_result(result, self.host.new(result, shape), shape)
 
     def unfolding(self, result: Result) -> str:
         """The view of a result with one dimension for each role by its axes; "" where those are its axes."""

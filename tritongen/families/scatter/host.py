@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...emit.axes import expanded, places, regrouped, sizes, spread
 from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, length_text
-from ...emit.statements import Allocate, Launch, Let, Statement, call
-from ...lang.ir import Load, Node
+from ...emit.statements import Launch, Let, Statement, call
+from ...lang.ir import Load, Node, Result
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
 from ...spec.types import BATCH
@@ -54,14 +54,13 @@ class ScatterModule(Common):
         text = spread(node.name, axes, [*rows, *cols])
         return f"{text}.reshape({length_text(rows)}, {length_text(cols)})"
 
-    def allocated(self) -> list[Statement]:
+    def memory(self, result: Result) -> str:
         """The memory of the result: a row for each element that is taken from, those of each line together.
 
         Zeros from the start: torch.compile of torch 2.11 gives no gradient to what is changed in place, by `zero_`.
         """
         shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
-        name = self.result_of_all.output.name
-        return [Allocate(name, self.host.new(self.result_of_all, shape, "zeros"))]
+        return self.host.new(result, shape, "zeros")
 
     @property
     def returned(self) -> str:
