@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from tritongen.emit.hygiene import LAUNCH, resolved
 from tritongen.lang.names import in_string, public
+from tritongen.lang.trees import walk
 
 
 def test_names_without_a_collision_are_as_they_show() -> None:
@@ -65,3 +69,12 @@ def test_modules_spell_functions_of_one_another_alike() -> None:
         "def x_max_kernel(n):\n    pass\ndef x_max_kernel_2(n):\n    pass",
         "kernels.x_max_kernel(1)\nkernels.x_max_kernel_2(2)",
     )
+
+
+def test_walks_reach_what_those_of_ast_reach() -> None:
+    """But contexts and operators, which have no parts."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    shared = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+    left = [node for node in walk(tree) if not isinstance(node, shared)]
+    assert left == [node for node in ast.walk(tree) if not isinstance(node, shared)]
+    assert not any(isinstance(node, ast.expr_context) for node in walk(tree))

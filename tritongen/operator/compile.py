@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..emit.configs import configs_view, tables_of
-from ..emit.dead_code import without_dead_code
 from ..emit.format import LINE
 from ..emit.host_checks import IS_FAKE
 from ..emit.hygiene import resolved
@@ -240,10 +239,8 @@ def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str, wi
 
 
 def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str], width: int) -> str:
-    """A module with the imports that its code asks for, once what it would never read is left out."""
+    """A module with the imports that its code asks for."""
     body = render(template, view, width)
-    if template == "gluon_kernels.py.jinja":  # Nests have been asked before they were printed.
-        body = without_dead_code(body)
     lax = "no-warn-return-any" if template == "op.py.jinja" else "allow-incomplete-defs"  # of autograd and of kernels
     return render("module.py.jinja", view, body=body, lax=lax, imports=imports_of(body, provided))
 

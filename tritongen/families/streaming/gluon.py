@@ -306,10 +306,12 @@ class _GluonBuilder(GluonBuilder):
         has_col_mask = "col_mask" in in_loop
         rows = names_in(loop, ["tile_rows" if self.sloped else "rows"])
         lengths = names_in(loop, ["n_rows"]) + ["n_cols"] * (has_col_mask or "n_cols" in in_loop)
+        of_half = ["n_heads", "n_rows", *lengths, *(["n_cols"] if self.of_cols else [])]
         return {
             "is_low": bool(self.low),
             "is_led": bool(self.sloped),
             "block_state": ", ".join([*self.state, *rows, *names_in(loop, self.scalars)]),
+            "lengths_of_half": signature.unpacked(of_half, [*lines.setup, *lines.end]),
             "block_params": listed([*lengths, *names_in(loop, signature.uniform)]),
             "is_masked": self.masked in in_loop,
             "use_cols": has_col_mask or "cols" in in_loop,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -301,7 +301,8 @@ class _GradientBuilder(GluonBuilder):
         return {
             "template": "gluon_gradient.jinja",
             **signature.view(),
-            **self.uses(lines),
+            **(uses := self.uses(lines)),
+            "lengths_of_half": signature.unpacked(self.lengths_of(uses), lines.of_half),
             "tile": self.tile,
             "blocks": streamed,
             "is_across": bool(across),
@@ -340,6 +341,11 @@ class _GradientBuilder(GluonBuilder):
         if name in self.tiled:
             return "2 * (STAGES - 1), 1"
         return "2, 1" if name in self.tile else "STAGES, 2"
+
+    def lengths_of(self, uses: Mapping[str, bool]) -> list[str]:
+        """The lengths that masks compare with."""
+        masks = {"n_rows": uses["use_row_mask"], "n_cols": uses["use_col_mask"] or bool(self.of_cols)}
+        return [name for name, is_read in masks.items() if is_read]
 
     def uses(self, lines: GluonLines) -> dict[str, bool]:
         """The positions that lines ask for."""

@@ -232,10 +232,16 @@ class Signature:
         given += ["bounds_ptr"] if self.found else []
         return ", ".join([*given, *self.lengths, *self.steps, *(one.spelling for one in self.params)])
 
+    def unpacked(self, read: Iterable[str], lines: Iterable[Line]) -> str:
+        """The lengths as a function unpacks them that reads some, and others in lines."""
+        known = {*read, *names_of(lines)}
+        return ", ".join(name if name in known else f"_{name}" for name in self.lengths)
+
     def view(self) -> dict[str, Any]:
         builder, lines, found, group = self.builder, self.lines, self.found, self.group
         used = {*self.head_of_rows, *names_in(lines.of_half, self.heads)}
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
+        decode = [*map(Line, of_group), *builder.places.decode()]
         tiled = builder.tiled[0] if builder.tiled else ""
         blocks, stream = builder.blocks, builder.stream
         return {
@@ -250,7 +256,8 @@ class Signature:
             "head": tuple_text([dim.index for dim in self.dims]),
             "head_of_rows": tuple_text(self.head_of_rows),
             "lengths": ", ".join(self.lengths),
-            "decode": [*map(Line, of_group), *builder.places.decode()],
+            "lengths_of_tile": self.unpacked(("n_heads", "n_rows"), [*decode, *lines.of_tile]),
+            "decode": decode,
             "bounds": in_gluon(lines.bounds),
             "found": found and found.view(),
             "found_of": [self.tensors.index(name) for name in found.names] if found else [],
