@@ -122,7 +122,7 @@ class Common:
     def view(self, extra: dict[str, Any], body: Iterable[Statement]) -> dict[str, Any]:
         """What templates see of the function, with further `extra`, that does what its `body` says."""
         outer = self.outer
-        op, statements = outer.op, without_unread([*body])
+        op, statements = outer.op, without_unread(body)
         known = constants(op)
         given = [one.name for several in (op.inputs, op.params, known) for one in several]
         check_function(statements, (*given, *outer.extra))

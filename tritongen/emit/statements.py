@@ -106,6 +106,7 @@ class If:
     test: str
     body: tuple[Statement, ...]
     note: str = ""
+    other: tuple[Statement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,8 @@ def inside(values: Iterable[Any]) -> Iterator[str | Call]:
                 yield from inside([value])
             case Launch():
                 yield from inside([one.when, one.call, one.instead, one.ends])
-            case If(test, body):
-                yield from inside([test, *body])
+            case If():
+                yield from inside([one.test, *one.body, *one.other])
             case Call():
                 yield one
                 yield from inside([*one.passed, *one.named.values()])
@@ -188,18 +189,21 @@ def inside(values: Iterable[Any]) -> Iterator[str | Call]:
 # How they are made simpler
 
 
-def without_unread(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+def without_unread(statements: Iterable[Statement]) -> tuple[Statement, ...]:
     """The statements without lengths that nothing reads; beside one that is read, in a shape, `N` becomes `_N`."""
-    read = reads(statements)
-    left = tuple(one for each in statements for one in _without_unread(each, read))
-    return left if left == tuple(statements) else without_unread(left)
+    every = tuple(statements)
+    read = reads(every)
+    left = tuple(one for each in every for one in _without_unread(each, read))
+    return left if left == every else without_unread(left)
 
 
 def _without_unread(one: Statement, read: Counter[str]) -> Iterator[Statement]:
     if isinstance(one, If):
-        yield replace(one, body=tuple(left for each in one.body for left in _without_unread(each, read)))
+        body, other = (tuple(left for each in b for left in _without_unread(each, read)) for b in (one.body, one.other))
+        yield replace(one, body=body, other=other)
+        return
     if not isinstance(one, Length):
-        yield from () if isinstance(one, If) else (one,)
+        yield one
         return
     own = reads([one])
     known = {name for name in one.bound if read[name] > own[name]}
@@ -264,7 +268,7 @@ def _check_names(statements: Sequence[Statement], known: set[str]) -> None:
         if missing := reads([one.test] if isinstance(one, If) else [one]).keys() - known:
             raise TypeError(f"{', '.join(sorted(missing))} is read before it has a value: {one}")
         if isinstance(one, If):
-            _check_names(one.body, known)
+            _check_names((*one.body, *one.other), known)
         if isinstance(one, Let):
             known |= {*one.bound}
 
@@ -272,4 +276,4 @@ def _check_names(statements: Sequence[Statement], known: set[str]) -> None:
 def _all(statements: Sequence[Statement]) -> Iterator[Statement]:
     for one in statements:
         yield one
-        yield from _all(one.body) if isinstance(one, If) else ()
+        yield from _all((*one.body, *one.other)) if isinstance(one, If) else ()

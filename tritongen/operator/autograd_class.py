@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from ..emit.host import by_presence
 from ..emit.registration import leading, operator
+from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, without_unread, written
 from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
@@ -27,14 +28,16 @@ def class_view(
     results = [result.output.name for result in op.results]
     own = [result.output.name for result in op.results if not result.when]
     grads = dict(gradient.seeds)
-    call = ", ".join([*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)])
+    arguments = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
+    call = ", ".join(arguments)
     picked = _picked(len(own), len(results))
     # What is saved besides is a result of what is registered.
     constant = [name for name in results if name not in grads and (namespace or name in own)]
     is_alone = bool(constant) and not namespace and len(constant) == len(own) - 1
-    saved, setup = _setup(backward, constant, is_alone)
     (seed,) = [grads[name] for name in own if name in grads] if is_alone else ("",)
-    lines = _BackwardLines(backward, namespace, inline).lines()
+    read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
+    saved = tuple(tensor for tensor in (*(one.name for one in op.inputs), *results) if tensor in read)
+    nothing = If(f"{seed} is None", (Return(", ".join(["None"] * len(arguments))),))
     return {
         "in_forward": False,
         "class_name": "_" + "".join(word.capitalize() for word in shown(op.name).split("_")),
@@ -44,38 +47,39 @@ def class_view(
         "call_plain": f"_{op.name}_forward({call}{', saves=False' * saves}){picked}",
         "call": "call_and_save" if picked else "call",
         "picked": picked,
-        "saved": ", ".join(saved),
-        "unpacked": ", ".join(saved) if len(saved) != 1 else f"({saved[0]},)",
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "all_seeds": ", ".join([*(grads.get(name, f"_d{name}") for name in own), *["*_"] * bool(picked)]),
         "forwards": not saves,  # what it is called with
-        "setup": setup,
-        "alone": seed,
-        "no_gradients": ", ".join(["None"] * (len(op.inputs) + len(op.params))),
-        "reads_needs": any("needs[" in line for line in lines),
-        "backward_lines": lines,
+        "setup": without_unread(_setup(backward, arguments, saved, constant, is_alone)),
+        "backward": without_unread(
+            [
+                *([nothing] if seed else []),
+                *([Let(saved, "ctx.saved_tensors")] if saved else []),
+                Length("needs", "ctx.needs_input_grad"),
+                *_Backward(backward, namespace, inline).statements(),
+            ]
+        ),
         **base_view(op),
     }
 
 
-def _setup(backward: Backward, constant: list[str], is_alone: bool) -> tuple[list[str], list[str]]:
-    """The tensors that are saved, and the lines that do, and mark the results that are `constant`: all but one of them
-    if it `is_alone`.
+def _setup(
+    backward: Backward, arguments: Sequence[str], saved: Sequence[str], constant: Sequence[str], is_alone: bool
+) -> Iterator[Statement]:
+    """Saves tensors and what else the backward reads, and marks the results that are `constant`: all but one of them if
+    it `is_alone`.
     """
-    op = backward.forward.op
-    inputs = [tensor.name for tensor in op.inputs]
-    results = [result.output.name for result in op.results]
-    read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
-    saved, attributes = [name for name in (*inputs, *results) if name in read], _attributes(backward)
-    retained = ["output" if [name] == results else name for name in saved]
-    read_by_context = {*saved}.union(*(names for _, _, names in attributes))
-    return saved, [
-        *unpacked([*inputs, *(param.name for param in op.params)], read_by_context, "inputs"),
-        *(unpacked(results, {*saved, *constant}, "output") if len(results) > 1 else []),
-        *([f"ctx.save_for_backward({', '.join(retained)})"] if retained else []),
-        *(f"ctx.{name} = {value}" for name, value, _ in attributes),
-        *([f"autograd.constant(ctx, {', '.join(constant)})"] if is_alone else constant_lines(constant)),
-    ]
+    results = tuple(result.output.name for result in backward.forward.op.results)
+    yield Length(tuple(arguments), "inputs")
+    if len(results) > 1:
+        yield Length(results, "output")
+    if saved:
+        yield Do(Call("ctx.save_for_backward", tuple("output" if (name,) == results else name for name in saved)))
+    yield from (Let(f"ctx.{name}", value) for name, value in _attributes(backward))
+    if is_alone:
+        yield Do(Call("autograd.constant", ("ctx", *constant)))
+    else:
+        yield from marked_constant(constant)
 
 
 def base_view(op: Op) -> dict[str, str]:
@@ -88,46 +92,34 @@ def is_saved(op: Op, name: str) -> bool:
     return any(result.when and result.output.name == name for result in op.results)
 
 
-def _attributes(backward: Backward) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What the context keeps besides tensors, and of what: params, and shapes and dtypes of inputs."""
-    used = dict.fromkeys(param.name for step in backward.plan.steps for param in step.op.params)
-    shapes = dict.fromkeys(name for step in backward.plan.steps for name in step.shapes)
-    shapes |= dict.fromkeys(name for name, text in backward.plan.spelled.items() if f"ctx.{name}_shape" in text)
-    dtypes = dict.fromkeys(name for step in backward.plan.steps for name in step.dtypes)
-    inputs = {tensor.name for tensor in backward.forward.op.inputs}
-    leaves = (leaf for _, dtype in backward.plan.converted.values() for leaf in dtype.leaves)
+def _attributes(backward: Backward) -> Iterator[tuple[str, str]]:
+    """What the context keeps besides tensors: params, and shapes and dtypes of inputs."""
+    op, plan = backward.forward.op, backward.plan
+    shapes = dict.fromkeys(name for step in plan.steps for name in step.shapes)
+    shapes |= dict.fromkeys(name for name, text in plan.spelled.items() if f"ctx.{name}_shape" in text)
+    dtypes = dict.fromkeys(name for step in plan.steps for name in step.dtypes)
+    inputs = {tensor.name for tensor in op.inputs}
+    leaves = (leaf for _, dtype in plan.converted.values() for leaf in dtype.leaves)
     dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
-    optional = {tensor.name for tensor in backward.forward.op.inputs if tensor.default is not None}
-    guards = {name: f" if {name} is not None else None" for name in optional}
-    shapes_of = {name: _shape(backward.forward.op, name) for name in shapes}
-    return [
-        *((name, name, (name,)) for name in used),
-        *((f"{name}_shape", text + guards.get(name, ""), read) for name, (text, read) in shapes_of.items()),
-        *((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}", (name,)) for name in dtypes),
-    ]
+    guards = {
+        tensor.name: f" if {tensor.name} is not None else None" for tensor in op.inputs if tensor.default is not None
+    }
+    yield from dict.fromkeys((param.name, param.name) for step in plan.steps for param in step.op.params)
+    yield from ((f"{name}_shape", f"{_shape(op, name)}{guards.get(name, '')}") for name in shapes)
+    yield from ((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes)
 
 
-def _shape(op: Op, name: str) -> tuple[str, tuple[str, ...]]:
-    """The shape of an input, with leading axes at full length where others may have more of them, and what it reads."""
+def _shape(op: Op, name: str) -> str:
+    """The shape of an input, with leading axes at full length where others may have more of them."""
     counts = {t.name: len(t.type.shape) - 1 for t in op.inputs if BATCH in t.type.axes}
-    others = [f"({other}, {count})" for other, count in counts.items() if other != name]
+    others = [(other, count) for other, count in counts.items() if other != name]
     if name not in counts or not others:
-        return f"{name}.shape", (name,)
-    return f"tensors.full_shape({name}, {counts[name]}, {', '.join(others)})", (*counts,)
+        return f"{name}.shape"
+    return written(Call("tensors.full_shape", (name, counts[name], *others)))
 
 
-def constant_lines(names: list[str]) -> list[str]:
-    return [f"ctx.mark_non_differentiable({', '.join(names)})"] if names else []
-
-
-def unpacked(names: list[str], read: Container[str], source: str) -> list[str]:
-    """The line that takes a tuple apart, where any of it is read."""
-    targets = [name if name in read else f"_{name}" for name in names]
-    if not any(name in read for name in names):
-        return []
-    if len(names) == 1:
-        return [f"({targets[0]},) = {source}"]
-    return [f"{', '.join(targets)} = {source}"]
+def marked_constant(names: Sequence[str]) -> list[Statement]:
+    return [Do(Call("ctx.mark_non_differentiable", tuple(names)))] if names else []
 
 
 def _picked(own: int, count: int) -> str:
@@ -137,8 +129,8 @@ def _picked(own: int, count: int) -> str:
     return "[0]" if own == 1 else f"[:{own}]"
 
 
-class _BackwardLines:
-    """The lines that call the steps and return the gradients.
+class _Backward:
+    """Calls the steps and returns the gradients.
 
     The steps are functions, or operators registered in a namespace, which return something for each gradient.
     """
@@ -150,27 +142,28 @@ class _BackwardLines:
         self.dtypes = {result.output.name: result.dtype for step in self.plan.steps for result in step.op.results}
         self.is_single = len(self.plan.steps) == 1 and {*map(_own, self.plan.spelled.values())} <= self.dtypes.keys()
 
-    def lines(self) -> list[str]:
-        lines = [line for name in self.plan.converted for line in self.converted(name)]
+    def statements(self) -> list[Statement]:
+        found = [one for name in self.plan.converted for one in self.converted(name)]
         for step in self.plan.steps:
-            lines += self.called(step)
+            found += self.called(step)
         returned = [self.returned(place, tensor) for place, tensor in enumerate(self.op.inputs)]
         result = ", ".join([*returned, *(["None"] * len(self.op.params))])
-        *before, last = lines or [""]
-        target, _, call = last.partition(" = ")
-        return [*before, f"return {call}"] if target == result else [*lines, f"return {result}"]
+        match found:
+            case [*before, Let() as last] if last.target == result:
+                return [*before, Return(last.value)]
+        return [*found, Return(result)]
 
     def needed(self, own: str) -> str:
         return _needed(self.backward, own, self.inputs)
 
-    def converted(self, name: str) -> list[str]:
-        """The lines that convert what steps read in another dtype."""
+    def converted(self, name: str) -> list[Statement]:
+        """Converts what steps read in another dtype."""
         seed, dtype = self.plan.converted[name]
-        text = f"    {name} = {seed}.to({_dtype_text(dtype, self.op.inputs)})"
-        return [f"{name} = None", f"if {self.needed(name)}:", text]
+        to = Let(name, Call(f"{seed}.to", (_dtype_text(dtype, self.op.inputs),)))
+        return [Let(name, "None"), If(self.needed(name), (to,))]
 
-    def called(self, step: Step) -> list[str]:
-        """The lines that call a step where it is needed, and what it reads was made."""
+    def called(self, step: Step) -> list[Statement]:
+        """Calls a step where it is needed, and what it reads was made."""
         names = [result.output.name for result in step.op.results]
         flags = _flags((result.when, self.needed(result.output.name)) for result in step.op.results if result.when)
         made_by = self.dtypes if self.namespace else {}
@@ -180,13 +173,14 @@ class _BackwardLines:
         name = f"_{step.op.name}"
         function = operator(self.namespace, name) if self.namespace else name
         called = self.inline.get(step.op.name, (function, *passed, *flags))
-        call = f"{', '.join(names)} = autograd.once({', '.join(called)})"
+        made = Let(", ".join(names), Call("autograd.once", called))
         if self.is_single:
-            return [call]
+            return [made]
         condition = self.condition(step)
-        line = f"{call} if {condition} else None"
-        fits = len(names) == 1 and len(shown(line)) + 8 <= 88  # in the backward of a class
-        return [line] if fits else [f"{' = '.join(names)} = None", f"if {condition}:", f"    {call}"]
+        let = Let(made.name, f"{made.source} if {condition} else None")
+        if len(names) == 1 and len(shown(f"{let.target} = {let.source}")) + 8 <= 88:  # in the backward of a class
+            return [let]
+        return [Let(" = ".join(names), "None"), If(condition, (made,))]
 
     def condition(self, step: Step) -> str:
         terms = (term for result in step.op.results for term in self.needed(result.output.name).split(" or "))

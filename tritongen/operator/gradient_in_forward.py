@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, without_unread
 from ..lang.names import shown
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import IN_PLACE, scaling_of
-from .autograd_class import base_view, constant_lines, unpacked
+from .autograd_class import base_view, marked_constant
 
 NOT_COMPILING = "not torch.compiler.is_compiling()"
 
@@ -34,6 +35,8 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
     flat = [result for result in own if result not in seeds]
 
+    saved = [Let(tuple(grads), "ctx.saved_tensors"), Length("needs", "ctx.needs_input_grad")]
+
     def call(flags: list[str], place: str) -> str:
         return f"_{joint.name}({', '.join([arguments, *flags, *([f'{IN_PLACE}={place}'] if in_place else [])])})"
 
@@ -47,40 +50,38 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "picked": "[0]" if len(own) == 1 else f"[:{len(own)}]",
         "targets": ", ".join([*own, *grads]),
         "own_results": ", ".join(own),
-        "saved": ", ".join(grads),
-        "unpacked": f"({grads[0]},)" if len(grads) == 1 else ", ".join(grads),
-        "save_lines": [f"ctx.save_for_backward({', '.join(grads)})", *constant_lines(flat)],
+        "save": [Do(Call("ctx.save_for_backward", tuple(grads))), *marked_constant(flat)],
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(outgoing[result] for result in own),
-        "needs": bool(flags),
-        "lines": [*_once(op.name, grads, bool(flags)), _returned(backward, "{step}({seed}, {own})")],
-        "setup": [
-            *unpacked([*own, *grads], {*grads, *flat}, "output"),
-            f"ctx.save_for_backward({', '.join(grads)})",
-            *constant_lines([*flat, *grads]),
-        ],
+        "eager": without_unread(
+            [
+                *saved,
+                *_once(op.name, grads, bool(flags)),
+                _returned(backward, "{step}({seed}, {own})"),
+            ]
+        ),
+        "setup": without_unread(
+            [
+                Length((*own, *grads), "output"),
+                Do(Call("ctx.save_for_backward", tuple(grads))),
+                *marked_constant([*flat, *grads]),
+            ]
+        ),
         "all_seeds": ", ".join(outgoing.values()),
-        "alone": "",
-        "reads_needs": bool(flags),
-        "backward_lines": [_returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")],
+        "backward": without_unread([*saved, _returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")]),
         **base_view(joint),
     }
 
 
-def _once(name: str, grads: list[str], optional: bool) -> list[str]:
-    """The lines that make sure that the saved gradient is scaled only once."""
-    copies = [
-        f"{own} = None if {own} is None else {own}.clone()" if optional else f"{own} = {own}.clone()" for own in grads
-    ]
+def _once(name: str, grads: list[str], optional: bool) -> list[Statement]:
+    """Makes sure that the saved gradient is scaled only once."""
+    copies = (Let(own, f"None if {own} is None else {own}.clone()" if optional else f"{own}.clone()") for own in grads)
     return [
-        "if torch.compiler.is_compiling():",
-        *(f"    {line}" for line in copies),
-        "else:",
-        f'    autograd.spend("{name}", ctx)',
+        If("torch.compiler.is_compiling()", tuple(copies), other=(Do(Call("autograd.spend", (f'"{name}"', "ctx"))),)),
     ]
 
 
-def _returned(backward: Backward, call: str) -> str:
+def _returned(backward: Backward, call: str) -> Return:
     op = backward.forward.op
     ((_, seed),) = backward.gradient.seeds
     several = len(backward.gradient.wrt) > 1
@@ -92,7 +93,7 @@ def _returned(backward: Backward, call: str) -> str:
             text = call.format(step=f"_{scaling_of(backward, tensor.name).op.name}", seed=seed, own=own)
             text = f"{text} if needs[{place}] else None" if several else text
         texts.append(text)
-    return f"return {', '.join([*texts, *(['None'] * len(op.params))])}"
+    return Return(", ".join([*texts, *(["None"] * len(op.params))]))
 
 
 def notes(backward: Backward) -> list[str]:
