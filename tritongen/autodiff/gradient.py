@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, is_order, walk
 from ..lang.names import shown
@@ -60,14 +62,14 @@ def derive(
     Where nothing is saved, all that the gradient reads of the forward is recomputed; `stored` are values to be saved
     beside those that always are.
     """
-    reverse = _reverse(op, grad, given)
-    return _assembled(reverse, reverse.found(), saves, stored)
+    reverse, found = _found(op, grad) if given is None else _found_of(_reverse(op, grad, given))
+    return _assembled(reverse, found, saves, stored)
 
 
 def conditions_named(op: Op, grad: Grad, but: Container[str] = ()) -> tuple[Op, tuple[str, ...]]:
     """The operator with the conditions of its gradient as values, and their names, `but` for some."""
-    reverse = _reverse(op, grad, None)
-    return with_conditions(reverse.op, reverse.found().values(), reverse.fresh, but)
+    reverse, found = _found(op, grad)
+    return with_conditions(reverse.op, found.values(), reverse.fresh, but)
 
 
 def changes_smoothly(op: Op, name: str) -> bool:
@@ -84,6 +86,23 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
     """
     reverse = _reverse(op, grad, {result: Constant(1.0, Dtype("float"))})
     return _joined(reverse, reverse.found())
+
+
+def _found(op: Op, grad: Grad) -> tuple[Reverse, dict[str, Node]]:
+    """What reverse mode finds, once for all choices of what is saved; names made of it later are not taken for all."""
+    reverse, found = _found_once(op, grad)
+    reverse = copy(reverse)
+    reverse.taken = {*reverse.taken}
+    return reverse, found
+
+
+@lru_cache(maxsize=1)
+def _found_once(op: Op, grad: Grad) -> tuple[Reverse, dict[str, Node]]:
+    return _found_of(_reverse(op, grad, None))
+
+
+def _found_of(reverse: Reverse) -> tuple[Reverse, dict[str, Node]]:
+    return reverse, reverse.found()
 
 
 def _reverse(op: Op, grad: Grad, given: Mapping[str, Node] | None) -> Reverse:
