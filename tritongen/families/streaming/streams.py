@@ -8,7 +8,7 @@ that grows, the sums so far are scaled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -52,17 +52,22 @@ def stream_of(op: Op, is_narrow: bool = False) -> tuple[Op, Stream, MergedAxes] 
     # Rows, the streamed axis and what scores are summed over are three.
     if len({*op.axes} - {BATCH}) < 3 or not only_maps_and_reduces(op):
         return None
+    for streamed in dict.fromkeys(_summed_of_scores(op)):
+        merged = merged_axes(op, streamed)
+        with suppress(NotStreamed):
+            return *Finder(merged.joined(op), merged.of(streamed), is_narrow).found(), merged
+    return None
+
+
+def _summed_of_scores(op: Op) -> Iterator[str]:
+    """The axes of what surely are scores along which sums are of them, for each sum."""
     scored = {value.name: {*value.node.axes} for value in op.values if _multiplies_tensors(op, value.node)}
     refs = op.refs
     for value in op.values:
         over = value.node.over if isinstance(value.node, Reduce) and value.node.kind == "sum" else ()
         below = reached(refs, refs[value.name], ()) if scored and over else set()
         axes = set().union(*(axes for name, axes in scored.items() if name in below))
-        for streamed in by_likelihood(op, axes.intersection(over)):
-            merged = merged_axes(op, streamed)
-            with suppress(NotStreamed):
-                return *Finder(merged.joined(op), merged.of(streamed), is_narrow).found(), merged
-    return None
+        yield from by_likelihood(op, axes.intersection(over))
 
 
 def _multiplies_tensors(op: Op, node: Node) -> bool:
