@@ -102,8 +102,8 @@ class Counting:
 
     is_ours = True
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, near: frozenset[str] = frozenset()) -> None:
+        self.count, self.near = 0, near
 
     def __call__(self, op: Op) -> Subgraph:
         self.count += 1
@@ -112,16 +112,29 @@ class Counting:
 
 def test_as_many_are_offered_per_line_of_longer_specs() -> None:
     """Where each line reads the one before, along both axes: no step is to compute all lines before it again."""
-    counts = []
-    for lines in (5, 10):
-        names = ["x", *(f"p{n}" for n in range(1, lines + 1))]
-        compute = [f'{b} = "softmax({a}, M) + softmax({a}, N)"' for a, b in pairwise(names)]
-        tables = "\n".join(('[op]\nname = "chain"\n[inputs]\nx = "float[M, N]"\n[compute]', *compute, "[outputs]"))
-        take = Counting()
-        op = name_reductions(typecheck(read_spec("chain.toml", f'{tables}\n{names[-1]} = "auto"')))
-        assert cut(op, take) is not None
-        counts.append(take.count)
-    assert counts[1] < 2.5 * counts[0]
+    takes = Counting(), Counting()
+    for lines, take in zip((5, 10), takes, strict=True):
+        assert cut(chain(lines), take) is not None
+    assert takes[1].count < 2.5 * takes[0].count
+
+
+def test_a_search_starts_at_what_similar_steps_store() -> None:
+    take = Counting()
+    found = cut(chain(5), take)
+    assert found is not None
+    again = Counting(found.stored)
+    near = cut(chain(5), again)
+    assert near is not None
+    assert near.cost <= found.cost
+    assert again.count < 0.7 * take.count
+
+
+def chain(lines: int) -> Op:
+    """Lines each of which is normalised along both axes of the one before."""
+    names = ["x", *(f"p{n}" for n in range(1, lines + 1))]
+    compute = [f'{b} = "softmax({a}, M) + softmax({a}, N)"' for a, b in pairwise(names)]
+    tables = "\n".join(('[op]\nname = "chain"\n[inputs]\nx = "float[M, N]"\n[compute]', *compute, "[outputs]"))
+    return name_reductions(typecheck(read_spec("chain.toml", f'{tables}\n{names[-1]} = "auto"')))
 
 
 def test_results_are_tried_together_along_the_same_axes_alone(asked: list[Op]) -> None:
@@ -137,6 +150,7 @@ class Asking:
     """Offers all parts to families, also what surely none of them takes."""
 
     is_ours = False
+    near = frozenset[str]()
 
     def __call__(self, op: Op) -> Subgraph:
         return Alone(families_of_steps(is_registered=False))(op)

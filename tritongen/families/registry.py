@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -94,6 +94,7 @@ class Alone:
     """Finds the family that takes an operator by itself."""
 
     families: Families
+    near: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __call__(self, op: Op) -> Subgraph:
         return _claimed(op, self.families)
@@ -103,10 +104,13 @@ class Alone:
         return _OURS.issuperset(self.families)
 
 
-def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = ()) -> Step:
+def step_of(
+    op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families = (), near: frozenset[str] = frozenset()
+) -> Step:
     """As `single_step_of`, or a step that is made of several, if no family computes all of it, if that is faster than
     one that leaves SMs idle, multiplies factors for each tile anew or reduces again for each row what does not vary
-    along rows, or with `fuse = false`. The steps are of the families `of_steps`, by default the candidates.
+    along rows, or with `fuse = false`. The steps are of the families `of_steps`, by default the candidates. Steps
+    of a similar operator store the values `near` those that are to be found.
     """
     op = integers_named(operand_sums_first(means_as_sums(name_reductions(op))))
     candidates = tuple(candidates) or tuple(_FAMILIES)
@@ -114,14 +118,14 @@ def step_of(op: Op, candidates: Iterable[Family[Any]] = (), of_steps: Families =
     try:
         single = single_step_of(op, candidates)
     except Mistakes:
-        several = _multi_step_of(op, of_steps)
+        several = _multi_step_of(op, of_steps, near)
         if several is None:
             raise _refused(op, of_steps) from None
         return several
     idle = leaves_idle(single)
     if not (idle or multiplies_outer(single) or (op.fuse and repeats_reductions(single))):
         return single
-    several = _multi_step_of(op, of_steps)
+    several = _multi_step_of(op, of_steps, near)
     slower = 1.0 if idle else CLEARLY
     return several if several is not None and slower * time_of(several) < time_of(single) else single
 
@@ -146,7 +150,7 @@ def _about_line(op: Op, mistake: Mistake) -> Mistake:
 
 
 @lru_cache(maxsize=AGAIN)
-def _multi_step_of(op: Op, families: Families) -> Step | None:
-    family = MultiStep(Alone(families))
+def _multi_step_of(op: Op, families: Families, near: frozenset[str]) -> Step | None:
+    family = MultiStep(Alone(families, near))
     program = family.take(op)
     return Step(family, program, stored=stored_scores(op, program.steps)) if program is not None else None

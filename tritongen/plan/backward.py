@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..autodiff.gradient import Gradient, conditions_named, derive
 from ..diagnostics.report import Mistake, Mistakes
@@ -67,9 +68,9 @@ class Backward:
 FEW = 8  # conditions or saved values of a gradient up to which each is tried by itself
 
 
-def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backward:
+def plan_backward(gradient: Gradient, first: Step, families: Families, similar: Backward | None = None) -> Backward:
     """The plan of a gradient, `first` being the forward that saves nothing. Raises `Mistakes` for a gradient that no
-    family plans.
+    family plans. The search for its steps also starts at those of a `similar` one.
     """
     program, rows = first.program, tuple[str, ...]()
     if first.family.steps(program):
@@ -78,12 +79,14 @@ def plan_backward(gradient: Gradient, first: Step, families: Families) -> Backwa
         rows = row_space(program.op, program.over, tuple(v.node for v in program.op.values)).row_axes
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
-    best = Backward(gradient, forward, Plan(*Planner(gradient, rows, families).plan()))
+    near = _stored_by(similar.plan) if similar else frozenset[str]()
+    best = Backward(gradient, forward, Plan(*Planner(gradient, rows, families, near=near).plan()))
     shared = replace(gradient, op=shared_sums_first(gradient.op))
     if shared == gradient:
         return best
     try:
-        other = Backward(shared, forward, Plan(*Planner(shared, rows, families).plan()))
+        near = _stored_by(best.plan)
+        other = Backward(shared, forward, Plan(*Planner(shared, rows, families, near=near).plan()))
     except Mistakes:
         return best
     return other if other.time < best.time else best
@@ -98,8 +101,7 @@ def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Back
     """
     best = plan_backward(derive(op, grad), forward, families)
     before = {tensor.name for step in forward.family.steps(forward.program) for tensor in step.op.inputs}
-    steps = (inner for step in best.plan.steps for inner in step.family.steps(step.program))
-    after = {result.output.name for step in steps for result in step.op.results} - before
+    after = _stored_by(best.plan) - before
     again = {value.name for value in best.gradient.op.values} - {tensor.name for tensor in op.inputs}
     names = [value.name for stored in (before, after) for value in op.values if value.name in again & stored]
     saved: tuple[str, ...] = ()
@@ -107,7 +109,7 @@ def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Back
     for first in range(0, len(names), size) if grad.save is None and names else ():
         more = (*saved, *names[first : first + size])
         try:
-            other = plan_backward(derive(op, grad, stored=more), forward, families)
+            other = plan_backward(derive(op, grad, stored=more), forward, families, best)
         except Mistakes:
             continue
         if other.time < ROUNDED * best.time:
@@ -128,7 +130,7 @@ def _with_conditions(
         if not saved:
             break
         with suppress(Mistakes):
-            other = plan_backward(derive(named, grad, stored=(*extra_saved, *saved)), forward, families)
+            other = plan_backward(derive(named, grad, stored=(*extra_saved, *saved)), forward, families, best)
             moves_less = _moved_for(other.gradient) < _moved_for(best.gradient)
             if moves_less and other.time < ROUNDED * best.time:
                 best = other
@@ -142,6 +144,12 @@ def _moved_for(gradient: Gradient) -> int:
     large = [tensor for tensor in gradient.op.inputs if len(tensor.type.axes) == most]
     sizes = [(1 if one.type.dtypes == BOOLS else ITEMSIZE) * (1 + (one.name in saved)) for one in large]
     return sum(sizes)
+
+
+def _stored_by(plan: Plan) -> frozenset[str]:
+    """What is stored by the steps that those of a plan are made of."""
+    inner = (one for step in plan.steps for one in step.family.steps(step.program))
+    return frozenset(result.output.name for one in inner for result in one.op.results)
 
 
 def _laid_out_as_stored(gradient: Gradient) -> Gradient:
@@ -168,7 +176,7 @@ class Planner:
     """Plans a gradient whose forward goes through some `rows`, by steps of some `families`.
 
     `between` are those of its results from which other steps go on, with their dtypes; `saved` are inputs that the
-    forward saves beside those of the gradient.
+    forward saves beside those of the gradient. Steps of a similar gradient store values `near` those to be stored.
     """
 
     def __init__(
@@ -178,8 +186,9 @@ class Planner:
         families: Families,
         between: Mapping[str, Dtype] | None = None,
         saved: tuple[str, ...] = (),
+        near: frozenset[str] = frozenset(),
     ) -> None:
-        self.families = families
+        self.families, self.near = families, near
         self.gradient, self.op, self.rows = gradient, gradient.op, rows
         self.between = between or {}
         self.values = {value.name: value for value in self.op.values}
@@ -284,7 +293,7 @@ class Planner:
         return [*groups.values()]
 
     def in_steps(self, op: Op) -> Step | None:
-        return self.found(step_of, in_own_dtypes(self.gradient, op))
+        return self.found(partial(step_of, near=self.near), in_own_dtypes(self.gradient, op))
 
     def planned(self, steps: Sequence[Step | None], ops: list[Op], groups: Sequence[Sequence[Result]]) -> list[Step]:
         """The steps of some operators, several where one is none or repeats reductions. Raises `Mistakes`."""
@@ -294,7 +303,7 @@ class Planner:
         mistakes: list[Mistake] = []
         for step, op in zip(steps, ops, strict=True):
             if step is None or repeats_reductions(step):
-                step = self.found(step_of, op)
+                step = self.found(partial(step_of, near=self.near), op)
             if step is None:
                 mistakes.append(self.unplanned(op))
             else:

@@ -67,11 +67,12 @@ def cut(op: Op, take: TakeAlone) -> Cut | None:
     own = {value.name for value in op.values}
     variants = dict.fromkeys(map(with_read_values, (named, rows_named(sums_parted(named)), *by_strips(named), plain)))
     for runtime_dtypes in (False, True):
-        if op.fuse:
-            tried = [_least(one, own, take, runtime_dtypes) for one in variants]
-        else:
-            tried = [_line_by_line(plain, take, runtime_dtypes)]
-        if best := min(filter(None, tried), key=lambda one: one.cost, default=None):
+        best = None if op.fuse else _line_by_line(plain, take, runtime_dtypes)
+        for one in variants if op.fuse else ():
+            found = _least(one, own, take, runtime_dtypes, best.stored if best else take.near)
+            if found and (best is None or found.cost < best.cost):
+                best = found
+        if best:
             return best
     return None
 
@@ -93,8 +94,10 @@ def _plain(op: Op) -> Op:
     return with_read_values(scattered_named(rows_named(takes_resolved(with_plain_axes(op)))))
 
 
-def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool) -> Cut | None:
-    """The cheapest steps of an operator, in which values that may be stored have names."""
+def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool, near: AbstractSet[str]) -> Cut | None:
+    """The cheapest steps of an operator, in which values that may be stored have names; those of a similar one store
+    what is `near`.
+    """
     names = [value.name for value in plain.values if may_be_stored(plain, value, runtime_dtypes)]
     always = [*always_stored(plain), *reduced_by_strips(plain)]
     if not set(always) <= set(names):
@@ -104,7 +107,8 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool) -> C
     reduced = {value.name for value in plain.values if isinstance(value.node, Reduce | Scan)}
     rows = reduced.union(always, {value.name for value in plain.values} - own)
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
-    few = choices(plain, others, rows, search.saved_values)
+    similar = [tuple(name for name in others if name in near)] if near else []
+    few = [*similar, *choices(plain, others, rows, search.saved_values)]
     best = search.least([[*always, *chosen] for chosen in few], lines)
     if best:
         return search.merged(search.improved(best, others))
@@ -308,15 +312,16 @@ class _Search(Subgraphs):
 
     def levels(self, targets: list[Result], stored: Stored) -> list[_Level]:
         """The results that may be computed together, in order."""
-        left = self.each_made_of(targets, stored)
-        levels: list[_Level] = []
-        missing = stored.bits
-        while left:
-            ready = [one for one in left if not one[1].bits & missing]
-            left = [one for one in left if one[1].bits & missing]
-            missing &= ~sum([self.stored_bits.get(id(target), 0) for target, _ in ready])
-            levels.append(ready)
-        return levels
+        found = self.each_made_of(targets, stored)
+        reads = [made_of.reads for _, made_of in found]
+        depths: dict[str, int] = {}  # of what is stored, which refers to values before it
+        by_name = dict(zip(stored, reads, strict=False))
+        for name in sorted(stored, key=self.bits.__getitem__):
+            depths[name] = max([depths[one] + 1 for one in by_name[name]], default=0)
+        levels: dict[int, _Level] = {}
+        for one, read in zip(found, reads, strict=True):
+            levels.setdefault(max([depths[name] + 1 for name in read], default=0), []).append(one)
+        return [levels[depth] for depth in sorted(levels)]
 
     def least_of(self, key: _Key, level: _Level, stored: Stored) -> float:
         """A lower bound of the certain time of results that are computed together."""

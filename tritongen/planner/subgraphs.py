@@ -53,6 +53,11 @@ class TakeAlone(Protocol):
         """Whether all families are of this package, of which it is known what no kernel computes together."""
         ...
 
+    @property
+    def near(self) -> frozenset[str]:
+        """What the steps of a similar operator store, which these are likely to store, too."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
@@ -106,7 +111,8 @@ class Subgraphs:
         self.enclosing: dict[frozenset[str], Op] = {}  # by the inputs that subgraphs have to do with
         self.typing = _typing(op)
         self.inputs = {value.name: value.node.leaves | value.node.reads for value in op.values}
-        self.axes = {value.name: _axes(value) for value in op.values}
+        self.axes = [_axes(value) for value in op.values]
+        self.strips = frozenset(strips.axis for strips in op.strips)
         self.results: dict[str, Result] = {}
         self.stored_bits: dict[int, int] = {}  # by the ids of these
         self.names = [value.name for value in op.values]
@@ -169,29 +175,24 @@ class Subgraphs:
     def found_for(self, targets: tuple[Result, ...], stored: int, readable: int) -> MadeOf:
         """What some results are made of where the values of some bits are stored, of which they may read some."""
         left = sum(self.bits[name] for name in self.roots(targets) if name in self.bits)
-        reads, computed = 0, 0
+        names, reads, computed, read = list[str](), list[str](), 0, 0
+        axes = {axis for target in targets for axis in target.axes}
+        may_read = stored & readable
         while left:  # Values refer to those before them.
             place = left.bit_length() - 1
             bit = 1 << place
             left ^= bit
-            if stored & readable & bit:
-                reads |= bit
+            if may_read & bit:
+                read |= bit
+                reads.append(self.names[place])
             else:
                 computed |= bit
                 left |= self.below[place]
-        names = self.names_of(computed)
-        axes = {axis for target in targets for axis in target.axes}.union(*(self.axes[name] for name in names))
-        space = frozenset(axes.difference(strips.axis for strips in self.op.strips))
-        mask = (reads | computed) & readable
-        return MadeOf(tuple(names), frozenset(names), tuple(self.names_of(reads)), reads, mask, space)
-
-    def names_of(self, bits: int) -> list[str]:
-        """The values of some bits, in order."""
-        names = []
-        while bits:
-            names.append(self.names[(bits & -bits).bit_length() - 1])
-            bits &= bits - 1
-        return names
+                names.append(self.names[place])
+                axes |= self.axes[place]
+        space = frozenset(axes - self.strips)
+        mask = (read | computed) & readable
+        return MadeOf(tuple(reversed(names)), frozenset(names), tuple(reversed(reads)), read, mask, space)
 
     def readable(self, targets: tuple[Result, ...]) -> set[str]:
         """What some results may read where other steps have stored it."""
