@@ -169,6 +169,6 @@ class Masked(nn.Module):
         causal, window = (one.expand(x.shape[0], 1, T, T) for one in (j <= i, (j <= i) & (i - j < 4)))
         if padding is not None:
             causal, window = causal & padding[:, None, None], window & padding[:, None, None]
-        for mask in (window, window, causal):
+        for mask in (window, causal, window):
             x = attend(x, mask)
         return x
