@@ -12,6 +12,7 @@ from .cli_output import CLEAN, FINDINGS, count, print_diagnostics, refuse_to_ove
 
 if TYPE_CHECKING:
     from .diagnostics.report import Rejected
+    from .importing.partial import Partial
     from .importing.run import Result
 
 
@@ -45,10 +46,9 @@ def import_(
         result = imported(target, init, example, name)
     except Rejected as rejected:
         if partial and all(one.code == "TG001" for one in rejected.diagnostics):
-            return _write_regions(rejected, target, init, example, name, out, force)
+            return _write_regions(rejected, target, init, example, name, out, force, checked)
         return _reject(rejected)
-    if checked and not _check(result):
-        click.echo("nothing was written", err=True)
+    if checked and not _is_right(result):
         return FINDINGS
     for note in result.imported.notes:
         click.echo(f"note: {note}", err=True)
@@ -60,8 +60,9 @@ def import_(
 
 
 def _write_regions(
-    rejected: Rejected, target: str, init: Sequence[str], example: str, name: str, out: str | None, force: bool
-) -> int:
+    rejected: Rejected, target: str, init: Sequence[str], example: str, name: str, out: str | None, force: bool,
+    checked: bool,
+) -> int:  # fmt: skip
     """Writes specs and Python, with what the language cannot say as notes."""
     from .diagnostics.report import Rejected, as_text
     from .importing.run import partially
@@ -72,6 +73,8 @@ def _write_regions(
         return _reject(error)
     for one in rejected.diagnostics:
         click.echo(as_text(one).replace("error TG001", "left out", 1), err=True)
+    if checked and not _is_right(found):
+        return FINDINGS
     stem = os.path.splitext(out)[0] if out else ""
     files = {f"{stem}_{place}.toml": one.imported.text for place, one in enumerate(found.regions, 1)}
     files[f"{stem}.py"] = found.source
@@ -98,10 +101,14 @@ def _prepare() -> None:
     prepare()
 
 
-def _check(result: Result) -> bool:
-    from .importing.checking import check
+def _is_right(found: Result | Partial) -> bool:
+    """Whether a check has small errors alone, which it prints."""
+    from .importing.checking import check, check_regions
+    from .importing.run import Result
 
-    rows, is_right = check(result)
+    rows, is_right = check(found) if isinstance(found, Result) else check_regions(found)
     for row in rows:
         click.echo(row, err=True)
+    if not is_right:
+        click.echo("nothing was written", err=True)
     return is_right

@@ -339,3 +339,17 @@ def all_of_it_rotated(x, cos):
     """The rest, of which nothing is left, is not."""
     turned, rest = x[..., : cos.shape[-1]], x[..., cos.shape[-1] :]
     return torch.cat([turned * cos, rest], -1)
+
+
+def half_rotated(x, weight, cos):
+    """How many heads there are follows from a weight: their width is a number all the same."""
+    q = F.linear(x, weight)
+    q = q.view(*q.shape[:-1], -1, 4)
+    turned, rest = q[..., :2], q[..., 2:]
+    return torch.cat([turned * cos[:, None], rest], -1)
+
+
+def buckets(x, table):
+    """Positions up to a number decide how long a table has to be."""
+    far = torch.arange(x.shape[-1]).abs().clamp(max=25)
+    return x * table[far + 4]

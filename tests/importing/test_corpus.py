@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.importing.corpus import HERE, Case, opinfo_cases, read_cases
+from tests.importing.corpus import HERE, Case, opinfo_cases, read_cases, shown_cases
 from tests.importing.test_values import printed
 from tritongen.diagnostics.report import Rejected
 from tritongen.importing.checking import check
@@ -19,6 +19,7 @@ from tritongen.spec.read import read_spec
 PACKAGED = list(read_cases(HERE / "packages.txt"))
 OPINFOS = list(opinfo_cases())
 REFUSED = list(read_cases(HERE / "refused.txt"))
+SHOWN = list(shown_cases((HERE.parents[2] / "docs" / "imported.md").read_text(encoding="utf-8")))
 
 
 def is_right(case: Case) -> None:
@@ -40,6 +41,12 @@ def test_modules_of_packages(case: Case) -> None:
 @pytest.mark.parametrize("case", OPINFOS, ids=[one.name for one in OPINFOS])
 def test_opinfos(case: Case) -> None:
     is_right(case)
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize(("case", "text"), SHOWN, ids=[one.name for one, _ in SHOWN])
+def test_specs_on_the_page_are_those_that_are_written(case: Case, text: str) -> None:
+    assert case.make().imported.text == text
 
 
 @pytest.mark.sampled(4)

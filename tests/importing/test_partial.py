@@ -6,18 +6,15 @@ TRITONGEN_UPDATE=1 writes the expected modules anew, to be read in the diff.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
-import torch
 
 from tests.importing.test_values import printed
 from tritongen.cli import run
+from tritongen.importing import checking
+from tritongen.importing.checking import check_regions
 from tritongen.importing.run import partially
-from tritongen.importing.targets import load, parse_example
-from tritongen.importing.tracing import call, trace
 
 HERE = Path(__file__).parent
 CASES = {
@@ -27,29 +24,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_parts_compute_the_original(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_compute_the_original(name: str) -> None:
     spelled, init, example = CASES[name]
     found = partially(spelled, init, example)
     golden = HERE / "parts" / f"{name}.py.txt"
     if "TRITONGEN_UPDATE" in os.environ:
         golden.write_text(found.source, encoding="utf-8")
     assert found.source == golden.read_text(encoding="utf-8")
-    generated = ModuleType("generated")
-    for region in found.regions:
-        setattr(generated, region.imported.name, printed(SimpleNamespace(imported=region.imported)))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "generated", generated)
-    scope: dict[str, object] = {}
-    exec(found.source, scope)
-    target = load(spelled, init, example)
-    traced = trace(target, parse_example(example))
-    random = torch.Generator().manual_seed(0)
-    tensors = []
-    for one in traced.arguments:
-        shape = [length.number for length in one.shape]
-        floats = one.tensor.dtype.is_floating_point
-        tensors.append(torch.rand(shape, generator=random) if floats else torch.randint(0, 3, shape, generator=random))
-    result = scope[target.name](*tensors)  # type: ignore[operator]
-    torch.testing.assert_close(result, call(target, traced, tuple(tensors), traced.scalars), rtol=1e-4, atol=1e-4)
+    rows, is_right = check_regions(found, printed)
+    assert is_right, "\n".join(rows)
+    assert [row.split()[0] for row in rows[-4:]] == ["lengths", "lengths", "odd", "odd"]
 
 
 def test_specs_and_python_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +47,19 @@ def test_specs_and_python_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     assert "left out: the language has no `median`" in capsys.readouterr().err
     assert run(["import", spelled, "--example", example, "--partial", "-o", str(out)]) == 2
+
+
+def test_parts_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where an operator differs, nothing is written."""
+    spelled, _, example = CASES["highest_so_far"]
+    out = tmp_path / "highest.toml"
+    command = ["import", spelled, "--example", example, "--partial", "--check", "-o", str(out)]
+    monkeypatch.setattr(checking, "emitted", lambda result: lambda *tensors: printed(result)(*tensors) + 1)
+    assert run(command) == 1
+    assert "too large" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(checking, "emitted", printed)
+    assert run(command) == 0
 
 
 def test_nothing_can_be_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,13 +21,16 @@ from ..lang.typecheck import typecheck
 from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
 from ..spec.read import read_spec
+from .building import hint
 from .formulas import Applied, Expr, Formula, Symbol, exact_quotient, replaced, solved, symbols_of, value
 from .limits import limits
+from .partial import Partial
 from .rounding import rounded_dtypes
 from .run import Result
 from .targets import module_at
 from .tracing import call, flat_results
 from .values import dtype_name
+from .writing import Imported
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +61,45 @@ class Errors:
     backward: float
 
 
-def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = None) -> tuple[list[str], bool]:
+def check_regions(found: Partial, make: Callable[[Result], Callable[..., Any]] | None = None) -> tuple[list[str], bool]:
+    """The same of the Python that calls the operators of regions."""
+    sizes = {one.name: one.tensor.shape for one in found.trace.arguments}
+    numbers = count()
+    axes = {name: tuple((next(numbers),) for _ in shape) for name, shape in sizes.items()}
+    lengths = {dim[0]: size for name, dims in axes.items() for dim, size in zip(dims, sizes[name], strict=True)}
+    made = Imported(
+        "\n".join(one.imported.text for one in found.regions),
+        found.name,
+        tuple(sizes),
+        {},
+        (),
+        tuple(one.name for one in found.trace.arguments if one.wants_gradient),
+        axes=axes,
+        lengths={axis: hint(size) for axis, size in lengths.items()},
+        free=frozenset(axis for axis, size in lengths.items() if _is_open(size)),
+        alike={axis: axis for axis in lengths},
+    )
+
+    def module(result: Result) -> Callable[..., Any]:
+        regions = [Result(one.imported, result.target, one.trace) for one in found.regions]
+        operators = {one.imported.name: (make or emitted)(one) for one in regions}
+        text = re.sub(r"^from generated import .*$", "", found.source, flags=re.MULTILINE)
+        exec(compile(text, f"{found.name}.py", "exec"), operators)
+
+        def called(*tensors: Any) -> Any:
+            with _unrounded():
+                return operators[found.name](*tensors)
+
+        return called
+
+    return check(Result(made, found.target, found.trace), module, [one.imported for one in found.regions])
+
+
+def check(
+    result: Result,
+    make: Callable[[Result], Callable[..., Any]] | None = None,
+    specs: Sequence[Imported] = (),
+) -> tuple[list[str], bool]:
     """A table of errors, and whether all are small: of the operator, or of what `make` makes of the spec."""
     try:
         operator = (make or emitted)(result)
@@ -64,29 +107,30 @@ def check(result: Result, make: Callable[[Result], Callable[..., Any]] | None = 
         return [f"error: {one.message}; {one.hint}" for one in mistakes.mistakes], False
     rows = [f"{'':34}{'results':>10}{'original':>10}{'gradients':>11}{'original':>10}"]
     is_right = True
-    rounded = rounded_dtypes(typecheck(read_spec(result.imported.name, result.imported.text)))
+    ops = (typecheck(read_spec(one.name, one.text)) for one in specs or [result.imported])
+    rounded = frozenset[str]().union(*map(rounded_dtypes, ops))
     exact = max([_EXACT, *(8 * _rounding(dtype) for dtype in rounded)])
     cases = list(_cases(result))
     if cases[0].lengths != result.imported.lengths:
         longest = max(result.imported.lengths.values())
         rows.insert(0, f"without a GPU, kernels are interpreted: at {cases[0].what} in place of {longest}")
-    count = 0
+    compared = 0
     for case in cases:
         try:
             for dtype, errors, own in _compared(result, operator, case):
                 limit = exact if own is None else max(exact, 3 * own.forward + 4 * _rounding(dtype))
                 steep = exact if own is None else max(exact, 3 * own.backward + 16 * _rounding(dtype))
                 good = errors.forward <= limit and not errors.backward > steep
-                is_right, count = is_right and good, count + 1
+                is_right, compared = is_right and good, compared + 1
                 rows.append(_row(f"{case.what} {dtype}", errors, own, good))
         except _Skipped as error:
             rows.append(f"{case.what:34} {error}")
         except Exception as error:
             rows.append(f"{case.what:34} the operator raises {type(error).__name__}: {str(error)[:120]}")
             is_right = False
-    if not count:
+    if not compared:
         rows.append("nothing was compared")
-    return rows, is_right and count > 0
+    return rows, is_right and compared > 0
 
 
 def _row(what: str, errors: Errors, own: Errors | None, good: bool) -> str:
@@ -253,8 +297,8 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
     own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
     if not all(isinstance(one, int) and one > 0 for one in case.lengths.values()):
         raise _Skipped("the original has no such lengths")
-    for is_normal, count in ((True, 3), (False, 3), (False, 1)):
-        tensors = _drawn(result, case, is_normal, count)
+    for is_normal, most in ((True, 3), (False, 3), (False, 1)):
+        tensors = _drawn(result, case, is_normal, most)
         wide = [one.double() if one.is_floating_point() else one for one in tensors]
         try:
             with _of_float64():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .table import builder_of
+from .table import row_of
 
 
 def made_of(node: Any) -> tuple[Any, list[Any]]:
@@ -41,6 +41,6 @@ def _decompositions(known: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callab
     """Torch's, but for operators that have a row."""
 
     def has_row(one: Any) -> bool:
-        return builder_of(one._schema.name.split("::")[1], one._overloadname) is not None
+        return row_of(one._schema.name.split("::")[1], one._overloadname) is not None
 
     return {one: made for one, made in known.items() if not has_row(one)}

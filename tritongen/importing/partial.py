@@ -14,7 +14,7 @@ from .formulas import symbol_of
 from .refusals import Refusal
 from .regions import Region, is_number
 from .regions_module import Module
-from .table import builder_of
+from .table import row_of
 from .targets import Length, Target
 from .tracing import Argument, Trace
 from .translation import Translation
@@ -27,6 +27,9 @@ from .writing import Imported, NeedsOnes, Refusals, written
 class Partial:
     """The regions of a function, and the text of a module that calls them in the place of their nodes."""
 
+    name: str
+    target: Target
+    trace: Trace
     regions: tuple[Region, ...]
     left: tuple[str, ...]  # what is left to torch, by the names of nodes
     source: str
@@ -78,8 +81,8 @@ def kind_of(node: Any) -> str:
     """The module of the table that has a node's operator; "" for lengths and items of lists."""
     if is_number(node) or not hasattr(node.target, "_schema"):
         return ""
-    build = builder_of(node.target._schema.name.split("::")[1], node.target._overloadname)
-    return "other" if build is None else build.__module__.rpartition(".")[2]
+    row = row_of(node.target._schema.name.split("::")[1], node.target._overloadname)
+    return "other" if row is None else row[1].__module__.rpartition(".")[2]
 
 
 def _region(
@@ -173,4 +176,4 @@ def partial(target: Target, trace: Trace, scalars: Mapping[str, float | int], na
     inside = {one for region in found for one in region.nodes}
     left = [one for one in trace.graph.graph.nodes if one.op == "call_function" and one not in inside]
     shown = [one.name for one in left if not is_number(one) and one.target is not python.getitem]
-    return Partial(tuple(found), tuple(shown), Module(trace, found, name).text())
+    return Partial(name, target, trace, tuple(found), tuple(shown), Module(trace, found, name).text())

@@ -25,13 +25,14 @@ def operator(*names: str) -> Callable[[_Made], _Made]:
     return register
 
 
-def builder_of(packet: str, overload: str) -> Builder | None:
-    """The row of an operator; of one that writes in place, that of the operator which does not."""
-    for name in (packet, packet.rstrip("_") if not packet.startswith("_") or packet.endswith("_") else packet):
+def row_of(packet: str, overload: str) -> tuple[str, Builder] | None:
+    """The row of an operator, and its name there; of what writes in place or copies, the row of what does not."""
+    in_place = packet.rstrip("_") if not packet.startswith("_") or packet.endswith("_") else packet
+    for name in (packet, in_place, packet.removesuffix("_copy"), packet.removeprefix("special_")):
         found = OPERATORS.get(f"{name}.{overload}") or OPERATORS.get(name)
         if found:
-            return found
+            return name, found
     return None
 
 
-__all__ = ["OPERATORS", "Builder", "Building", "builder_of", "operator"]
+__all__ = ["OPERATORS", "Builder", "Building", "operator", "row_of"]

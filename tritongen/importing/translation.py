@@ -15,7 +15,7 @@ from .expressions import Apply, Expr, Input, Line, Number, Over, bare
 from .formulas import symbol_of
 from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
-from .table import builder_of
+from .table import row_of
 from .targets import COMPLEX
 from .tracing import OWN_OPERATOR
 from .values import GivenFloat, GivenInt, Symbolic, Value
@@ -152,18 +152,18 @@ class Translation(Building):
         target = node.target
         args, kwargs = self.argument(node.args), self.argument(dict(node.kwargs))
         packet, overload = target._schema.name.split("::")[1], target._overloadname
-        build = builder_of(packet, overload) if target.namespace == "aten" else None
+        row = row_of(packet, overload) if target.namespace == "aten" else None
         writes = target._schema.is_mutable
         if writes:
             check_write(node, self.trace.arguments)
-        if build is None:
+        if row is None:
             if writes:
                 raise Refusal(f"`{packet}` writes in place", "compute a new tensor")
             return self._decomposed(node, packet)
         kwargs = {name: value for name, value in kwargs.items() if name not in _IGNORED}
         if self._autocast and self._autocast[-1] is not None and target._schema.returns:
             args, kwargs = self._cast((args, kwargs), self._autocast[-1])
-        self.packet = packet
+        self.packet, build = row
         try:
             inspect.signature(build).bind(self, *args, **kwargs)
         except TypeError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +117,15 @@ def _is_usual(sample: Any, least: int) -> bool:
     leaves = pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
     tensors = [one for one in leaves if isinstance(one, torch.Tensor)]
     return bool(tensors) and tensors[0].ndim > 0 and all(length >= least for one in tensors for length in one.shape)
+
+
+def shown_cases(page: str) -> Iterator[tuple[Case, str]]:
+    """Those whose specs are on a page, by the commands with which they begin, and these specs."""
+    for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
+        target, *words = shlex.split(text.partition("\n")[0])[3:]
+        options = list(zip(words[::2], words[1::2], strict=True))
+        inits = " ".join(value for name, value in options if name == "--init")
+        yield _case(target, dict(options)["--example"], inits), text
 
 
 def corpus() -> list[Case]:

@@ -1,6 +1,7 @@
 """`python -m tests.importing.corpus [WORDS]`: writes docs/corpus.md, or prints the rows of cases with these words.
 
-Kernels are built and run with --kernels, which takes a second or two for each case in Triton's interpreter.
+Kernels are built and run with --kernels, which takes a second or two for each case in Triton's interpreter. --shown
+writes the specs of docs/imported.md anew.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-from tests.importing.corpus import HERE, PACKAGES, Case, corpus, read_cases
+from tests.importing.corpus import HERE, PACKAGES, Case, corpus, read_cases, shown_cases
 from tests.importing.test_values import printed
 from tritongen.diagnostics.report import Mistakes, Rejected
 from tritongen.importing.checking import check
@@ -22,6 +23,7 @@ from tritongen.roofline.devices import device_of
 from tritongen.spec.read import read_spec
 
 PAGE = Path(__file__).parents[3] / "docs" / "corpus.md"
+SHOWN = PAGE.parent / "imported.md"
 SOURCES = {
     "torch.nn modules": lambda one: one.target.startswith("torch.nn:"),
     "torch.nn.functional": lambda one: one.target.startswith("torch.nn.functional"),
@@ -63,8 +65,19 @@ def page(rows: Iterable[tuple[str, tuple[str, str, str, str]]], head: str) -> st
     return "\n".join(lines) + "\n"
 
 
+def show() -> None:
+    """Writes the specs of a page anew."""
+    text = SHOWN.read_text(encoding="utf-8")
+    for case, before in shown_cases(text):
+        text = text.replace(before, case.make().imported.text)
+    SHOWN.write_text(text, encoding="utf-8")
+
+
 def main(words: list[str]) -> None:
     warnings.simplefilter("ignore")
+    if "--shown" in words:
+        show()
+        return
     has_kernels = "--kernels" in words
     words = [one for one in words if one != "--kernels"]
     rows = []

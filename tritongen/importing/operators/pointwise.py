@@ -20,11 +20,8 @@ _OTHER_NAMES = dict(
     for pair in """
     absolute:abs arccos:acos arcsin:asin arctan:atan arctan2:atan2 arccosh:acosh arcsinh:asinh arctanh:atanh
     subtract:sub true_divide:div divide:div negative:neg greater:gt greater_equal:ge less:lt less_equal:le
-    not_equal:ne special_erf:erf special_erfc:erfc special_erfinv:erfinv special_expm1:expm1 special_exp2:exp2
-    special_log1p:log1p special_gammaln:lgamma special_digamma:digamma special_expit:sigmoid special_logit:logit
-    special_xlogy:xlogy special_xlog1py:xlog1py special_sinc:sinc special_round:round log_sigmoid:logsigmoid
-    fix:trunc __and__:bitwise_and __or__:bitwise_or __xor__:bitwise_xor __lshift__:bitwise_left_shift
-    __rshift__:bitwise_right_shift
+    not_equal:ne gammaln:lgamma expit:sigmoid log_sigmoid:logsigmoid fix:trunc __and__:bitwise_and __or__:bitwise_or
+    __xor__:bitwise_xor __lshift__:bitwise_left_shift __rshift__:bitwise_right_shift
     """.split()
 )
 _OWN = frozenset(
@@ -114,13 +111,10 @@ def squared(t: Building, x: Value) -> Value:
     return t.apply("mul", x, x) if simple else t.apply("square", x)
 
 
-operator(
-    *"""positive clone contiguous alias lift_fresh lift_fresh_copy lift resolve_conj resolve_neg alias_copy
-    view_as_real_copy""".split()
-)(lambda t, x: x)
+operator(*"positive clone contiguous alias lift_fresh lift resolve_conj resolve_neg".split())(lambda t, x: x)
 
 
-@operator("detach", "detach_copy")
+@operator("detach")
 def _detach(t: Building, x: Value) -> Value:
     reads = x.dtype.is_floating_point and any(isinstance(one, Input) for one in reachable([x.expr]))
     return x.of(Apply("detach", (x.expr,))) if reads else x
@@ -192,7 +186,7 @@ def _round(t: Building, x: Value, decimals: int = 0) -> Value:
 
 @operator("addcmul", "addcdiv")
 def _addcmul(t: Building, x: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
-    return t.apply("add", x, _scaled(t, t.apply(t.packet.strip("_").removeprefix("addc"), tensor1, tensor2), value))
+    return t.apply("add", x, _scaled(t, t.apply(t.packet.removeprefix("addc"), tensor1, tensor2), value))
 
 
 @operator("where")

@@ -14,11 +14,10 @@ from ..values import Value
 if TYPE_CHECKING:
     from ..building import Building
 
-_SIMPLE = {"amax": "max", "amin": "min", "special_logsumexp": "logsumexp"}
+_SIMPLE = {"amax": "max", "amin": "min"}
 
 
-@operator("sum", "mean", "amax", "amin", "any", "all", "prod", "count_nonzero", "argmax", "argmin", "logsumexp",
-          "special_logsumexp")  # fmt: skip
+@operator("sum", "mean", "amax", "amin", "any", "all", "prod", "count_nonzero", "argmax", "argmin", "logsumexp")
 def _reduction(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     return t.reduce(_SIMPLE.get(t.packet, t.packet), x, dim, keepdim)
 
@@ -78,9 +77,9 @@ def _var_mean_corrected(
     return _var_mean(t, x, dim, True, keepdim, 1 if correction is None else correction)
 
 
-@operator("softmax", "_softmax", "log_softmax", "_log_softmax", "special_softmax", "special_log_softmax")
+@operator("softmax", "_softmax", "log_softmax", "_log_softmax")
 def _softmax(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
-    function = t.packet.removeprefix("special").lstrip("_")
+    function = t.packet.lstrip("_")
     expanded = Value(x.expr, x.dims, t.dtype, t.natural([x], t.dtype))
     return t.along(function, expanded, x.place(dim))
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from ..building import Building
 
 
-@operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "_reshape_alias",
-          "_reshape_copy", "view_copy")  # fmt: skip
+@operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "_reshape_alias")
 def _view(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     stated = args[-1] if args and isinstance(args[-1], list) else []
     sizes = t.sizes
@@ -30,10 +29,10 @@ def _view(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     return x.of(dims=t.axes.regroup(x.dims, pairs))
 
 
-operator("permute", "permute_copy")(lambda t, x, dims: x.of(dims=tuple(x.dims[x.place(one)] for one in dims)))
+operator("permute")(lambda t, x, dims: x.of(dims=tuple(x.dims[x.place(one)] for one in dims)))
 
 
-@operator("transpose", "swapaxes", "swapdims", "transpose_copy")
+@operator("transpose", "swapaxes", "swapdims")
 def _transpose(t: Building, x: Value, one: int, other: int) -> Value:
     dims = list(x.dims)
     if dims:
@@ -42,9 +41,9 @@ def _transpose(t: Building, x: Value, one: int, other: int) -> Value:
     return x.of(dims=tuple(dims))
 
 
-@operator("t", "numpy_T", "mT", "adjoint", "matrix_H", "mH", "t_copy")
+@operator("t", "numpy_T", "mT", "adjoint", "matrix_H", "mH")
 def _turned(t: Building, x: Value) -> Value:
-    if t.packet in ("t", "numpy_T", "t_copy"):
+    if t.packet in ("t", "numpy_T"):
         return x.of(dims=tuple(reversed(x.dims)))
     return _transpose(t, x, -1, -2)
 
@@ -59,19 +58,19 @@ def _movedim(t: Building, x: Value, source: Any, destination: Any) -> Value:
     return x.of(dims=tuple(x.dims[place] for place in order))
 
 
-@operator("unsqueeze", "unsqueeze_copy")
+@operator("unsqueeze")
 def _unsqueeze(t: Building, x: Value, dim: int) -> Value:
     place = dim % (x.rank + 1)
     return x.of(dims=(*x.dims[:place], (), *x.dims[place:]))
 
 
-@operator("squeeze", "squeeze_copy")
+@operator("squeeze")
 def _squeeze(t: Building, x: Value, dim: Any = None) -> Value:
     places = range(x.rank) if dim is None else [x.place(one) for one in (dim if isinstance(dim, list) else [dim])]
     return x.of(dims=tuple(one for place, one in enumerate(x.dims) if one or place not in places))
 
 
-@operator("expand", "broadcast_to", "expand_as", "expand_copy")
+@operator("expand", "broadcast_to", "expand_as")
 def _expand(t: Building, x: Value, size: Any, **__: Any) -> Value:
     lengths = size if isinstance(size, list) else None
     sizes = t.sizes
@@ -108,8 +107,7 @@ def _repeat_interleave(t: Building, x: Value, repeats: Any, dim: Any = None, **_
     return x.with_dim(place, x.dims[place] + repeated)
 
 
-@operator("chunk", "tensor_split", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split", "split_copy",
-          "split_with_sizes_copy")  # fmt: skip
+@operator("chunk", "tensor_split", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split")
 def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     assert t.node is not None
     place = x.place(dim)
@@ -146,7 +144,7 @@ def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: i
     return t.take(x, place, t.at(at, axis), (axis,))
 
 
-@operator("unbind", "unbind_copy")
+@operator("unbind")
 def _unbind(t: Building, x: Value, dim: int = 0) -> list[Value]:
     place = x.place(dim)
     t.axes.fix(x.dims[place])
@@ -155,7 +153,7 @@ def _unbind(t: Building, x: Value, dim: int = 0) -> list[Value]:
     return [t.take(x, place, one, ()) for one in range(t.axes.length(t.axes.atoms(x.dims[place])))]
 
 
-@operator("select", "select_copy")
+@operator("select")
 def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
     place = x.place(dim)
     if isinstance(index, Symbolic):
@@ -166,7 +164,7 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
     return t.take(x, place, t.at(last), ())
 
 
-@operator("slice", "narrow", "slice_copy")
+@operator("slice", "narrow")
 def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
     place = x.place(dim)
     part, entire = (_formula(node, place) for node in (t.node, t.node.args[0]))
