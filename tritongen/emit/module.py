@@ -130,6 +130,7 @@ class Common:
         results = outer.result_fields()
         view: dict[str, Any] = {
             "name": op.name,
+            "function": self.around.function,
             "title": _sentence(op),
             "summary": _sentence(op),
             "formula": [line for one in said(op) for line in formula(one)],

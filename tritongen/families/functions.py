@@ -38,7 +38,6 @@ def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> 
     lines = _wrapped(step)
     is_one = len(lines) == 1 and not step.says and _says_all(lines[0])
     return {
-        "function": f"_{op.name}",
         "signature": ", ".join([*typed(op), *extra]),
         "returns": returned_types(*(bool(result.when) and not is_registered for result in op.results)),
         "summary": f"Computes {lines[0]}." if is_one else summary(step),

@@ -7,16 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..diagnostics.report import Mistake
-from ..emit.registration import autocast_rule
-from ..families.family import Step
 from ..families.stream import StoredScores
 from ..lang.names import in_spec_names, without_marks
 from ..lang.unparse import spelled
-from ..operator.autograd import autograd_module
-from ..operator.compile import backward_of, forward_module, forward_of, made_of, stored_in
+from ..operator.compile import Made, made_of, stored_in
 from ..operator.scheduled import schedule_warnings
 from ..passes.renamed import renamed
-from ..plan.backward import Backward
 from ..spec.types import Spec
 from .count import Counted, StepCost
 from .devices import DEVICES, Device
@@ -52,23 +48,11 @@ class Account:
 
 def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
     """What a spec costs where axes have given lengths. Raises `Mistakes` for what is wrong with its math."""
-    forward = forward_of(spec)
-    backward = backward_of(spec, forward)
-    account = _costs_of(spec, forward, backward, given, device)
-    autocast = autocast_rule(forward.program, forward.family.autocast)
-    if backward is None:
-        module = forward_module(forward, spec, autocast)
-        functions = _by_function(module.view["steps"])
-    else:
-        module = autograd_module(backward, spec, autocast)[0]
-        functions = _by_function((*module.view["steps"], *module.view["gradient"]["functions"]))
-    view = module.view
-    first = forward if backward is None else backward.forward
-    own = view if backward is None else view | {"function": f"_{first.op.name}_forward"}
-    before = tuple(_named(step, {**functions, _function(first): own}) for step in account.forward)
-    after = tuple(_named(step, functions) for step in account.backward)
-    warnings = (*account.warnings, *schedule_warnings(spec, module, backward is not None))
-    return replace(account, forward=before, backward=after, warnings=warnings)
+    made = made_of(spec, is_marked=False)
+    view, account = made.module.view, _costs_of(made, given, device)
+    views = _by_name([view, *(view["gradient"]["functions"] if made.backward else ())])
+    before, after = (tuple(_named(step, views) for step in steps) for steps in (account.forward, account.backward))
+    return replace(account, forward=before, backward=after)
 
 
 def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
@@ -77,15 +61,12 @@ def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
     """
     made = made_of(spec)
     with in_spec_names():
-        account = _costs_of(made.spec, made.forward, made.backward, {}, DEVICES["h100"])
-        scheduled = schedule_warnings(made.spec, made.module, made.backward is not None)
-    return tuple(map(without_marks, (*account.warnings, *scheduled)))
+        return tuple(map(without_marks, _costs_of(made, {}, DEVICES["h100"]).warnings))
 
 
-def _costs_of(
-    spec: Spec, forward: Step, backward: Backward | None, given: Mapping[str, int], device: Device
-) -> Account:
+def _costs_of(made: Made, given: Mapping[str, int], device: Device) -> Account:
     """The account, but for what functions are called."""
+    spec, forward, backward = made.spec, made.forward, made.backward
     usual = forward.family.benchmark(spec, forward.program).typical
     counted = Counted(forward.op, lengths_of(forward.op, given, usual), device)
     first = forward if backward is None else backward.forward
@@ -98,9 +79,9 @@ def _costs_of(
         if in_forward:
             counted.computed.clear()
         after = [cost for step in backward.plan.steps for cost in counted.steps(step)]
-        made = {tensor.name for cost in after for tensor in cost.writes}
+        written = {tensor.name for cost in after for tensor in cost.writes}
         spelled = () if in_forward else backward.plan.spelled.items()
-        without = tuple((f"d{name}", text) for name, text in spelled if text not in made)
+        without = tuple((f"d{name}", text) for name, text in spelled if text not in written)
     costs = tuple(_with_uses((*before, *after)))
     account = Account(
         spec.name,
@@ -113,8 +94,8 @@ def _costs_of(
         without,
         stored_in(forward, backward),
     )
-    warnings = hidden_costs(spec, forward.op, counted, costs)
-    return replace(account, warnings=tuple(warnings))
+    scheduled = schedule_warnings(spec, made.module, backward is not None)
+    return replace(account, warnings=(*hidden_costs(spec, forward.op, counted, costs), *scheduled))
 
 
 def _with_uses(costs: Sequence[StepCost]) -> Iterator[StepCost]:
@@ -128,29 +109,25 @@ def _with_uses(costs: Sequence[StepCost]) -> Iterator[StepCost]:
         yield replace(cost, writes=tuple(writes))
 
 
-def _named(cost: StepCost, functions: Mapping[str, Any]) -> StepCost:
+def _named(cost: StepCost, views: Mapping[str, Any]) -> StepCost:
     """A step with its function, and what that chooses from; without one it is a view, which moves nothing."""
-    if renamed(cost.step.op) and _function(cost.step) not in functions:
+    if renamed(cost.step.op) and cost.step.op.name not in views:
         reads, writes = (tuple(replace(one, bytes=0) for one in tensors) for tensors in (cost.reads, cost.writes))
         math = tuple(f"{value.name} = {spelled(value.node)}" for value in cost.step.op.values)
         name = cost.step.op.results[0].output.name
         return replace(
             cost, family="view", function=name, reads=reads, writes=writes, operations=0, seconds=0.0, math=math
         )
-    view = functions[_function(cost.step)]
+    view = views[cost.step.op.name]
     before = cost.step.family.before(cost.step.program)
-    kernels = view["kernels"] + (functions[_function(before)]["kernels"] if before is not None else ())
-    called = view["inline"][0] if view["inline"] else view.get("function", cost.step.op.name)
+    kernels = view["kernels"] + (views[before.op.name]["kernels"] if before is not None else ())
+    called = view["inline"][0] if view["inline"] else view["function"]
     return replace(cost, function=called, math=tuple(view["formula"]), kernels=kernels)
 
 
-def _by_function(views: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The functions of steps, and of those that they are made of, by name."""
+def _by_name(views: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The functions of steps, and of those that they are made of, by the names of these."""
     found: dict[str, Mapping[str, Any]] = {}
     for view in views:
-        found |= {view["function"]: view, **_by_function(view["steps"])}
+        found |= {**_by_name(view["steps"]), view["name"]: view}
     return found
-
-
-def _function(step: Step) -> str:
-    return f"_{step.op.name}"
