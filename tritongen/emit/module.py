@@ -162,24 +162,12 @@ class Common:
         return self.host.result()
 
     def function(
-        self,
-        launches: Iterable[Statement],
-        known: Known | None = None,
-        between: Iterable[Statement] = (),
-        index: str = "",
-        compute: str | None = None,
+        self, launches: Iterable[Statement], known: Known | None = None, between: Iterable[Statement] = ()
     ) -> list[Statement]:
         """What most functions do: `between` is what stands between the memory of results and launches."""
         fake = [If(IS_FAKE, (Return(self.returned),))] if IS_FAKE in self.around.extra else []
-        return [
-            *self.begun(known),
-            *self.allocated(),
-            *self.again(known),
-            *between,
-            *fake,
-            *([Let("index", index)] if index else []),
-            *self.launched(launches, self.compute_text() if compute is None else compute),
-        ]
+        start = [*self.begun(known), *self.allocated(), *self.again(known), *between, *fake]
+        return [*start, Length("index", self.index()), *self.launched(launches)]
 
     def begun(self, known: Known | None = None) -> list[Statement]:
         """It looks up a call like this one, checks arguments, and unpacks shapes."""
@@ -209,16 +197,12 @@ class Common:
         """Nothing is launched for no elements."""
         return [If(is_empty, (*before, Return(self.returned)))] if is_empty else []
 
-    def launched(self, launches: Iterable[Statement], compute: str) -> list[Statement]:
-        """The launches, after which the function returns its results."""
+    def launched(self, launches: Iterable[Statement]) -> list[Statement]:
+        """The launches, after which the function returns its results, and the dtype to compute in, if they read it."""
         found = tuple(launches)
-        if compute and not self.host.allocates_wide():
-            found = in_place(Let("compute", compute), found)
+        if not self.host.allocates_wide():
+            found = in_place(Length("compute", self.host.compute_value()), found)
         return [*found, Return(self.returned)]
-
-    def compute_text(self) -> str:
-        """The dtype to compute in, where a kernel takes it."""
-        return self.host.compute_value() if any("COMPUTE" in kernel.constexprs for kernel in self.kernels) else ""
 
     def index(self) -> str:
         names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]

@@ -74,7 +74,7 @@ class Products(Common):
             *self.again(known),
             *([Let("by_name", by_name)] if known else []),
             *self.of_one_dtype(),
-            *self.launched([Launch(self.launch())], self.compute_text()),
+            *self.launched([Launch(self.launch())]),
         ]
 
     def memory(self, result: Result) -> str:
@@ -103,12 +103,6 @@ class Products(Common):
         if widened:
             note = "Triton 3.6 multiplies that by nothing that was narrower."
             yield If("dot == torch.float64", tuple(widened), note)
-
-    def compute_text(self) -> str:
-        """The dtype to compute in, where a launch tells it."""
-        beside = self.plan.arguments.beside
-        passed = [argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group]
-        return self.host.compute_value() if "compute" in (*passed, self.plan.accumulator) else ""
 
     def matrices(self, side: int) -> tuple[str, ...]:
         """The matrices of a side, with the inner axes last."""

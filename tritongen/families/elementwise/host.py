@@ -39,7 +39,7 @@ class MapModule(Common):
     def passed_fake(self, launches: list[Statement]) -> list[Statement]:
         """The function, whose launches are passed `is_fake`, as they are the dtype to compute in."""
         known = self.known(self.plan.launched[0])
-        return [*self.begun(known), *self.allocated(), *self.again(known), *self.launched(launches, "")]
+        return [*self.begun(known), *self.allocated(), *self.again(known), *self.launched(launches)]
 
     def single(self, kernel: Kernel) -> Launch:
         """The launch of a kernel of a single element, which no table has tiles for."""
@@ -88,7 +88,7 @@ class MapModule(Common):
         return [f"{full[0]}.numel()" if full else axis, *strides]
 
     def constants(self) -> dict[str, str]:
-        compute = "compute" if self.host.allocates_wide() else self.compute_text()
+        compute = "compute" if self.host.allocates_wide() else self.host.compute_value()
         names = self.plan.launched[0].constexprs
         return {name: compute if name == "COMPUTE" else self.constant(name) for name in names}
 

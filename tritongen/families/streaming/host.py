@@ -75,7 +75,7 @@ class StreamingModule(Common):
             *self.nothing_for(" or ".join(f"{length} == 0" for length in lengths_of_results)),
             *self.sized(),
         ]
-        body = self.function(self.launches(), self.known(self.own(kernel)), between, self.index())
+        body = self.function(self.launches(), self.known(self.own(kernel)), between)
         view = self.view({"nests": checked(kernel, self.reduction)}, body)
         return Module(view, Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
 
