@@ -34,9 +34,8 @@ from .statements import (
     Statement,
     call,
     called,
-    check_function,
+    finished,
     in_place,
-    without_unread,
 )
 
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
@@ -122,10 +121,8 @@ class Common:
     def view(self, extra: dict[str, Any], body: Iterable[Statement]) -> dict[str, Any]:
         """What templates see of the function, with further `extra`, that does what its `body` says."""
         outer = self.outer
-        op, statements = outer.op, without_unread(body)
-        known = constants(op)
+        op, known = outer.op, constants(outer.op)
         given = [one.name for several in (op.inputs, op.params, known) for one in several]
-        check_function(statements, (*given, *outer.extra))
         tensors, params = outer.tensor_fields(), outer.param_fields()
         results = outer.result_fields()
         view: dict[str, Any] = {
@@ -141,7 +138,7 @@ class Common:
             "fields": [*tensors, *params],
             "results": results,
             "raises": raises(op),
-            "body": statements,
+            "body": finished(body, (*given, *outer.extra)),
             "constants": known,
             "tables": self.tables,
             "also_untyped": "",
@@ -254,11 +251,18 @@ class Common:
             return self.alignment()
         return "compute" if name == "COMPUTE" else name
 
-    def known(self, kernel: Kernel) -> Known | None:
+    def known(self, kernel: Kernel, *sums: str) -> Known | None:
+        """As calls of a kernel are known, which may write partial sums, for which repeated calls need memory."""
         if not self.knows:
             return None
+        tensors, params = self.given(kernel)
+        return Known(self.lookup(), call("replay", (*tensors, *sums), *filter(None, [params])))
+
+    def given(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tensors and params of a kernel that the function is given or makes."""
         tensors, _, params = self.arguments(kernel)
-        return Known(self.lookup(), call("replay", *filter(None, (tensors, params))))
+        names = {tensor.name for tensor in self.op.inputs} | {result.output.name for result in self.op.results}
+        return tuple(name for name in tensors if name in names), params
 
     def lookup(self, *more: str) -> Call:
         """By what the launch of a call like this one is looked up."""

@@ -189,6 +189,15 @@ def inside(values: Iterable[Any]) -> Iterator[str | Call]:
 # How they are made simpler
 
 
+def finished(statements: Iterable[Statement], given: Iterable[str]) -> tuple[Statement, ...]:
+    """What a function does that is given some names, without lengths that nothing reads. Raises `TypeError` where that
+    is unsound.
+    """
+    left = without_unread(statements)
+    check_function(left, given)
+    return left
+
+
 def without_unread(statements: Iterable[Statement]) -> tuple[Statement, ...]:
     """The statements without lengths that nothing reads; beside one that is read, in a shape, `N` becomes `_N`."""
     every = tuple(statements)

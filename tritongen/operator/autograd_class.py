@@ -8,7 +8,7 @@ from typing import Any
 
 from ..emit.host import by_presence
 from ..emit.registration import leading, operator
-from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, without_unread, written
+from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished, written
 from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
@@ -37,6 +37,8 @@ def class_view(
     (seed,) = [grads[name] for name in own if name in grads] if is_alone else ("",)
     read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
     saved = tuple(tensor for tensor in (*(one.name for one in op.inputs), *results) if tensor in read)
+    seeds = [grads.get(name, f"_d{name}") for name in own]
+    functions = *(f"_{step.op.name}" for step in backward.plan.steps), *(each[0] for each in inline.values())
     nothing = If(f"{seed} is None", (Return(", ".join(["None"] * len(arguments))),))
     return {
         "in_forward": False,
@@ -48,16 +50,17 @@ def class_view(
         "call": "call_and_save" if picked else "call",
         "picked": picked,
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
-        "all_seeds": ", ".join([*(grads.get(name, f"_d{name}") for name in own), *["*_"] * bool(picked)]),
+        "all_seeds": ", ".join([*seeds, *["*_"] * bool(picked)]),
         "forwards": not saves,  # what it is called with
-        "setup": without_unread(_setup(backward, arguments, saved, constant, is_alone)),
-        "backward": without_unread(
+        "setup": finished(_setup(backward, arguments, saved, constant, is_alone), ("ctx", "inputs", "output")),
+        "backward": finished(
             [
                 *([nothing] if seed else []),
                 *([Let(saved, "ctx.saved_tensors")] if saved else []),
                 Length("needs", "ctx.needs_input_grad"),
                 *_Backward(backward, namespace, inline).statements(),
-            ]
+            ],
+            ("ctx", *seeds, *functions),
         ),
         **base_view(op),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, without_unread
+from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished
 from ..lang.names import shown
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import IN_PLACE, scaling_of
@@ -53,22 +53,23 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         "save": [Do(Call("ctx.save_for_backward", tuple(grads))), *marked_constant(flat)],
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "seeds": ", ".join(outgoing[result] for result in own),
-        "eager": without_unread(
-            [
-                *saved,
-                *_once(op.name, grads, bool(flags)),
-                _returned(backward, "{step}({seed}, {own})"),
-            ]
+        "eager": finished(
+            [*saved, *_once(op.name, grads, bool(flags)), _returned(backward, "{step}({seed}, {own})")],
+            ("ctx", *outgoing.values()),
         ),
-        "setup": without_unread(
+        "setup": finished(
             [
                 Length((*own, *grads), "output"),
                 Do(Call("ctx.save_for_backward", tuple(grads))),
                 *marked_constant([*flat, *grads]),
-            ]
+            ],
+            ("ctx", "output"),
         ),
         "all_seeds": ", ".join(outgoing.values()),
-        "backward": without_unread([*saved, _returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")]),
+        "backward": finished(
+            [*saved, _returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")],
+            ("ctx", *outgoing.values(), *(f"_{step.op.name}" for step in backward.plan.steps)),
+        ),
         **base_view(joint),
     }
 

@@ -40,7 +40,7 @@ class SumsModule(RowSizes):
         zeros = tuple(result.output.name for result in self.op.results if self.adds_up(result))
         zeroing = [Do(Call("columns.zero", zeros))] if zeros else []
         nothing = self.nothing_for(empty_text((*space.row_axes, *space.col_axes)), *zeroing)
-        known = self.known_with((plan.full or plan.tiles).kernel, self.sums)
+        known = self.known((plan.full or plan.tiles).kernel, *self.sums)
         body = self.function(self.launches(), known, self.sized(nothing))
         every = {"sums": plan.tiles, "whole": plan.full, "shared": plan.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
-from ...emit.module import Around, Common, Known, length_text, starred
-from ...emit.statements import Call, Length, Let, Statement, Value, call
+from ...emit.module import Around, Common, length_text, starred
+from ...emit.statements import Call, Length, Let, Statement, Value
 from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
@@ -45,23 +45,6 @@ class RowSizes(Common):
         """What a kernel takes: its tensors, sizes and params."""
         tensors, params = self.given(kernel)
         return tensors, self.taken(kernel), params
-
-    def given(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tensors and params of a kernel that the function is given or makes."""
-        tensors, _, params = self.arguments(kernel)
-        return tuple(name for name in tensors if name in self.names), params
-
-    def known_with(self, kernel: Kernel, sums: Iterable[str]) -> Known | None:
-        """As `known`, where the kernel writes partial sums, for which repeated calls need memory."""
-        if not self.knows:
-            return None
-        tensors, params = self.given(kernel)
-        return Known(self.lookup(), call("replay", (*tensors, *sums), *filter(None, [params])))
-
-    @property
-    def names(self) -> set[str]:
-        """The tensors that the function is given or makes."""
-        return {tensor.name for tensor in self.op.inputs} | {result.output.name for result in self.op.results}
 
     def taken(self, kernel: Kernel) -> Value:
         """The part of `sizes` that a kernel takes."""

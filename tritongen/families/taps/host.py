@@ -39,7 +39,7 @@ class TapsModule(RowSizes):
             add_kernel=self.around.wrapped("reduce.reduce_partials_kernel"),
         )
         nothing = self.nothing_for("n_rows == 0" if space.rows else "")
-        known = self.known_with(self.kernel, [result.output.name])
+        known = self.known(self.kernel, result.output.name)
         body = self.function([Launch(launch)], known, self.sized(nothing))
         return Module(self.view({"nests": checked(self.kernel)}, body), Traffic(frozenset({"taps"}), taps=self.count))
 
