@@ -10,27 +10,27 @@ AT = Address("x_ptr").moved("rows * stride_x_m", "cols")
 def test_loads_are_spelled_with_what_they_have() -> None:
     assert str(Access(AT)) == "tl.load(x_ptr + rows * stride_x_m + cols)"
     assert str(Access(AT, "row_mask")) == "tl.load(x_ptr + rows * stride_x_m + cols, mask=row_mask)"
-    assert str(Access(Address("x_ptr"), other="0.0", to=".to(COMPUTE)")) == "tl.load(x_ptr).to(COMPUTE)"
+    assert str(Access(Address("x_ptr"), other="0.0", to=("COMPUTE",))) == "tl.load(x_ptr).to(COMPUTE)"
     assert str(Access(AT, "m", "0.0", by="read_once")) == "read_once(x_ptr + rows * stride_x_m + cols, m, 0.0)"
 
 
 def test_default_instead_of_what_is_not_given() -> None:
-    read = Access(AT, "row_mask", "0.0", ".to(COMPUTE)")
-    assert read.instead("1.0") == "load_or(x_ptr, rows * stride_x_m + cols, row_mask, 1.0, COMPUTE)"
+    read = Access(AT, "row_mask", "0.0", ("COMPUTE",))
+    assert str(read.instead("1.0")) == "load_or(x_ptr, rows * stride_x_m + cols, row_mask, 1.0, COMPUTE)"
 
 
 @pytest.mark.parametrize(
     "read",
     [
         Access(AT, "row_mask", "0.0"),
-        Access(AT, "", "0.0", ".to(COMPUTE)"),
-        Access(AT, "row_mask", "0.0", ".to(tl.float32).to(COMPUTE)"),
-        Access(AT, "row_mask", 'float("-inf")', ".to(COMPUTE)"),
-        Access(AT, "row_mask", "0.0", ".to(COMPUTE)", by="read_once"),
-        Access(Address("x_row").moved("cols"), "row_mask", "0.0", ".to(COMPUTE)"),
-        Access(Address("x_ptr"), "row_mask", "0.0", ".to(COMPUTE)"),
+        Access(AT, "", "0.0", ("COMPUTE",)),
+        Access(AT, "row_mask", "0.0", ("tl.float32", "COMPUTE")),
+        Access(AT, "row_mask", 'float("-inf")', ("COMPUTE",)),
+        Access(AT, "row_mask", "0.0", ("COMPUTE",), by="read_once"),
+        Access(Address("x_row").moved("cols"), "row_mask", "0.0", ("COMPUTE",)),
+        Access(Address("x_ptr"), "row_mask", "0.0", ("COMPUTE",)),
     ],
     ids=str,
 )
 def test_other_loads_stand_in_branches(read: Access) -> None:
-    assert read.instead("1.0") == ""
+    assert read.instead("1.0") is None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tritongen.nest.ir import Branch, For, Given, Line, Nest, lines_of
+from tritongen.nest.ir import Branch, For, Line, Nest, given, lines_of, parsed
 from tritongen.nest.layout import laid_out
+from tritongen.nest.values import expr
 
 WEIGHT = "tl.load(weight_ptr + cols * stride_weight_n, mask=col_mask, other=0.0).to(COMPUTE)"
 LOAD = f"weight = {WEIGHT}"
 NAMED = "weight_ptrs = weight_ptr + cols * stride_weight_n"
-ROWS, COLS = Given("row_mask = rows < n_rows"), Given("col_mask = cols < n_cols")
+ROWS, COLS = given("row_mask = rows < n_rows"), given("col_mask = cols < n_cols")
 
 
 def texts(nest: Nest, width: int = 84) -> list[str]:
@@ -18,7 +19,7 @@ def texts(nest: Nest, width: int = 84) -> list[str]:
 
 
 def loop(*body: Line) -> For:
-    return For("range(2)", index="start", body=body)
+    return For(expr("range(2)"), index="start", body=body)
 
 
 @pytest.mark.parametrize(
@@ -45,32 +46,32 @@ def loop(*body: Line) -> For:
     ],
 )
 def test_addresses_that_do_not_fit_have_names(before: str, after: list[str] | None) -> None:
-    assert texts((Line(before),)) == (after or [before])
+    assert texts((parsed(before),)) == (after or [before])
 
 
 def test_names_are_new() -> None:
     """That of the tensor may be taken, by a line or an argument: then it is the target's, if there is one."""
-    taken = Line("weight_ptrs = 1")
-    assert texts((taken, Line(f"w = {WEIGHT}")))[1] == NAMED.replace("weight_ptrs", "w_ptrs")
-    called = Line(f"tl.device_print({WEIGHT})")
+    taken = parsed("weight_ptrs = 1")
+    assert texts((taken, parsed(f"w = {WEIGHT}")))[1] == NAMED.replace("weight_ptrs", "w_ptrs")
+    called = parsed(f"tl.device_print({WEIGHT})")
     assert texts((taken, called)) == [taken.text, called.text]
     assert laid_out((called,), 84, 4, ["weight_ptrs"]) == (called,)
 
 
 def test_names_stand_for_one_thing_in_a_loop() -> None:
     """Triton carries a name of outside through a loop and wants one type of it; after the target there is another."""
-    found = texts((Line(LOAD), loop(Line(f"w = {WEIGHT}"))))
+    found = texts((parsed(LOAD), loop(parsed(f"w = {WEIGHT}"))))
     assert [name for name in ("weight_ptrs", "w_ptrs") if any(one.startswith(f"{name} = ") for one in found)]
-    assert sum(one == NAMED for one in texts((loop(Line(LOAD)), loop(Line(LOAD))))) == 2
+    assert sum(one == NAMED for one in texts((loop(parsed(LOAD)), loop(parsed(LOAD))))) == 2
 
 
 def test_margins_count() -> None:
     """The comment of a line goes above the first of those that it becomes; an `elif` stands where its `if` does."""
-    one = Line(LOAD, "The weight.")
+    one = parsed(LOAD, "The weight.")
     width = len(LOAD) + 8
-    inner = Branch("b", body=(one,))
+    inner = Branch(expr("b"), body=(one,))
     assert laid_out((inner,), width, 4) == (inner,)
-    assert laid_out((Branch("a", body=(one,), other=(inner,)),), width, 4)[0].other == (inner,)
+    assert laid_out((Branch(expr("a"), body=(one,), other=(inner,)),), width, 4)[0].other == (inner,)
     (branch,) = laid_out((loop(inner),), width, 4)[0].body
     assert [line.comment for line in branch.body] == ["The weight.", ""]
 
@@ -78,14 +79,14 @@ def test_margins_count() -> None:
 @pytest.mark.parametrize(
     ("nest", "after"),
     [
-        ((ROWS, COLS, Given("tile_mask = row_mask & col_mask")), ["tile_mask = (rows < n_rows) & (cols < n_cols)"]),
-        ((loop(COLS, Line("f(col_mask)")), loop(COLS, Line("g(col_mask)"))), ["range(2)", "f(cols < n_cols)"] * 2),
-        ((ROWS, Line("f(row_mask)"), Line("g(row_mask)")), None),
-        ((ROWS, loop(Line("f(row_mask)"))), None),
-        ((ROWS, Line("rows += 1"), Line("f(row_mask)")), None),
-        ((ROWS, Given("row_mask = row_mask & other"), Line("f(row_mask)"), Line("g(row_mask)")), None),
-        ((Given("mask = rows < n"), Line("f(mask)")), None),
-        ((Given(f"row_mask = {'rows' * 15} < n_rows"), Line(f"tile_mask = row_mask & {'cols' * 5}")), None),
+        ((ROWS, COLS, given("tile_mask = row_mask & col_mask")), ["tile_mask = (rows < n_rows) & (cols < n_cols)"]),
+        ((loop(COLS, parsed("f(col_mask)")), loop(COLS, parsed("g(col_mask)"))), ["range(2)", "f(cols < n_cols)"] * 2),
+        ((ROWS, parsed("f(row_mask)"), parsed("g(row_mask)")), None),
+        ((ROWS, loop(parsed("f(row_mask)"))), None),
+        ((ROWS, parsed("rows += 1"), parsed("f(row_mask)")), None),
+        ((ROWS, given("row_mask = row_mask & other"), parsed("f(row_mask)"), parsed("g(row_mask)")), None),
+        ((given("mask = rows < n"), parsed("f(mask)")), None),
+        ((given(f"row_mask = {'rows' * 15} < n_rows"), parsed(f"tile_mask = row_mask & {'cols' * 5}")), None),
     ],
 )
 def test_masks_that_one_line_reads_stand_in_it(nest: Nest, after: list[str] | None) -> None:

@@ -8,7 +8,8 @@ from tritongen.lang.ir import BOOL, Call, Constant, Dtype, Scalar
 from tritongen.lang.trees import parse
 from tritongen.lowering.views import Kernel
 from tritongen.nest.conditions import after_and
-from tritongen.nest.ir import Advance, Branch, Line, Positions, Run, names_of, nested, without_unread
+from tritongen.nest.ir import Advance, Branch, Positions, Run, names_of, nested, parsed, under, without_unread
+from tritongen.nest.values import expr
 
 WORD = Dtype("str")
 LINES = {
@@ -23,17 +24,17 @@ LINES = {
 
 @pytest.mark.parametrize("text", LINES)
 def test_names(text: str) -> None:
-    line = Line(text)
+    line = parsed(text)
     assert (line.assigned, line.names) == LINES[text]
 
 
 def test_names_of_lines_are_variables() -> None:
-    lines = [Line("rows = first + x"), Line("y = f(cols=2)"), Line("z = 'word' + x.field")]
+    lines = [parsed("rows = first + x"), parsed("y = f(cols=2)"), parsed("z = 'word' + x.field")]
     assert names_of(lines) == {"rows", "first", "x", "y", "f", "z"}
 
 
 def test_names_of_all_statements() -> None:
-    rows = Positions("start", name="rows", block="BLOCK_M")
+    rows = Positions(expr("start"), name="rows", block="BLOCK_M")
     assert names_of([rows]) == {"start", "BLOCK_M", "rows"}
     assert names_of([replace(rows, wide=True)]) == {"start", "BLOCK_M", "rows", "INDEX"}
     assert names_of([Advance("x_ptr", ((("i", "stride"), ("j", "")),), False)]) == {"x_ptr", "i", "stride", "j"}
@@ -41,14 +42,14 @@ def test_names_of_all_statements() -> None:
 
 
 def test_a_kernel_takes_the_dtype_of_offsets_where_it_has_some() -> None:
-    kernel = Kernel("f", "", (), (), ("BLOCK", "INDEX"), (Line("i = tl.program_id(0) * BLOCK"),))
+    kernel = Kernel("f", "", (), (), ("BLOCK", "INDEX"), (parsed("i = tl.program_id(0) * BLOCK"),))
     assert kernel.signature == "BLOCK: tl.constexpr"
-    wide = replace(kernel, body=(Line("i = tl.program_id(0).to(INDEX) * BLOCK"),))
+    wide = replace(kernel, body=(parsed("i = tl.program_id(0).to(INDEX) * BLOCK"),))
     assert wide.signature == "BLOCK: tl.constexpr, INDEX: tl.constexpr"
 
 
 def test_values_that_nothing_reads_are_left_out() -> None:
-    lines = [*map(Line, ("a = stride_a", "b = a + stride_b", "c = 1", "i, j = unravel(rows)", "tl.debug_barrier()"))]
+    lines = [*map(parsed, ("a = stride_a", "b = a + stride_b", "c = 1", "i, j = unravel(rows)", "tl.debug_barrier()"))]
     names = {"b", "j"}
     assert [line.text for line in without_unread(lines, names)] == [line.text for line in lines if line.text != "c = 1"]
     assert {"stride_a", "stride_b", "rows"} < names
@@ -64,15 +65,15 @@ def test_a_condition_after_an_and() -> None:
 def test_what_depends_on_conditions_stands_in_branches() -> None:
     flag, mode = Scalar("flag", BOOL), Call("eq", (Scalar("mode", WORD), Constant("a", WORD)), (), BOOL)
     lines = [
-        Line("x = 1"),
-        Line("y = 2", "y is", path=((flag, True),), above=1),
-        Line("z = 3", path=((flag, True), (mode, True))),
-        Line("z = 4", path=((flag, False), (mode, True))),
-        Line("w = 5"),
+        parsed("x = 1"),
+        *under(((flag, True),), [replace(parsed("y = 2", "y is"), above=1)]),
+        *under(((flag, True), (mode, True)), [parsed("z = 3")]),
+        *under(((flag, False), (mode, True)), [parsed("z = 4")]),
+        parsed("w = 5"),
     ]
     first, branch, last = nested(lines)
-    inner = Branch("mode == 'a'", body=(Line("z = 3"),))
+    inner = Branch(expr("mode == 'a'"), body=(parsed("z = 3"),))
     assert (first, last) == (lines[0], lines[-1])
-    other = Branch("mode == 'a'", body=(Line("z = 4"),))
-    assert branch == Branch("flag", "y is", body=(Line("y = 2"), inner), other=(other,))
+    other = Branch(expr("mode == 'a'"), body=(parsed("z = 4"),))
+    assert branch == Branch(expr("flag"), comment="y is", body=(parsed("y = 2"), inner), other=(other,))
     assert names_of([branch]) == {"flag", "mode", "y", "z"}

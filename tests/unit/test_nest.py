@@ -7,18 +7,19 @@ import pytest
 from tests.cases.step_case import Case
 from tritongen.lowering.positions import ROWS, TILE, cols_from
 from tritongen.nest.check import check
-from tritongen.nest.ir import Branch, For, Given, Line, Positions, needed_by, without_dead_code
+from tritongen.nest.ir import Branch, For, Given, Let, Positions, needed_by, parsed, without_dead_code
+from tritongen.nest.values import expr
 from tritongen.operator.compile import generate
 
-WALKS = (*ROWS, *cols_from("0", "n_cols", wide=True), TILE)
+WALKS = (*ROWS, *cols_from(expr(0), "n_cols", wide=True), TILE)
 LOAD = "x = tl.load(x_row + cols * stride_x_n, mask={}, other=0.0)"
-ROW = Line("x_row = x_ptr + rows * stride_x_m")
-TILES = (*WALKS, ROW, Line(LOAD.format("tile_mask")))
-SUM = Line("total = tl.sum(x, axis=1, keep_dims=True)")
+ROW = parsed("x_row = x_ptr + rows * stride_x_m")
+TILES = (*WALKS, ROW, parsed(LOAD.format("tile_mask")))
+SUM = parsed("total = tl.sum(x, axis=1, keep_dims=True)")
 
 
 def test_accesses_that_are_masked_along_all_dims_pass() -> None:
-    check((*TILES, SUM, Line("tl.store(y_ptr + rows, total, mask=row_mask)")))
+    check((*TILES, SUM, parsed("tl.store(y_ptr + rows, total, mask=row_mask)")))
 
 
 @pytest.mark.parametrize(
@@ -26,26 +27,26 @@ def test_accesses_that_are_masked_along_all_dims_pass() -> None:
 )
 def test_load_whose_mask_lacks_a_dim_is_refused(mask: str, missing: str) -> None:
     with pytest.raises(TypeError, match=f"the mask has no {missing}$"):
-        check((*WALKS, ROW, For("range(2)", index="start", body=(Line(LOAD.format(mask)),))))
+        check((*WALKS, ROW, For(expr("range(2)"), index="start", body=(parsed(LOAD.format(mask)),))))
 
 
 def test_position_that_is_read_moves_along_the_dims_of_its_own_address() -> None:
-    at = Line("at = tl.load(i_ptr + rows, mask=row_mask, other=0)")
-    check((*WALKS, at, Line("tl.store(y_ptr + at * stride_y, 1.0, mask=row_mask & (at >= 0))")))
+    at = parsed("at = tl.load(i_ptr + rows, mask=row_mask, other=0)")
+    check((*WALKS, at, parsed("tl.store(y_ptr + at * stride_y, 1.0, mask=row_mask & (at >= 0))")))
     with pytest.raises(TypeError, match="no BLOCK_M"):
-        check((*WALKS, at, Line("tl.store(y_ptr + at * stride_y, 1.0)")))
+        check((*WALKS, at, parsed("tl.store(y_ptr + at * stride_y, 1.0)")))
 
 
 def test_clamped_positions_need_no_mask() -> None:
-    load = Line("x = tl.load(x_ptr + at * stride_x)")
-    check((*WALKS, Line("at = tl.minimum(rows, n_rows - 1)"), load))
+    load = parsed("x = tl.load(x_ptr + at * stride_x)")
+    check((*WALKS, parsed("at = tl.minimum(rows, n_rows - 1)"), load))
     with pytest.raises(TypeError, match="no BLOCK_M"):
-        check((*WALKS, Line("at = rows + 1"), load))
+        check((*WALKS, parsed("at = rows + 1"), load))
 
 
 def test_reduction_along_columns_takes_their_dim_away() -> None:
-    best = Line("best = tl.max(x, axis=1, keep_dims=True)")
-    check((*TILES, best, Line("tl.store(y_ptr + best, 1.0, mask=row_mask)")))
+    best = parsed("best = tl.max(x, axis=1, keep_dims=True)")
+    check((*TILES, best, parsed("tl.store(y_ptr + best, 1.0, mask=row_mask)")))
 
 
 @pytest.mark.parametrize(
@@ -64,61 +65,61 @@ def test_reduction_along_columns_takes_their_dim_away() -> None:
 )
 def test_tile_whose_shape_does_not_fit_is_refused(lines: list[str], wrong: str) -> None:
     with pytest.raises(TypeError, match=wrong):
-        check((*TILES, SUM, *map(Line, lines)))
+        check((*TILES, SUM, *map(parsed, lines)))
 
 
 def test_value_of_branches_has_the_larger_shape() -> None:
-    branch = Branch("w_ptr is not None", body=(Line("w = x"),))
-    store = Line("tl.store(y_ptr + rows, w, mask=row_mask)")
-    check((*TILES, Line("w = 1.0"), store))
+    branch = Branch(expr("w_ptr is not None"), body=(parsed("w = x"),))
+    store = parsed("tl.store(y_ptr + rows, w, mask=row_mask)")
+    check((*TILES, parsed("w = 1.0"), store))
     with pytest.raises(TypeError, match="the address has no BLOCK_N"):
-        check((*TILES, Line("w = 1.0"), branch, store))
+        check((*TILES, parsed("w = 1.0"), branch, store))
 
 
 def test_lanes_that_branches_merge_are_merged_behind_them() -> None:
-    merge = Branch("mode == 'sum'", body=(Line("x = tl.sum(x, axis=1, keep_dims=True)"),))
-    check((*TILES, merge, Line("tl.store(y_ptr + rows, x, mask=row_mask)")))
+    merge = Branch(expr("mode == 'sum'"), body=(parsed("x = tl.sum(x, axis=1, keep_dims=True)"),))
+    check((*TILES, merge, parsed("tl.store(y_ptr + rows, x, mask=row_mask)")))
 
 
 def test_choice_of_a_tile_and_a_number_is_as_large_as_the_tile() -> None:
     """So may one be of what has a shape that is not known."""
-    branch = Branch("is_wanted", body=(Line("scale = tl.load(scale_ptr)"), Line(LOAD.format("tile_mask"))))
-    sums, chosen = Line("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"), "scale * x if is_wanted else 0.0"
-    check((*WALKS, ROW, branch, sums, Line(f"sums += tl.where(col_mask, {chosen}, 0.0)")))
-    check((*WALKS, sums, Line(f"sums += tl.where(col_mask, {chosen.replace('x', 'x.of_some_shape()')}, 0.0)")))
+    branch = Branch(expr("is_wanted"), body=(parsed("scale = tl.load(scale_ptr)"), parsed(LOAD.format("tile_mask"))))
+    sums, chosen = parsed("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"), "scale * x if is_wanted else 0.0"
+    check((*WALKS, ROW, branch, sums, parsed(f"sums += tl.where(col_mask, {chosen}, 0.0)")))
+    check((*WALKS, sums, parsed(f"sums += tl.where(col_mask, {chosen.replace('x', 'x.of_some_shape()')}, 0.0)")))
     with pytest.raises(TypeError, match="no BLOCK_N"):
-        check((*WALKS, ROW, branch, Line(f"tl.store(y_ptr + rows, {chosen}, mask=row_mask)")))
+        check((*WALKS, ROW, branch, parsed(f"tl.store(y_ptr + rows, {chosen}, mask=row_mask)")))
 
 
 def test_sums_of_lanes_are_as_large_as_a_row_once_they_are_merged() -> None:
-    sums = Line("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)")
-    loop = For("range(2)", index="start", body=(*TILES, Line("sums += x")))
-    merge = Line("sums = tl.sum(sums, axis=1, keep_dims=True)")
-    store = Line("tl.store(y_ptr + rows, sums, mask=row_mask)")
+    sums = parsed("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)")
+    loop = For(expr("range(2)"), index="start", body=(*TILES, parsed("sums += x")))
+    merge = parsed("sums = tl.sum(sums, axis=1, keep_dims=True)")
+    store = parsed("tl.store(y_ptr + rows, sums, mask=row_mask)")
     check((*ROWS, sums, loop, merge, store))
     with pytest.raises(TypeError, match="no BLOCK_N"):
         check((*ROWS, sums, loop, store))
 
 
 def test_positions_move_by_numbers() -> None:
-    check((*TILES, Line("rows += split * n_rows"), SUM, Line("tl.store(y_ptr + rows, total, mask=row_mask)")))
+    check((*TILES, parsed("rows += split * n_rows"), SUM, parsed("tl.store(y_ptr + rows, total, mask=row_mask)")))
 
 
 def test_positions_and_masks_that_nothing_reads_are_left_out() -> None:
-    body = (*cols_from("start", "n_cols"), TILE, Line(LOAD.format("col_mask")))
-    (left,) = without_dead_code((*ROWS, For("range(2)", index="start", body=body)))
-    assert [type(one) for one in left.body] == [Positions, Given, Line]
-    again, use = Line("row_mask = row_mask & is_wanted"), Line("tl.store(y_ptr + rows, 0.0, mask=row_mask)")
+    body = (*cols_from(expr("start"), "n_cols"), TILE, parsed(LOAD.format("col_mask")))
+    (left,) = without_dead_code((*ROWS, For(expr("range(2)"), index="start", body=body)))
+    assert [type(one) for one in left.body] == [Positions, Given, Let]
+    again, use = parsed("row_mask = row_mask & is_wanted"), parsed("tl.store(y_ptr + rows, 0.0, mask=row_mask)")
     assert without_dead_code((*ROWS, again, use)) == (*ROWS, again, use)
     assert without_dead_code((*ROWS, again)) == ()
     assert needed_by([use], (*ROWS, again)) == (*ROWS, again)
-    assert needed_by([Line("tl.store(y_ptr + rows, 0.0)")], (*ROWS, again)) == ROWS[:1]
+    assert needed_by([parsed("tl.store(y_ptr + rows, 0.0)")], (*ROWS, again)) == ROWS[:1]
 
 
 def test_lines_that_call_something_stay() -> None:
-    pure, call = Line("masked = x & (cols <= rows)"), Line("y = tl.load(x_ptr)")
+    pure, call = parsed("masked = x & (cols <= rows)"), parsed("y = tl.load(x_ptr)")
     assert without_dead_code((pure, call)) == (call,)
-    assert needed_by([Line("tl.store(y_ptr, y)")], (pure, call)) == (call,)
+    assert needed_by([parsed("tl.store(y_ptr, y)")], (pure, call)) == (call,)
 
 
 ARGUMENTS = ("x_ptr", "y_ptr", "i_ptr", "stride_x_n", "stride_x_m", "n_rows", "n_cols", "BLOCK_M", "BLOCK_N", "INDEX")
@@ -142,7 +143,7 @@ ARGUMENTS = ("x_ptr", "y_ptr", "i_ptr", "stride_x_n", "stride_x_m", "n_rows", "n
 def test_access_of_a_wrong_kind_is_refused(line: str, wrong: str) -> None:
     lines = ["at = tl.program_id(1)", *line.split("\n")]
     with pytest.raises(TypeError, match=wrong):
-        check((*TILES, *map(Line, lines)), ARGUMENTS)
+        check((*TILES, *map(parsed, lines)), ARGUMENTS)
 
 
 def test_access_of_the_right_kind_passes() -> None:
@@ -158,7 +159,7 @@ def test_access_of_the_right_kind_passes() -> None:
         "n_rows = tl.full((), n_rows, tl.int64)",
         "y = tl.load(x_ptr + n_rows * stride_x_m)",
     ]
-    check((*TILES, *map(Line, lines)), ARGUMENTS)
+    check((*TILES, *map(parsed, lines)), ARGUMENTS)
 
 
 @pytest.mark.parametrize("at", ["2", "size(M) - 1"])

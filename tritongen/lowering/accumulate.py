@@ -11,21 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..lang.ir import Call, Constant, Load, Node, Op, Reduce, Ref, Value
-from ..nest.ir import Line
+from ..nest.ir import Accumulate, Let, Line
+from ..nest.values import Expr, Term, V, expr, runtime, tl
 from ..passes.exponentials import maximum_of
 
 # What a masked lane must hold for a reduction not to see it.
 IDENTITY = {
-    "sum": "0",
-    "mean": "0",
-    "var": "0",
-    "prod": "1",
-    "max": "lowest",
-    "argmax": "lowest",
-    "min": "highest",
-    "argmin": "highest",
-    "any": "False",
-    "all": "True",
+    "sum": 0,
+    "mean": 0,
+    "var": 0,
+    "prod": 1,
+    "max": -math.inf,
+    "argmax": -math.inf,
+    "min": math.inf,
+    "argmin": math.inf,
+    "any": False,
+    "all": True,
 }
 
 
@@ -38,20 +39,20 @@ class State:
     """
 
     name: str
-    identity: str
+    identity: Expr
     dtype: str
-    start: str = ""
+    start: Expr | None = None
     lanes: str = "BLOCK_N"
     rows: str = "BLOCK_M"
 
     @property
     def line(self) -> Line:
         if self.start:
-            return Line(f"{self.name} = {self.start}")
-        shape = f"{self.rows}, {self.lanes}" if self.rows else self.lanes
-        if self.identity in ("0", "0.0"):
-            return Line(f"{self.name} = tl.zeros([{shape}], {self.dtype})")
-        return Line(f"{self.name} = tl.full([{shape}], {self.identity}, {self.dtype})")
+            return Let(self.name, self.start)
+        shape = [self.rows, self.lanes] if self.rows else [self.lanes]
+        is_zero = self.identity.text in ("0", "0.0")
+        zeros = tl.zeros(shape, self.dtype) if is_zero else tl.full(shape, self.identity, self.dtype)
+        return Let(self.name, zeros)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Running:
     """
 
     states: tuple[State, ...]
-    step: Callable[[str], tuple[Line, ...]]  # of the masked argument's expression
+    step: Callable[[Expr], tuple[Line, ...]]  # of the masked argument's expression
     merge: tuple[Line, ...]
     finish: tuple[Line, ...] = ()
     masked: bool = True  # whether masked lanes must hold the identity
@@ -86,9 +87,8 @@ class Running:
     def result(self) -> tuple[Line, ...]:
         """The value of the merged states: on the line of the merge, where it is an expression of that alone."""
         match self.merge, self.finish:
-            case [merge], [finish] if merge.assigned and finish.text.startswith(f"{merge.text.split(' = ')[0]} = "):
-                name, _, merged = merge.text.partition(" = ")
-                return (Line(finish.text.replace(f"= {name} ", f"= {merged} ", 1)),)
+            case [Let(name=name, value=merge)], [Let(name=same, value=value)] if name == same:
+                return (Let(name, value.with_names({name: merge.tree})),)
         return (*self.merge, *self.finish)
 
 
@@ -100,10 +100,10 @@ class Span:
     count: str
 
     @property
-    def iteration(self) -> str:
+    def iteration(self) -> Expr:
         """Which iteration of the loop along them it is, from 1."""
-        walked = "start" if self.first == "0" else f"(start - {self.first})"
-        return f"{walked} // BLOCK_N + 1"
+        walked = V.start if self.first == "0" else V.start - self.first
+        return walked // V.BLOCK_N + 1
 
 
 ROW = Span("0", "n_cols")
@@ -128,42 +128,39 @@ class Accumulator:
         """The mask of what is reduced."""
         return "tile_mask" if self.rows == "BLOCK_M" else "col_mask"
 
-    def identity(self, kind: str) -> str:
-        text = IDENTITY[kind]
-        if text in ("lowest", "highest"):
-            if self.kind == "float":
-                return 'float("-inf")' if text == "lowest" else 'float("inf")'
-            return f"{text}({self.dtype})"
-        if text in ("0", "1") and self.kind == "float":
-            return f"{text}.0"
-        return text
+    def identity(self, kind: str) -> Expr:
+        match IDENTITY[kind]:
+            case float(value):
+                bound = "lowest" if value < 0 else "highest"
+                return expr(value) if self.kind == "float" else runtime[bound](self.dtype)
+            case bool(value):
+                return expr(value)
+            case value:
+                return expr(float(value) if self.kind == "float" else value)
 
 
-def full_reduction(
-    node: Reduce, accumulator: Accumulator, cols: str, plain_max: bool, x: str = "x", axis: int = 1
-) -> str:
-    """The expression of a reduction over `x`, the argument with its masked lanes at the identity."""
-    rows = f"axis={axis}, keep_dims=True"
-    count = _degrees(node, accumulator)
+def full_reduction(node: Reduce, accumulator: Accumulator, cols: Term, plain_max: bool, x: Expr, axis: int = 1) -> Expr:
+    """A reduction over `x`, the argument with its masked lanes at the identity."""
+    rows = {"axis": axis, "keep_dims": True}
     match node.kind:
         case "sum":
-            return f"tl.sum({x}, {rows})"
+            return tl.sum(x, **rows)
         case "mean":
-            return f"tl.sum({x}, {rows}) / {accumulator.count}"
+            return tl.sum(x, **rows) / accumulator.count
         case "var":
-            return f"tl.sum({x}, {rows}) / {count}"
+            return tl.sum(x, **rows) / _degrees(node, accumulator)
         case "prod":
-            return f"tl.reduce({x}, {axis}, multiply, keep_dims=True)"
+            return tl.reduce(x, axis, V.multiply, keep_dims=True)
         case "max" | "min" if plain_max or accumulator.kind == "int":
-            return f"tl.{node.kind}({x}, {rows})"
+            return tl[node.kind](x, **rows)
         case "max" | "min":
-            return f"tl.reduce({x}, {axis}, nan_{node.kind}, keep_dims=True)"
+            return tl.reduce(x, axis, f"nan_{node.kind}", keep_dims=True)
         case "argmax" | "argmin":
-            return f"{node.kind}({x}, {cols})[1]"
+            return runtime[node.kind](x, cols)[1]
         case "any":
-            return f"tl.max(({x}).to(tl.int32), {rows}) != 0"
+            return tl.max(x.to("tl.int32"), **rows).differs(0)
         case "all":
-            return f"tl.min(({x}).to(tl.int32), {rows}) != 0"
+            return tl.min(x.to("tl.int32"), **rows).differs(0)
     raise AssertionError(node.kind)
 
 
@@ -171,56 +168,59 @@ def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var
     """The states of a reduction along the columns, named after its value; the mean of a variance may have a name."""
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
-    identity, rows = accumulator.identity(kind), "axis=1, keep_dims=True"
-    count = _degrees(node, accumulator)
+    identity, zero = accumulator.identity(kind), expr(0.0)
+    rows = {"axis": 1, "keep_dims": True}
+    state = V[name]
     flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
 
-    def one(step: Callable[[str], str], merge: str, finish: str = "", dtype: str = accumulator.dtype) -> Running:
-        final = (Line(f"{name} = {finish}"),) if finish else ()
-        start = {"False": "0", "True": "1"}.get(identity, identity)
-        state = State(name, start, dtype, rows=accumulator.rows)
-        return Running((state,), lambda x: (Line(step(x)),), (Line(f"{name} = {merge}"),), final)
+    def one(
+        step: Callable[[Expr], Line], merge: Expr, finish: Expr | None = None, dtype: str = accumulator.dtype
+    ) -> Running:
+        final = (Let(name, finish),) if finish else ()
+        start = expr(int(IDENTITY[kind])) if kind in ("any", "all") else identity
+        one = State(name, start, dtype, rows=accumulator.rows)
+        return Running((one,), lambda x: (step(x),), (Let(name, merge),), final)
 
     match kind:
         case "sum":
-            return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})")
+            return one(lambda x: Accumulate(name, "+", x), tl.sum(state, **rows))
         case "mean":
-            return one(lambda x: f"{name} += {x}", f"tl.sum({name}, {rows})", f"{name} / {accumulator.count}")
+            return one(lambda x: Accumulate(name, "+", x), tl.sum(state, **rows), state / accumulator.count)
         case "prod":
-            return one(lambda x: f"{name} *= {x}", f"tl.reduce({name}, 1, multiply, keep_dims=True)")
+            merge = full_reduction(node, accumulator, "cols", plain_max, state)
+            return one(lambda x: Accumulate(name, "*", x), merge)
         case "max" | "min":
-            larger = f"tl.{kind}imum" if accumulator.kind == "int" or plain_max else f"nan_{kind}"
-            merge = full_reduction(node, accumulator, "cols", plain_max, name)
-            return one(lambda x: f"{name} = {larger}({name}, {x})", merge)
-        case "any":
-            return one(lambda x: f"{name} |= ({x}).to(tl.int32)", f"tl.max({name}, {rows})", f"{name} != 0", flag)
-        case "all":
-            return one(lambda x: f"{name} &= ({x}).to(tl.int32)", f"tl.min({name}, {rows})", f"{name} != 0", flag)
+            larger = tl[f"{kind}imum"] if accumulator.kind == "int" or plain_max else runtime[f"nan_{kind}"]
+            merge = full_reduction(node, accumulator, "cols", plain_max, state)
+            return one(lambda x: Let(name, larger(state, x)), merge)
+        case "any" | "all":
+            operator, merge = ("|", tl.max(state, **rows)) if kind == "any" else ("&", tl.min(state, **rows))
+            return one(lambda x: Accumulate(name, operator, x.to(flag)), merge, state.differs(0), flag)
         case "argmax" | "argmin":
             best = State(f"{name}_best", identity, accumulator.dtype, rows=accumulator.rows)
-            lanes = f"tl.zeros([{accumulator.rows}, BLOCK_N], INDEX) + tl.arange(0, BLOCK_N)[None, :]"
-            at = State(name, "0", "INDEX", start=lanes)
-            both = f"{best.name}, {name}"
+            lanes = tl.zeros([accumulator.rows, V.BLOCK_N], V.INDEX) + tl.arange(0, V.BLOCK_N)[None, :]
+            at = State(name, expr(0), "INDEX", start=lanes)
+            both, states = f"{best.name}, {name}", (best.name, name)
             return Running(
                 (best, at),
-                lambda x: (Line(f"{both} = {kind}_update({both}, {x}, cols)"),),
-                (Line(f"{both} = {kind}({both})"),),
+                lambda x: (Let(both, runtime[f"{kind}_update"](*states, x, V.cols)),),
+                (Let(both, runtime[kind](*states)),),
             )
         case "var":
-            mean = State(mean_of_var or f"{name}_mean", "0.0", accumulator.dtype, rows=accumulator.rows)
-            squares = State(name, "0.0", accumulator.dtype, rows=accumulator.rows)
-            both, counts = f"{mean.name}, {name}", f"{name}_count"
+            mean = State(mean_of_var or f"{name}_mean", zero, accumulator.dtype, rows=accumulator.rows)
+            squares = State(name, zero, accumulator.dtype, rows=accumulator.rows)
+            both, states, counts = f"{mean.name}, {name}", (mean.name, name), f"{name}_count"
             # Counts per lane and chunk, from their positions: as stored values they gave poor layouts in Triton 3.6.
-            of_lane = f"tl.cdiv({accumulator.count} - tl.arange(0, BLOCK_N)[None, :], BLOCK_N)"
-            of_part = "tl.maximum(tl.minimum(n_cols - splits.to(INDEX) * split_cols, split_cols), 0)"
+            of_lane = tl.cdiv(V[accumulator.count] - tl.arange(0, V.BLOCK_N)[None, :], V.BLOCK_N)
+            of_part = tl.maximum(tl.minimum(V.n_cols - V.splits.to("INDEX") * V.split_cols, V.split_cols), 0)
             return Running(
                 (mean, squares),
-                lambda x: (Line(f"{both} = welford({both}, {x}, {accumulator.mask}, {accumulator.span.iteration})"),),
-                (Line(f"{both} = merge_welford({both}, {counts}, {accumulator.count})"),),
-                (Line(f"{name} = {name} / {count}"),),
+                lambda x: (Let(both, runtime.welford(*states, x, accumulator.mask, accumulator.span.iteration)),),
+                (Let(both, runtime.merge_welford(*states, counts, accumulator.count)),),
+                (Let(name, state / _degrees(node, accumulator)),),
                 masked=False,
-                lanes=(Line(f"{counts} = {of_lane}.to({accumulator.dtype})"),),
-                partials=(Line(f"{counts} = {of_part}.to({accumulator.dtype})"),),
+                lanes=(Let(counts, of_lane.to(accumulator.dtype)),),
+                partials=(Let(counts, of_part.to(accumulator.dtype)),),
                 counts=True,
             )
     raise AssertionError(kind)
@@ -232,21 +232,21 @@ def running_sum(value: Value, accumulator: Accumulator) -> Running:
     Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
     """
     plain = running(value, accumulator, False)
-    name, lost, lanes = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR"
+    name, lost, lanes, zero = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR", expr(0.0)
     return replace(
         plain,
-        states=(State(name, "0.0", accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
-        step=lambda x: (Line(f"{name}, {lost} = kahan_add({name}, {lost}, {x})"),),
-        lanes=(Line(f"{name} -= {lost}"),),
-        inner=(State(lost, "0.0", accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
+        states=(State(name, zero, accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
+        step=lambda x: (Let(f"{name}, {lost}", runtime.kahan_add(name, lost, x)),),
+        lanes=(Accumulate(name, "-", V[lost]),),
+        inner=(State(lost, zero, accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
     )
 
 
-def _degrees(node: Reduce, accumulator: Accumulator) -> str:
+def _degrees(node: Reduce, accumulator: Accumulator) -> Expr:
     """What a variance divides by; as in torch never below 0, so that no elements give NaN."""
     if not node.correction:
-        return accumulator.count
-    return f"tl.maximum({accumulator.count} - {node.correction:g}, 0)"
+        return V[accumulator.count]
+    return tl.maximum(V[accumulator.count] - expr(f"{node.correction:g}"), 0)
 
 
 def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: bool) -> Running:
@@ -255,15 +255,15 @@ def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: 
     `finite` tells that the sum takes an infinite maximum for 0. Neighbouring columns share a state: that of a lane
     has to be multiplied by an exponential whenever it takes something in, and those would be as many as the summands.
     """
-    both = f"{largest.name}, {total.name}"
+    both, names = f"{largest.name}, {total.name}", (largest.name, total.name)
     states = (
-        State(largest.name, 'float("-inf")', accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
-        State(total.name, "0.0", accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
+        State(largest.name, expr(-math.inf), accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
+        State(total.name, expr(0.0), accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
     )
     return Running(
         states,
-        lambda x: (Line(f"{both} = online_exp({both}, {x}, finite={finite})"),),
-        (Line(f"{both} = merge_online_exp({both}, finite={finite})"),),
+        lambda x: (Let(both, runtime.online_exp(*names, x, finite=finite)),),
+        (Let(both, runtime.merge_online_exp(*names, finite=finite)),),
     )
 
 

@@ -10,18 +10,9 @@ from typing import Any
 from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
-from ..nest.conditions import condition_text, shared_path
-from ..nest.ir import (
-    BLANK,
-    Branch,
-    Line,
-    Nest,
-    names_of,
-    needed_by,
-    nested,
-    under,
-    without_dead_code,
-)
+from ..nest.conditions import condition_tree, shared_path
+from ..nest.ir import BLANK, Branch, Let, Line, Nest, names_of, needed_by, nested, under, without_dead_code
+from ..nest.values import Expr, V, expr, runtime, tl
 from ..passes.scalars import passed_scalars
 from ..spec.types import BATCH
 from .choices import Choices, condition
@@ -94,14 +85,14 @@ class Assembler:
     def stores(self, results: Iterable[Result]) -> list[Line]:
         return [line for result in results for line in self.store(result)]
 
-    def store(self, result: Result, where: str = "") -> list[Line]:
+    def store(self, result: Result, where: Expr | None = None) -> list[Line]:
         lines = self.tile.store_lines(result, stored(self.tile.op, result), where)
         return lines if result.when else under(condition(result.paths), lines)
 
     @property
-    def end(self) -> str:
+    def end(self) -> Expr:
         """The end of a row."""
-        return "aligned(n_cols, ALIGN)" if self.tile.aligned else "n_cols"
+        return runtime.aligned(V.n_cols, V.ALIGN) if self.tile.aligned else V.n_cols
 
     def walked(self, walk: Pass, part: bool = False) -> Nest:
         """The loop of a walk, under the `if` of what all that it does depends on."""
@@ -114,7 +105,7 @@ class Assembler:
         )
         loop = along_cols((*self.tile.col_decode(), *body), self.end, part, walk.backwards)
         own: Nest = (*start, *loop, *after)
-        own = (Branch(condition_text(path), body=own),) if path else own
+        own = (Branch(Expr(condition_tree(path)), own),) if path else own
         return (replace(own[0], comment=walk.comment), *own[1:], *nested(walk.after[inside:]))
 
     def kernel(
@@ -198,9 +189,10 @@ class Assembler:
     def cols_of(self, suffix: str) -> Nest:
         """The columns of a program that loops along rows: all, those of a tile, or those of a CTA."""
         if suffix == "cooperative_kernel":
-            return (MEMBER, *cols_from("member.to(INDEX) * BLOCK_N", self.end))
+            return (MEMBER, *cols_from(V.member.to("INDEX") * V.BLOCK_N, self.end))
         is_tile = suffix == "tiles_kernel"
-        return cols_from("second_id(INDEX) * BLOCK_N" if is_tile else "0", self.end, wide=not is_tile)
+        first = runtime.second_id(V.INDEX) * V.BLOCK_N if is_tile else expr(0)
+        return cols_from(first, self.end, wide=not is_tile)
 
     def tensors(self) -> list[Tensor]:
         return [*map(self.tile.tensor, self.tile.op.inputs), *map(self.tile.result, self.tile.op.results)]
@@ -258,7 +250,7 @@ def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
     if compute.constexpr:
         casts |= {name: "COMPUTE" for name, kind in passed_scalars(op).items() if kind == "float"}
     names = (name for name in passed_scalars(op) if name in casts)
-    return [Line(f"{name} = tl.full((), {name}, {casts[name]})") for name in names]
+    return [Let(name, tl.full((), name, casts[name])) for name in names]
 
 
 def param_arguments(op: Op, compute: Compute) -> list[Argument]:

@@ -38,7 +38,8 @@ from ..lang.names import fresh, shown
 from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
 from ..nest.access import Access
 from ..nest.conditions import condition_tree, is_condition
-from ..nest.ir import Line, under
+from ..nest.ir import Let, Line, under
+from ..nest.values import Expr, Term
 from ..passes.exponentials import resolve
 from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
@@ -192,7 +193,7 @@ class Lowering:
         expression = self.expression(node) if value.node.axes else self.operand(node)
         if isinstance(expression, ast.Name) and expression.id == value.name:
             return  # The host computes it.
-        self.put(Line(f"{value.name} = {ast.unparse(expression)}"))
+        self.put(Let(value.name, Expr(expression)))
 
     def put(self, *lines: Line) -> None:
         """Lines that stand before what is lowered next."""
@@ -400,16 +401,16 @@ class Lowering:
         return method(value, "to", parse(self.compute.text or "tl.float32"))  # Integers alone have no such dtype.
 
     def hoist(self, name: str, value: ast.expr) -> ast.Name:
-        text = ast.unparse(value)
+        wanted = Expr(value)
         for line in self.pending:
-            same = line.assigned and line.text == f"{line.assigned} = {text}"
-            if same and line.path == self.path[: len(line.path)]:
+            is_same = isinstance(line, Let) and line.assigned and line.value == wanted
+            if is_same and line.path == self.path[: len(line.path)]:
                 return ast.Name(line.assigned)
-        wanted = self.new_name(name)
-        self.put(Line(f"{wanted} = {text}"))
-        return ast.Name(wanted)
+        new = self.new_name(name)
+        self.put(Let(new, wanted))
+        return ast.Name(new)
 
-    def optional(self, tensor: Input, value: Access, otherwise: str) -> ast.Name:
+    def optional(self, tensor: Input, value: Access, otherwise: Term) -> ast.Name:
         """What is read of an optional input, under a name."""
         wanted = self.new_name(tensor.name)
         self.put(*if_given(tensor, wanted, value, otherwise))

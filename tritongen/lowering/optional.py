@@ -6,7 +6,8 @@ import ast
 
 from ..lang.trees import literal
 from ..nest.access import Access
-from ..nest.ir import Branch, Line
+from ..nest.ir import Branch, Let, Line
+from ..nest.values import Term, V, expr
 from ..spec.types import Input
 
 
@@ -15,8 +16,8 @@ def load_default(tensor: Input) -> str:
     return ast.unparse(literal(tensor.default))
 
 
-def if_given(tensor: Input, name: str, value: Access, otherwise: str) -> list[Line]:
+def if_given(tensor: Input, name: str, value: Access, otherwise: Term) -> list[Line]:
     """What gives a name what is read of an optional input, or the number that stands for it."""
     if otherwise == load_default(tensor) and (call := value.instead(otherwise)):
-        return [Line(f"{name} = {call}")]
-    return [Line(f"{name} = {otherwise}"), Branch(f"{tensor.name}_ptr is not None", body=(Line(f"{name} = {value}"),))]
+        return [Let(name, call)]
+    return [Let(name, expr(otherwise)), Branch(V[f"{tensor.name}_ptr"].is_given, (Let(name, value.value),))]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
+import operator
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -11,7 +13,8 @@ from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
 from ..lang.trees import parse
 from ..nest.access import Access, Address
-from ..nest.ir import Branch, Line
+from ..nest.ir import Branch, Do, Let, Line
+from ..nest.values import Expr, Term, V, expr, runtime, tl
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .guards import Guard
@@ -75,7 +78,7 @@ class Tile:
         """The position of a row in each dimension of the rows."""
         dims = self.space.rows
         if self.folds:
-            return (Line(f"i = unravel(rows, {dims[1].size}, {dims[2].size})"),)
+            return (Let("i", runtime.unravel(V.rows, dims[1].size, dims[2].size)),)
         return () if dims and dims[0].index == "rows" else decoded("rows", dims)
 
     @property
@@ -83,9 +86,9 @@ class Tile:
         """Whether `row_of` finds rows: free dimensions, with the position along all of them in one tuple."""
         return self.aligned and len(self.space.rows) == 3 and not any(dim.pinned for dim in self.space.rows)
 
-    def position(self, dim: Dim) -> str:
+    def position(self, dim: Dim) -> Expr:
         """The position along a dimension, as addresses have it."""
-        return f"i[{self.space.rows.index(dim)}]" if self.folds and dim in self.space.rows else dim.index
+        return V.i[self.space.rows.index(dim)] if self.folds and dim in self.space.rows else V[dim.index]
 
     def col_decode(self) -> tuple[Line, ...]:
         dims = self.space.cols
@@ -107,7 +110,7 @@ class Tile:
         dims = self.space.steps(tensor.axes, self.space.rows)
         if not dims or self.is_full(tensor):
             return None
-        return Line(f"{self.base(tensor)} = {self.sum(tensor.pointer, dims, tensor)}")
+        return Let(self.base(tensor), self.sum(tensor.pointer, dims, tensor).value)
 
     def address(self, tensor: Tensor) -> Address:
         if tensor.name in self.op.by_row:  # One number for all is at the start, whatever the row.
@@ -115,18 +118,18 @@ class Tile:
         dims = self.space.dims if tensor.optional else self.space.cols
         return self.sum(self.base(tensor), self.space.steps(tensor.axes, (*dims, *self.space.taken)), tensor)
 
-    def sum(self, base: str, dims: tuple[Dim, ...], tensor: Tensor) -> Address:
+    def sum(self, base: Term, dims: tuple[Dim, ...], tensor: Tensor) -> Address:
         """A pointer and the offsets along some dimensions."""
         if self.space.flat:
             return Address(base)
         in_rows = [dim for dim in dims if dim in self.space.rows]
-        rows = [f"{self.position(dim)} * {tensor.stride(dim)}" for dim in in_rows]
+        rows = [self.position(dim) * tensor.stride(dim) for dim in in_rows]
         is_aligned = rows and self.aligned and all(self.moves(tensor.axes))
         if is_aligned and self.folds:
-            base, rows = f"row_of({', '.join([base, 'i', *map(tensor.stride, in_rows), 'ALIGN'])})", []
+            base, rows = runtime.row_of(base, V.i, *map(tensor.stride, in_rows), V.ALIGN), []
         elif is_aligned:
-            rows = [f"aligned({' + '.join(rows)}, ALIGN)"]
-        others = (f"{dim.index} * {tensor.stride(dim)}" for dim in dims if dim not in self.space.rows)
+            rows = [runtime.aligned(functools.reduce(operator.add, rows), V.ALIGN)]
+        others = (V[dim.index] * tensor.stride(dim) for dim in dims if dim not in self.space.rows)
         return Address(base, (*rows, *others))
 
     # Reading and writing
@@ -135,25 +138,25 @@ class Tile:
         """What reads an input as it is; the names of policies say what they are for."""
         mine = self.tensor(tensor)
         mask, other = self.mask(mine.axes), "" if self.space.flat else self.fill(tensor)
-        return Access(self.address(mine), mask, other, by=(policy if mask and other else "") or "tl.load")
+        return Access(self.address(mine), mask, other, by=policy if mask and other else "")
 
     def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
         """With the `first` column of a block, one element is loaded where the full block shares it."""
         if first and self.is_uniform(tensor):
-            one = Line(f"{tensor.name} = {self.read_once(tensor, first)}")
+            one = Let(tensor.name, self.read_once(tensor, first).value)
             return [
                 Branch(
-                    "UNIFORM",
-                    "One element for the entire block.",
-                    body=(one,),
-                    other=(*self.load_lines(tensor, policy),),
+                    expr("UNIFORM"),
+                    (one,),
+                    (*self.load_lines(tensor, policy),),
+                    comment="One element for the entire block.",
                 )
             ]
         mine = self.tensor(tensor)
         read = replace(self.raw(tensor, policy), to=self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, read, self.default(tensor, mine.axes))
-        return [Line(f"{tensor.name} = {read}")]
+        return [Let(tensor.name, read.value)]
 
     def is_uniform(self, tensor: Input) -> bool:
         """Whether neighbouring columns may share an element, because it varies along the first of their axes alone."""
@@ -165,7 +168,7 @@ class Tile:
         """What reads the one element of a row in the block of columns that begins at `first`."""
         mine = self.tensor(tensor)
         dims = self.space.cols
-        steps = (f"({_along(first, dims, n)}).to(INDEX) * {mine.stride(dim)}" for n, dim in enumerate(dims[:-1]))
+        steps = (_along(expr(first), dims, n).to("INDEX") * mine.stride(dim) for n, dim in enumerate(dims[:-1]))
         mask = "row_mask" if self.moves(mine.axes)[0] else ""
         return Access(Address(self.base(mine), (*steps,)), mask, self.fill(tensor), self.widen(tensor))
 
@@ -192,17 +195,18 @@ class Tile:
             return "0"
         return self.other if self.moves(tensor.type.axes)[1] else "0.0"
 
-    def widen(self, tensor: Input) -> str:
+    def widen(self, tensor: Input) -> tuple[str, ...]:
+        """The dtypes by way of which an input is converted for the computation."""
         dtypes = set(tensor.type.dtypes)
         to = self.compute.text
         if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
-            return ""
+            return ()
         if dtypes <= set(FLOAT8S):
             return widen_float8(to)
         if tensor.name in indices(self.op):
-            return ""
+            return ()
         promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
-        return f".to({to})" if tensor.type.may_be_float or tensor.type.joins_bools or promotes else ""
+        return (to,) if tensor.type.may_be_float or tensor.type.joins_bools or promotes else ()
 
     def gather(self, node: Load, lowering: Lowering) -> ast.expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
@@ -218,7 +222,7 @@ class Tile:
         mask = ast.unparse(parse(" & ".join(masks))) if masks else ""
         read = Access(address, mask, other, self.widen(tensor))
         if tensor.default is None:
-            return parse(str(read))
+            return read.value.tree
         return lowering.optional(tensor, read, self.default(tensor, node.axes))
 
     def guarded(self, guard: Guard, lowering: Lowering) -> ast.expr | None:
@@ -235,7 +239,7 @@ class Tile:
         conditions = [" & ".join(texts) for texts in found.values()]
         masks = [self.mask_of_gather(guard.read.axes), *(f"({part})" if " & " in part else part for part in conditions)]
         mask = " & ".join(filter(None, masks))
-        return parse(str(Access(address, mask, guard.otherwise, self.widen(tensor))))
+        return Access(address, mask, guard.otherwise, self.widen(tensor)).value.tree
 
     def located(self, node: Load, lowering: Lowering) -> tuple[Address, list[str], list[str]]:
         """The address of what is taken, and comparisons that tell whether it is within bounds.
@@ -245,18 +249,18 @@ class Tile:
         mine = self.tensor(self.op.input(node.name))
         checks: list[str] = []
         alike: list[str] = []
-        terms: list[str] = []
+        terms: list[Expr] = []
         at = dict(node.at)
         mask = self.mask_of_gather(node.axes)
         for dim in self.space.steps(mine.axes, (*self.space.dims, *self.space.taken)):
             moved = next((axis for axis in dim.axes if axis in at), None)
             if moved is None:
-                terms.append(f"{self.position(dim)} * {mine.stride(dim)}")
+                terms.append(self.position(dim) * mine.stride(dim))
                 continue
             position = lowering.expression(at[moved])
             if not isinstance(position, ast.Name):
                 position = lowering.hoist("at", position)
-            terms.append(f"{self.offset(position, at[moved], lowering.integers)} * {mine.stride(dim)}")
+            terms.append(self.offset(position, at[moved], lowering.integers) * mine.stride(dim))
             name = ast.unparse(position)
             if bounds := self.open_bounds(name, at[moved], moved, lowering.integers):
                 masks = nodes_of(self.op, at[moved])
@@ -274,13 +278,13 @@ class Tile:
         """The mask of what is read at computed positions, but for where those are outside."""
         return self.mask(axes)
 
-    def offset(self, position: ast.expr, node: Node, integers: Integers) -> str:
+    def offset(self, position: ast.expr, node: Node, integers: Integers) -> Expr:
         """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
-        made_of, name = [*_computed(node)], ast.unparse(position)
+        made_of, at = [*_computed(node)], Expr(position)
         if any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in made_of):
-            return f"{name}.to(INDEX)"
+            return at.to("INDEX")
         is_small = isinstance(node, Constant) and node.value in (0, 1)
-        return name if is_small or any(isinstance(n, Index) for n in made_of) else f"tl.full((), {name}, INDEX)"
+        return at if is_small or any(isinstance(n, Index) for n in made_of) else tl.full((), at, V.INDEX)
 
     def open_bounds(self, name: str, node: Node, axis: str, integers: Integers) -> list[str]:
         """The comparisons that tell whether an index of a name is a position along an axis, where it may not be."""
@@ -293,7 +297,7 @@ class Tile:
         }
         return [text for text, holds in known.items() if not holds]
 
-    def store_lines(self, result: Result, value: str, where: str = "") -> list[Line]:
+    def store_lines(self, result: Result, value: Term, where: Expr | None = None) -> list[Line]:
         """The lines that store a result, `where` a condition holds."""
         mine = self.result(result)
         axes, first = mine.axes, list[Line]()
@@ -305,11 +309,11 @@ class Tile:
             address = Address(mine.pointer, ("rows",))
         mask = (self.mask(axes) or "row_mask") if self.space.dims else ""
         # What lies over an input has been read for the last time.
-        policy = ', eviction_policy="evict_first"' if result.over else ""
-        store = f"tl.store({address}, {value}{f', mask={mask}' if mask else ''}{policy})"
-        conditions = [*filter(None, (f"{mine.pointer} is not None" if mine.optional else "", where))]
-        lines = (*first, Line(store))
-        return [Branch(" and ".join(conditions), body=lines)] if conditions else [*lines]
+        policy: dict[str, Term] = {"eviction_policy": ast.Constant("evict_first")} if result.over else {}
+        store = Do(tl.store(address.value, value, **({"mask": mask} if mask else {}), **policy))
+        is_given = V[mine.pointer].is_given if mine.optional else None
+        test = is_given.and_(where) if is_given and where else is_given or where
+        return [Branch(test, (*first, store))] if test else [*first, store]
 
     # What the lowering asks
 
@@ -336,9 +340,9 @@ class Tile:
         return self.gather(node, lowering) if node.at else ast.Name(node.name)
 
 
-def widen_float8(compute: str) -> str:
+def widen_float8(compute: str) -> tuple[str, ...]:
     """From float8 no step leads further than to float32."""
-    return ".to(tl.float32)" + (f".to({compute})" if compute != "tl.float32" else "")
+    return ("tl.float32", *((compute,) if compute != "tl.float32" else ()))
 
 
 # Triton promotes these with all that a kernel computes in as torch does, so they keep all their digits until then.
@@ -405,11 +409,11 @@ def decoded(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
     """The lines that unflatten a position along folded dimensions."""
     if len(dims) == 3 and not any(dim.pinned for dim in dims):
         first, second, third = (dim.index for dim in dims)
-        return (Line(f"{first}, {second}, {third} = unravel({flat}, {dims[1].size}, {dims[2].size})"),)
-    return tuple(Line(f"{dim.index} = {_along(flat, dims, place)}") for place, dim in enumerate(dims))
+        return (Let(f"{first}, {second}, {third}", runtime.unravel(expr(flat), dims[1].size, dims[2].size)),)
+    return tuple(Let(dim.index, _along(expr(flat), dims, place)) for place, dim in enumerate(dims))
 
 
-def _along(flat: str, dims: tuple[Dim, ...], place: int) -> str:
+def _along(flat: Expr, dims: tuple[Dim, ...], place: int) -> Expr:
     """The position along one of some folded dimensions."""
-    text = flat + "".join(f" // {inner.size}" for inner in reversed(dims[place + 1 :]))
-    return f"{text} % {dims[place].size}" if place else text
+    found = functools.reduce(lambda at, inner: at // inner.size, reversed(dims[place + 1 :]), flat)
+    return found % dims[place].size if place else found

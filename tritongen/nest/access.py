@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
+
+from .values import Expr, Term, expr, runtime, tl
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """A pointer, and the offsets from it: positions times strides."""
 
-    pointer: str
-    offsets: tuple[str, ...] = ()
+    pointer: Term
+    offsets: tuple[Term, ...] = ()
 
-    def moved(self, *offsets: str) -> Address:
+    def moved(self, *offsets: Term) -> Address:
         return Address(self.pointer, (*self.offsets, *offsets))
 
+    @property
+    def value(self) -> Expr:
+        return functools.reduce(operator.add, self.offsets, expr(self.pointer))
+
     def __str__(self) -> str:
-        return " + ".join((self.pointer, *self.offsets))
+        return self.value.text
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A load, where a mask holds, which gives `other` elsewhere; `to` converts what it gives. `by` is the function that
-    loads, which tells how it is cached.
+    """A load, where a mask holds, which gives `other` elsewhere, then in the dtypes `to`, one after the other; "bool"
+    asks whether it is not 0. `by` is the function that loads, which tells how it is cached.
     """
 
     address: Address
-    mask: str = ""
-    other: str = ""
-    to: str = ""
-    by: str = "tl.load"
+    mask: Term = None
+    other: Term = None
+    to: tuple[str, ...] = ()
+    by: str = ""
+
+    @property
+    def value(self) -> Expr:
+        at = self.address.value
+        if self.by:
+            read = runtime[self.by](at, self.mask, self.other)
+        else:
+            words = {"mask": self.mask} if self.mask else {}
+            words |= {"other": self.other} if self.mask and self.other else {}
+            read = tl.load(at, **words)
+        return as_dtype(read, self.to)
 
     def __str__(self) -> str:
-        if self.by != "tl.load":
-            return f"{self.by}({self.address}, {self.mask}, {self.other}){self.to}"
-        arguments = [str(self.address)]
-        arguments += [f"mask={self.mask}"] if self.mask else []
-        arguments += [f"other={self.other}"] if self.mask and self.other else []
-        return f"tl.load({', '.join(arguments)}){self.to}"
+        return self.value.text
 
-    def instead(self, otherwise: str) -> str:
-        """The call that gives a number instead where the pointer is None; "" where the runtime's function does not read
-        like this.
+    def instead(self, otherwise: Term) -> Expr | None:
+        """The call that gives a number instead where the pointer is None; None where the runtime's function does not
+        read like this.
         """
-        dtype = self.to.removeprefix(".to(").removesuffix(")")
-        is_cast = self.to == f".to({dtype})" and not {*"()"} & {*dtype}
-        is_plain = self.by == "tl.load" and bool(self.address.offsets) and self.address.pointer.endswith("_ptr")
-        is_masked = bool(self.mask) and "," not in self.mask and self.other in ("0", "0.0")
-        if not (is_cast and is_plain and is_masked):
-            return ""
-        offsets = " + ".join(self.address.offsets)
-        return f"load_or({self.address.pointer}, {offsets}, {self.mask}, {otherwise}, {dtype})"
+        pointer, offsets = expr(self.address.pointer), [*map(expr, self.address.offsets)]
+        is_plain = not self.by and bool(offsets) and pointer.text.endswith("_ptr")
+        is_masked = bool(self.mask) and self.other in ("0", "0.0")
+        if not (is_plain and is_masked and len(self.to) == 1 and self.to != ("bool",)):
+            return None
+        return runtime.load_or(pointer, functools.reduce(operator.add, offsets), self.mask, otherwise, *self.to)
+
+
+def as_dtype(value: Expr, to: tuple[str, ...]) -> Expr:
+    return value.differs(0) if to == ("bool",) else value.to(*to)

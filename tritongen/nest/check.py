@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from .ir import Advance, Branch, For, Line, Nest, Positions, Run, statements_of, tree_of
+from .ir import Accumulate, Advance, Branch, Do, For, Let, Line, Nest, Positions, Run, statements_of
 from .kinds import Kinds, together
 
 Shape = tuple[str, ...]
@@ -65,20 +65,20 @@ class _Check:
                 if name in self.stored and name not in self.shapes:
                     raise TypeError(f"{name} is read before it has a value")
             match one:
-                case Positions(name=name, text=start, block=block, lanes=lanes, wide=wide):
+                case Positions(name=name, start=start, block=block, lanes=lanes, wide=wide):
                     self.positions.add(name)
-                    self.kinds.known[name] = together("wide" if wide else "narrow", self.kinds.of(_value(start)))
+                    self.kinds.known[name] = together("wide" if wide else "narrow", self.kinds.of(start.tree))
                     self.shapes[name] = _lying((block,), [*lanes.strip("[]").split(", ")]) if lanes else (block,)
                 case Branch(body=body, other=other):
                     self.branch(body, other)
-                case For(text=every, index=index, body=body):
+                case For(span=span, index=index, body=body):
                     self.shapes[index] = ()
-                    before, self.is_unrolled = self.is_unrolled, every.startswith("tl.static_range")
+                    before, self.is_unrolled = self.is_unrolled, span.text.startswith("tl.static_range")
                     self.statements(body)
                     self.is_unrolled = before
                 case Line():
                     try:
-                        self.line(tree_of(one.text))
+                        self.line(one)
                     except TypeError as error:
                         raise TypeError(f"{one.text}: {error}") from None
                 case Advance(pointer=pointer, steps=steps):
@@ -103,30 +103,31 @@ class _Check:
                 shapes = [shape for shape in shapes if shape != before[name]]
             self.shapes[name] = _either(shapes[0], shapes[-1])
 
-    def line(self, tree: ast.stmt) -> None:
-        match tree:
-            case ast.Expr(value=value):
-                self.of(value)
-            case ast.AugAssign(target=ast.Name(id=name), value=value):
-                total, added = self.shapes.get(name, ()), self.of(value)
+    def line(self, line: Line) -> None:
+        match line:
+            case Do(value=value):
+                self.of(value.tree)
+            case Accumulate(name=name, value=value):
+                total, added = self.shapes.get(name, ()), self.of(value.tree)
                 if lacking := [] if self.is_unrolled or name in self.positions else _lacking(total, added):
                     raise TypeError(f"what is added has no {' and no '.join(lacking)}")
                 self.shapes[name] = _broadcast([total, added])
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                self.shapes[name] = self.of(value)
-                self.kinds.known[name] = self.kinds.of(value)
-                if self.kinds.known[name] == "pointer":
-                    self.fits(value, value, None)
-                self.update({name}, value)
-                read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-                self.padded[name] = {one for one in read if one.startswith("PADDED_")}.difference(
-                    self.shapes[name] or ()
-                )
-                clamps = (node for node in ast.walk(value) if isinstance(node, ast.Call))
-                is_clamped = any(ast.unparse(node.func) == "tl.minimum" for node in clamps)
-                self.clamped = self.clamped | {name} if is_clamped else self.clamped - {name}
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
-                self.unpacked([ast.unparse(target) for target in targets], value)
+            case Let(targets=(name,), value=value):
+                self.let(name, value.tree)
+            case Let(targets=names, value=value):
+                self.unpacked([*names], value.tree)
+
+    def let(self, name: str, value: ast.expr) -> None:
+        self.shapes[name] = self.of(value)
+        self.kinds.known[name] = self.kinds.of(value)
+        if self.kinds.known[name] == "pointer":
+            self.fits(value, value, None)
+        self.update({name}, value)
+        read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+        self.padded[name] = {one for one in read if one.startswith("PADDED_")}.difference(self.shapes[name] or ())
+        clamps = (node for node in ast.walk(value) if isinstance(node, ast.Call))
+        is_clamped = any(ast.unparse(node.func) == "tl.minimum" for node in clamps)
+        self.clamped = self.clamped | {name} if is_clamped else self.clamped - {name}
 
     def update(self, names: set[str], value: ast.expr) -> None:
         read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
@@ -227,12 +228,6 @@ class _Check:
             raise TypeError(f"the mask is no boolean: {ast.unparse(mask)}")
         if narrow := self.kinds.narrow_product(offset):
             raise TypeError(f"{narrow} may be more than int32 holds")
-
-
-def _value(text: str) -> ast.expr:
-    tree = tree_of(text)
-    assert isinstance(tree, ast.Expr)
-    return tree.value
 
 
 def _mapped(name: str, call: ast.Call, args: list[Shape | None]) -> Shape | None:

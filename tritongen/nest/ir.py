@@ -1,7 +1,7 @@
 """The statements of kernels: where a program is along rows and columns, and what it does there.
 
-`templates/triton.jinja` has a macro for each kind. What computes, loads or stores is a `Line`; no text has an
-indentation, since loops and branches are statements that have others in them.
+`templates/triton.jinja` has a macro for each kind. Statements have values, which are trees, and no indentation: loops
+and branches are statements that have others in them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..lang.ir import Node, Path
-from ..lang.trees import walk
-from .conditions import condition_text, shared_path
+from .conditions import condition_tree, shared_path
+from .values import Expr, expr
 
 Nest = tuple[Any, ...]  # statements in order
 
@@ -40,83 +40,143 @@ class Statement:
         return frozenset((*self.stores, *self.reads))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Line(Statement):
-    """A line of a kernel, with the comment that goes above it.
+    """A statement of values, with the comment that goes above it.
 
     It stands where its `path` is taken: see `nested`. The comment goes above that many of the last
     conditions.
     """
 
-    text: str
     comment: str = ""
     path: Path = ()
     above: int = 0
+    operands: ClassVar[tuple[str, ...]] = ("value",)  # the fields that are values
+    is_pure: ClassVar[bool] = False
+
+    @property
+    def values(self) -> tuple[Expr, ...]:
+        return tuple(getattr(self, one) for one in self.operands)
+
+    @property
+    def text(self) -> str:
+        return self.values[0].text
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names that it gives values of their own."""
+        return ()
 
     @property
     def assigned(self) -> str:
         """The name that it gives a value, if it is an assignment to one."""
-        targets = self.targets
-        return targets[0] if len(targets) == 1 else ""
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The names that it gives values."""
-        return self.stores if isinstance(tree_of(self.text), ast.Assign) else ()
-
-    @property
-    def is_pure(self) -> bool:
-        """Whether it does nothing but give names values, without a call."""
-        tree = tree_of(self.text)
-        return isinstance(tree, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(tree))
+        return self.targets[0] if len(self.targets) == 1 else ""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _names(self.text)[0]
+        return tuple(name for one in self.values for name in one.names)
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Self:
+        """The statement with what its values become, and those of statements in it."""
+        inside: dict[str, Any] = {
+            part: with_values(getattr(self, part), change) for part in ("body", "other") if hasattr(self, part)
+        }
+        own: dict[str, Any] = {one: change(getattr(self, one)) for one in self.operands}
+        return replace(self, **own, **inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Line):
+    """Gives a name a value, or several, as in `x, y`, those of a tuple."""
+
+    name: str
+    value: Expr
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} = {self.given}"
+
+    @property
+    def given(self) -> str:
+        """What is given, in no parentheses where several names take it."""
+        tree = self.value.tree
+        return (
+            ", ".join(map(ast.unparse, tree.elts))
+            if len(self.targets) > 1 and isinstance(tree, ast.Tuple)
+            else self.value.text
+        )
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(self.name.split(", "))
 
     @property
     def stores(self) -> tuple[str, ...]:
-        return _names(self.text)[1]
+        return self.targets
+
+    @property
+    def is_pure(self) -> bool:  # type: ignore[override]
+        """Whether it does nothing else: a call may."""
+        return not self.value.calls
 
 
-@functools.cache
-def tree_of(text: str) -> ast.stmt:
-    """A line that nobody changes."""
-    (tree,) = ast.parse(text).body
-    return tree
+@dataclass(frozen=True, slots=True)
+class Accumulate(Line):
+    """Takes a value into that of a name, by an operator."""
+
+    name: str
+    operator: str
+    value: Expr
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} {self.operator}= {self.value}"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.value.names, self.name)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.name,)
 
 
-@functools.cache
-def _names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names that a line reads, and those that it stores."""
-    tree = tree_of(text)
-    every = [node for node in walk(tree) if isinstance(node, ast.Name)]
-    read, stored = (tuple(node.id for node in every if isinstance(node.ctx, kind)) for kind in (ast.Load, ast.Store))
-    return read + stored * isinstance(tree, ast.AugAssign), stored
+@dataclass(frozen=True, slots=True)
+class Do(Line):
+    """Makes a call, as of what stores."""
+
+    value: Expr
 
 
-def spelled(tree: ast.stmt) -> str:
-    """The text of a line; around values that are unpacked, `ast.unparse` puts parentheses."""
-    match tree:
-        case ast.Assign(targets=[target], value=ast.Tuple(elts=[_, *_, _] as values)):
-            return f"{ast.unparse(target).strip('()')} = {', '.join(map(ast.unparse, values))}"
-    return ast.unparse(tree)
+@dataclass(frozen=True, slots=True)
+class Return(Line):
+    """Ends the program."""
+
+    operands = ()
+
+    @property
+    def text(self) -> str:
+        return "return"
 
 
 @dataclass(frozen=True, slots=True)
 class Branch(Line):
-    """What is done where the text holds, a test, and what is done where it does not."""
+    """What is done where a test holds, and what is done where it does not."""
 
-    body: Nest = field(kw_only=True)
-    other: Nest = field(default=(), kw_only=True)
+    test: Expr
+    body: Nest
+    other: Nest = ()
+    operands = ("test",)
 
 
 @dataclass(frozen=True, slots=True)
 class For(Line):
-    """A loop whose index goes along the text, a range."""
+    """A loop whose index goes along a range."""
 
-    index: str = field(kw_only=True)
-    body: Nest = field(kw_only=True)
+    span: Expr
+    index: str
+    body: Nest
+    operands = ("span",)
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -124,22 +184,25 @@ class For(Line):
 
 
 @dataclass(frozen=True, slots=True)
-class Given(Line):
+class Given(Let):
     """A mask, which goes where nothing reads it."""
 
     is_pure = True
 
 
 @dataclass(frozen=True, slots=True)
-class Positions(Given):
-    """Gives a name the positions of a tile along one dim: `block` of them, from the text on. `lanes` is how they lie in
+class Positions(Line):
+    """Gives a name the positions of a tile along one dim: `block` of them, from a start on. `lanes` is how they lie in
     the tile; positions in INDEX are `wide`.
     """
 
-    name: str = field(kw_only=True)
-    block: str = field(kw_only=True)
-    lanes: str = field(default="", kw_only=True)
-    wide: bool = field(default=False, kw_only=True)
+    start: Expr
+    name: str
+    block: str
+    lanes: str = ""
+    wide: bool = False
+    operands = ("start",)
+    is_pure = True
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -147,7 +210,7 @@ class Positions(Given):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return (*_names(self.text)[0], *_names(self.block)[0], *(("INDEX",) if self.wide else ()))
+        return (*self.start.names, *expr(self.block).names, *(("INDEX",) if self.wide else ()))
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -214,16 +277,9 @@ def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
     return (one for one in statements_of(nest) if isinstance(one, Line))
 
 
-def with_text(lines: Iterable[Any], spelled: Callable[[str], str]) -> tuple[Any, ...]:
-    """Lines, with what their texts become."""
-    return tuple(
-        replace(
-            one,
-            text=spelled(one.text),
-            **{part: with_text(getattr(one, part), spelled) for part in ("body", "other") if hasattr(one, part)},
-        )
-        for one in lines
-    )
+def with_values(nest: Nest, change: Callable[[Expr], Expr]) -> Nest:
+    """A nest, with what its values become."""
+    return tuple(one.mapped(change) for one in nest)
 
 
 def names_of(nest: Iterable[Any]) -> set[str]:
@@ -284,9 +340,34 @@ def _branch(test: Node, lines: list[Line]) -> Branch:
     lines = [replace(line, comment="", above=0) if top else line for line, top in zip(lines, tops, strict=True)]
     if path := shared_path([line.path for line in lines]):
         rest = nested(replace(line, path=line.path[len(path) :]) for line in lines)
-        return Branch(condition_text(path), said, body=rest)
+        return Branch(Expr(condition_tree(path)), rest, comment=said)
     then, other = (
         nested(replace(line, path=line.path[1:]) for line in lines if line.path[0][1] == holds)
         for holds in (True, False)
     )
-    return Branch(condition_text(((test, True),)), said, body=then, other=other)
+    return Branch(Expr(condition_tree(((test, True),))), then, other, comment=said)
+
+
+def parsed(text: str, comment: str = "") -> Line:
+    """The statement that a text says."""
+    line = _parsed(text)
+    return replace(line, comment=comment) if comment else line
+
+
+def given(text: str) -> Given:
+    """The mask that a text gives a name."""
+    name, _, mask = text.partition(" = ")
+    return Given(name, expr(mask))
+
+
+@functools.cache
+def _parsed(text: str) -> Line:
+    (tree,) = ast.parse(text).body
+    match tree:
+        case ast.Assign(targets=[target], value=own):
+            return Let(ast.unparse(target).strip("()"), Expr(own))
+        case ast.AugAssign(target=ast.Name(id=name), value=own):
+            return Accumulate(name, text.removeprefix(f"{name} ").partition("= ")[0], Expr(own))
+        case ast.Expr(value=own):
+            return Do(Expr(own))
+    raise AssertionError(f"no statement of a kernel: {text}")

@@ -14,13 +14,14 @@ from itertools import count
 from typing import Any
 
 from ..lang.names import shown
-from ..lang.trees import changed
-from .ir import Branch, Given, Line, Nest, names_of, spelled, statements_of, tree_of
+from .ir import Accumulate, Branch, Do, Given, Let, Line, Nest, names_of, statements_of
+from .values import Expr
 
 # What takes an address first.
 ACCESSES = frozenset("tl.load tl.store tl.atomic_add read_once read_again".split())
 _MASKS = frozenset(("row_mask", "col_mask"))
 _INDENT = 4
+SHORT = (Let, Given, Accumulate, Do)  # what is on one line
 Scope = tuple[int, ...]  # the blocks around a statement
 
 
@@ -73,7 +74,7 @@ def _single_read(mask: Given, block: Sequence[Line], given: int) -> int | None:
     for place, one in enumerate(block[given + 1 :], given + 1):
         inside = [*statements_of([one])]
         times = [name for inner in inside for name in inner.reads].count(mask.assigned)
-        if times and (is_changed or type(one) not in (Line, Given)):
+        if times and (is_changed or type(one) not in SHORT):
             return None
         found += [place] * times
         stored = {name for inner in inside for name in inner.stores}
@@ -84,14 +85,7 @@ def _single_read(mask: Given, block: Sequence[Line], given: int) -> int | None:
 
 
 def _with_mask(line: Line, mask: Given) -> Line:
-    value = tree_of(mask.text)
-    assert isinstance(value, ast.Assign)
-
-    def given(node: ast.AST) -> ast.expr | None:
-        is_read = isinstance(node, ast.Name) and node.id == mask.assigned and isinstance(node.ctx, ast.Load)
-        return value.value if is_read else None
-
-    return replace(line, text=spelled(changed(tree_of(line.text), given)))
+    return line.mapped(lambda value: value.with_names({mask.name: mask.value.tree}))
 
 
 class _Names:
@@ -100,12 +94,12 @@ class _Names:
     def __init__(self, names: set[str], width: int) -> None:
         self.names, self.width = names, width
         self.blocks = count()
-        self.made: dict[str, tuple[str, Scope]] = {}  # what a name stands for, and where
+        self.made: dict[str, tuple[Expr, Scope]] = {}  # what a name stands for, and where
 
     def inside(self, nest: Nest, margin: int, scope: Scope) -> Nest:
         found: list[Any] = []
         for one in nest:
-            found += self.short(one, margin, scope) if type(one) in (Line, Given) else [one]
+            found += self.short(one, margin, scope) if type(one) in SHORT else [one]
             blocks = {
                 part: self.inside(getattr(one, part), inner, (*scope, next(self.blocks)))
                 for part, inner in _blocks(one, margin)
@@ -115,50 +109,49 @@ class _Names:
 
     def short(self, line: Line, margin: int, scope: Scope) -> list[Line]:
         """A line behind those that name what is too long in it; itself if it does not fit then."""
-        tree = tree_of(line.text)
-        if _fits(line, margin, self.width) or not isinstance(tree, ast.Assign | ast.AugAssign | ast.Expr):
+        if _fits(line, margin, self.width):
             return [line]
-        for named in _nameable(tree):
-            short = replace(line, text=_with_names(tree, named), comment="")
-            texts = {name: ast.unparse(part) for name, part in named.items()}
-            if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in texts.items()):
-                self.made |= {name: (text, scope) for name, text in texts.items()}
-                first, *others = (Line(f"{name} = {text}") for name, text in texts.items())
+        for named in _nameable(line):
+            short = replace(_with_names(line, named), comment="")
+            values = {name: Expr(part) for name, part in named.items()}
+            if _fits(short, margin, self.width) and all(self.is_free(*one, scope) for one in values.items()):
+                self.made |= {name: (value, scope) for name, value in values.items()}
+                first, *others = (Let(name, value) for name, value in values.items())
                 return [replace(first, comment=line.comment), *others, short]
         return [line]
 
-    def is_free(self, name: str, text: str, scope: Scope) -> bool:
+    def is_free(self, name: str, value: Expr, scope: Scope) -> bool:
         """Whether a name is new, or stands for the same in another block: Triton gives a name one type in a loop."""
         if name not in self.made:
             return name not in self.names
         same, other = self.made[name]
-        return text == same and scope[: len(other)] != other
+        return value == same and scope[: len(other)] != other
 
 
-def _nameable(tree: ast.Assign | ast.AugAssign | ast.Expr) -> Iterator[dict[str, ast.expr]]:
+def _nameable(line: Line) -> Iterator[dict[str, ast.expr]]:
     """What may have names in a statement of one access, with these: its address, then its mask too."""
-    accesses = [node for node in _taken(tree.value) if ast.unparse(node.func) in ACCESSES and node.args]
+    calls = (node for value in line.values for node in _taken(value.tree))
+    accesses = [node for node in calls if ast.unparse(node.func) in ACCESSES and node.args]
     if len(accesses) == 1:
         (access,) = accesses
         masks = [(word.value, "mask") for word in access.keywords if word.arg == "mask"]
         long = [(part, end) for part, end in [(access.args[0], "ptrs"), *masks] if isinstance(part, ast.BinOp)]
-        for base in _bases(tree, access.args[0]):
+        for base in _bases(line, access.args[0]):
             for last in range(1, len(long) + 1):
                 yield {f"{base}_{end}": part for part, end in long[:last]}
 
 
-def _with_names(tree: ast.stmt, named: Mapping[str, ast.AST]) -> str:
+def _with_names(line: Line, named: Mapping[str, ast.AST]) -> Line:
     names = {part: ast.Name(name) for name, part in named.items()}
-    return spelled(changed(tree, lambda node: names.get(node)))
+    return line.mapped(lambda value: value.changed(names.get))
 
 
-def _bases(statement: ast.Assign | ast.AugAssign | ast.Expr, address: ast.expr) -> list[str]:
+def _bases(line: Line, address: ast.expr) -> list[str]:
     """What the names in a statement may begin with: the tensor that it accesses, else what is read for."""
     while isinstance(address, ast.BinOp):
         address = address.left
     found = [re.sub(r"_(ptr|row|rows|head|cols)$", "", address.id)] if isinstance(address, ast.Name) else []
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-    return [*found, target.id] if isinstance(target, ast.Name) else found
+    return [*found, *line.stores] if len(line.stores) == 1 else found
 
 
 def _taken(node: ast.AST) -> Iterator[ast.Call]:

@@ -6,7 +6,6 @@ once, and the order of the additions is always the same.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,8 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Branch, Line, nested, under
+from ...nest.ir import Accumulate, Branch, Do, Let, Line, nested, under
+from ...nest.values import Expr, Term, V, runtime, tl
 from ...passes.structure import Program, references
 from ...spec.types import Input
 from ..rowwise.rows import Rows
@@ -80,8 +80,8 @@ class _Sums:
         self.lowering = self.rows.lowering()
 
     def zeros(self) -> list[Line]:
-        text = self.rows.compute.text
-        return [Line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], {text})") for name in self.program.sums]
+        zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.rows.compute.text)
+        return [Let(name, zeros) for name in self.program.sums]
 
     def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
         """The loads of some values that step along rows or do not, and along columns or not."""
@@ -98,17 +98,19 @@ class _Sums:
     def empty(self, tensors: list[Input]) -> list[Line]:
         """The next rows before any is read."""
         pointers = ((tensor.name, self.tile.tensor(tensor).pointer) for tensor in tensors)
-        return [Line(f"{name}_next = tl.zeros([BLOCK_M, BLOCK_N], {at}.dtype.element_ty)") for name, at in pointers]
+        return [
+            Let(f"{name}_next", tl.zeros([V.BLOCK_M, V.BLOCK_N], f"{at}.dtype.element_ty")) for name, at in pointers
+        ]
 
     def held(self, values: list[Value]) -> list[Line]:
         """The next rows that some values are of, in the dtype of the computation."""
-        return [Line(f"{t.name} = {t.name}_next{self.tile.widen(t)}") for t in self.read(values, True, True)]
+        return [Let(t.name, V[f"{t.name}_next"].to(*self.tile.widen(t))) for t in self.read(values, True, True)]
 
     def left(self, known: Container[str]) -> list[Value]:
         """The values that results and sums need beside what is known."""
         return needed(self.op.values, [result.output.name for result in self.program.op.results], known)
 
-    def finish(self, values: list[Value], first: str = "") -> list[Line]:
+    def finish(self, values: list[Value], first: Expr | None = None) -> list[Line]:
         """What is mapped and what is added to the sums; of the programs that share a row, the `first` stores what is of
         the row alone.
         """
@@ -117,7 +119,7 @@ class _Sums:
             summed = value.name in self.program.sums
             lines += _added(self.rows, value, self.lowering) if summed else self.lowering.line(value)
         for result in self.op.results:
-            lines += self.assembler.store(result, first if {*result.axes}.isdisjoint(self.program.cols) else "")
+            lines += self.assembler.store(result, first if {*result.axes}.isdisjoint(self.program.cols) else None)
         return lines
 
     def reduced(self, values: list[Value], full: bool) -> list[Line]:
@@ -144,20 +146,20 @@ class _Sums:
         paths = {value.name: self.rows.choices.of(value.name) for value in values}
         for path in dict.fromkeys(paths.values()):
             alike = [value for value in values if paths[value.name] == path]
-            texts: list[str] = []
+            given: list[Expr] = []
             for value in alike:
                 assert isinstance(value.node, Reduce)
                 self.lowering.begin(value.name)
                 guard = self.rows.needs_guard(value.node, self.rows.other)
-                texts.append(ast.unparse(self.rows.argument(value.node, self.lowering, guard)))
+                given.append(self.rows.argument(value.node, self.lowering, guard))
                 lines += self.lowering.pending
             names = [value.name for value in alike]
             sums: list[Line] = []
             for place in range(0, len(names) - 1, 2):
                 both = slice(place, place + 2)
-                sums.append(Line(f"{', '.join(names[both])} = sum_pair({', '.join(texts[both])})"))
+                sums.append(Let(", ".join(names[both]), runtime.sum_pair(*given[both])))
             if len(names) % 2:
-                sums.append(Line(f"{names[-1]} = tl.sum({texts[-1]}, axis=1, keep_dims=True)"))
+                sums.append(Let(names[-1], tl.sum(given[-1], axis=1, keep_dims=True)))
             lines += [*under(path, sums), *(self.means(alike) if full else ())]
         return lines
 
@@ -165,15 +167,16 @@ class _Sums:
         """What turns sums into means, where those are wanted."""
         means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
         paths = map(self.rows.choices.of, means)
-        return [replace(Line(f"{name} = {name} / n_cols"), path=path) for name, path in zip(means, paths, strict=True)]
+        return [replace(Let(name, V[name] / V.n_cols), path=path) for name, path in zip(means, paths, strict=True)]
 
-    def shares(self, program: str) -> list[Any]:
+    def shares(self, program: Expr) -> list[Any]:
         """The stores of a program's partial sums."""
-        lines: list[Any] = [Line(f"partial_cols = {program} * n_cols + cols")]
+        lines: list[Any] = [Let("partial_cols", program * V.n_cols + V.cols)]
         for name in self.program.sums:
-            total = Line(f"{name} = tl.sum({name}, axis=0, keep_dims=True)")
-            store = Line(f"tl.store({name}_partial_ptr + partial_cols, {name}, mask=col_mask)")
-            lines.append(Branch(f"{name}_partial_ptr is not None", body=(total, store)))
+            total = Let(name, tl.sum(name, axis=0, keep_dims=True))
+            pointer = V[f"{name}_partial_ptr"]
+            store = Do(tl.store(pointer + V.partial_cols, name, mask=V.col_mask))
+            lines.append(Branch(pointer.is_given, (total, store)))
         return lines
 
     def kernel(
@@ -203,9 +206,9 @@ def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     values = list(builder.op.values)
     before = [*builder.reads(values, False, False), *builder.reads(values, False, True), *builder.zeros()]
     inside = [*builder.reads(values, True, False), *builder.reads(values, True, True)]
-    inside += builder.finish(values, "second_id(INDEX) == 0")
+    inside += builder.finish(values, runtime.second_id(V.INDEX).equals(0))
     doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
-    return builder.kernel("tiles_kernel", doc, before, inside, builder.shares("tl.program_id(0)"))
+    return builder.kernel("tiles_kernel", doc, before, inside, builder.shares(tl.program_id(0)))
 
 
 def _full(program: SumsProgram) -> SumsKernel:
@@ -231,7 +234,7 @@ def _full(program: SumsProgram) -> SumsKernel:
     doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
     reads = [*builder.read(early, True, True), *builder.read(values, False, True), *builder.read(late, True, True)]
     names = tuple(tensor.name for tensor in reads)
-    return builder.kernel("kernel", doc, before, inside, builder.shares("tl.program_id(0)"), reads=names)
+    return builder.kernel("kernel", doc, before, inside, builder.shares(tl.program_id(0)), reads=names)
 
 
 def _shared(program: SumsProgram) -> SumsKernel | None:
@@ -252,23 +255,25 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
         *builder.empty(full),
         *builder.zeros(),
     ]
-    ahead = [Line(f"{tensor.name}_ahead = {builder.tile.raw(tensor)}") for tensor in full]
+    ahead = [Let(f"{tensor.name}_ahead", builder.tile.raw(tensor).value) for tensor in full]
     following = [*builder.reads(first, True, False), *builder.held(first), *builder.reduced(first, full=False)]
     inside = [*builder.reads(rest, True, False), *builder.reads(rest, True, True, "read_once")]
     statistics = sorted(names, key=shown)
     pairs = [tuple(statistics[place : place + 2]) for place in range(0, len(statistics), 2)]
     for pair in pairs:
-        slots, suffix = Line(f"slots = {pair[0]}_slots_ptr + rows * CTAS_PER_ROW"), "_pair" if len(pair) == 2 else ""
-        following += [slots, Line(f"publish{suffix}(slots + member, {', '.join(pair)}, row_mask)")]
-        absent = ", 0.0, 0.0, least=1" if len(pair) == 2 else ", 0.0"
-        inside += [slots, Line(f"{', '.join(pair)} = receive{suffix}(slots, CTAS_PER_ROW, row_mask{absent})")]
-        inside += [Line(f"{name} = tl.sum({name}, axis=1, keep_dims=True)") for name in pair]
-    inside += [*builder.means(reductions), *builder.finish(rest, "member == 0")]
-    inside += [Line(f"{tensor.name}_next = {tensor.name}_ahead") for tensor in full]
+        slots = Let("slots", V[f"{pair[0]}_slots_ptr"] + V.rows * V.CTAS_PER_ROW)
+        suffix = "_pair" if len(pair) == 2 else ""
+        following += [slots, Do(runtime[f"publish{suffix}"](V.slots + V.member, *pair, V.row_mask))]
+        absent: dict[str, Term] = {"least": 1} if len(pair) == 2 else {}
+        received = runtime[f"receive{suffix}"](V.slots, V.CTAS_PER_ROW, V.row_mask, *(0.0 for _ in pair), **absent)
+        inside += [slots, Let(", ".join(pair), received)]
+        inside += [Let(name, tl.sum(name, axis=1, keep_dims=True)) for name in pair]
+    inside += [*builder.means(reductions), *builder.finish(rest, V.member.equals(0))]
+    inside += [Let(f"{tensor.name}_next", V[f"{tensor.name}_ahead"]) for tensor in full]
     doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
     own, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in full)
     return builder.kernel(
-        "cooperative_kernel", doc, before, inside, builder.shares("group"), ahead, following, own, reads
+        "cooperative_kernel", doc, before, inside, builder.shares(V.group), ahead, following, own, reads
     )
 
 
@@ -281,10 +286,10 @@ def _is_sum(value: Value) -> bool:
 def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Any]:
     """Takes a tile into a sum, where the sum is asked for."""
     lowering.begin(value.name)
-    text = ast.unparse(lowering.expression(value.node))
+    added = Expr(lowering.expression(value.node))
     # Masked rows have another padding value where that suits a maximum along the columns.
     if rows.other != "0.0" or padding_value(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
-        text = f"tl.where(row_mask, {text}, 0.0)"
-    lines = nested([*lowering.pending, Line(f"{value.name} += {text}")])
+        added = tl.where(V.row_mask, added, 0.0)
+    lines = nested([*lowering.pending, Accumulate(value.name, "+", added)])
     said = f"{value.name} = {value.source}" if value.source else ""
-    return [Branch(f"{value.name}_partial_ptr is not None", said, body=lines)]
+    return [Branch(V[f"{value.name}_partial_ptr"].is_given, lines, comment=said)]

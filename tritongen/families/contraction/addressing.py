@@ -13,7 +13,8 @@ from ...lowering.lower import Compute
 from ...lowering.optional import if_given, load_default
 from ...lowering.tile import Tensor, meets_tensors, widen_float8
 from ...nest.access import Access, Address
-from ...nest.ir import Branch, Line
+from ...nest.ir import Branch, Let, Line
+from ...nest.values import V, expr, runtime, tl
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
 from ...passes.structure import guaranteed_axes
@@ -45,29 +46,30 @@ class Places:
         """The pointers to where the rows or the columns of a matrix begin."""
         roles = [role for role in ("batch", "rows", "cols") if role in self.roles(operand.name)]
         steps = [
-            f"{role} * {stride(operand.name, role)}"
+            V[role] * stride(operand.name, role)
             if role == "batch"
-            else f"offsets({role}, {stride(operand.name, role)}, {ALIGN['inner']})"
+            else runtime.offsets(role, stride(operand.name, role), ALIGN["inner"])
             for role in roles
         ]
         if self.is_picked(operand.name):
-            steps[0] = f"{operand.name}_at.to(INDEX) * {stride(operand.name, 'batch')}"
-        return Line(f"{self.base(operand)} = {Address(f'{operand.name}_ptr', (*steps,))}")
+            steps[0] = V[f"{operand.name}_at"].to("INDEX") * stride(operand.name, "batch")
+        return Let(self.base(operand), Address(f"{operand.name}_ptr", (*steps,)).value)
 
     def is_picked(self, name: str) -> bool:
         return any(one.name == name for one in self.picked)
 
     def picks(self, operands: Iterable[Operand], masks: bool = False) -> list[Line]:
         """Which of some matrices is that of the batch, and whether it exists; with `masks`, for loads by pointers."""
-        lines = []
+        lines: list[Line] = []
         for operand in operands:
             for one in (one for one in self.picked if one.name == operand.name):
                 name, at = one.name, f"{one.name}_at"
-                lines.append(Line(f"{at} = tl.load({one.index}_ptr + batch * {stride(one.index, 'batch')})"))
-                lines.append(Line(f"{name}_exists = ({at} >= 0) & ({at} < {self.size_name(one.axis)})"))
+                place = Address(f"{one.index}_ptr", (V.batch * stride(one.index, "batch"),))
+                lines.append(Let(at, Access(place).value))
+                lines.append(Let(f"{name}_exists", (V[at] >= 0) & (V[at] < self.size_name(one.axis))))
                 if masks:
                     side = ("row_mask", "col_mask")[operand.side]
-                    lines.append(Line(f"{name}_mask = tl.where({name}_exists, {side}, False)"))
+                    lines.append(Let(f"{name}_mask", tl.where(f"{name}_exists", side, False)))
         return lines
 
     def base(self, operand: Operand) -> str:
@@ -96,12 +98,12 @@ class Places:
         roles = self.contraction.roles(result.axes)
         counts = COUNTS | ({"cols": f"(n_cols // {self.group})"} if self.group else {})
         places = {"batch": "batch", "rows": "rows", "cols": self.columns(result.axes)}
-        at = " + ".join(
+        at = (
             " * ".join([place, *(counts[other] for other in ("rows", "cols")[n:] if other in roles)])
             for n, (role, place) in enumerate(places.items())
             if role in roles
         )
-        return Address(f"{result.output.name}_ptr", (at,) if at else ())
+        return Address(f"{result.output.name}_ptr", (*at,))
 
     @property
     def group(self) -> int:
@@ -126,13 +128,13 @@ class Places:
     def load(self, tensor: Input, side: int | None = None) -> list[Line]:
         read = self.loaded(tensor, side)
         if tensor.default is None or tensor.name in self.op.chosen:
-            plain = Line(f"{tensor.name} = {read}")
+            plain = Let(tensor.name, read.value)
             uniform = self.uniform(tensor) if side is None else NONE
             if not uniform:
                 return [plain]
             fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in uniform.items())
-            one = Line(f"{tensor.name} = {self.loaded(tensor, side, uniform)}")
-            return [Branch(fits, "One element for the entire tile.", body=(one,), other=(plain,))]
+            one = Let(tensor.name, self.loaded(tensor, side, uniform).value)
+            return [Branch(expr(fits), (one,), (plain,), comment="One element for the entire tile.")]
         number = load_default(tensor)
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         # It may be stored as a full tile.
@@ -170,31 +172,31 @@ class Places:
                 found[role] = math.prod(sizes[axis] for axis in lacks)
         return found
 
-    def widening(self, tensor: Input) -> str:
+    def widening(self, tensor: Input) -> tuple[str, ...]:
         dtypes = set(tensor.type.dtypes)
         to = self.compute.text
         if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS, *FLOAT8S}:
-            return ""
-        return widen_float8(to) if dtypes <= set(FLOAT8S) else f".to({to})"
+            return ()
+        return widen_float8(to) if dtypes <= set(FLOAT8S) else (to,)
 
-    def restoring(self, tensor: Input) -> str:
+    def restoring(self, tensor: Input) -> tuple[str, ...]:
         """The conversion of what may have come as int32 to what the spec says, which no load of that dtype needs."""
         if tensor.name not in self.restored:
-            return ""
+            return ()
         (dtype,) = tensor.type.dtypes
-        return f".to(tl.{'int1' if dtype == 'bool' else dtype})"
+        return (f"tl.{'int1' if dtype == 'bool' else dtype}",)
 
     def read_by_pointer(self, operand: Operand) -> list[Line]:
         name, inner = operand.name, inner_of(operand.side)
         other = "0.0" if operand.tensor.type.may_be_float else "0"
         alignment = ALIGN[("rows", "cols")[operand.side]]
-        at = Address(self.base(operand), (f"offsets({inner}, {stride(name, 'inner')}, {alignment})",))
+        at = Address(self.base(operand), (runtime.offsets(inner, stride(name, "inner"), alignment),))
         mask = self.mask(operand.tensor.type.axes, operand.side)
         if self.is_picked(name):
             mask = f"{name}_mask & {inner_of(operand.side, 'inner_mask')}"
         restoring = self.restoring(operand.tensor)
         comment = "The wrapper widens it for a float64 matmul." if restoring else ""
-        return [Line(f"{name} = {Access(at, mask, other, restoring)}", comment)]
+        return [Let(name, Access(at, mask, other, restoring).value, comment=comment)]
 
     def index(self, axis: str, side: int | None) -> ast.expr:
         """The position along an axis."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...lang.ir import Load, Op
 from ...lowering.choices import Choices
-from ...nest.ir import Branch, Line, Nest
+from ...nest.ir import Branch, Let, Line, Nest
+from ...nest.values import Expr, V, runtime
 from ...passes.contractions import Contraction
 from .operands import Operands
 
@@ -12,11 +13,11 @@ HALVES = "_first", "_second"  # suffixes of the names of a tile's halves
 ALTERNATED = {"left": "LEFT_INNER_LAST", "right": "RIGHT_INNER_LAST"}  # the operands of the matmul whose turn it is
 
 
-def copied(name: str, side: int, flag: str, batched: bool, half: str = "", matrix: str = "matrix") -> Line:
+def copied(name: str, side: int, flag: str, batched: bool, half: str = "", matrix: Expr = V.matrix) -> Line:
     """The line that copies a block of a side, or half of its columns, of a `matrix` of a batch."""
-    at = ("first_row", "first_col + BLOCK_N // 2" if half == HALVES[1] else "first_col")[side]
-    load = f"load_block({name}_desc, {at}, start, {flag}{f', {matrix}' if batched else ''})"
-    return Line(f"{name}{half} = {load}{'.T' if side else ''}")
+    at = (V.first_row, V.first_col + V.BLOCK_N // 2 if half == HALVES[1] else V.first_col)[side]
+    load = runtime.load_block(f"{name}_desc", at, V.start, flag, *([matrix] if batched else []))
+    return Let(f"{name}{half}", load.T if side else load)
 
 
 def alternate(op: Op, contraction: Contraction, operands: Operands) -> bool:
@@ -35,7 +36,7 @@ def alternation(contraction: Contraction) -> list[Line]:
     chosen: Nest = ()
     for n, product in reversed([*enumerate(contraction.products, 1)]):
         loads = [(name, side) for name, side in zip(ALTERNATED, product.sides, strict=True) if isinstance(side, Load)]
-        lines = tuple(Line(f"{name}_desc = {side.name}_desc") for name, side in loads)
-        end = f"{n} * n_steps" if n > 1 else "n_steps"
-        chosen = (Branch(f"step < {end}", body=lines, other=chosen),) if chosen else lines
-    return [*chosen, Line("start = step % n_steps * BLOCK_K")]
+        lines = tuple(Let(f"{name}_desc", V[f"{side.name}_desc"]) for name, side in loads)
+        end = n * V.n_steps if n > 1 else V.n_steps
+        chosen = (Branch(V.step < end, lines, chosen),) if chosen else lines
+    return [*chosen, Let("start", V.step % V.n_steps * V.BLOCK_K)]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ...nest.ir import BLANK, Branch, For, Given, Line, Nest, Positions, needed_by
+from ...lowering.positions import TILE
+from ...nest.ir import BLANK, Accumulate, Branch, For, Given, Let, Line, Nest, Positions, needed_by
+from ...nest.values import Expr, Term, V, either, expr, runtime, tl
 from ...passes.contractions import Contraction
 from .addressing import ALIGN
 from .operands import Operands
 
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP", "INDEX")
 REDUCED = ("BLOCK_M", "BLOCK_N", "GROUP", "REDUCE_M", "INDEX")
+_PROGRAM = tl.program_id(0)
+_SPLITS = V.n_long, V.long_splits, V.n_short, V.short_splits
 SLICERS = {2: "halves", 4: "quarters"}
 _SLICING = {2: "Half by half", 4: "Quarter by quarter"}
 
@@ -47,141 +51,149 @@ class Frames:
     specialises: bool
 
     def strided(self, casts: Nest, lines: Lines) -> Nest:
-        n_rows, n_cols = (f"{'padded' if self.pads else 'aligned'}({n}, {ALIGN[n[2:]]})" for n in ("n_rows", "n_cols"))
+        reached = runtime.padded if self.pads else runtime.aligned
+        n_rows, n_cols = (reached(n, ALIGN[n[2:]]) for n in ("n_rows", "n_cols"))
         before = [*lines.setup, *lines.loop, *([] if self.group else lines.end)]
         step, size = ("step", "1") if self.operands.group_size else ("start", "BLOCK_K")
-        end = "n_inner" if self.operands.group_size else f"aligned(n_inner, {ALIGN['inner']})"
+        end = V.n_inner if self.operands.group_size else runtime.aligned(V.n_inner, ALIGN["inner"])
         return (
             *casts,
-            Line("tile = tl.program_id(0)"),
+            Let("tile", _PROGRAM),
             *self.located(lines),
             *needed_by(before, _tile("BLOCK_M", n_rows=n_rows, n_cols=n_cols)),
             BLANK,
             *lines.setup,
-            Line(f"first, end = split_k({self.summed}, steps, {size}, INDEX)"),
+            Let("first, end", runtime.split_k(self.summed, V.steps, size, V.INDEX)),
             For(
-                f"range(first, end{'' if size == '1' else f', {size}'})",
+                runtime.range(V.first, V.end, *(() if size == "1" else (size,))),
                 index=step,
                 body=(*self.start_of_group, *self.inner(end, wide=True), *lines.loop),
             ),
             BLANK,
             Branch(
-                f"{self.contraction.sums[0]}_partial_ptr is not None",
-                body=(Line("partial = tl.program_id(1) * tl.num_programs(0) + tile"), *self.partials),
+                V[f"{self.contraction.sums[0]}_partial_ptr"].is_given,
+                body=(Let("partial", tl.program_id(1) * tl.num_programs(0) + V.tile), *self.partials),
                 other=(*(self.of_groups(lines.end) if self.group else ()), *lines.end),
             ),
         )
 
     def stream_k(self, casts: Nest, lines: Lines) -> Nest:
-        steps = f"{f'{self.n_alternating} * ' if self.n_alternating else ''}tl.cdiv(n_inner, BLOCK_K)"
-        split = "stream_k(partial, first_tile, n_long, long_splits, n_short, short_splits, tile_steps)"
-        start = () if self.operands.group_size or self.n_alternating else (Line("start = step * BLOCK_K"),)
+        steps = tl.cdiv(V.n_inner, V.BLOCK_K)
+        steps = self.n_alternating * steps if self.n_alternating else steps
+        split = runtime.stream_k(V.partial, V.first_tile, *_SPLITS, V.tile_steps)
+        start = () if self.operands.group_size or self.n_alternating else (Let("start", V.step * V.BLOCK_K),)
         return (
             *casts,
-            Line("partial = tl.program_id(0)"),
-            Line(f"tile_steps = {'n_steps' if self.operands.group_size else steps}"),
-            Line(f"tile, first, end = {split}"),
+            Let("partial", _PROGRAM),
+            Let("tile_steps", V.n_steps if self.operands.group_size else steps),
+            Let("tile, first, end", split),
             *self.located(lines),
             *needed_by([*lines.setup, *lines.loop], _tile("BLOCK_M")),
             *lines.setup,
-            For("range(first, end)", index="step", body=(*self.start_of_group, *start, *self.block(lines.loop))),
+            For(
+                runtime.range(V.first, V.end),
+                index="step",
+                body=(*self.start_of_group, *start, *self.block(lines.loop)),
+            ),
             BLANK,
             *self.joined,
             *self.partials,
         )
 
     def tma(self, casts: Nest, lines: Lines) -> Nest:
-        tiles = "tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten={})"
         flatten = "flatten: the loads of the next tile overlap with the epilogue of this one."
-        every = tiles.format("True")
+        options: dict[str, Term] = {"flatten": True}
         if self.specialises:
             flatten = (
                 "Warp-specialised: some warps load while others compute. Flattened: the next tile loads during this"
             )
             flatten += " epilogue."
-            every = tiles.format("not WARP_SPECIALIZE, warp_specialize=WARP_SPECIALIZE")
-        step, steps, comment = "start", f"range(0, {self.summed}, BLOCK_K)", ""
+            options = {"flatten": V.WARP_SPECIALIZE.negated, "warp_specialize": V.WARP_SPECIALIZE}
+        every = tl.range(_PROGRAM, V.n_tiles, tl.num_programs(0), **options)
+        step, steps, comment = "start", runtime.range(0, self.summed, V.BLOCK_K), ""
         if self.operands.group_size:
-            step, steps = "step", f"range({self.summed})"
+            step, steps = "step", runtime.range(self.summed)
         elif self.n_alternating:
             comment = (
                 "The products one after the other, so that the loads of the next overlap with the dot of this one."
             )
-            step, steps = "step", f"range({self.n_alternating} * n_steps)"
+            step, steps = "step", runtime.range(self.n_alternating * V.n_steps)
         before = needed_by([*lines.setup, *lines.loop], _tile("BLOCK_M"))
         inside = (
             *self.located(lines),
             *before,
             *lines.setup,
-            For(steps, comment, index=step, body=(*self.start_of_group, *self.block(lines.loop))),
+            For(steps, comment=comment, index=step, body=(*self.start_of_group, *self.block(lines.loop))),
             BLANK,
             *self.joined,
             *self.finished(lines.end, {name for one in before for name in one.targets}),
         )
-        return (*casts, For(every, flatten, index="tile", body=inside))
+        return (*casts, For(every, comment=flatten, index="tile", body=inside))
 
     def finished(self, end: Sequence[Line], known: set[str]) -> Nest:
         """The epilogue of a full tile, or slice by slice, whose rows may be known."""
         if self.full_rows:
             return (*_unknown(needed_by(end, _tile("BLOCK_M")), known), *end)
         said = f"{_SLICING[self.slices]}: the store of one slice overlaps with the math of the next."
-        width = f"BLOCK_N // {self.slices}"
+        width = V.BLOCK_N // self.slices
         if self.group:
-            positions = self.of_groups(end, col="slice_col", cols=width)
+            positions = self.of_groups(end, col="slice_col", cols=width.text)
         else:
-            positions = _unknown(needed_by(end, _tile("BLOCK_M", "slice_col", width)), known)
+            positions = _unknown(needed_by(end, _tile("BLOCK_M", "slice_col", width.text)), known)
         slices = (
-            f"{name}_first, {name}_second" if self.halved else f"{SLICERS[self.slices]}({name}, BLOCK_M, BLOCK_N)"
+            expr((f"{name}_first", f"{name}_second"))
+            if self.halved
+            else runtime[SLICERS[self.slices]](name, V.BLOCK_M, V.BLOCK_N)
             for name in self.contraction.sums
         )
-        lines = [Line(f"{name}_slices = {text}") for name, text in zip(self.contraction.sums, slices, strict=True)]
+        lines = [Let(f"{name}_slices", value) for name, value in zip(self.contraction.sums, slices, strict=True)]
         body = (
-            Line(f"slice_col = first_col + piece * ({width})"),
+            Let("slice_col", V.first_col + V.piece * width),
             *positions,
-            *(Line(f"{name} = {name}_slices[piece]") for name in self.contraction.sums),
+            *(Let(name, V[f"{name}_slices"][V.piece]) for name in self.contraction.sums),
             *end,
         )
-        first = Line(lines[0].text, said)
-        return (first, *lines[1:], For(f"tl.static_range({self.slices})", index="piece", body=body))
+        first = replace(lines[0], comment=said)
+        return (first, *lines[1:], For(tl.static_range(self.slices), index="piece", body=body))
 
     def reduction(self, casts: Nest, lines: Lines) -> Nest:
         of_groups = self.of_groups(lines.end, rows="REDUCE_M") if self.group else needed_by([*lines], _tile("REDUCE_M"))
         return (
             *casts,
-            Line("first = tl.program_id(0) * REDUCE_M", "Each program takes REDUCE_M rows of a tile."),
-            Line("shared, within = first // BLOCK_M, first % BLOCK_M"),
-            *self.located(lines, "first_tile + shared"),
-            Line("first_row += within"),
+            Let("first", _PROGRAM * V.REDUCE_M, comment="Each program takes REDUCE_M rows of a tile."),
+            Let("shared, within", expr((V.first // V.BLOCK_M, V.first % V.BLOCK_M))),
+            *self.located(lines, V.first_tile + V.shared),
+            Accumulate("first_row", "+", V.within),
             *of_groups,
             *lines.setup,
-            Line("partials = partials_of(shared, n_long, long_splits, n_short, short_splits)"),
+            Let("partials", runtime.partials_of(V.shared, *_SPLITS)),
             *lines.loop,
             *lines.end,
         )
 
     # Where a program is
 
-    def located(self, lines: Lines, tile: str = "tile") -> Nest:
+    def located(self, lines: Lines, tile: Expr = V.tile) -> Nest:
         """The tile of a program, and the matrix that it is of."""
+        tiles = V.n_rows, V.n_cols, V.BLOCK_M, V.BLOCK_N, V.GROUP
         if not self.contraction.batch:
-            return (Line(f"first_row, first_col = locate({tile}, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP)"),)
-        found = f"locate_in_batch({tile}, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP)"
-        batch = needed_by([*lines], (Given("batch = matrix.to(INDEX)"),))
-        return (Line(f"matrix, first_row, first_col = {found}"), *batch)
+            return (Let("first_row, first_col", runtime.locate(tile, *tiles)),)
+        batch = needed_by([*lines], (Given("batch", V.matrix.to("INDEX")),))
+        return (Let("matrix, first_row, first_col", runtime.locate_in_batch(tile, *tiles)), *batch)
 
     def of_groups(
         self, end: Sequence[Line], rows: str = "BLOCK_M", col: str = "first_col", cols: str = "BLOCK_N"
     ) -> Nest:
         """The positions that an epilogue needs of a tile whose columns are in groups: [rows, groups, inside of one]."""
-        first = f"{col}.to(INDEX) // {self.group}"
+        first = V[col].to("INDEX") // self.group
         positions = (
-            Positions("first_row.to(INDEX)", name="rows", block=rows, lanes="[:, None, None]"),
+            Positions(V.first_row.to("INDEX"), name="rows", block=rows, lanes="[:, None, None]"),
             Positions(first, name="groups", block=f"{cols} // {self.group}", lanes="[None, :, None]"),
-            Positions("0", name="inside", block=str(self.group), lanes="[None, None, :]", wide=True),
-            Given(f"cols = groups * {self.group} + inside"),
-            Given("row_mask = rows < n_rows"),
-            Given(f"col_mask = groups < n_cols // {self.group}"),
-            Given("tile_mask = row_mask & col_mask"),
+            Positions(expr(0), name="inside", block=str(self.group), lanes="[None, None, :]", wide=True),
+            Given("cols", V.groups * self.group + V.inside),
+            Given("row_mask", V.rows < V.n_rows),
+            Given("col_mask", V.groups < V.n_cols // self.group),
+            TILE,
         )
         return needed_by(end, positions)
 
@@ -190,41 +202,42 @@ class Frames:
         """Which group of the inner axes a step is of, and where it starts."""
         if not (size := self.operands.group_size):
             return ()
-        start = f"start = group * {size} + step % group_blocks * BLOCK_K"
-        return (Line("group = step // group_blocks"), Line(start))
+        start = V.group * size + V.step % V.group_blocks * V.BLOCK_K
+        return (Let("group", V.step // V.group_blocks), Let("start", start))
 
-    def inner(self, end: str, wide: bool = False) -> Nest:
+    def inner(self, end: Expr, wide: bool = False) -> Nest:
         """The positions of a block along the inner axes."""
         if size := self.operands.group_size:
-            end = f"(group + 1) * {size}"
-        inner = Positions("start", name="inner", block="BLOCK_K", wide=wide)
-        return (inner, Given(f"inner_mask = inner < {end}"))
+            end = (V.group + 1) * size
+        inner = Positions(V.start, name="inner", block="BLOCK_K", wide=wide)
+        return (inner, Given("inner_mask", V.inner < end))
 
     def block(self, loop: Sequence[Line]) -> Nest:
-        return (*needed_by(loop, self.inner("n_inner")), *loop)
+        return (*needed_by(loop, self.inner(V.n_inner)), *loop)
 
     @property
     def joined(self) -> Nest:
         """The lines that split the accumulator of two matrices that are copied as one."""
         if (joined := self.operands.joined) is None:
             return ()
-        total, both = joined.sum, f"{joined.sum}_halves"
-        halves = Line(f"{both} = halves({total}, BLOCK_M, 2 * BLOCK_N)", "The two halves of the joined accumulator.")
-        places = ("0 if {} else 1", "1 if {} else 0")
+        both = f"{joined.sum}_halves"
+        said = "The two halves of the joined accumulator."
+        halves = Let(both, runtime.halves(joined.sum, V.BLOCK_M, 2 * V.BLOCK_N), comment=said)
+        places = (either(joined.flag, 0, 1), either(joined.flag, 1, 0))
         each = zip(joined.sums, places, strict=True)
-        return (halves, *(Line(f"{name} = {both}[{place.format(joined.flag)}]") for name, place in each))
+        return (halves, *(Let(name, V[both][place]) for name, place in each))
 
 
 def _tile(
-    rows: str, col: str = "first_col", cols: str = "BLOCK_N", *, n_rows: str = "n_rows", n_cols: str = "n_cols"
+    rows: str, col: str = "first_col", cols: str = "BLOCK_N", *, n_rows: Expr = V.n_rows, n_cols: Expr = V.n_cols
 ) -> Nest:
     """The rows and columns of a tile."""
     return (
-        Positions("first_row.to(INDEX)", name="rows", block=rows, lanes="[:, None]"),
-        Positions(f"{col}.to(INDEX)", name="cols", block=cols, lanes="[None, :]"),
-        Given(f"row_mask = rows < {n_rows}"),
-        Given(f"col_mask = cols < {n_cols}"),
-        Given("tile_mask = row_mask & col_mask"),
+        Positions(V.first_row.to("INDEX"), name="rows", block=rows, lanes="[:, None]"),
+        Positions(V[col].to("INDEX"), name="cols", block=cols, lanes="[None, :]"),
+        Given("row_mask", V.rows < n_rows),
+        Given("col_mask", V.cols < n_cols),
+        TILE,
     )
 
 

@@ -19,7 +19,8 @@ from ...lowering.choices import condition
 from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Branch, Line, Nest, names_of, needed_by, nested, under
+from ...nest.ir import Branch, Do, Let, Line, Nest, names_of, needed_by, nested, under
+from ...nest.values import V, expr, runtime, tl
 from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import ALIGN, stride
@@ -90,7 +91,7 @@ class _Builder(Sums):
         lowering = self.lowering()
         lines: list[Line] = []
         if self.places.group:
-            lines += [Line(f"{name} = in_groups({name}, {self.places.group})") for name in self.contraction.sums]
+            lines += [Let(name, runtime.in_groups(name, self.places.group)) for name in self.contraction.sums]
         outputs = [result.output.name for result in self.op.results]
         values = [v for v in self.needed_after(outputs) if v.name not in self.contraction.sums]
         names = {load.name for load in loads(value.node for value in values)}
@@ -107,27 +108,26 @@ class _Builder(Sums):
         return lines
 
     def store(self, result: Result, col: str, described: bool) -> list[Line]:
-        name, matrix = result.output.name, ", matrix" if self.contraction.batch else ""
+        name, matrix = result.output.name, [V.matrix] if self.contraction.batch else []
+        tile = V.first_row, col, V.n_rows, V.n_cols
         if self.is_full(result):
             desc = f"{name}_desc" if described else "None"
             is_as_it_is = not is_float8(self.op, result.dtype)
-            value = name if is_as_it_is else converted(self.op, result)
+            value = V[name] if is_as_it_is else expr(converted(self.op, result))
             if not self.places.fills(result.node):  # Of a choice, or without an input, it may be a row or a number.
-                value = f"tl.where({self.places.full_mask}, {value}, 0)"
-            value = f"merge_groups({value})" if self.places.group else value
-            at = f"first_row, {col}, n_rows, n_cols, INDEX{matrix}"
-            line = Line(f"store_tile({desc}, {name}_ptr, {value}, {at})")
+                value = tl.where(self.places.full_mask, value, 0)
+            value = runtime.merge_groups(value) if self.places.group else value
+            line = Do(runtime.store_tile(desc, f"{name}_ptr", value, *tile, V.INDEX, *matrix))
             if is_as_it_is:
                 return under(condition(result.paths), [line])
         elif node := of_strips(self.op, result):
             width, axis = self.op.strips_along(node.strips).width, self.contraction.strips_axis(node)
-            at = f"first_row, {col}, n_rows, n_cols, {width}, {axis}, INDEX{matrix}"
-            line = Line(f"store_strips({name}_ptr, {name}, {at})")
+            line = Do(runtime.store_strips(f"{name}_ptr", name, *tile, width, axis, V.INDEX, *matrix))
         else:
-            address, mask = self.places.of_result(result), self.places.mask(result.axes)
-            line = Line(f"tl.store({address}, {stored(self.op, result)}, mask={mask})")
+            address, mask = self.places.of_result(result).value, self.places.mask(result.axes)
+            line = Do(tl.store(address, stored(self.op, result), mask=mask))
         if result.when:
-            return [Branch(f"{name}_ptr is not None", body=(line,))]
+            return [Branch(V[f"{name}_ptr"].is_given, (line,))]
         return under(condition(result.paths), [line])
 
     def as_stored(self, name: str) -> list[Line]:
@@ -137,7 +137,7 @@ class _Builder(Sums):
         values = {value.name: value.node for value in self.op.values}
         stored = [r.output.name for r in self.op.results if self.is_full(r) and not is_float8(self.op, r.dtype)]
         same = [one for one in stored if one == name or (isinstance(node := values[one], Ref) and node.name == name)]
-        return [Line(f"{name} = as_stored({name}, {one}_ptr)") for one in same]
+        return [Let(name, runtime.as_stored(name, f"{one}_ptr")) for one in same]
 
     @cached_property
     def reduced_in_tiles(self) -> set[str]:
@@ -203,14 +203,14 @@ class _Builder(Sums):
 
     def read_partials(self) -> list[Line]:
         loads = {
-            name: Line(f"{name} = sum_partials({name}, {name}_partial_ptr, partials, within, BLOCK_M)")
+            name: Let(name, runtime.sum_partials(name, f"{name}_partial_ptr", V.partials, V.within, V.BLOCK_M))
             for name in self.contraction.sums
         }
         return [line for name, load in loads.items() for line in under(self.choices.of(name), [load])]
 
     def combine(self) -> Kernel:
-        zeros = "tl.zeros([REDUCE_M, BLOCK_N], ACC)"
-        lines = Lines(setup=[Line(f"{name} = {zeros}") for name in self.contraction.sums])
+        zeros = tl.zeros([V.REDUCE_M, V.BLOCK_N], V.ACC)
+        lines = Lines(setup=[Let(name, zeros) for name in self.contraction.sums])
         lines.loop += self.read_partials()
         lines.end += self.after()
         doc = "Adds up the partial sums of split-K or stream-K, in a fixed order, and computes the epilogue."
@@ -218,7 +218,9 @@ class _Builder(Sums):
 
     def partials(self) -> Nest:
         """The stores of partial sums."""
-        stores = {name: Line(f"store_partial({name}_partial_ptr, partial, {name})") for name in self.contraction.sums}
+        stores = {
+            name: Do(runtime.store_partial(f"{name}_partial_ptr", V.partial, name)) for name in self.contraction.sums
+        }
         return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
 
     @property
@@ -237,14 +239,14 @@ class _Builder(Sums):
 
         def read(operand: Operand, half: str = "") -> list[Line]:
             batched = "batch" in self.places.roles(operand.name)
-            matrix = f"{operand.name}_at.to(tl.int32)" if self.places.is_picked(operand.name) else "matrix"
+            matrix = V[f"{operand.name}_at"].to("tl.int32") if self.places.is_picked(operand.name) else V.matrix
             return [copied(operand.name, operand.side, operand.flag, batched, half, matrix)]
 
         if joined := self.operands.joined:
             (left,) = (operand for operand in self.operands.matrices if operand.side == 0)
             both = f"{joined.name}_desc.load([0, first_col, start]).reshape(2 * BLOCK_N, BLOCK_K).T"
             lines.setup += self.start("2 * BLOCK_N", [joined.sum])
-            lines.loop += [*read(left), Line(f"{joined.name} = {both}")]
+            lines.loop += [*read(left), Let(joined.name, expr(both))]
             lines.loop.append(self.summing(joined.sum, left.name, joined.name))
         elif self.halved:
             (name,) = self.contraction.sums
@@ -256,7 +258,7 @@ class _Builder(Sums):
         elif self.alternates:
             batched = "batch" in self.places.roles(self.operands.matrices[0].name)
             summed = "n_summed" if self.triangle else "n_inner"
-            lines.setup += [*self.start(), Line(f"n_steps = tl.cdiv({summed}, BLOCK_K)")]
+            lines.setup += [*self.start(), Let("n_steps", tl.cdiv(summed, V.BLOCK_K))]
             lines.loop += alternation(self.contraction)
             lines.loop += [copied(name, side, flag, batched) for side, (name, flag) in enumerate(ALTERNATED.items())]
             lines.loop.append(self.summing(*self.contraction.sums, *ALTERNATED))
@@ -312,8 +314,8 @@ class _Builder(Sums):
         casts = [*needed_by(lines, param_casts(self.op, self.compute, self.lowering()))]
         if self.contraction.groups and loops:
             size = self.operands.group_size
-            casts.append(Line(f"group_blocks = tl.cdiv({size}, BLOCK_K)"))
-            casts.append(Line("n_steps = n_groups * group_blocks"))
+            casts.append(Let("group_blocks", tl.cdiv(size, V.BLOCK_K)))
+            casts.append(Let("n_steps", V.n_groups * V.group_blocks))
         return casts
 
     @cached_property

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterable
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
-from ...lang.trees import parse, substitute
+from ...lang.trees import parse
 from ...lowering.accumulate import Accumulator, Span, full_reduction, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import needed
-from ...nest.ir import Line, under
+from ...nest.ir import Accumulate, Let, Line, under
+from ...nest.values import Expr, Term, V, runtime, tl
 from ...passes.contractions import Product
 from ...passes.structure import references
 from ...passes.triangles import triangle_condition
@@ -51,7 +53,7 @@ class Sums:
         def load(node: Load, lowering: Lowering) -> ast.expr:
             tensor = self.op.input(node.name)
             if side is not None and node.name in self.operands.names and (to := self.places.widening(tensor)):
-                return parse(f"{node.name}{to}")
+                return V[node.name].to(*to).tree
             return ast.Name(node.name)
 
         def index(axis: str) -> ast.expr:
@@ -69,37 +71,35 @@ class Sums:
         if node.strips:
             return self.by_strips(node, lowering)
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
-        value = ast.unparse(lowering.operand(node.arg))
+        value = Expr(lowering.operand(node.arg))
         if self.places.group:
             accumulator = Accumulator(self.compute.text, kind, span=Span("0", str(self.places.group)))
-            return self.by_groups(node, lowering, value, accumulator)
+            return self.by_groups(node, value, accumulator).tree
         accumulator = Accumulator(self.compute.text, kind)
         if node.kind in ("any", "all"):
-            value = value if node.arg.dtype.kind == "bool" else f"({value} != 0)"
-            masked = f"col_mask & ({value})" if node.kind == "any" else f"~col_mask | ({value})"
+            value = value if node.arg.dtype.kind == "bool" else value.differs(0)
+            masked = V.col_mask & value if node.kind == "any" else ~V.col_mask | value
         else:
-            masked = f"tl.where(col_mask, {value}, {accumulator.identity(node.kind)})"
-        tree = lowering.name(full_reduction(node, accumulator, "cols", False))
-        return substitute(tree, {"x": parse(masked)})
+            masked = tl.where(V.col_mask, value, accumulator.identity(node.kind))
+        return full_reduction(node, accumulator, V.cols, False, masked).tree
 
-    def by_groups(self, node: Reduce, lowering: Lowering, value: str, accumulator: Accumulator) -> ast.expr:
+    def by_groups(self, node: Reduce, value: Expr, accumulator: Accumulator) -> Expr:
         """A reduction of each group of columns, all of which are inside or none."""
         if not self.places.fills(node.arg):
-            other = "False" if node.arg.dtype.kind == "bool" else "0"
-            value = f"tl.where({self.places.full_mask}, {value}, {other})"
+            value = tl.where(self.places.full_mask, value, False if node.arg.dtype.kind == "bool" else 0)
         if node.kind == "var":
             count = self.places.group - node.correction
-            return parse(f"group_squares({value}) / {max(int(count) if count == int(count) else count, 0)}")
+            return runtime.group_squares(value) / max(int(count) if count == int(count) else count, 0)
         if node.kind in ("any", "all") and node.arg.dtype.kind != "bool":
-            value = f"({value} != 0)"
-        return substitute(lowering.name(full_reduction(node, accumulator, "", False, axis=2)), {"x": parse(value)})
+            value = value.differs(0)
+        return full_reduction(node, accumulator, None, False, value, axis=2)
 
     def by_strips(self, node: Reduce, lowering: Lowering) -> ast.expr:
         """A reduction of each strip of the result's rows or columns, as far as those are inside."""
         axis = self.contraction.strips_axis(node)
-        value, width = ast.unparse(lowering.operand(node.arg)), self.op.strips_along(node.strips).width
+        value, width = lowering.operand(node.arg), self.op.strips_along(node.strips).width
         mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else self.places.full_mask
-        return parse(f"strip_{node.kind}({value}, {mask}, {width}, {axis})")
+        return runtime[f"strip_{node.kind}"](value, mask, width, axis).tree
 
     # Pieces of kernels
 
@@ -118,8 +118,9 @@ class Sums:
         for product in self.products.values():
             names = [self.side(product, n, lines, done) for n in range(2)]
             if self.contraction.groups:
-                scale = "" if product.scale is None else f" * {self.scale(product, lines, done)}"
-                line = Line(f"{product.name} += {self.dot(*names)}{scale}")
+                total = self.dot(*names)
+                total = total if product.scale is None else total * self.scale(product, lines, done)
+                line: Line = Accumulate(product.name, "+", total)
             else:
                 line = self.summing(product.sum, *names, may_swap=may_swap)
             lines.loop += under(self.choices.of(product.name), [line])
@@ -144,23 +145,26 @@ class Sums:
                 done[value.name] = side
         return lines
 
-    def summing(self, name: str, left: str, right: str, *, may_swap: bool = False) -> Line:
+    def summing(self, name: str, left: Term, right: Term, *, may_swap: bool = False) -> Line:
         """The line that adds the matmul of a block to an accumulator."""
         if may_swap and "float32" in self.operands.dtypes and self.op.precision == "ieee":
-            return Line(f"{name} = block_dot({left}, {right}, {name}, {input_precision(self.op)}, SWAPS)")
+            precision = input_precision(self.op)
+            return Let(name, runtime.block_dot(left, right, name, precision, V.SWAPS))
         comment = ""
         if self.operands.float8:
             comment = "Hopper accumulates float8 dots in less than float32 precision: add up blocks."
-        return Line(f"{name} = {self.dot(left, right, name)}", comment)
+        return Let(name, self.dot(left, right, name), comment=comment)
 
-    def dot(self, *terms: str) -> str:
-        options = [f"input_precision={input_precision(self.op)}"] if "float32" in self.operands.dtypes else []
+    def dot(self, *terms: Term) -> Expr:
+        options: dict[str, Term] = (
+            {"input_precision": input_precision(self.op)} if "float32" in self.operands.dtypes else {}
+        )
         if self.operands.float8 and len(terms) > 2:
-            options = ["max_num_imprecise_acc=BLOCK_K"]
-        options += [f"out_dtype={self.summed}"] if self.summed else []
-        return f"tl.dot({', '.join([*terms, *options])})"
+            options = {"max_num_imprecise_acc": "BLOCK_K"}
+        options |= {"out_dtype": self.summed} if self.summed else {}
+        return tl.dot(*terms, **options)
 
-    def scale(self, product: Product, lines: Lines, done: dict[str, int | None]) -> str:
+    def scale(self, product: Product, lines: Lines, done: dict[str, int | None]) -> Expr:
         """The scale of the sum of a group's block, after the lines that compute it."""
         assert product.scale is not None
         for name in tensors_of(self.op, product.scale):
@@ -172,33 +176,31 @@ class Sums:
         lowering.begin(f"{product.name}_scale", self.choices.of(product.name))
         tree = lowering.expression(product.scale)
         lines.loop += lowering.pending
-        text = ast.unparse(tree)
-        return text if isinstance(tree, ast.Name) else f"({text})"
+        return Expr(tree)
 
-    def side(self, product: Product, n: int, lines: Lines, done: dict[str, int | None]) -> str:
+    def side(self, product: Product, n: int, lines: Lines, done: dict[str, int | None]) -> Expr:
         """The name or expression of a side, after the lines that compute it."""
         node = product.sides[n]
         to = self.conversion()
         if isinstance(node, Load):
             float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
-            return f"{node.name}{'.to(tl.float32)' if to and float8 and 'float64' in self.operands.dtypes else ''}{to}"
+            first = ("tl.float32",) if to and float8 and "float64" in self.operands.dtypes else ()
+            return V[node.name].to(*first, *to)
         lowering = self.lowering(n)
         lines.loop += self.lines_before(node, lowering, n, done)
         name = f"{product.name}_{('left', 'right')[n]}"
         name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
         if name not in done:
             lowering.begin(name, self.path_of(node, n))
-            text = ast.unparse(lowering.expression(node))
+            value = Expr(lowering.expression(node))
             if self.may_lack_dim(node, n):
-                text = f"tl.where({self.places.mask(node.axes, n)}, {text}, 0.0)"
+                value = tl.where(self.places.mask(node.axes, n), value, 0.0)
             elif _padding_value(self.op, node, self.contraction.inner) != "0":
-                text = f"tl.where({inner_of(n, 'inner_mask')}, {text}, 0.0)"
-            elif to and not isinstance(node, Ref | Load):
-                text = f"({text})"
-            lowering.put(Line(f"{name} = {text}{to}"))
+                value = tl.where(inner_of(n, "inner_mask"), value, 0.0)
+            lowering.put(Let(name, value.to(*to)))
             lines.loop += lowering.pending
             done[name] = n
-        return name
+        return V[name]
 
     def may_lack_dim(self, node: Node, n: int) -> bool:
         """Whether a side is no tile where the inputs are absent that alone lie along its rows, columns, or terms."""
@@ -216,8 +218,8 @@ class Sums:
             if f"{p.name}_{word}" in done
         }
 
-    def conversion(self) -> str:
-        return ".to(DOT)" if self.operands.converts else ""
+    def conversion(self) -> tuple[str, ...]:
+        return ("DOT",) if self.operands.converts else ()
 
     @property
     def accumulator(self) -> str:
@@ -248,20 +250,21 @@ class Sums:
         every = "n_steps" if self.contraction.groups else "n_inner"
         lowering = self.lowering()
         lowering.index = index
-        text = ast.unparse(lowering.expression(condition))
-        return [Line(f"n_summed = tl.where({text}, {every}, 0)", "Fully masked tiles skip the loop.")]
+        is_met = lowering.expression(condition)
+        return [Let("n_summed", tl.where(is_met, every, 0), comment="Fully masked tiles skip the loop.")]
 
     def start(self, width: str = "BLOCK_N", names: Iterable[str] = (), knows: bool = True) -> list[Line]:
         """The accumulators, NaN of matrices that do not exist where a loop `knows` of them."""
-        zeros = f"tl.zeros([BLOCK_M, {width}], ACC)"
+        shape = [V.BLOCK_M, width]
+        zeros = tl.zeros(shape, V.ACC)
         if knows and self.existing:
-            zeros = f'tl.full([BLOCK_M, {width}], tl.where({self.existing}, 0.0, float("nan")), ACC)'
-        return [Line(f"{name} = {zeros}") for name in names or self.contraction.sums]
+            zeros = tl.full(shape, tl.where(self.existing, 0.0, math.nan), V.ACC)
+        return [Let(name, zeros) for name in names or self.contraction.sums]
 
     def missing(self) -> list[Line]:
         """The sums are NaN of matrices that do not exist: flattened loops want accumulators that begin with zeros."""
         sums = self.contraction.sums if self.existing else ()
-        return [Line(f'{name} = tl.where({self.existing}, {name}, float("nan"))') for name in sums]
+        return [Let(name, tl.where(self.existing, name, math.nan)) for name in sums]
 
     @property
     def existing(self) -> str:

@@ -15,6 +15,7 @@ from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Advance, Nest, Run, lines_of, names_of
+from ...nest.values import Term, V
 from ...passes.scalars import passed_scalars
 from ...passes.structure import Program, without_strides
 from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
@@ -129,7 +130,7 @@ class Callers:
     def strided(self) -> Kernel:
         space = self.tile.space
         sizes = [*_tile_sizes(self.tile), *_strides(self.tile, self.tensors)]
-        walk = (*rows_by_cols("n_cols"), *self.tile.row_decode())
+        walk = (*rows_by_cols(V.n_cols), *self.tile.row_decode())
         return self.kernel(
             "strided_kernel", TILES, sizes, (*walk, *self.moved(space.rows, space.cols), self.run()), BLOCKS
         )
@@ -162,7 +163,7 @@ class Callers:
         )
 
 
-def _walks(tile: Tile, end: str, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
+def _walks(tile: Tile, end: Term, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
     """How a kernel that has the math goes along a space, and what its tiles are called."""
     reads = {name for line in lines_of(nest) for name in line.names}
     if not tile.space.dims or tile.space.flat:

@@ -4,7 +4,6 @@ also where results vary along it.
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Container, Iterable
 from dataclasses import replace
@@ -16,13 +15,14 @@ from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
 from ...lowering.tile import loads, needed
-from ...nest.ir import For, Line, Nest, nested
+from ...nest.ir import For, Let, Line, Nest, nested
+from ...nest.values import Expr, V, tl
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
 LONGEST = 16  # elements of a window: the loop over them is unrolled
 KINDS = ("sum", "mean", "max", "min", "prod")
-TILE = {"rows": "BLOCK_N", "lanes": "BLOCK_M"}  # Columns are the first axis of tiles: see the runtime's tiles.py.
+TILE = ("BLOCK_N", "BLOCK_M")  # rows and lanes. Columns are the first axis of tiles: see the runtime's tiles.py.
 
 
 def is_windowed(program: Program) -> bool:
@@ -120,7 +120,7 @@ def decoded_window(program: Program) -> list[Line]:
     first, *others = columns(program)
     lengths = dict(program.op.sizes)
     count = math.prod(lengths[axis] for axis in others)
-    return [Line(f"{index_of(first)} = cols // {count}")] if others else []
+    return [Let(index_of(first), V.cols // count)] if others else []
 
 
 def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Any]:
@@ -157,7 +157,7 @@ def _body(
     for value, state in states:
         lowering.begin(value.name)
         assert isinstance(value.node, Reduce)
-        lowering.put(*state.step(ast.unparse(lowering.operand(value.node.arg))))
+        lowering.put(*state.step(Expr(lowering.operand(value.node.arg))))
         body += lowering.pending
     return body
 
@@ -165,8 +165,10 @@ def _body(
 def _start(value: Value, state: Running, assembler: Assembler) -> Line:
     """Where a reduction begins."""
     (one,) = state.states
-    shape = {"rows": "", "lanes": "BLOCK"} if is_line(assembler.tile.space) else TILE
-    return replace(replace(one, **shape).line, comment=f"{value.name} = {value.source}" if value.source else "")
+    rows, lanes = ("", "BLOCK") if is_line(assembler.tile.space) else TILE
+    return replace(
+        replace(one, rows=rows, lanes=lanes).line, comment=f"{value.name} = {value.source}" if value.source else ""
+    )
 
 
 def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> Nest:
@@ -192,8 +194,8 @@ def _through(program: Program, assembler: Assembler, body: list[Line]) -> Nest:
     for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]):
         if any(f"{dim.index}.to(" in line.text for line in body if isinstance(line, Line)):
             # Unrolled, it is a plain number, which has no dtype to be cast from.
-            inside = (Line(f"{dim.index} = tl.full((), {dim.index}, tl.int64)"), *inside)
-        inside = (For(f"tl.static_range({lengths[dim.axes[0]]})", index=dim.index, body=inside),)
+            inside = (Let(dim.index, tl.full((), dim.index, "tl.int64")), *inside)
+        inside = (For(tl.static_range(lengths[dim.axes[0]]), index=dim.index, body=inside),)
     return inside
 
 

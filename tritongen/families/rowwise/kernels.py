@@ -17,6 +17,7 @@ from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
 from ...nest.ir import BLANK, Line
+from ...nest.values import expr
 from ...passes.structure import Program
 from .splits import Splits
 
@@ -78,7 +79,7 @@ class RowBuilder(Splits):
         stores = [*self.assembler.stores(r for r in self.op.results if not r.over), *self.barrier()]
         stores += self.assembler.stores(r for r in self.op.results if r.over)
         doc = f"BLOCK_M rows per program, {self.placed}."
-        cols = cols_from("0", self.assembler.end, wide=True)
+        cols = cols_from(expr(0), self.assembler.end, wide=True)
         inside = [BLANK, *cols, TILE, *self.tile.col_decode(), *reads, *body]
         return self.assembler.kernel("kernel", doc, lowering, setup, inside, stores)
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...lang.ir import Load, Node, Reduce, Value
-from ...lang.trees import parse, substitute
 from ...lowering.accumulate import ROW, Accumulator, Span, full_reduction, padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
-from ...nest.ir import Line
+from ...nest.ir import Let
+from ...nest.values import Expr, V, tl
 from ...passes.exponentials import exp_pairs, tells_of_nan, walks
 from ...passes.structure import Program
 from ...spec.types import Input
@@ -86,20 +86,19 @@ class Rows:
         own = self.tile.index, self.tile.size, self.tile.load
         return kind(self.op, self.compute, *own, reduce, self.choices, guarded=self.tile.guarded)
 
-    def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> ast.expr:
+    def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> Expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""
-        value = lowering.operand(node.arg)
+        value = Expr(lowering.operand(node.arg))
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
-            value = ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
+            value = value.differs(0)
         elif has in ("bool", "int") and node.kind not in ("any", "all") and not self.is_int64(node.arg):
-            value = ast.Call(ast.Attribute(value, "to"), [parse("tl.int64")], [])
+            value = value.to("tl.int64")
         if not guard:
             return value
-        identity = self.accumulator(node).identity(node.kind)
-        if (node.kind == "any" and has == "bool") or node.kind in ("any", "all"):
-            return parse(f"col_mask & {_atom(value)}" if node.kind == "any" else f"~col_mask | {_atom(value)}")
-        return parse(f"tl.where(col_mask, {ast.unparse(value)}, {identity})")
+        if node.kind in ("any", "all"):
+            return V.col_mask & value if node.kind == "any" else ~V.col_mask | value
+        return tl.where(V.col_mask, value, self.accumulator(node).identity(node.kind))
 
     def is_int64(self, node: Node) -> bool:
         return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
@@ -110,23 +109,20 @@ class Rows:
         if node.kind == "var":
             known = self.mean_of(node)
             mean = known.name if known else f"{name}_mean"
-            x = lowering.operand(node.arg)
+            x = Expr(lowering.operand(node.arg))
             if known is None:
                 guarded = self.argument(
                     replace(node, kind="mean"),
                     lowering,
                     padding_value(self.op, node.arg, self.program.over, self.other) != "0",
                 )
-                lowering.put(Line(f"{mean} = tl.sum({ast.unparse(guarded)}, axis=1, keep_dims=True) / n_cols"))
-            distance = f"{name}_distance"
-            text = f"tl.where(col_mask, {ast.unparse(x)} - {mean}, 0.0)"
-            lowering.put(Line(f"{distance} = {text}"))
-            x = parse(f"{distance} * {distance}")
+                lowering.put(Let(mean, tl.sum(guarded, axis=1, keep_dims=True) / V.n_cols))
+            distance = V[f"{name}_distance"]
+            lowering.put(Let(f"{name}_distance", tl.where(V.col_mask, x - mean, 0.0)))
+            x = distance * distance
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
-        template = full_reduction(node, self.accumulator(node), "cols", self.plain_max(value))
-        tree = lowering.name(template)
-        return substitute(tree, {"x": x})
+        return full_reduction(node, self.accumulator(node), V.cols, self.plain_max(value), x).tree
 
     def mean_of(self, node: Node) -> Value | None:
         """The mean of what a variance is of, if the math takes it too, wherever it takes the variance."""
@@ -140,8 +136,3 @@ class Rows:
         """The values in order, but each mean before the variances that go by it."""
         both = [(self.mean_of(value.node), value) for value in values]
         return list(dict.fromkeys(value for pair in both for value in pair if value is not None))
-
-
-def _atom(value: ast.expr) -> str:
-    text = ast.unparse(value)
-    return text if isinstance(value, ast.Name) else f"({text})"

@@ -10,12 +10,13 @@ import ast
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Call, Load, Reduce, Value, walk
-from ...lang.trees import parse
 from ...lowering.accumulate import Running, full_reduction, padding_value
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Line
+from ...nest.access import Access
+from ...nest.ir import Do, Let, Line
+from ...nest.values import V, expr, runtime, tl
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input
@@ -55,7 +56,7 @@ class _Lowering(Lowering):
 
     def call(self, node: Call) -> ast.expr:
         if node.function == "exp" and self.compute.text == "COMPUTE":
-            return parse(f"exp_ftz({ast.unparse(self.in_compute(node.args[0]))})")
+            return runtime.exp_ftz(self.in_compute(node.args[0])).tree
         return super().call(node)
 
 
@@ -112,10 +113,10 @@ class _Sharing(RowBuilder):
         before, ahead = self.reads(self.values, False, False), []
         for tensor in tensors:
             x, pointer = tensor.name, self.tile.tensor(tensor).pointer
-            empty = f"tl.zeros([BLOCK_M, BLOCK_N], {pointer}.dtype.element_ty)"
-            before += [Line(f"{x}_now = {empty}"), Line(f"{x}_next = {empty}")]
+            empty = tl.zeros([V.BLOCK_M, V.BLOCK_N], f"{pointer}.dtype.element_ty")
+            before += [Let(f"{x}_now", empty), Let(f"{x}_next", empty)]
             at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
-            ahead.append(Line(f"{x}_ahead = read_once({at}, tile_mask, {fill})"))
+            ahead.append(Let(f"{x}_ahead", Access(at, V.tile_mask, fill, by="read_once").value))
 
         wanted = [v for v in self.arguments(reductions) if v not in reductions and not self.replaced(v, reductions)]
         following = [*self.reads([*wanted, *reductions], True, False), *self.reads([*wanted, *reductions], False, True)]
@@ -128,22 +129,24 @@ class _Sharing(RowBuilder):
         inside = self.reads(rest, False, True)
         for word, (value, run) in enumerate(states):
             following += self.part(value, run, lowering)
-            row = "rows" if len(states) == 1 else f"(rows * {len(states)} + {word})"
-            slots = Line(f"slots = mailbox_ptr + {row} * CTAS_PER_ROW")
+            row = V.rows if len(states) == 1 else V.rows * len(states) + word
+            slots = Let("slots", V.mailbox_ptr + row * V.CTAS_PER_ROW)
             pair, names = ("_pair" if len(run.states) == 2 else ""), ", ".join(run.names)
-            following += [slots, Line(f"publish{pair}(slots + member, {names}, row_mask)")]
-            others = ", ".join(state.identity for state in run.states)
-            inside += [slots, Line(f"{names} = receive{pair}(slots, CTAS_PER_ROW, row_mask, {others})")]
+            following += [slots, Do(runtime[f"publish{pair}"](V.slots + V.member, *run.names, V.row_mask))]
+            others = (state.identity for state in run.states)
+            received = runtime[f"receive{pair}"](V.slots, V.CTAS_PER_ROW, V.row_mask, *others)
+            inside += [slots, Let(names, received)]
             if run.counts:
-                count = "tl.minimum(tl.maximum(n_cols - columns_of(CTAS_PER_ROW, 32) * BLOCK_N, 0), BLOCK_N)"
-                inside.append(Line(f"{value.name}_count = {count}.to({run.states[0].dtype})"))
+                left = V.n_cols - runtime.columns_of(V.CTAS_PER_ROW, 32) * V.BLOCK_N
+                count = tl.minimum(tl.maximum(left, 0), V.BLOCK_N)
+                inside.append(Let(f"{value.name}_count", count.to(run.states[0].dtype)))
             inside += run.result
         inside += [*self.reads(rest, True, False), *self.held(tensors, "now")]
         for value in rest:
             inside += lowering.line(value)
         inside += self.assembler.stores(self.op.results)
         for x in (tensor.name for tensor in tensors):
-            inside.append(Line(f"{x}_now, {x}_next = {x}_next, {x}_ahead"))
+            inside.append(Let(f"{x}_now, {x}_next", expr((f"{x}_next", f"{x}_ahead"))))
         doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
         stages = (ahead, following, inside)
         further = ((Argument("mailbox_ptr", "mailbox"),), ())
@@ -154,7 +157,7 @@ class _Sharing(RowBuilder):
 
     def held(self, tensors: list[Input], when: str) -> list[Line]:
         """The chunk of a row in registers, in the dtype of the computation."""
-        return [Line(f"{tensor.name} = {tensor.name}_{when}{self.tile.widen(tensor)}") for tensor in tensors]
+        return [Let(tensor.name, V[f"{tensor.name}_{when}"].to(*self.tile.widen(tensor))) for tensor in tensors]
 
     def reads(self, values: list[Value], rows: bool, cols: bool) -> list[Line]:
         """The loads that some values need and that vary along rows or do not, and along columns or not."""
@@ -174,16 +177,16 @@ class _Sharing(RowBuilder):
                 replace(node, kind="mean"),
                 padding_value(self.op, node.arg, self.program.over, self.other) != "0",
             )
-        x = ast.unparse(self.argument(node, lowering, guard))
+        x = self.argument(node, lowering, guard)
         names = ", ".join(run.names)
         if run.counts:
-            lowering.put(Line(f"{names} = moments({x}, col_mask, tl.minimum(n_cols - member * BLOCK_N, BLOCK_N))"))
+            count = tl.minimum(V.n_cols - V.member * V.BLOCK_N, V.BLOCK_N)
+            found = runtime.moments(x, V.col_mask, count)
         elif len(run.states) == 2:
             total = next(self.op.value(name) for name, one in self.pairs.items() if one == value)
-            lowering.put(Line(f"{names} = exp_sum({x}, {takes_finite(self.op, total)})"))
+            found = runtime.exp_sum(x, takes_finite(self.op, total))
         else:
             kind = replace(node, kind="sum") if node.kind == "mean" else node
-            lowering.put(
-                Line(f"{names} = {full_reduction(kind, self.accumulator(node), 'cols', self.plain_max(value), x)}")
-            )
+            found = full_reduction(kind, self.accumulator(node), V.cols, self.plain_max(value), x)
+        lowering.put(Let(names, found))
         return lowering.pending

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...lang.ir import Path, Value
-from ...lang.trees import parse
-from ...lowering.accumulate import PART
+from ...lowering.accumulate import PART, State
 from ...lowering.positions import PARTS, SPLIT_LANES
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.conditions import after_and
-from ...nest.ir import BLANK, Branch, Line, Nest, nested
+from ...nest.access import Access, Address
+from ...nest.ir import BLANK, Accumulate, Branch, Do, Let, Line, Nest, nested
+from ...nest.values import Expr, Term, V, tl
 from .walks import Walks
 
 SPLIT_FROM = 32_768  # columns: two chunks of a row that is broadcast back, as the runtime's heuristics have it
@@ -57,14 +57,11 @@ class Splits(Walks):
         running_ = self.running(reductions, PART)
         merges = self.each(running_, lambda state: (*state.lanes, *state.merge))
         if any(state.counts for _, state in running_):
-            merges.insert(0, Line(f"{PART.count} = end - {PART.first}"))
+            merges.insert(0, Let(PART.count, V.end - PART.first))
         states = [name for _, state in running_ for name in state.names]
         walk = replace(walk, after=tuple(merges))
-        at = "_partial_ptr + slots"
-        stores = self.each(
-            running_, lambda state: [Line(f"tl.store({name}{at}, {name}, mask=row_mask)") for name in state.names]
-        )
-        stores.insert(0, Line("slots = rows * n_splits + split"))
+        stores = self.each(running_, lambda state: [store_part(name, V.slots) for name in state.names])
+        stores.insert(0, Let("slots", V.rows * V.n_splits + V.split))
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "First stage for few long rows: each program reduces a part of a row."
@@ -80,7 +77,7 @@ class Splits(Walks):
         states = self.running(reductions, PART)
         walk = replace(walk, after=tuple(self.each(states, lambda run: (*run.lanes, *run.merge))))
         finish = self.each(self.running(reductions), lambda run: run.finish)
-        stores = [*finish, Line("rows += split * n_rows"), *self.assembler.stores(self.op.results)]
+        stores = [*finish, Accumulate("rows", "+", V.split * V.n_rows), *self.assembler.stores(self.op.results)]
         reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
         doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
@@ -90,7 +87,7 @@ class Splits(Walks):
         """The second stage of a split: merges the partial states of each row and finishes."""
         lowering = self.lowering()
         known = {value.name for value in reductions}
-        lines = self.merged("tile_mask", reductions)
+        lines = self.merged(V.tile_mask, reductions)
         values = needed(self.op.values, [r.output.name for r in self.op.results], known)
         lines += self.finish(values, known, lowering)
         stores = self.assembler.stores(self.op.results)
@@ -116,8 +113,8 @@ class Splits(Walks):
         # converts what is made of them only after it has made full blocks of it, in every thread.
         setup += [
             SPLIT_LANES,
-            Line("split_mask = row_mask & (splits < n_splits)"),
-            *self.merged("split_mask", reductions),
+            Let("split_mask", V.row_mask & (V.splits < V.n_splits)),
+            *self.merged(V.split_mask, reductions),
         ]
         known |= reduced
         setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results], known), known, lowering)
@@ -129,15 +126,16 @@ class Splits(Walks):
         further = (self.partials(reductions), SPLITS)
         return self.assembler.part("map_kernel", doc, lowering, setup, walk, stores, further)
 
-    def merged(self, mask: str, reductions: list[Value]) -> list[Line]:
+    def merged(self, mask: Expr, reductions: list[Value]) -> list[Line]:
         """The partial states of a row, loaded and merged."""
         states = self.running(reductions)
-        at = f"_partial_ptr + slots, mask={mask}"
-        lines = self.each(
-            states,
-            lambda run: [Line(f"{s.name} = tl.load({s.name}{at}, other={s.identity})") for s in run.states],
-        )
-        lines.insert(0, Line("slots = rows * n_splits + splits"))
+
+        def load(state: State) -> Line:
+            at = Address(f"{state.name}_partial_ptr", (V.slots,))
+            return Let(state.name, Access(at, mask, state.identity).value)
+
+        lines = self.each(states, lambda run: map(load, run.states))
+        lines.insert(0, Let("slots", V.rows * V.n_splits + V.splits))
         return lines + self.each(states, lambda run: (*run.partials, *run.result))
 
     def partials(self, reductions: list[Value]) -> tuple[Argument, ...]:
@@ -159,9 +157,15 @@ def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
     return tuple(Argument(f"{name}_partial_ptr", f"{name}_partial") for name in states)
 
 
+def store_part(name: str, *at: Term) -> Line:
+    """The store of what a program has of a row."""
+    return Do(tl.store(Address(f"{name}_partial_ptr", at).value, name, mask=V.row_mask))
+
+
 def _once(nest: Nest) -> Nest:
     """What one program of a split row does; where all of it is under one `if`, the `if` is of both."""
+    is_first = V.split.equals(0)
     match nest:
-        case [Branch(text=test, other=()) as branch]:
-            return (replace(branch, text=f"split == 0 and {after_and(parse(test))}"),)
-    return (Branch("split == 0", body=nest),)
+        case [Branch(test=test, other=()) as branch]:
+            return (replace(branch, test=is_first.and_(test)),)
+    return (Branch(is_first, nest),)

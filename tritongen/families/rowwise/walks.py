@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Container, Iterable
 
 from ...lang.ir import Path, Reduce, Result, Value
@@ -10,7 +9,8 @@ from ...lowering.accumulate import ROW, Running, Span, padding_value, running, r
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Pass
-from ...nest.ir import Line, under
+from ...nest.ir import Do, Line, under
+from ...nest.values import tl
 from ...passes.exponentials import takes_finite
 from ...passes.structure import references
 from .rows import Rows
@@ -25,7 +25,7 @@ class Walks(Rows):
             return []
         names = " and ".join(result.over for result in self.op.results if result.over)
         comment = f"All threads must have gathered before {names} are overwritten."
-        return [Line("tl.debug_barrier()", comment)]
+        return [Do(tl.debug_barrier(), comment=comment)]
 
     def row_results(self) -> list[Result]:
         return [r for r in self.op.results if not set(r.axes) & set(self.program.over)]
@@ -124,8 +124,7 @@ class Walks(Rows):
         guard = state.masked and self.needs_guard(node, self.other)
         if value in self.pairs.values() and len(state.states) == 2:
             guard = padding_value(self.op, node.arg, self.program.over, self.other) != "-inf"
-        text = ast.unparse(self.argument(node, lowering, guard))
-        lowering.put(*state.step(text))
+        lowering.put(*state.step(self.argument(node, lowering, guard)))
         return lowering.pending
 
     def finish(self, wanted: list[Value], known: set[str], lowering: Lowering) -> list[Line]:

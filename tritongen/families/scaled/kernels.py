@@ -15,7 +15,8 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, row_space
 from ...lowering.tile import Tile
 from ...lowering.views import Argument, Kernel, Pass
-from ...nest.ir import Branch, Line
+from ...nest.ir import Branch, Do, Let, Return
+from ...nest.values import V, tl
 from ...passes.structure import Program
 
 
@@ -32,18 +33,20 @@ def plan_scaled(program: Program) -> ScaledKernel:
     op = replace(program.op, results=())
     compute = compute_of(op)
     factors, rows = op.inputs
+    factor = V[factors.name]
     tile = Tile(op, space, compute)
     assembler = Assembler(tile, grouped=True)
     setup = [
         *assembler.bases(()),
         *tile.load_lines(factors),
-        Line(f"row_mask = row_mask & ({factors.name} != 1)", "Factors of 1 change nothing: skip their rows."),
-        Branch("tl.sum(row_mask.to(tl.int32)) == 0", body=(Line("return"),)),
+        Let("row_mask", V.row_mask & factor.differs(1), comment="Factors of 1 change nothing: skip their rows."),
+        Branch(tl.sum(V.row_mask.to("tl.int32")).equals(0), (Return(),)),
     ]
-    address = tile.address(tile.tensor(rows))
-    scaled = f"tl.where({rows.name} == 0, {rows.name}, {rows.name} * {factors.name})"
+    row = V[rows.name]
+    scaled = tl.where(row.equals(0), row, row * factor)
+    address = tile.address(tile.tensor(rows)).value
     stays = "Zeros stay zero, also under a factor that is infinite or NaN."
-    store = Line(f"tl.store({address}, {scaled}, mask=tile_mask)", stays)
+    store = Do(tl.store(address, scaled, mask=V.tile_mask), comment=stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
     lowering = Lowering(op, compute, tile.index, tile.size, tile.load, _no_reductions, Choices(op))

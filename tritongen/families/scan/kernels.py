@@ -6,22 +6,23 @@ goes along the chunk again, with the carry of the chunks before it.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...lang.ir import Node, Reduce, Result, Scan, Value
 from ...lang.names import fresh
-from ...lowering.accumulate import full_reduction
+from ...lowering.accumulate import State, full_reduction
 from ...lowering.lower import Lowering
 from ...lowering.positions import SPLIT_LANES
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
-from ...nest.ir import BLANK, Line, under
+from ...nest.access import Access, Address
+from ...nest.ir import BLANK, Accumulate, Let, Line, under
+from ...nest.values import Expr, V, expr, runtime
 from ...passes.structure import guaranteed_axes
 from ..rowwise.kernels import RowKernels
 from ..rowwise.rows import Rows
-from ..rowwise.splits import SPLITS, part_pointers
+from ..rowwise.splits import SPLITS, part_pointers, store_part
 from .program import ScanProgram
 
 # The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.
@@ -38,20 +39,18 @@ class Carry:
 
     name: str
     decay: str  # "" where nothing decays
-    start: str
+    start: Expr
     dtype: str
     rows: str  # of a tile, or 1 where all rows are scanned alike
 
     @property
-    def starts(self) -> tuple[tuple[str, str], ...]:
+    def starts(self) -> tuple[tuple[str, Expr], ...]:
         """The index and extent of a chunk, with their values where rows are not split."""
-        return ((self.decay, "1.0"), (self.name, self.start)) if self.decay else ((self.name, self.start),)
+        return ((self.decay, expr(1.0)), (self.name, self.start)) if self.decay else ((self.name, self.start),)
 
-    def filled(self, name: str, number: str) -> Line:
+    def filled(self, name: str, number: Expr) -> Line:
         """A number where nothing comes before."""
-        zeros = number in ("0", "0.0")
-        made = f"zeros([{self.rows}, 1], " if zeros else f"full([{self.rows}, 1], {number}, "
-        return Line(f"{name} = tl.{made}{self.dtype})")
+        return State(name, number, self.dtype, lanes="1", rows=self.rows).line
 
 
 def plan_scans(program: ScanProgram, searched: bool) -> RowKernels:
@@ -104,9 +103,8 @@ class ScanBuilder(Rows):
         for value in filter(self.along, values):
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
         starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
-        to = "_partial_ptr + rows * n_splits + split"
         stores = self.each(
-            lambda _, carry: [Line(f"tl.store({name}{to}, {name}, mask=row_mask)") for name, _ in carry.starts]
+            lambda _, carry: [store_part(name, V.rows * V.n_splits, V.split) for name, _ in carry.starts]
         )
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
         doc = "First stage for few long rows: each program computes the final state of its part of a row."
@@ -116,12 +114,9 @@ class ScanBuilder(Rows):
     def mapping(self) -> Kernel:
         """The second stage of a split: each program scans a part of a row, after what comes before it."""
         lowering = self.lowering()
-        is_before = "(splits > split) & (splits < n_splits)" if self.reverse else "splits < split"
-        start = [
-            SPLIT_LANES,
-            Line(f"is_before = {is_before}"),
-            *self.each(self.before),
-        ]
+        is_behind = (V.splits > V.split) & (V.splits < V.n_splits)
+        is_before = Let("is_before", is_behind if self.reverse else V.splits < V.split)
+        start = [SPLIT_LANES, is_before, *self.each(self.before)]
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.stored(), self.op.results, lowering)
@@ -156,8 +151,8 @@ class ScanBuilder(Rows):
         """The scan of a block, and what is carried into the next one."""
         carry = self.carries[scan.name].name
         arguments = self.arguments(scan, lowering, self.reverse)
-        call = f"{_scan(scan).kind}({', '.join([*arguments, carry])}, reverse={self.reverse})"
-        lowering.put(Line(f"{scan.name}, {carry} = {call}"))
+        call = runtime[_scan(scan).kind](*arguments, carry, reverse=self.reverse)
+        lowering.put(Let(f"{scan.name}, {carry}", call))
         return lowering.finished(scan)
 
     def end(self, scan: Value, lowering: Lowering) -> list[Line]:
@@ -165,30 +160,30 @@ class ScanBuilder(Rows):
         carry, summed = self.carries[scan.name], _summed(scan)
         arguments = self.arguments(scan, lowering, True)
         if carry.decay:
-            both = f"{carry.decay}, {carry.name}"
-            lowering.put(Line(f"{both} = end_of_recurrence({', '.join(arguments)}, {both}, reverse={self.reverse})"))
+            end = runtime.end_of_recurrence(*arguments, carry.decay, carry.name, reverse=self.reverse)
+            lowering.put(Let(f"{carry.decay}, {carry.name}", end))
         else:
-            text = full_reduction(summed, self.accumulator(summed), "cols", False, arguments[0])
-            lowering.put(Line(f"{carry.name} {'+' if summed.kind == 'sum' else '*'}= {text}"))
+            end = full_reduction(summed, self.accumulator(summed), V.cols, False, arguments[0])
+            lowering.put(Accumulate(carry.name, "+" if summed.kind == "sum" else "*", end))
         return lowering.pending
 
     def before(self, scan: Value, carry: Carry) -> list[Line]:
         """The carries of the chunks before one, in order."""
-        at, mask = "rows * n_splits + splits", "row_mask & is_before"
+        at: tuple[Expr, ...] = (V.rows * V.n_splits, V.splits)
+        mask = V.row_mask & V.is_before
         if carry.rows == "1":
-            at, mask = "splits", "is_before"
-        where = f"_partial_ptr + {at}, mask={mask}, other="
-        lines = [Line(f"{name} = tl.load({name}{where}{start})") for name, start in carry.starts]
-        if carry.decay:
-            call = f"recurrence({carry.decay}, {carry.name}, 0.0, reverse={self.reverse})"
-            return [*lines, Line(f"_, {carry.name} = {call}")]
-        summed = _summed(scan)
-        return [
-            *lines,
-            Line(f"{carry.name} = {full_reduction(summed, self.accumulator(summed), 'cols', False, carry.name)}"),
+            at, mask = (V.splits,), V.is_before
+        lines: list[Line] = [
+            Let(name, Access(Address(f"{name}_partial_ptr", at), mask, start).value) for name, start in carry.starts
         ]
+        if carry.decay:
+            call = runtime.recurrence(carry.decay, carry.name, 0.0, reverse=self.reverse)
+            return [*lines, Let(f"_, {carry.name}", call)]
+        summed = _summed(scan)
+        total = full_reduction(summed, self.accumulator(summed), V.cols, False, V[carry.name])
+        return [*lines, Let(carry.name, total)]
 
-    def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[str]:
+    def arguments(self, scan: Value, lowering: Lowering, counts: bool) -> list[Expr]:
         """What is scanned; lanes behind the end of a row leave it as it is where they `count`, or where only their mask
         is surely a tile.
         """
@@ -198,11 +193,11 @@ class ScanBuilder(Rows):
         reductions = [*decays, _summed(scan)]
         is_tile = any(self.program.over[0] in guaranteed_axes(self.op, one.arg) for one in reductions)
         guards = (not is_tile or (counts and self.needs_guard(one, self.other)) for one in reductions)
-        trees = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
-        names = ["decay", "term"][-len(trees) :]
+        values = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
+        names = ["decay", "term"][-len(values) :]
         return [
-            ast.unparse(lowering.hoist(name, tree) if len(ast.unparse(tree)) > _LONGEST else tree)
-            for name, tree in zip(names, trees, strict=True)
+            Expr(lowering.hoist(name, one.tree)) if len(one.text) > _LONGEST else one
+            for name, one in zip(names, values, strict=True)
         ]
 
 

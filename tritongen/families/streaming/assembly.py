@@ -12,7 +12,7 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor, loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Line, Nest, names_of, nested, under, without_dead_code, without_unread
+from ...nest.ir import Line, Nest, names_of, nested, parsed, under, without_dead_code, without_unread
 from ...passes.paged import Paged, Pages
 from ..stream import Stream
 from . import pages
@@ -181,9 +181,9 @@ class Assembly:
         for axis in self.stream.widths:
             at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
             if at in names or mask in names:
-                found.append(Line(f"{at} = tl.arange(0, PADDED_{axis.upper()}).to(INDEX)[None, :]"))
+                found.append(parsed(f"{at} = tl.arange(0, PADDED_{axis.upper()}).to(INDEX)[None, :]"))
             if mask in names:
-                found.append(Line(f"{mask} = {at} < size_{axis.lower()}"))
+                found.append(parsed(f"{mask} = {at} < size_{axis.lower()}"))
         return found
 
     def sizes(self, names: set[str]) -> tuple[list[Argument], list[Argument]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
-from ...nest.ir import For, Line, names_of
+from ...nest.ir import For, Line, names_of, parsed
+from ...nest.values import expr
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.cycles import Cycle
@@ -143,8 +144,8 @@ class Blocks:
         assert self.limits is not None
         each = replace(self, first_row="rows.to(tl.int64)")
         first, last = (each.spelled(end, spelled) for end in (self.limits.first, self.limits.last))
-        begin = [] if first == "0" else [Line(f"row_begin = tl.minimum({first}, n_cols).to({index})")]
-        lines = [*begin, Line(f"row_end = tl.maximum({last}, 0).to({index})")]
+        begin = [] if first == "0" else [parsed(f"row_begin = tl.minimum({first}, n_cols).to({index})")]
+        lines = [*begin, parsed(f"row_end = tl.maximum({last}, 0).to({index})")]
         says = f"Visible columns of a row: [{'row_begin' if begin else 0}, row_end)."
         return [replace(lines[0], comment=says), *lines[1:]]
 
@@ -178,15 +179,15 @@ class Blocks:
         if self.tiles is None or not self.is_paged:
             return []
         some = zip(self.ends, (self.tiles.some.first, self.tiles.some.last), strict=True)
-        lines = [Line(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
+        lines = [parsed(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
         if "last_row" in names_of(lines):
-            lines.insert(0, Line("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
+            lines.insert(0, parsed("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
         return [replace(lines[0], comment="Pages without an unmasked position are not loaded."), *lines[1:]]
 
     def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
         """The line that tells the bounds of the runs."""
         if self.tiles is None:
-            return [Line("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Full blocks need no mask.")]
+            return [parsed("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Full blocks need no mask.")]
         some, every = self.tiles.some, self.tiles.every
         ends = [some.first, every.first, every.last, some.last]
         texts = [self.spelled(end, spelled) for end in ends]
@@ -201,15 +202,15 @@ class Blocks:
         texts = texts if len(self.runs) > 2 else texts[2:]
         function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
         says = "Fully masked blocks are skipped; fully visible ones need no mask."
-        lines = [Line(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
+        lines = [parsed(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
         if self.gap is not None:
             first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))
-            lines.append(Line(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
+            lines.append(parsed(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
         if self.cycle is not None:
             of_cycle = ", ".join(self.spelled(end, spelled) for end in self.cycle.ends)
             says = "Of each period the same blocks are needed, which alone are counted."
-            lines.append(Line(f"cycle = blocks_of_cycle({of_cycle}, BLOCK_N)", says))
-            lines.append(Line("bounds = count_blocks(bounds, cycle, BLOCK_N)"))
+            lines.append(parsed(f"cycle = blocks_of_cycle({of_cycle}, BLOCK_N)", says))
+            lines.append(parsed("bounds = count_blocks(bounds, cycle, BLOCK_N)"))
         return lines
 
     def meets(self, spelled: Callable[[Node], str]) -> str:
@@ -240,33 +241,36 @@ class Blocks:
         begin = first if first == "0" else f"{operand(first)} // BLOCK_N * BLOCK_N"
         lines = self.compared_lines(self.rows, integers)
         if lines:
-            lines.insert(0, Line("tile_met = tl.minimum(tile, n_rows - 1)"))
+            lines.insert(0, parsed("tile_met = tl.minimum(tile, n_rows - 1)"))
         if not self.is_paged:
-            lines.append(Line(f"end = tl.full((), {last}, tl.int64)"))
-        lines += [Line("first_met = tl.full([32], end, tl.int64)"), Line("last_met = tl.zeros([32], tl.int64)")]
+            lines.append(parsed(f"end = tl.full((), {last}, tl.int64)"))
+        lines += [parsed("first_met = tl.full([32], end, tl.int64)"), parsed("last_met = tl.zeros([32], tl.int64)")]
         if self.finds_full:
-            lines += [Line("first_full, last_full = first_met, last_met"), Line("in_full = tl.zeros([32], tl.int64)")]
+            lines += [
+                parsed("first_full, last_full = first_met, last_met"),
+                parsed("in_full = tl.zeros([32], tl.int64)"),
+            ]
         inner = [
-            Line("starts = start + tl.arange(0, 32) * BLOCK_N"),
-            Line("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
+            parsed("starts = start + tl.arange(0, 32) * BLOCK_N"),
+            parsed("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
             *self.compared_lines(self.streamed, integers),
-            Line(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
-            Line("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
-            Line("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
+            parsed(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
+            parsed("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
+            parsed("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
         ]
         if self.finds_full:
             inner += [
-                Line(f"full = {self.spelled(self.tiles.full, spelled)}"),
-                Line("first_full = tl.minimum(first_full, tl.where(full, starts, end))"),
-                Line("last_full = tl.maximum(last_full, tl.where(full, starts + BLOCK_N, 0))"),
-                Line("in_full += tl.where(full, BLOCK_N, 0)"),
+                parsed(f"full = {self.spelled(self.tiles.full, spelled)}"),
+                parsed("first_full = tl.minimum(first_full, tl.where(full, starts, end))"),
+                parsed("last_full = tl.maximum(last_full, tl.where(full, starts + BLOCK_N, 0))"),
+                parsed("in_full += tl.where(full, BLOCK_N, 0)"),
             ]
-        lines.append(For(f"range({begin}, end, 32 * BLOCK_N)", index="start", body=tuple(inner)))
+        lines.append(For(expr(f"range({begin}, end, 32 * BLOCK_N)"), index="start", body=tuple(inner)))
         if self.finds_full:
             says = "Blocks between the first and the last full one need no mask if all of them are full."
-            lines.append(Line("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))
+            lines.append(parsed("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))
             without = "tl.where(tl.sum(in_full, 0) == last_full - first_full, last_full, 0)"
-            lines.append(Line(f"last_full = {without}", says))
+            lines.append(parsed(f"last_full = {without}", says))
         says = "Blocks are needed from the first to the last with an unmasked element."
         return [replace(lines[0], comment=says), *lines[1:]]
 
@@ -278,9 +282,9 @@ class Blocks:
         named = {(part.node, part.kind) for part in _extremes(*tests)}
         lines: list[Line] = []
         for load in (load for load, along in self.compared if along == axis):
-            lines.append(Line(f"{load.name}_met = {integers(load, axis)}"))
+            lines.append(parsed(f"{load.name}_met = {integers(load, axis)}"))
             for kind in (kind for kind in ("min", "max") if (load, kind) in named):
-                lines.append(Line(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
+                lines.append(parsed(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
         return lines
 
     def spelled(self, expression: Expression, value: Callable[[Node], str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...nest.ir import BLANK, Branch, For, Given, Line, Nest, Positions, names_of
+from ...nest.ir import BLANK, Branch, For, Line, Nest, Positions, given, names_of, parsed
+from ...nest.values import expr
 from ...passes.masks.tiles import longest
 from ..stream import Stream
 from . import partial_sums
@@ -13,9 +14,9 @@ from .blocks import Blocks
 from .spelling import operand
 
 BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
-_HEAD = Line("head = (tl.program_id(0) // tiles).to(INDEX)")
-_ROWS = Given("rows = tile[:, None]")
-_COLS = Given("cols = block[None, :]")
+_HEAD = parsed("head = (tl.program_id(0) // tiles).to(INDEX)")
+_ROWS = given("rows = tile[:, None]")
+_COLS = given("cols = block[None, :]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +43,20 @@ class Frames:
 
     def of_tiles(self, sections: Sections) -> Nest:
         """Programs have a tile of rows by columns each."""
-        outer_loop = (For("range(n_turns)", index="turn", body=sections.turn),) if self.stream.outer_axes else ()
+        outer_loop = (For(expr("range(n_turns)"), index="turn", body=sections.turn),) if self.stream.outer_axes else ()
         return _heads_where_read(
             *sections.casts,
-            Line("tiles = tl.cdiv(n_rows, BLOCK_M)"),
+            parsed("tiles = tl.cdiv(n_rows, BLOCK_M)"),
             _HEAD,
-            Line("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
-            Positions("first_row", name="tile", block="BLOCK_M", wide=True),
+            parsed("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
+            Positions(expr("first_row"), name="tile", block="BLOCK_M", wide=True),
             _ROWS,
-            Given("row_mask = rows < n_rows"),
-            Line("first_col = second_id(tl.int64) * BLOCK_N"),
-            Positions("first_col", name="block", block="BLOCK_N", wide=True),
+            given("row_mask = rows < n_rows"),
+            parsed("first_col = second_id(tl.int64) * BLOCK_N"),
+            Positions(expr("first_col"), name="block", block="BLOCK_N", wide=True),
             _COLS,
-            Given("col_mask = cols < n_cols"),
-            Given("tile_mask = row_mask & col_mask"),
+            given("col_mask = cols < n_cols"),
+            given("tile_mask = row_mask & col_mask"),
             *sections.setup,
             *outer_loop,
             *sections.end,
@@ -66,12 +67,16 @@ class Frames:
         runs = (*sections.ahead, self.runs(sections.loop))
         if self.stream.outer_axes:
             n_turns = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
-            runs = (For(f"range({n_turns})", index="turn", body=(*sections.turn, *runs)),)
+            runs = (For(expr(f"range({n_turns})"), index="turn", body=(*sections.turn, *runs)),)
         is_split, end = "partial_ptr is not None", sections.end
-        split = (Branch(is_split, body=(Line("bounds = split_blocks(bounds, BLOCK_N)"),)),) if sections.partial else ()
+        split = (
+            (Branch(expr(is_split), body=(parsed("bounds = split_blocks(bounds, BLOCK_N)"),)),)
+            if sections.partial
+            else ()
+        )
         if sections.partial:
-            end = (Branch(is_split, body=(*self.partial_rows, *sections.partial), other=end),)
-        mask = Given("row_mask = rows < n_rows")
+            end = (Branch(expr(is_split), body=(*self.partial_rows, *sections.partial), other=end),)
+        mask = given("row_mask = rows < n_rows")
         setup = (*sections.casts, *self.tile(sections.setup), _ROWS, mask, *sections.setup)
         return _heads_where_read(*setup, *split, *runs, BLANK, *end)
 
@@ -84,43 +89,43 @@ class Frames:
         if group := self.stream.group:
             name, size = f"i_{group.lower()}", f"size_{group.lower()}"
             rows = f"rows_of_group({which}, n_rows, {size}, BLOCK_M, PACK_HEADS, INDEX)"
-            tiles = Line(f"tiles = tiles_of_group(n_rows, {size}, BLOCK_M, PACK_HEADS)")
+            tiles = parsed(f"tiles = tiles_of_group(n_rows, {size}, BLOCK_M, PACK_HEADS)")
             first_row = "first_row" if "first_row" in names_of(setup) else "_"
-            return (tiles, _HEAD, Line(f"{name}, {first_row}, tile = {rows}", order))
-        first = Line(f"first_row = ({which}).to(tl.int64) * BLOCK_M", order)
-        tile = Positions("first_row", name="tile", block="BLOCK_M", wide=True)
-        return (Line("tiles = tl.cdiv(n_rows, BLOCK_M)"), _HEAD, first, tile)
+            return (tiles, _HEAD, parsed(f"{name}, {first_row}, tile = {rows}", order))
+        first = parsed(f"first_row = ({which}).to(tl.int64) * BLOCK_M", order)
+        tile = Positions(expr("first_row"), name="tile", block="BLOCK_M", wide=True)
+        return (parsed("tiles = tl.cdiv(n_rows, BLOCK_M)"), _HEAD, first, tile)
 
     def runs(self, loop: Nest) -> For:
         """The runs of blocks, one after the other."""
         names = self.blocks.runs
         is_masked = f"run != {names.index('full')}"
         span = "range(bounds[run], bounds[run + 1], BLOCK_N)"
-        counted = (Line("start = counted_block(count, cycle, BLOCK_N)"),) if self.blocks.cycle else ()
+        counted = (parsed("start = counted_block(count, cycle, BLOCK_N)"),) if self.blocks.cycle else ()
         body = (
             *counted,
-            Positions("start", name="block", block="BLOCK_N", wide=True),
+            Positions(expr("start"), name="block", block="BLOCK_N", wide=True),
             _COLS,
-            Given(f"col_mask = cols < n_cols if {is_masked} else True"),
-            Given(f"tile_mask = row_mask & (cols < n_cols) if {is_masked} else row_mask"),
+            given(f"col_mask = cols < n_cols if {is_masked} else True"),
+            given(f"tile_mask = row_mask & (cols < n_cols) if {is_masked} else row_mask"),
             *loop,
         )
-        inside: Nest = (For(span, index="count" if counted else "start", body=body),)
+        inside: Nest = (For(expr(span), index="count" if counted else "start", body=body),)
         if "skipped" in names:
-            inside = (Branch(f"run != {names.index('skipped')}", body=inside),)
-        return For(f"tl.static_range({len(names)})", index="run", body=inside)
+            inside = (Branch(expr(f"run != {names.index('skipped')}"), body=inside),)
+        return For(expr(f"tl.static_range({len(names)})"), index="run", body=inside)
 
     @property
     def partial_rows(self) -> Nest:
         """Where the partial sums of rows are."""
         said = "Partial sums [n_splits, heads, rows, ...]."
-        head = Line("split_head = tl.program_id(1) * (tl.num_programs(0) // tiles) + head", said)
+        head = parsed("split_head = tl.program_id(1) * (tl.num_programs(0) // tiles) + head", said)
         if group := self.stream.group:
-            in_group = Line(f"split_head = split_head * size_{group.lower()} + i_{group.lower()}")
+            in_group = parsed(f"split_head = split_head * size_{group.lower()} + i_{group.lower()}")
         return (
             head,
             *([in_group] if group else []),
-            Line(f"partial = partial_ptr + (split_head * n_rows + rows) * {self.partial_length}"),
+            parsed(f"partial = partial_ptr + (split_head * n_rows + rows) * {self.partial_length}"),
         )
 
     @property
@@ -131,24 +136,24 @@ class Frames:
         """Programs merge the partial sums of a row each."""
         group = self.stream.group
         in_group = (
-            Line(f"i_{group.lower()} = head % size_{group.lower()}"),
-            Line(f"head = head // size_{group.lower()}"),
+            parsed(f"i_{group.lower()} = head % size_{group.lower()}"),
+            parsed(f"head = head // size_{group.lower()}"),
         )
         at = "(splits * tl.num_programs(0) + tl.program_id(0))"
         body = (
-            Line("splits = first + tl.arange(0, BLOCK_SPLITS)[:, None]"),
-            Line(f"partial = partial_ptr + {at} * {self.partial_length}"),
-            Line("split_mask = splits < n_splits"),
+            parsed("splits = first + tl.arange(0, BLOCK_SPLITS)[:, None]"),
+            parsed(f"partial = partial_ptr + {at} * {self.partial_length}"),
+            parsed("split_mask = splits < n_splits"),
             *sections.loop,
         )
         return _heads_where_read(
             *sections.casts,
-            Line("head = (tl.program_id(0) // n_rows).to(INDEX)"),
+            parsed("head = (tl.program_id(0) // n_rows).to(INDEX)"),
             *(in_group if group else ()),
-            Positions("tl.program_id(0) % n_rows", name="tile", block="1", wide=True),
+            Positions(expr("tl.program_id(0) % n_rows"), name="tile", block="1", wide=True),
             _ROWS,
             *sections.setup,
-            For("range(0, n_splits, BLOCK_SPLITS)", index="first", body=body),
+            For(expr("range(0, n_splits, BLOCK_SPLITS)"), index="first", body=body),
             *sections.end,
         )
 

@@ -11,7 +11,7 @@ from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lang.names import shown
 from ...lang.trees import parse
 from ...lowering.tile import Tile
-from ...nest.ir import Line, names_of, nested
+from ...nest.ir import Line, names_of, nested, parsed
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
@@ -104,9 +104,9 @@ class Vectors(Places):
         # The slots of a dataclass leave `super` without its arguments another class.
         lines = Places.reads(self, tensor)
         behind = "[:, None]" if self.stream.rows in tensor.type.axes else ""
-        return [replace(line, text=f"{line.text}{behind}") for line in lines]
+        return [parsed(f"{line.text}{behind}") for line in lines]
 
-    def widen(self, tensor: Input) -> str:
+    def widen(self, tensor: Input) -> tuple[str, ...]:
         # Matrices are half precision, beside which flags are passed as they are.
         return Tile.widen(self, tensor)
 
@@ -183,7 +183,7 @@ class _GluonBuilder(GluonBuilder):
     def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
         self.weights = factor if factor.isidentifier() else f"{name}_factor"
         if factor != self.weights:
-            self.lines.loop.append(Line(f"{self.weights} = {factor}"))
+            self.lines.loop.append(parsed(f"{self.weights} = {factor}"))
 
     def begin(self) -> None:
         pass
@@ -203,7 +203,7 @@ class _GluonBuilder(GluonBuilder):
         self.lowering.begin("lead")
         text = ast.unparse(self.lowering.in_compute(node))
         says = f"Within a block, {shown(self.score)} is without what its rows have at the first column."
-        lines = [Line("first_col = start.to(tl.int32)", says), *self.lowering.pending, Line(f"lead = {text}")]
+        lines = [parsed("first_col = start.to(tl.int32)", says), *self.lowering.pending, parsed(f"lead = {text}")]
         self.lines.loop += lines
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
@@ -220,7 +220,7 @@ class _GluonBuilder(GluonBuilder):
         return f"{name}, shift, {factor}rescale = online_row_max{kind}({name}, {self.score}{given}{led})"
 
     def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
-        return Line(f"{name} = add_columns({name}, rescale, {factor})")
+        return parsed(f"{name} = add_columns({name}, rescale, {factor})")
 
     def final(self, value: Value) -> list[Line]:
         self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)

@@ -12,7 +12,7 @@ from ...emit.host_checks import tuple_text
 from ...lang.ir import Call, Load, Node, Op, Ref, Value, walk
 from ...lang.trees import parse
 from ...lowering.lower import Lowering
-from ...nest.ir import Line, lines_of, names_of, nested
+from ...nest.ir import Line, lines_of, names_of, nested, parsed
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
@@ -96,7 +96,7 @@ class _Vectors(Places):
             return Places.reads(self, tensor)
         across = ", True" if is_across(tensor, self.stream) else ""
         read = f"read_scores({tensor.name}_ring, 2 * step + half{across})"
-        return [Line(f"{tensor.name} = {read}.to({self.compute.text})")]
+        return [parsed(f"{tensor.name} = {read}.to({self.compute.text})")]
 
     def mask(self, axes: tuple[str, ...]) -> str:
         mask = Places.mask(self, axes)
@@ -173,7 +173,7 @@ class _GradientBuilder(GluonBuilder):
         if load.name not in self.read:
             self.read.add(load.name)
             self.tile.append(load.name)
-            self.lines.setup.append(Line(f"{load.name} = take({load.name}_ring, half)"))
+            self.lines.setup.append(parsed(f"{load.name} = take({load.name}_ring, half)"))
 
     def product(self, score: Scores) -> None:
         """The scores of a block; the first begins all, in front of what else the block computes before."""
@@ -182,23 +182,23 @@ class _GradientBuilder(GluonBuilder):
             for one in self.stream.scores:
                 self.row_tile(one.left)
                 self.read.add(one.right.name)
-                begins.append(Line(f"{one.right.name} = take({one.right.name}_ring, step)"))
-                begins.append(Line(f"{one.name} = begin_scores({one.left.name}, {one.right.name})"))
+                begins.append(parsed(f"{one.right.name} = take({one.right.name}_ring, step)"))
+                begins.append(parsed(f"{one.name} = begin_scores({one.left.name}, {one.right.name})"))
                 self.in_flight.append(one.name)
             self.lines.loop[:0] = begins
         self.wait(score.name)
         if score.right not in self.stream.summed:
-            self.lines.loop.append(Line(f"give_back({score.right.name}_ring, step)"))
+            self.lines.loop.append(parsed(f"give_back({score.right.name}_ring, step)"))
 
     def wait(self, name: str, *others: str) -> None:
         """Until a matmul has ended, which do so in the order in which they began."""
         del self.in_flight[: self.in_flight.index(name) + 1]
         names = [name, *others]
         wait = f"warpgroup_mma_wait({len(self.in_flight)}, deps={tuple_text(names)})"
-        self.lines.loop.append(Line(f"{', '.join(names)} = {wait}"))
+        self.lines.loop.append(parsed(f"{', '.join(names)} = {wait}"))
 
     def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
-        self.lines.loop.append(Line(f"{name}, {name}_left = add_product({name}, {factor}, {matrix.name})"))
+        self.lines.loop.append(parsed(f"{name}, {name}_left = add_product({name}, {factor}, {matrix.name})"))
         self.in_flight.append(name)
 
     def inner(self, value: Value) -> None:
@@ -260,7 +260,7 @@ class _GradientBuilder(GluonBuilder):
             self.wait(name, f"{name}_left")
             matrix = self.sums[name].matrix
             assert matrix is not None
-            self.lines.loop.append(Line(f"give_back({matrix.name}_ring, step)"))
+            self.lines.loop.append(parsed(f"give_back({matrix.name}_ring, step)"))
 
     def memory(self) -> dict[str, str]:
         """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""

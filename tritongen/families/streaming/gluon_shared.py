@@ -11,9 +11,10 @@ from typing import Any
 from ...emit.host_checks import tuple_text
 from ...lang.ir import Load, Node, Op, Result, Value, walk
 from ...lang.names import in_string
+from ...lang.trees import parse
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...nest.ir import Line, lines_of, names_of, with_text
+from ...nest.ir import Line, lines_of, names_of, parsed, with_values
 from ...passes.structure import reached
 from ...spec.types import Input
 from ..stream import Stream
@@ -92,7 +93,7 @@ class FoundBounds:
     def read(self) -> list[Line]:
         """The line by which a tile reads its bounds."""
         steps = (f"{dim.index} * {stride}" for dim, stride in zip(self.dims, self.strides, strict=True))
-        return [Line(f"bounds = read_bounds({' + '.join(['bounds_ptr', *steps])}, first_row // BLOCK_M)")]
+        return [parsed(f"bounds = read_bounds({' + '.join(['bounds_ptr', *steps])}, first_row // BLOCK_M)")]
 
     def is_of_inputs(self, computed: Iterable[str]) -> bool:
         """Whether bounds are the same for all heads of a group, and made of no param and nothing that is computed."""
@@ -105,7 +106,7 @@ class FoundBounds:
         return {
             "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
             "head": self.builder.places.decode(),
-            "lines": with_text(self.lines, lambda text: text.replace("INDEX", self.builder.index)),
+            "lines": with_values((*self.lines,), lambda one: one.with_names({"INDEX": parse(self.builder.index)})),
             "n_bounds": len(self.builder.blocks.runs) + 1,
         }
 
@@ -119,7 +120,10 @@ def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], Foun
         found = FoundBounds(builder, reads)
         return found.read, found
     if not builder.blocks.tiles:
-        bounds = [replace(line, text="bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)") for line in bounds]
+        bounds = [
+            replace(parsed("bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)"), comment=line.comment)
+            for line in bounds
+        ]
     return bounds, None
 
 
@@ -133,7 +137,7 @@ def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str])
     pointers = [f"{load.name}_ptr" for load in builder.stream.matrices]
     if any(axes[name] not in matrices for name in used) or names_in(lines, pointers):
         return None
-    return [Line(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
+    return [parsed(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ class Signature:
         self.dims = builder.space.rows
         self.tensors = [*(one.name for one in op.inputs), *(one.output.name for one in op.results)]
         self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*self.dims[1:], *self.group))]
-        every = [*lines.of_tile, *lines.of_half, *([Line(scale)] if scale else [])]
+        every = [*lines.of_tile, *lines.of_half, *([parsed(scale)] if scale else [])]
         known = names_of(every)
         own = names_of([*lines.tile_reads, *lines.of_half])
         self.pointers = [f"{name}_ptr" for name in self.tensors if name not in described]
@@ -241,7 +245,7 @@ class Signature:
         builder, lines, found, group = self.builder, self.lines, self.found, self.group
         used = {*self.head_of_rows, *names_in(lines.of_half, self.heads)}
         of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
-        decode = [*map(Line, of_group), *builder.places.decode()]
+        decode = [*map(parsed, of_group), *builder.places.decode()]
         tiled = builder.tiled[0] if builder.tiled else ""
         blocks, stream = builder.blocks, builder.stream
         return {
@@ -292,7 +296,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def in_gluon(lines: Iterable[Line]) -> list[Line]:
-    return [*with_text(lines, gluon_text)]
+    return [*with_values((*lines,), lambda one: one.with_names({"tl": ast.Name("gl")}))]
 
 
 def gluon_text(text: str) -> str:

@@ -16,7 +16,8 @@ from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
-from ...nest.ir import Branch, Line, under
+from ...nest.ir import Branch, Line, parsed, under
+from ...nest.values import expr
 from ...passes.exponentials import resolve
 from ...passes.structure import guaranteed_axes, references
 from ..stream import Scores, Stream, StreamSum
@@ -156,7 +157,7 @@ class Builder(Assembly):
         """A matmul of the tile with a block."""
         self.row_tile(score.left)
         self.block(score.right)
-        self.lines.loop.append(Line(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
+        self.lines.loop.append(parsed(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
         if self.pages and (paged := self.pages.of(score.right.name)):
             self.lines.loop.append(pages.missing(paged, score.name))
 
@@ -184,7 +185,7 @@ class Builder(Assembly):
         source = f"{value.name} = {value.source}" if value.source else ""
         lines = self.lines_for(value.node.axes)
         lines += self.lowering.pending
-        lines.append(Line(f"{value.name} = {self.total_of_rows(text)}", source))
+        lines.append(parsed(f"{value.name} = {self.total_of_rows(text)}", source))
 
     def total_of_rows(self, text: str) -> str:
         """The sums of the rows of a tile."""
@@ -212,7 +213,7 @@ class Builder(Assembly):
         if otherwise == self.past_the_end.get(name) and (limits or self.at_the_end == self.masked):
             del self.past_the_end[name]
             condition = f"col_mask & ({condition})"
-        self.lowering.put(Line(f"{name} = tl.where({limits or condition}, {name}, {otherwise})"))
+        self.lowering.put(parsed(f"{name} = tl.where({limits or condition}, {name}, {otherwise})"))
         return self.lowering.pending
 
     def limits(self, test: Node) -> str:
@@ -234,20 +235,20 @@ class Builder(Assembly):
         return lines if len(found) == len(lines) else self.read_by_others(found)
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
-        return [Branch(self.masked, body=tuple(lines))]
+        return [Branch(expr(self.masked), body=tuple(lines))]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
         """What stands past the end of the streamed axis, in blocks that have it, if no line has put it there before."""
         if name not in self.past_the_end:
             return []
         text = self.past_the_end.pop(name)
-        return [Branch(self.at_the_end, body=(Line(f"{name} = tl.where(col_mask, {name}, {text})"),))]
+        return [Branch(expr(self.at_the_end), body=(parsed(f"{name} = tl.where(col_mask, {name}, {text})"),))]
 
     def largest(self, value: Value) -> None:
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""
         score = self.score
         self.lines.loop += self.masked_past_the_end(score)
-        self.lines.loop.append(Line(self.online_max(value.name, "factor, " if self.low else "")))
+        self.lines.loop.append(parsed(self.online_max(value.name, "factor, " if self.low else "")))
 
     def online_max(self, name: str, factor: str) -> str:
         return f"{name}, shift, {factor}rescale = online_max{self.low}({name}, {self.score})"
@@ -267,7 +268,7 @@ class Builder(Assembly):
         if not (is_block and isinstance(total.factor, Ref)) and (others or is_masked):
             named = f"{first}_factor"
             if name == first:
-                self.lines.loop.append(Line(f"{named} = {factor}"))
+                self.lines.loop.append(parsed(f"{named} = {factor}"))
                 self.past_the_end |= {named: "0.0"} if is_masked else {}
             factor = named
         elif is_masked and has_largest:
@@ -281,14 +282,14 @@ class Builder(Assembly):
 
     def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
         """The line that adds the sum of each row of a tile."""
-        return Line(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)")
+        return parsed(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)")
 
     def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
         """Add a factor times a block of a matrix to a sum."""
         self.block(matrix)
         factor = factor if factor.isidentifier() else f"({factor})"
         terms = f"{factor}.to({matrix.name}.dtype)", matrix.name, so_far
-        self.lines.loop.append(Line(f"{name} = {self.dot(*terms)}"))
+        self.lines.loop.append(parsed(f"{name} = {self.dot(*terms)}"))
 
     # Before and after
 
@@ -311,7 +312,7 @@ class Builder(Assembly):
             shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
             is_largest = name == self.stream.largest
             start = f"init_row_max{self.low}({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
-            self.lines.setup.append(Line(f"{name} = {start}"))
+            self.lines.setup.append(parsed(f"{name} = {start}"))
 
     def behind(self) -> list[Value]:
         """The values that results need, up to the sums."""
@@ -329,7 +330,7 @@ class Builder(Assembly):
         values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
-            self.lines.end.append(Line(f"{name} = base2_to_e{self.low}({name})"))
+            self.lines.end.append(parsed(f"{name} = base2_to_e{self.low}({name})"))
         self.elements(values, self.lines.end)
         for value in values:
             self.lines.end += self.final(value)
@@ -345,11 +346,11 @@ class Builder(Assembly):
         masked = f", mask={mask}" if mask else ""
         address = self.places.moved(tensor, Address(f"{tensor.name}_head"), self.space.cols)
         lines = [
-            Line(f"{tensor.name}_head = {self.places.head(tensor)}"),
-            Line(f"tl.store({address}, {stored(self.op, result)}{masked})"),
+            parsed(f"{tensor.name}_head = {self.places.head(tensor)}"),
+            parsed(f"tl.store({address}, {stored(self.op, result)}{masked})"),
         ]
         if result.when:
-            return [Branch(f"{tensor.pointer} is not None", body=tuple(lines))]
+            return [Branch(expr(f"{tensor.pointer} is not None"), body=tuple(lines))]
         return under(condition(result.paths), lines)
 
     # Assembly

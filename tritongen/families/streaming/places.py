@@ -12,7 +12,8 @@ from ...lowering.optional import if_given, load_default
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
 from ...nest.access import Access, Address
-from ...nest.ir import Branch, Line
+from ...nest.ir import Branch, Let, Line, parsed
+from ...nest.values import V, expr
 from ...passes.paged import Pages
 from ...spec.types import BATCH, Input
 from ..stream import Stream, multiplied_as, of_bytes
@@ -74,14 +75,14 @@ class Places(Tile):
 
     def moved(self, tensor: Tensor, address: Address, dims: Iterable[Dim]) -> Address:
         mine = self.space.steps(tensor.axes, (*dims,))
-        return address.moved(*(f"{dim.index} * {tensor.stride(dim)}" for dim in mine))
+        return address.moved(*(V[dim.index] * tensor.stride(dim) for dim in mine))
 
     # Matrices
 
     def matrix_base(self, load: Load) -> Line:
         """The line that points to a matrix, at the head and the turn that it is of."""
         tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.outer_axes))
-        return Line(f"{load.name}_head = {self.moved(tensor, self.head(tensor), others)}")
+        return Let(f"{load.name}_head", self.moved(tensor, self.head(tensor), others).value)
 
     def matrix(self, load: Load, masked: str) -> list[Line]:
         """The lines that load a tile of a matrix, or a block of one that is streamed."""
@@ -91,7 +92,7 @@ class Places(Tile):
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
         strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
         place = f"{load.name}_head, {at}, {size}, {strides}, size_{width.lower()}"
-        read = Line(f"{load.name} = load_rows({place}, {masked})")
+        read = parsed(f"{load.name} = load_rows({place}, {masked})")
         return [read, *self.converted(load)]
 
     def converted(self, load: Load) -> list[Line]:
@@ -100,20 +101,20 @@ class Places(Tile):
             return []
         other = multiplied_as(self.op, self.stream)
         if not other:
-            return [Line(f"{load.name} = {load.name}.to(tl.float16)")]
+            return [Let(load.name, V[load.name].to("tl.float16"))]
         left, outer_axes = self.stream.scores[0].left, set(self.stream.outer_axes)
         # A tile of each turn is not read yet where bytes are that stay the same in every turn.
         is_read = other == left.name and (not outer_axes & set(left.axes) or bool(outer_axes & set(load.axes)))
         dtype = f"{other}.dtype" if is_read else f"{other}_ptr.dtype.element_ty"
-        to = widen_float8(dtype) if "float64" in self.op.input(other).type.dtypes else f".to({dtype})"
-        return [Line(f"{load.name} = {load.name}{to}")]
+        to = widen_float8(dtype) if "float64" in self.op.input(other).type.dtypes else (dtype,)
+        return [Let(load.name, V[load.name].to(*to))]
 
     def described(self, load: Load, read: Line) -> list[Line]:
         """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""
         outer_axes = tuple(axis for axis in self.stream.outer_axes if axis in load.axes)
         at = ", ".join([*(dim.index for dim in self.described_dims(outer_axes)), "start"])
         by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
-        return [Branch(f"{load.name}_desc is None", body=(read,), other=(Line(by_tma),))]
+        return [Branch(expr(f"{load.name}_desc is None"), body=(read,), other=(parsed(by_tma),))]
 
     def described_dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
         """The dimensions that a descriptor has before the two of a matrix: those of the batch, and some axes.
@@ -162,10 +163,10 @@ class Places(Tile):
         read = Access(self.address(mine), mask, other, self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, read, self.default(tensor, mine.axes))
-        return [Line(f"{tensor.name} = {read}")]
+        return [Let(tensor.name, read.value)]
 
-    def widen(self, tensor: Input) -> str:
-        return " != 0" if may_be_wide(self.op, self.stream, tensor) else Tile.widen(self, tensor)
+    def widen(self, tensor: Input) -> tuple[str, ...]:
+        return ("bool",) if may_be_wide(self.op, self.stream, tensor) else Tile.widen(self, tensor)
 
     def compared(self, load: Load, axis: str) -> str:
         """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""

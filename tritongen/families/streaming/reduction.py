@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...lowering.views import Kernel
-from ...nest.ir import Line, names_of
+from ...nest.ir import names_of, parsed
 from . import partial_sums
 from .frames import Frames
 from .kernels import Builder
@@ -46,10 +46,10 @@ class Reduction(Builder):
         """Adds the next partial sums to a sum so far. What they are below comes first."""
         part, lines = f"{name}_partial", self.lines.loop
         other = partial_sums.LEAST if name == self.stream.largest else "0.0"
-        lines.append(Line(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
+        lines.append(parsed(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
         if name == self.stream.largest:
-            lines.append(Line(f"{name}, shrink, rescale = merge_max{self.low}({name}, {part})"))
+            lines.append(parsed(f"{name}, shrink, rescale = merge_max{self.low}({name}, {part})"))
             return
         is_rescaled = self.sums[name].is_rescaled
         part, so_far = (f"{part} * shrink", f"{name} * rescale") if is_rescaled else (part, name)
-        lines.append(Line(f"{name} = {so_far} + tl.sum({part}, 0, keep_dims=True)"))
+        lines.append(parsed(f"{name} = {so_far} + tl.sum({part}, 0, keep_dims=True)"))

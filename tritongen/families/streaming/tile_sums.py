@@ -15,7 +15,7 @@ from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
-from ...nest.ir import Line
+from ...nest.ir import Line, parsed
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ..family import Step
@@ -147,7 +147,7 @@ class _TileBuilder(Builder):
         self.row_tile(score.left)
         self.block(score.right)
         text = f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"
-        self.lines_for({*score.left.axes, *score.right.axes}).append(Line(text))
+        self.lines_for({*score.left.axes, *score.right.axes}).append(parsed(text))
 
     def sum(self, total: StreamSum) -> None:
         self.elements([Value(total.name, total.factor, "")])
@@ -155,7 +155,7 @@ class _TileBuilder(Builder):
         self.lowering.begin(total.name)
         factor = ast.unparse(self.lowering.expression(total.factor))
         so_far = f"{total.name} + " if self.stream.outer_axes else ""
-        lines += [*self.lowering.pending, Line(f"{total.name} = {so_far}{factor}")]
+        lines += [*self.lowering.pending, parsed(f"{total.name} = {so_far}{factor}")]
 
     def bounds(self) -> None:
         """How many turns there are: none in a tile that is masked away."""
@@ -163,19 +163,19 @@ class _TileBuilder(Builder):
             return
         count = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
         if self.met.tiles is None:
-            self.lines.bounds.append(Line(f"n_turns = {count}"))
+            self.lines.bounds.append(parsed(f"n_turns = {count}"))
             return
         self.elements([Value("bounds", node, "") for node in self.met.values])
         self.lowering.begin("bounds", ())
         met = self.met.meets(lambda node: ast.unparse(self.lowering.expression(node)))
-        outer_axes = Line(f"n_turns = tl.where({met}, {count}, 0)", "Fully masked tiles skip the loop.")
+        outer_axes = parsed(f"n_turns = tl.where({met}, {count}, 0)", "Fully masked tiles skip the loop.")
         self.lines.bounds += [*self.lowering.pending, outer_axes]
 
     def begin(self) -> None:
         if not self.stream.outer_axes:
             return
         (total,) = self.stream.sums
-        self.lines.bounds.append(Line(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.compute.text})"))
+        self.lines.bounds.append(parsed(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.compute.text})"))
 
 
 class _TileModule(StreamingModule):

@@ -9,14 +9,14 @@ import ast
 from dataclasses import dataclass
 
 from ...lang.ir import Call, Reduce
-from ...lang.trees import parse
 from ...lowering.accumulate import padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, index_of
 from ...lowering.tile import Tile, loads, needed
 from ...lowering.views import Kernel, Pass
-from ...nest.ir import For, Line
+from ...nest.ir import Do, For, Let, Line
+from ...nest.values import V, expr, runtime, tl
 from ..rowwise.splits import SPLITS, part_pointers
 from .program import TapsProgram
 
@@ -48,10 +48,10 @@ class TapsBuilder:
 
     def kernel(self) -> Kernel:
         lowering, name, count = self.lowering(), self.total.name, self.program.count
-        zeros = f"tl.zeros([BLOCK_M, BLOCK_N], {self.tile.compute.text})"
+        zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.tile.compute.text)
         comment = f"{name} = {self.total.source}" if self.total.source else ""
         setup = [*self.assembler.bases(()), *self.at(0, lowering)]
-        start = (Line(f"{name} = ({zeros},) * {count}"),)
+        start = (Let(name, expr((zeros,)) * count),)
         columns = [*self.at(1, lowering), *self.through_outer(lowering)]
         walk = Pass(comment, start, tuple(columns), ())
         further = ((), (*part_pointers([name]), SPLITS[1]))
@@ -59,33 +59,34 @@ class TapsBuilder:
 
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count
-        lines = [Line("partial = split * tl.num_programs(2) + tl.program_id(2)")] if self.program.outer else []
-        at = f"{name}_partial_ptr + ({'partial' if lines else 'split'}.to(INDEX) * n_rows + rows) * {count} + tap"
-        store = Line(f"tl.store({at}, tl.sum({name}[tap], axis=1, keep_dims=True), mask=row_mask)")
-        return [*lines, For(f"tl.static_range({count})", index="tap", body=(store,))]
+        lines = [Let("partial", V.split * tl.num_programs(2) + tl.program_id(2))] if self.program.outer else []
+        split = V.partial if lines else V.split
+        at = V[f"{name}_partial_ptr"] + (split.to("INDEX") * V.n_rows + V.rows) * count + V.tap
+        store = Do(tl.store(at, tl.sum(V[name][V.tap], axis=1, keep_dims=True), mask=V.row_mask))
+        return [*lines, For(tl.static_range(count), index="tap", body=(store,))]
 
     def through_outer(self, lowering: Lowering) -> list[Line]:
         """The loop through the outer axis, which programs share as they do columns."""
         lines = [*self.at(2, lowering), *self.through_taps(lowering)]
         if not self.program.outer:
             return lines
-        size = ast.unparse(self.tile.size((self.program.outer,)))
-        every = f"range(tl.program_id(2).to(INDEX), {size}, tl.num_programs(2))"
+        size = self.tile.size((self.program.outer,))
+        every = runtime.range(tl.program_id(2).to("INDEX"), size, tl.num_programs(2))
         return [For(every, index=index_of(self.program.outer), body=tuple(lines))]
 
     def through_taps(self, lowering: Lowering) -> list[Line]:
         """The loop through the taps, unrolled."""
         lengths, name = dict(self.op.sizes), self.total.name
         first, *others = self.program.taps
-        place = index_of(first)
+        place = V[index_of(first)]
         for axis in others:
-            place = f"{f'({place})' if ' ' in place else place} * {lengths[axis]} + {index_of(axis)}"
+            place = place * lengths[axis] + index_of(axis)
         lines = self.at(3, lowering)
         lowering.begin(name)
-        lowering.put(Line(f"{name} = add_at({name}, {place}, {ast.unparse(self.term(lowering))})"))
+        lowering.put(Let(name, runtime.add_at(name, place, self.term(lowering))))
         inside = [*lines, *lowering.pending]
         for axis in reversed(self.program.taps):
-            inside = [For(f"tl.static_range({lengths[axis]})", index=index_of(axis), body=tuple(inside))]
+            inside = [For(tl.static_range(lengths[axis]), index=index_of(axis), body=tuple(inside))]
         return inside
 
     def at(self, depth: int, lowering: Lowering) -> list[Line]:
@@ -111,7 +112,7 @@ class TapsBuilder:
         term = lowering.operand(node.arg)
         if padding_value(self.op, node.arg, self.program.over, self.tile.other, self.is_masked) == "0":
             return term
-        return parse(f"tl.where(col_mask, {ast.unparse(term)}, 0.0)")
+        return tl.where(V.col_mask, term, 0.0).tree
 
     def is_masked(self, node: Call) -> bool:
         """Whether a choice of an element is a masked load, which gives the other number in lanes that are off."""

@@ -1,0 +1,178 @@
+"""The values of kernels: expressions as trees, from which their text is printed.
+
+Operators and calls make others of them, as kernels spell it: `tl.load(V.x_row + V.cols, mask=V.col_mask)`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from ..lang.trees import changed, literal, parse, walk
+
+
+def _binary(operator: ast.operator) -> Callable[[Expr, Term], Expr]:
+    return lambda left, right: Expr(ast.BinOp(left.tree, operator, tree_of(right)))
+
+
+def _comparison(operator: ast.cmpop) -> Callable[[Expr, Term], Expr]:
+    return lambda left, right: Expr(ast.Compare(left.tree, [operator], [tree_of(right)]))
+
+
+class Expr:
+    """An expression that nobody changes. Two of the same text are equal."""
+
+    def __init__(self, tree: ast.expr) -> None:
+        self.tree = tree
+
+    @cached_property
+    def text(self) -> str:
+        return ast.unparse(self.tree)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names that it reads, each as often as it does."""
+        return tuple(node.id for node in walk(self.tree) if isinstance(node, ast.Name))
+
+    @cached_property
+    def calls(self) -> bool:
+        """Whether it calls something."""
+        return any(isinstance(node, ast.Call) for node in walk(self.tree))
+
+    def changed(self, change: Callable[[ast.AST], ast.AST | None]) -> Expr:
+        return Expr(changed(self.tree, change))
+
+    def with_names(self, others: Mapping[str, ast.expr]) -> Expr:
+        """The value with others in place of some names."""
+        if others.keys().isdisjoint(self.names):
+            return self
+        return self.changed(lambda node: others.get(node.id) if isinstance(node, ast.Name) else None)
+
+    def to(self, *dtypes: Term) -> Expr:
+        """The value in a dtype, by way of those before it."""
+        found = self
+        for dtype in dtypes:
+            found = Expr(ast.Call(ast.Attribute(found.tree, "to"), [tree_of(dtype)], []))
+        return found
+
+    __add__, __sub__ = _binary(ast.Add()), _binary(ast.Sub())
+    __mul__, __truediv__ = _binary(ast.Mult()), _binary(ast.Div())
+    __floordiv__, __mod__ = _binary(ast.FloorDiv()), _binary(ast.Mod())
+    __and__, __or__ = _binary(ast.BitAnd()), _binary(ast.BitOr())
+    __lt__, __le__ = _comparison(ast.Lt()), _comparison(ast.LtE())
+    __gt__, __ge__ = _comparison(ast.Gt()), _comparison(ast.GtE())
+    equals, differs = _comparison(ast.Eq()), _comparison(ast.NotEq())
+
+    def __rmul__(self, other: Term) -> Expr:
+        return expr(other) * self
+
+    def __invert__(self) -> Expr:
+        return Expr(ast.UnaryOp(ast.Invert(), self.tree))
+
+    @property
+    def is_given(self) -> Expr:
+        return _comparison(ast.IsNot())(self, None)
+
+    @property
+    def negated(self) -> Expr:
+        return Expr(ast.UnaryOp(ast.Not(), self.tree))
+
+    @property
+    def T(self) -> Expr:
+        return Expr(ast.Attribute(self.tree, "T"))
+
+    def and_(self, other: Expr) -> Expr:
+        return Expr(ast.BoolOp(ast.And(), [self.tree, other.tree]))
+
+    def __getitem__(self, at: Term | slice | tuple[slice | None, ...]) -> Expr:
+        """An element, or the value with new dims where there is None, as in `[:, None]`."""
+        if isinstance(at, tuple):
+            places: ast.expr = ast.Tuple([ast.Slice() if isinstance(one, slice) else tree_of(one) for one in at])
+        else:
+            places = ast.Slice() if isinstance(at, slice) else tree_of(at)
+        return Expr(ast.Subscript(self.tree, places))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+Term = Expr | ast.expr | str | float | bool | Sequence["Term"] | None
+
+
+def tree_of(operand: Term) -> ast.expr:
+    """The tree of a value, a name, a number, or several."""
+    match operand:
+        case Expr(tree=tree):
+            return tree
+        case ast.expr():
+            return operand
+        case str():
+            return _parsed(operand).tree
+        case list():
+            return ast.List([*map(tree_of, operand)])
+        case tuple():
+            return ast.Tuple([*map(tree_of, operand)])
+    assert operand is None or isinstance(operand, int | float)
+    return literal(operand)
+
+
+def either(test: Term, value: Term, other: Term) -> Expr:
+    """One value where a test holds, else the other."""
+    return Expr(ast.IfExp(tree_of(test), tree_of(value), tree_of(other)))
+
+
+class _Variables:
+    """The names of a kernel."""
+
+    def __getattr__(self, name: str) -> Expr:
+        return Expr(ast.Name(name))
+
+    __getitem__ = __getattr__
+
+
+class _Functions:
+    """The functions that a kernel calls: those of a module, or of the runtime."""
+
+    def __init__(self, module: str = "") -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Callable[..., Expr]:
+        function = ast.Attribute(ast.Name(self._module), name) if self._module else ast.Name(name)
+
+        def call(*args: Term, **keywords: Term) -> Expr:
+            words = [ast.keyword(word, tree_of(given)) for word, given in keywords.items()]
+            return Expr(ast.Call(function, [*map(tree_of, args)], words))
+
+        return call
+
+    __getitem__ = __getattr__
+
+
+V = _Variables()
+tl, runtime = _Functions("tl"), _Functions()
+
+
+def expr(operand: Term) -> Expr:
+    """What an operand is as a value."""
+    return (
+        operand
+        if isinstance(operand, Expr)
+        else _parsed(operand)
+        if isinstance(operand, str)
+        else Expr(tree_of(operand))
+    )
+
+
+@functools.cache
+def _parsed(text: str) -> Expr:
+    return Expr(parse(text))
