@@ -10,6 +10,8 @@ import pytest
 from tritongen.emit.hygiene import LAUNCH, resolved
 from tritongen.lang.names import in_string, public
 from tritongen.lang.trees import walk
+from tritongen.operator.compile import generate
+from tritongen.spec.read import read_spec
 
 
 def test_names_without_a_collision_are_as_they_show() -> None:
@@ -78,3 +80,35 @@ def test_walks_reach_what_those_of_ast_reach() -> None:
     left = [node for node in walk(tree) if not isinstance(node, shared)]
     assert left == [node for node in ast.walk(tree) if not isinstance(node, shared)]
     assert not any(isinstance(node, ast.expr_context) for node in walk(tree))
+
+
+ATTENTION = """
+[op]
+name = "self_attention"
+[types]
+T = "float"
+[inputs]
+x = "T[..., M, K]"
+wq = "T[(H R=2 D=4), K]"
+wk = "T[(H D), K]"
+wv = "T[(H E=4), K]"
+wo = "T[L, (H R E)]"
+[axes]
+M2 = "M"
+[compute]
+q = "sum(x * wq, K)"
+k = "sum(x * wk, K)"
+v = "sum(x * wv, K)"
+p = "softmax(sum(q * take(k, index(M2), M), D), M2)"
+o = "sum(sum(p * take(v, index(M2), M), M2) * wo, H, R, E)"
+[outputs]
+o = "x"
+p = "x[..., (H R), M, M2]"
+[grad]
+wrt = ["x", "wq", "wk", "wv", "wo"]
+"""
+
+
+def test_lines_of_kernels_have_no_names_of_what_steps_read() -> None:
+    """A step reads dq_factor, which an earlier one stores, and sums products of it and of a factor of its own."""
+    assert generate(read_spec("self_attention", ATTENTION), ".")

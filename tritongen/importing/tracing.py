@@ -334,11 +334,7 @@ def _structure(found: Any) -> Any:
 
 def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
     """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        UnsupportedOperatorException,
-    )
+    from torch._subclasses.fake_tensor import DataDependentOutputException, UnsupportedOperatorException
 
     from .symbols import OfValues
 
@@ -347,9 +343,6 @@ def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
     text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)
     if isinstance(error, DataDependentOutputException | OfValues) or "Cannot cast FakeTensor" in text:
         return Located(Refusal(*_OF_VALUES, "TG004"), place)
-    if isinstance(error, DynamicOutputShapeException):
-        message = f"values decide the shape of {_short(str(error))}"
-        return Located(Refusal(message, "shapes of a spec follow from those of its inputs", "TG004"), place)
     custom = re.search(r"<CustomOpDef\((\S+)\)>|no fake impl\w* .*?(\w+[:.]+\w+)", text)
     if custom or isinstance(error, UnsupportedOperatorException):
         name = custom[1] or custom[2] if custom else str(getattr(error, "func", ""))

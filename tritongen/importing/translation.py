@@ -91,7 +91,8 @@ class Translation(Building):
             self.values[node] = self._value(node)
             self._note_axes(self.values[node])
         except Refusal as refusal:
-            self.problems.append((refusal, place))
+            if not any(map(_is_complex, node.all_input_nodes)):  # Where these come from, it is said.
+                self.problems.append((refusal, place))
             self.refused += [] if self._depth else [node.name]
             self.values[node] = self._stand_in(node.meta.get("val"))
         finally:
@@ -249,13 +250,17 @@ def _number(node: Node) -> Any:
     return Symbolic(node.hint, node.written, node.expr) if node.is_symbolic() else node.written
 
 
+def _is_complex(node: Any) -> bool:
+    return bool(getattr(getattr(node.meta.get("val"), "dtype", None), "is_complex", False))
+
+
 def _check_dtypes(node: Any) -> None:
     import torch
 
+    if any(map(_is_complex, (node, *node.all_input_nodes))):
+        raise Refusal(*COMPLEX)
     found = node.meta.get("val")
     for one in found if isinstance(found, tuple | list) else [found]:
-        if isinstance(one, torch.Tensor) and one.dtype.is_complex:
-            raise Refusal(*COMPLEX)
         if isinstance(one, torch.Tensor) and one.is_sparse:
             raise Refusal("a sparse tensor")
         for length in one.shape if isinstance(one, torch.Tensor) else ():

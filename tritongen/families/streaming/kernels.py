@@ -266,7 +266,8 @@ class Builder(Assembly):
         is_below = has_largest and total.is_rescaled
         is_masked = not (is_below and is_finite_past_the_end(self.op, total.factor, self.stream))
         if not (is_block and isinstance(total.factor, Ref)) and (others or is_masked):
-            named = f"{first}_factor"
+            taken = {*(one.name for one in self.op.inputs), *(one.name for one in self.op.values)}  # Steps have such.
+            named = next(one for more in ("", *range(2, 99)) if (one := f"{first}_factor{more}") not in taken)
             if name == first:
                 self.lines.loop.append(parsed(f"{named} = {factor}"))
                 self.past_the_end |= {named: "0.0"} if is_masked else {}

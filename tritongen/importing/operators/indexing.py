@@ -57,13 +57,8 @@ def _check_rank(t: Building, x: Value) -> None:
 
 @operator("index", "index.Tensor", "_unsafe_index")
 def _index(t: Building, x: Value, indices: list[Value | None]) -> Value:
-    import torch
-
     places = [place for place, one in enumerate(indices) if one is not None]
-    given = [one for one in indices if one is not None]
-    if any(one.dtype in (torch.bool, torch.uint8) for one in given):
-        raise Refusal("a mask chooses elements, and values decide how many", "write torch.where(mask, x, 0)")
-    return _at(t, x, places, given)
+    return _at(t, x, places, [one for one in indices if one is not None])
 
 
 def _at(t: Building, x: Value, places: list[int], given: list[Value]) -> Value:
@@ -109,9 +104,7 @@ def _diagonal(t: Building, x: Value, offset: int = 0, dim1: int = 0, dim2: int =
 
 
 @operator("one_hot")
-def _one_hot(t: Building, x: Value, classes: Any = -1) -> Value:
-    if classes == -1:
-        raise Refusal("values decide how many classes there are", "give num_classes")
+def _one_hot(t: Building, x: Value, classes: Any) -> Value:
     axis = t.fresh(classes)
     t.axes.wish(axis, "E C", 3)
     position = t.at(t.index(axis), axis)

@@ -189,11 +189,7 @@ def _addcmul(t: Building, x: Value, tensor1: Value, tensor2: Value, value: Any =
     return t.apply("add", x, _scaled(t, t.apply(t.packet.removeprefix("addc"), tensor1, tensor2), value))
 
 
-@operator("where")
-def _where(t: Building, condition: Value, x: Any = None, other: Any = None) -> Value:
-    if x is None:
-        raise Refusal("values decide how many positions there are", "shapes of a spec follow from those of its inputs")
-    return t.apply("where", condition, x, other)
+operator("where")(lambda t, condition, x, other: t.apply("where", condition, x, other))
 
 
 @operator("masked_fill")
@@ -214,8 +210,3 @@ def cast(t: Building, x: Value, dtype: Any) -> Value:
     if x.dtype.is_floating_point and dtype.is_floating_point:
         return Value(x.expr, x.dims, dtype, x.natural)
     return Value(Apply("cast", (x.expr, Word(dtype_name(dtype)))), x.dims, dtype, dtype)
-
-
-@operator("isin")
-def _no_isin(t: Building, *_: Any, **__: Any) -> Value:
-    raise Refusal("`isin`", "compare with each value")

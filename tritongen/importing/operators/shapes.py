@@ -99,9 +99,9 @@ def _repeat(t: Building, x: Value, repeats: list[Any]) -> Value:
 
 @operator("repeat_interleave")
 def _repeat_interleave(t: Building, x: Value, repeats: Any, dim: Any = None, **__: Any) -> Value:
-    if not isinstance(repeats, int | Symbolic) or dim is None:
-        raise Refusal("values decide how often elements repeat", "shapes of a spec follow from those of its inputs")
-    place = x.place(dim)
+    if dim is None and x.rank > 1:
+        raise Refusal("repeat_interleave without a dim, which flattens", "name the dimension")
+    place = x.place(dim or 0)
     repeated = t.fresh(repeats)
     t.axes.wish(repeated, "R", 3)
     return x.with_dim(place, x.dims[place] + repeated)
