@@ -192,10 +192,12 @@ def test_an_and_in_an_or_has_parentheses(condition: str, text: str) -> None:
 
 
 def test_conditions_have_parentheses() -> None:
-    spec = read_spec("spec.toml", (SPECS / "choice_of_many.toml").read_text(encoding="utf-8"))
-    files = generate(replace(spec, reference="x if kind == 'max' and weighted or kind == 'lse' else w"))
-    assert "if (kind == 'lse' and weighted) or (kind == 'max' and weighted):" in files["kernels.py"]
-    assert "x if (kind == 'max' and weighted) or kind == 'lse' else w" in files["test_choice_of_many.py"]
+    spec = read_spec("spec.toml", (SPECS / "choice_of_matmul.toml").read_text(encoding="utf-8"))
+    files = generate(replace(spec, reference="x if kind == 'both' and scaled or kind == 'one' else w"))
+    assert "if (kind == 'one' and scaled) or (kind == 'both' and scaled):" in files["kernels.py"].replace(
+        "(kind == 'other' and scaled) or ", ""
+    )
+    assert "x if (kind == 'both' and scaled) or kind == 'one' else w" in files["test_choice_of_matmul.py"]
 
 
 @pytest.mark.parametrize(("kind", "says"), [("max", "max"), ("norm", ""), ("sum", "")])

@@ -39,7 +39,6 @@ from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
 from .algebra import Algebra
 from .scanned import Scanned
-from .summed_last import summed_last
 from .taken import Taken
 from .terms import ZERO
 from .vanishing import IsSeen, Vanishing, summand
@@ -159,15 +158,13 @@ class Reverse:
 
     def simplest(self) -> dict[str, Node]:
         """The gradients of inputs in terms of lines of the forward, and the opposite of another as that."""
-        rows = {value.node.over for value in self.op.values if isinstance(value.node, Reduce)}
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
             node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
             if node == ZERO:
                 raise Mistakes(self.flat(name))
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
-            last = summed_last(node, self.op, self.algebra, rows)
-            found[name] = self.algebra.plain("neg", twin) if twin is not None else last
+            found[name] = self.algebra.plain("neg", twin) if twin is not None else node
         return found
 
     def named(self, node: Node) -> Node:
