@@ -7,7 +7,8 @@ import ast
 from ...emit.module import Around, Module
 from ...lang.ir import Op, Scan, Value, is_order
 from ...lowering.lower import Lowering
-from ...nest.ir import Line, parsed
+from ...nest.ir import Let, Line
+from ...nest.values import V, runtime
 from ...passes.structure import Program, guaranteed_axes
 from ...spec.types import Spec
 from ...testing.samples import Shapes
@@ -56,7 +57,7 @@ class SortBuilder(RowBuilder):
         text = ast.unparse(lowering.operand(node.arg))
         if node.over not in guaranteed_axes(self.op, node.arg):
             text = f"tl.where(col_mask, {text}, 0)"
-        lowering.put(parsed(f"{value.name} = argsort({text}, col_mask, descending={node.reverse})"))
+        lowering.put(Let(value.name, runtime.argsort(text, V.col_mask, descending=node.reverse)))
         return lowering.finished(value)
 
 

@@ -12,7 +12,8 @@ from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor, loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Line, Nest, names_of, nested, parsed, under, without_dead_code, without_unread
+from ...nest.ir import Let, Line, Nest, names_of, nested, under, without_dead_code, without_unread
+from ...nest.values import V, tl
 from ...passes.paged import Paged, Pages
 from ..stream import Stream
 from . import pages
@@ -177,13 +178,13 @@ class Assembly:
 
     def across(self, names: set[str]) -> list[Line]:
         """Positions across tiles, as far as some names need them."""
-        found = []
+        found: list[Line] = []
         for axis in self.stream.widths:
             at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
             if at in names or mask in names:
-                found.append(parsed(f"{at} = tl.arange(0, PADDED_{axis.upper()}).to(INDEX)[None, :]"))
+                found.append(Let(at, tl.arange(0, f"PADDED_{axis.upper()}").to("INDEX")[None, :]))
             if mask in names:
-                found.append(parsed(f"{mask} = {at} < size_{axis.lower()}"))
+                found.append(Let(mask, V[at] < f"size_{axis.lower()}"))
         return found
 
     def sizes(self, names: set[str]) -> tuple[list[Argument], list[Argument]]:

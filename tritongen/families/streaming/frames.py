@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...nest.ir import BLANK, Branch, For, Line, Nest, Positions, given, names_of, parsed
-from ...nest.values import expr
+from ...lowering.positions import ROW_MASK, TILE
+from ...nest.ir import BLANK, Branch, For, Given, Let, Line, Nest, Positions, names_of
+from ...nest.values import V, either, runtime, tl
 from ...passes.masks.tiles import longest
 from ..stream import Stream
 from . import partial_sums
@@ -14,9 +15,11 @@ from .blocks import Blocks
 from .spelling import operand
 
 BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
-_HEAD = parsed("head = (tl.program_id(0) // tiles).to(INDEX)")
-_ROWS = given("rows = tile[:, None]")
-_COLS = given("cols = block[None, :]")
+_PROGRAM = tl.program_id(0)
+_HEAD = Let("head", (_PROGRAM // V.tiles).to("INDEX"))
+_TILES = Let("tiles", tl.cdiv(V.n_rows, V.BLOCK_M))
+_ROWS = Given("rows", V.tile[:, None])
+_COLS = Given("cols", V.block[None, :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +46,22 @@ class Frames:
 
     def of_tiles(self, sections: Sections) -> Nest:
         """Programs have a tile of rows by columns each."""
-        outer_loop = (For(expr("range(n_turns)"), index="turn", body=sections.turn),) if self.stream.outer_axes else ()
+        outer_loop = (
+            (For(runtime.range(V.n_turns), index="turn", body=sections.turn),) if self.stream.outer_axes else ()
+        )
         return _heads_where_read(
             *sections.casts,
-            parsed("tiles = tl.cdiv(n_rows, BLOCK_M)"),
+            _TILES,
             _HEAD,
-            parsed("first_row = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK_M"),
-            Positions(expr("first_row"), name="tile", block="BLOCK_M", wide=True),
+            Let("first_row", (_PROGRAM % V.tiles).to("tl.int64") * V.BLOCK_M),
+            Positions(V.first_row, name="tile", block="BLOCK_M", wide=True),
             _ROWS,
-            given("row_mask = rows < n_rows"),
-            parsed("first_col = second_id(tl.int64) * BLOCK_N"),
-            Positions(expr("first_col"), name="block", block="BLOCK_N", wide=True),
+            ROW_MASK,
+            Let("first_col", runtime.second_id("tl.int64") * V.BLOCK_N),
+            Positions(V.first_col, name="block", block="BLOCK_N", wide=True),
             _COLS,
-            given("col_mask = cols < n_cols"),
-            given("tile_mask = row_mask & col_mask"),
+            Given("col_mask", V.cols < V.n_cols),
+            TILE,
             *sections.setup,
             *outer_loop,
             *sections.end,
@@ -67,65 +72,62 @@ class Frames:
         runs = (*sections.ahead, self.runs(sections.loop))
         if self.stream.outer_axes:
             n_turns = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
-            runs = (For(expr(f"range({n_turns})"), index="turn", body=(*sections.turn, *runs)),)
-        is_split, end = "partial_ptr is not None", sections.end
-        split = (
-            (Branch(expr(is_split), body=(parsed("bounds = split_blocks(bounds, BLOCK_N)"),)),)
-            if sections.partial
-            else ()
-        )
+            runs = (For(runtime.range(n_turns), index="turn", body=(*sections.turn, *runs)),)
+        split: Nest = ()
+        end = sections.end
         if sections.partial:
-            end = (Branch(expr(is_split), body=(*self.partial_rows, *sections.partial), other=end),)
-        mask = given("row_mask = rows < n_rows")
-        setup = (*sections.casts, *self.tile(sections.setup), _ROWS, mask, *sections.setup)
+            is_split = V.partial_ptr.is_given
+            split = (Branch(is_split, (Let("bounds", runtime.split_blocks(V.bounds, V.BLOCK_N)),)),)
+            end = (Branch(is_split, (*self.partial_rows, *sections.partial), end),)
+        setup = (*sections.casts, *self.tile(sections.setup), _ROWS, ROW_MASK, *sections.setup)
         return _heads_where_read(*setup, *split, *runs, BLANK, *end)
 
     def tile(self, setup: Nest) -> Nest:
         """The rows of a program, and the first of them where the setup reads it."""
-        which, order = "tl.program_id(0) % tiles", ""
+        which, order = _PROGRAM % V.tiles, ""
         if most := longest(self.blocks.tiles):
             order = f"The {most} {self.stream.rows} first: under the mask they have the most blocks."
-            which = f"tiles - 1 - {which}" if most == "last" else which
+            which = V.tiles - 1 - which if most == "last" else which
         if group := self.stream.group:
             name, size = f"i_{group.lower()}", f"size_{group.lower()}"
-            rows = f"rows_of_group({which}, n_rows, {size}, BLOCK_M, PACK_HEADS, INDEX)"
-            tiles = parsed(f"tiles = tiles_of_group(n_rows, {size}, BLOCK_M, PACK_HEADS)")
+            rows = runtime.rows_of_group(which, V.n_rows, size, V.BLOCK_M, V.PACK_HEADS, V.INDEX)
+            tiles = Let("tiles", runtime.tiles_of_group(V.n_rows, size, V.BLOCK_M, V.PACK_HEADS))
             first_row = "first_row" if "first_row" in names_of(setup) else "_"
-            return (tiles, _HEAD, parsed(f"{name}, {first_row}, tile = {rows}", order))
-        first = parsed(f"first_row = ({which}).to(tl.int64) * BLOCK_M", order)
-        tile = Positions(expr("first_row"), name="tile", block="BLOCK_M", wide=True)
-        return (parsed("tiles = tl.cdiv(n_rows, BLOCK_M)"), _HEAD, first, tile)
+            return (tiles, _HEAD, Let(f"{name}, {first_row}, tile", rows, comment=order))
+        first = Let("first_row", which.to("tl.int64") * V.BLOCK_M, comment=order)
+        tile = Positions(V.first_row, name="tile", block="BLOCK_M", wide=True)
+        return (_TILES, _HEAD, first, tile)
 
     def runs(self, loop: Nest) -> For:
         """The runs of blocks, one after the other."""
         names = self.blocks.runs
-        is_masked = f"run != {names.index('full')}"
-        span = "range(bounds[run], bounds[run + 1], BLOCK_N)"
-        counted = (parsed("start = counted_block(count, cycle, BLOCK_N)"),) if self.blocks.cycle else ()
+        is_masked, in_bounds = V.run.differs(names.index("full")), V.cols < V.n_cols
+        span = runtime.range(V.bounds[V.run], V.bounds[V.run + 1], V.BLOCK_N)
+        counted = (Let("start", runtime.counted_block(V.count, V.cycle, V.BLOCK_N)),) if self.blocks.cycle else ()
         body = (
             *counted,
-            Positions(expr("start"), name="block", block="BLOCK_N", wide=True),
+            Positions(V.start, name="block", block="BLOCK_N", wide=True),
             _COLS,
-            given(f"col_mask = cols < n_cols if {is_masked} else True"),
-            given(f"tile_mask = row_mask & (cols < n_cols) if {is_masked} else row_mask"),
+            Given("col_mask", either(is_masked, in_bounds, True)),
+            Given("tile_mask", either(is_masked, V.row_mask & in_bounds, V.row_mask)),
             *loop,
         )
-        inside: Nest = (For(expr(span), index="count" if counted else "start", body=body),)
+        inside: Nest = (For(span, index="count" if counted else "start", body=body),)
         if "skipped" in names:
-            inside = (Branch(expr(f"run != {names.index('skipped')}"), body=inside),)
-        return For(expr(f"tl.static_range({len(names)})"), index="run", body=inside)
+            inside = (Branch(V.run.differs(names.index("skipped")), inside),)
+        return For(tl.static_range(len(names)), index="run", body=inside)
 
     @property
     def partial_rows(self) -> Nest:
         """Where the partial sums of rows are."""
         said = "Partial sums [n_splits, heads, rows, ...]."
-        head = parsed("split_head = tl.program_id(1) * (tl.num_programs(0) // tiles) + head", said)
+        head = Let("split_head", tl.program_id(1) * (tl.num_programs(0) // V.tiles) + V.head, comment=said)
         if group := self.stream.group:
-            in_group = parsed(f"split_head = split_head * size_{group.lower()} + i_{group.lower()}")
+            in_group = Let("split_head", V.split_head * f"size_{group.lower()}" + f"i_{group.lower()}")
         return (
             head,
             *([in_group] if group else []),
-            parsed(f"partial = partial_ptr + (split_head * n_rows + rows) * {self.partial_length}"),
+            Let("partial", V.partial_ptr + (V.split_head * V.n_rows + V.rows) * self.partial_length),
         )
 
     @property
@@ -136,24 +138,24 @@ class Frames:
         """Programs merge the partial sums of a row each."""
         group = self.stream.group
         in_group = (
-            parsed(f"i_{group.lower()} = head % size_{group.lower()}"),
-            parsed(f"head = head // size_{group.lower()}"),
+            Let(f"i_{group.lower()}", V.head % f"size_{group.lower()}"),
+            Let("head", V.head // f"size_{group.lower()}"),
         )
-        at = "(splits * tl.num_programs(0) + tl.program_id(0))"
+        at = V.splits * tl.num_programs(0) + _PROGRAM
         body = (
-            parsed("splits = first + tl.arange(0, BLOCK_SPLITS)[:, None]"),
-            parsed(f"partial = partial_ptr + {at} * {self.partial_length}"),
-            parsed("split_mask = splits < n_splits"),
+            Let("splits", V.first + tl.arange(0, V.BLOCK_SPLITS)[:, None]),
+            Let("partial", V.partial_ptr + at * self.partial_length),
+            Let("split_mask", V.splits < V.n_splits),
             *sections.loop,
         )
         return _heads_where_read(
             *sections.casts,
-            parsed("head = (tl.program_id(0) // n_rows).to(INDEX)"),
+            Let("head", (_PROGRAM // V.n_rows).to("INDEX")),
             *(in_group if group else ()),
-            Positions(expr("tl.program_id(0) % n_rows"), name="tile", block="1", wide=True),
+            Positions(_PROGRAM % V.n_rows, name="tile", block="1", wide=True),
             _ROWS,
             *sections.setup,
-            For(expr("range(0, n_splits, BLOCK_SPLITS)"), index="first", body=body),
+            For(runtime.range(0, V.n_splits, V.BLOCK_SPLITS), index="first", body=body),
             *sections.end,
         )
 

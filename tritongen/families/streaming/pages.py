@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ...nest.ir import Line, parsed
+import math
+
+from ...nest.ir import Let, Line
+from ...nest.values import V, runtime, tl
 from ...passes.paged import Paged, Pages
 from ..stream import Stream
 from .places import Places
@@ -25,31 +28,32 @@ def are_streamed(pages: Pages, stream: Stream) -> bool:
 
 def head(places: Places, paged: Paged) -> Line:
     """The line that points to a table of the page indices."""
-    return parsed(f"{paged.table}_head = {places.head(places.of_input(paged.table))}")
+    return Let(f"{paged.table}_head", places.head(places.of_input(paged.table)).value)
 
 
 def page_indices(places: Places, pages: Pages, paged: Paged, start: str, first: str, last: str) -> Line:
     """The line that looks up pages of the block from `start` on, where a tile needs them: from `first` to `last`."""
     stride = places.taken_stride(places.of_input(paged.table), pages.page)
-    sizes = f"{stride}, {places.size_name(pages.slot)}, BLOCK_N, INDEX"
-    return parsed(f"{paged.table}_ahead = page_numbers({paged.table}_head, {start}, {first}, {last}, {sizes})")
+    sizes = stride, places.size_name(pages.slot), V.BLOCK_N, V.INDEX
+    found = runtime.page_numbers(f"{paged.table}_head", start, first, last, *sizes)
+    return Let(f"{paged.table}_ahead", found)
 
 
 def positions(places: Places, paged: Paged, first: str, last: str) -> Line:
     """The line that tells the page of each position of a block."""
     n_pages = places.size_name(paged.pages)
-    return parsed(f"{paged.table}_at = pages_at({paged.table}_ahead, block, {first}, {last}, {n_pages})")
+    return Let(f"{paged.table}_at", runtime.pages_at(f"{paged.table}_ahead", V.block, first, last, n_pages))
 
 
 def matrix(places: Places, pages: Pages, paged: Paged) -> list[Line]:
     """The lines that load a block of a matrix."""
     tensor, width = places.of_input(paged.load.name), places.stream.width(paged.load)
-    strides = ", ".join(places.taken_stride(tensor, axis) for axis in (paged.pages, pages.slot, width))
-    rows = f"{paged.table}_at, block % {places.size_name(pages.slot)}"
-    read = parsed(f"{tensor.name} = load_rows_at({tensor.name}_head, {rows}, {strides}, size_{width.lower()})")
-    return [read, *places.converted(paged.load)]
+    strides = (places.taken_stride(tensor, axis) for axis in (paged.pages, pages.slot, width))
+    rows = f"{paged.table}_at", V.block % places.size_name(pages.slot)
+    read = runtime.load_rows_at(f"{tensor.name}_head", *rows, *strides, f"size_{width.lower()}")
+    return [Let(tensor.name, read), *places.converted(paged.load)]
 
 
 def missing(paged: Paged, score: str) -> Line:
     """The line by which scores are NaN where there is no page."""
-    return parsed(f'{score} = tl.where({paged.table}_at[None, :] >= 0, {score}, float("nan"))')
+    return Let(score, tl.where(V[f"{paged.table}_at"][None, :] >= 0, score, math.nan))

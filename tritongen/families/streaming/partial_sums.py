@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...lowering.views import Argument
-from ...nest.ir import Line, parsed
+from ...nest.ir import Do, Line
+from ...nest.values import V, tl
 from ..stream import Stream
 
 ARGUMENT = Argument("partial_ptr", "partial")
@@ -15,7 +16,7 @@ LEAST = 'float("-inf")'  # what is below every score
 def stores(stream: Stream) -> tuple[Line, ...]:
     """The stores of what a program has of each row."""
     pairs = zip(stream.partial_results, addresses(stream), strict=True)
-    return tuple(parsed(f"tl.store({address}, {name}, mask=row_mask)") for (name, _), address in pairs)
+    return tuple(Do(tl.store(address, name, mask=V.row_mask)) for (name, _), address in pairs)
 
 
 def addresses(stream: Stream) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...lowering.views import Kernel
-from ...nest.ir import names_of, parsed
+from ...nest.ir import Let, names_of
+from ...nest.values import V, expr, runtime, tl
 from . import partial_sums
 from .frames import Frames
 from .kernels import Builder
@@ -46,10 +47,10 @@ class Reduction(Builder):
         """Adds the next partial sums to a sum so far. What they are below comes first."""
         part, lines = f"{name}_partial", self.lines.loop
         other = partial_sums.LEAST if name == self.stream.largest else "0.0"
-        lines.append(parsed(f"{part} = tl.load({address}, mask=split_mask, other={other})"))
+        lines.append(Let(part, tl.load(address, mask=V.split_mask, other=other)))
         if name == self.stream.largest:
-            lines.append(parsed(f"{name}, shrink, rescale = merge_max{self.low}({name}, {part})"))
+            lines.append(Let(f"{name}, shrink, rescale", runtime[f"merge_max{self.low}"](name, part)))
             return
         is_rescaled = self.sums[name].is_rescaled
         part, so_far = (f"{part} * shrink", f"{name} * rescale") if is_rescaled else (part, name)
-        lines.append(parsed(f"{name} = {so_far} + tl.sum({part}, 0, keep_dims=True)"))
+        lines.append(Let(name, expr(so_far) + tl.sum(part, 0, keep_dims=True)))
