@@ -62,8 +62,7 @@ def derive(
     Where nothing is saved, all that the gradient reads of the forward is recomputed; `stored` are values to be saved
     beside those that always are.
     """
-    reverse, found = _found(op, grad) if given is None else _found_of(_reverse(op, grad, given))
-    return _assembled(reverse, found, saves, stored)
+    return _assembled(*_found(op, grad, given), saves, stored)
 
 
 def conditions_named(op: Op, grad: Grad, but: Container[str] = ()) -> tuple[Op, tuple[str, ...]]:
@@ -84,32 +83,24 @@ def derive_ahead(op: Op, grad: Grad, result: str) -> Op:
 
     Raises `Mistakes` where there is none.
     """
-    reverse = _reverse(op, grad, {result: Constant(1.0, Dtype("float"))})
-    return _joined(reverse, reverse.found())
+    return _joined(*_found(op, grad, {result: Constant(1.0, Dtype("float"))}))
 
 
-def _found(op: Op, grad: Grad) -> tuple[Reverse, dict[str, Node]]:
-    """What reverse mode finds, once for all choices of what is saved; names made of it later are not taken for all."""
-    reverse, found = _found_once(op, grad)
+def _found(op: Op, grad: Grad, given: Mapping[str, Node] | None = None) -> tuple[Reverse, dict[str, Node]]:
+    """What reverse mode finds, once for all choices of what is saved: the names that one takes are free for others."""
+    reverse, found = _found_once(op, grad, tuple((given or {}).items()))
     reverse = copy(reverse)
     reverse.taken = {*reverse.taken}
     return reverse, found
 
 
 @lru_cache(maxsize=1)
-def _found_once(op: Op, grad: Grad) -> tuple[Reverse, dict[str, Node]]:
-    return _found_of(_reverse(op, grad, None))
-
-
-def _found_of(reverse: Reverse) -> tuple[Reverse, dict[str, Node]]:
-    return reverse, reverse.found()
-
-
-def _reverse(op: Op, grad: Grad, given: Mapping[str, Node] | None) -> Reverse:
-    """Reverse mode over an operator that computes what is compared with its largest alike in all kernels."""
-    reverse = Reverse(name_reductions(op), grad, given)
+def _found_once(op: Op, grad: Grad, given: tuple[tuple[str, Node], ...]) -> tuple[Reverse, dict[str, Node]]:
+    """By an operator that computes what is compared with its largest alike in all kernels."""
+    reverse = Reverse(name_reductions(op), grad, dict(given))
     alike = rounded(reverse.op, reverse.extrema())
-    return reverse if alike == reverse.op else Reverse(alike, grad, given)
+    reverse = reverse if alike == reverse.op else Reverse(alike, grad, dict(given))
+    return reverse, reverse.found()
 
 
 def _assembled(reverse: Reverse, found: dict[str, Node], saves: bool, stored: tuple[str, ...]) -> Gradient:
