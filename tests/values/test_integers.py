@@ -123,3 +123,51 @@ def test_integers_or_booleans(text: str, dtypes: tuple[torch.dtype, ...], tmp_pa
     for dtype in dtypes:
         x = torch.tensor([[3, 0, 2], [0, 5, 1]]).to(dtype)
         torch.testing.assert_close(it(x), JOINED[text](x))
+
+
+def test_float_params_beside_what_may_be_integers(tmp_path: Path) -> None:
+    """They are not cut to the integers that a kernel computes in, which makes no boolean of 0.5 either."""
+    text = """
+[op]
+name = "params"
+summary = "Params."
+[inputs]
+x = "any[N]"
+z = "any[N]"
+keep = "bool[N]"
+[params]
+p = 2.5
+[compute]
+above = "where(x > p, x, z)"
+filled = "where(keep, cast(p, x), x)"
+[outputs]
+above = "auto"
+filled = "x"
+"""
+    op = built(read_spec("params.toml", text), tmp_path).params
+    keep = torch.tensor([True, False, True, False])
+    for x in (torch.arange(-2, 2), torch.arange(-2.0, 2.0), torch.tensor([True, False, False, True])):
+        z = ~x if x.dtype == torch.bool else 5 - x
+        for p in (-1.5, -0.5, 0.5, 300.0):
+            above, filled = op(x, z, keep, p=p)
+            torch.testing.assert_close(above, torch.where(x > p, x, z))
+            torch.testing.assert_close(filled, torch.where(keep, torch.tensor(p).to(x.dtype), x))
+
+
+def test_numbers_that_the_host_computes_are_cast(tmp_path: Path) -> None:
+    text = """
+[op]
+name = "cut"
+summary = "Numbers of the host."
+[inputs]
+x = "int32|float32[N]"
+[params]
+p = 2.5
+[compute]
+y = "where(x > p, x, cast(p + 0.25, x))"
+[outputs]
+y = "auto"
+"""
+    op = built(read_spec("cut.toml", text), tmp_path).cut
+    for x in (torch.arange(6, dtype=torch.int32), torch.arange(6.0)):
+        torch.testing.assert_close(op(x), torch.where(x > 2.5, x, torch.tensor(2.75).to(x.dtype)))

@@ -245,9 +245,11 @@ def converted(op: Op, result: Result) -> str:
 
 
 def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
-    """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough."""
+    """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough. Where it may
+    compute in integers, float params are compared and cast alone, and would be cut off.
+    """
     casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
-    if compute.constexpr:
+    if compute.constexpr and compute.mode == "float":
         casts |= {name: "COMPUTE" for name, kind in passed_scalars(op).items() if kind == "float"}
     names = (name for name in passed_scalars(op) if name in casts)
     return [Let(name, tl.full((), name, casts[name])) for name in names]

@@ -258,7 +258,7 @@ class Lowering:
         inner = self.expression(arg)
         if dtype.kind == "bool":
             return inner if arg.dtype.kind == "bool" else nonzero(inner)
-        if not arg.axes and isinstance(arg, Constant | Scalar):
+        if isinstance(arg, Constant | Scalar) and dtype.kind != "any":
             return inner
         if isinstance(resolve(self.op, arg), Size):  # A kernel may be compiled for it.
             inner = parse(f"tl.full((), {ast.unparse(inner)}, tl.int64)")
@@ -266,7 +266,7 @@ class Lowering:
         inputs = {tensor.name for tensor in self.op.inputs}
         spelled, compute = self.spelled(leaf), self.compute.text
         if dtype.kind != "float" or not compute:
-            return method(inner, "to", parse(spelled))
+            return self.scalar_types.converted(arg, inner, spelled)
         if arg.dtype.kind != "float":
             inner = method(inner, "to", parse(compute))
         if spelled == compute or leaf not in {*inputs, *FLOATS}:
