@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ..autodiff.gradient import derive
-from ..lang.ir import Op
+from ..lang.ir import Cast, Op, walk
 from ..lang.typecheck import typecheck
+from ..operator.compile import backward_of, forward_of
 from ..spec.types import Spec
 
 
@@ -15,9 +17,10 @@ class Formula:
     """The Op of a spec and of its gradient, which saves nothing, as they are before any plan.
 
     `seeds` are results of the Op with the inputs of the gradient that are theirs; `wrt` inputs, in the order of the
-    results of the gradient.
+    results of the gradient. `spec` is what they are of.
     """
 
+    spec: Spec
     op: Op
     gradient: Op | None = None
     seeds: tuple[tuple[str, str], ...] = ()
@@ -28,6 +31,19 @@ def formula_of(spec: Spec) -> Formula:
     """Raises `Mistakes` for what is wrong with a spec's math."""
     op = typecheck(spec)
     if spec.grad is None:
-        return Formula(op)
+        return Formula(spec, op)
     found = derive(op, spec.grad, saves=False)
-    return Formula(op, found.op, found.seeds, found.wrt)
+    return Formula(spec, op, found.op, found.seeds, found.wrt)
+
+
+@cache
+def rounds(formula: Formula) -> bool:
+    """Whether the math rounds and goes on, or a step of the gradient does, to compute with what another stored."""
+    if has_casts(formula.op) or formula.gradient is None:
+        return has_casts(formula.op)
+    backward = backward_of(formula.spec, forward_of(formula.spec))
+    return backward is not None and any(has_casts(step.op) for step in backward.plan.steps)
+
+
+def has_casts(op: Op) -> bool:
+    return any(isinstance(node, Cast) for value in op.values for node in walk(value.node))

@@ -407,7 +407,8 @@ def _patch_accesses(put: Put, allowed: _Allowed) -> None:
 
     def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         allowed.check(pointers, mask)
-        if not named and rest[0] is None and is_float(_element(pointers)):  # Lanes that are masked may be anything.
+        # Lanes that are masked may be anything. Of a block of one lane, Triton's interpreter hands on no `other` of 0.
+        if not named and rest[0] is None and pointers.data.size > 1 and is_float(_element(pointers)):
             rest = Handle(np.full(pointers.data.shape, field.NAN), _element(pointers)), *rest[1:]
         return load(self, pointers, mask, *rest, **named)
 

@@ -21,6 +21,7 @@ from ..lang.ir import (
     Cast,
     Choose,
     Constant,
+    Dtype,
     Index,
     Load,
     Node,
@@ -82,6 +83,13 @@ class Math:
         if key not in self.memo:
             self.memo[key] = _RULES[type(node)](self, node)
         return self.memo[key]
+
+    def kind_of(self, dtype: Dtype) -> str:
+        """The kind of a dtype, by the tensors that decide it."""
+        dtypes = {self.inputs[leaf].data.dtype for leaf in dtype.leaves if leaf in self.inputs}
+        if dtype.kind != "any" or not dtypes:
+            return dtype.kind
+        return "float" if np.dtype(np.uint64) in dtypes else "bool" if dtypes == {np.dtype(bool)} else "int"
 
     def along(self, value: Value, axes: Sequence[str], full: bool = True) -> Array:
         """The array with a dimension for each of some axes, of length 1 where it lacks one unless `full`."""
@@ -262,10 +270,10 @@ def _of_integers(node: Call, args: Sequence[Any]) -> Any:
 
 def _cast(run: Math, node: Cast) -> Value:
     """Of floats to floats it is nothing."""
-    value = run.of(node.arg)
-    if node.dtype.kind == "float":
+    value, kind = run.of(node.arg), run.kind_of(node.dtype)
+    if kind == "float":
         return Value(value.axes, _float(value.data))
-    if node.dtype.kind == "bool":
+    if kind == "bool":
         return Value(value.axes, _true(value.data))
     data = _elements(value.data)
     data = elements.integers(data) if data.dtype == np.uint64 else data
