@@ -17,11 +17,11 @@ from ...spec.types import Input
 from ..stream import Scores, Stream
 from . import partial_sums
 from .assembly import Assembly
-from .below import Below
 from .gluon_shared import (
     SHARED,
     GluonBuilder,
     GluonLines,
+    OfRows,
     Signature,
     bounds_of,
     calls_only,
@@ -111,20 +111,8 @@ class Vectors(Places):
         return Tile.widen(self, tensor)
 
 
-@dataclass
-class Scaled(Below):
-    """Takes exponentials to base 2 of scores times a factor, which has their scale, and behind the loop spreads numbers
-    of rows, where they meet a matrix, along its columns.
-    """
-
-    rows: str = ""
-    widths: frozenset[str] = frozenset()
-    spreads: bool = False
-
-    def expression(self, node: Node) -> ast.expr:
-        if self.spreads and self.is_of_rows(node):
-            return parse(f"{self.of_rows(node)}[:, None]")
-        return super().expression(node)
+class Scaled(OfRows):
+    """Takes exponentials to base 2 of scores times a factor, which has their scale."""
 
     def call(self, node: Call) -> ast.expr:
         match node:
@@ -137,19 +125,6 @@ class Scaled(Below):
                 return parse(f"{operand(ast.unparse(self.in_compute(x)))} * (1 / {self.of_rows(y)})[:, None]")
         return super().call(node)
 
-    def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
-        return parse(f"tanh_half({x})")
-
-    def is_of_rows(self, node: Node) -> bool:
-        return self.rows in node.axes and not self.widths & set(node.axes)
-
-    def of_rows(self, node: Node) -> str:
-        """What is one value per row."""
-        self.spreads = False
-        text = ast.unparse(self.in_compute(node))
-        self.spreads = True
-        return operand(text)
-
 
 class _GluonBuilder(GluonBuilder):
     """Makes the lines between the matmul of scores and that of the sums, and those behind the loop.
@@ -160,17 +135,12 @@ class _GluonBuilder(GluonBuilder):
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
-        indices = {self.stream.rows: "tile_rows", self.stream.streamed: "block_cols"}
-        cols = [replace(dim, index=indices.get(dim.axes[0], dim.index)) for dim in self.space.cols]
-        space = replace(self.space, cols=tuple(cols))
-        self.vectors = Vectors(self.op, space, self.compute, stream=self.stream)
-        self.scaled = self.lowering = self.lowered_by(Scaled)
-        self.scaled.rows, self.scaled.widths = self.stream.rows, frozenset(self.stream.widths)
         self.scale, self.unscaled = scale_of(self.op, self.score, self.stream)
         self.sloped = None if self.low else sloped(self.op, self.score, self.stream)
         self.unread = self.sloped.unread if self.sloped else frozenset[str]()
         self.weights = ""
 
+    vectors, of_rows, row_index = Vectors, Scaled, "tile_rows"
     masked = "MASKED"
     at_the_end = "LAST"  # the only block that has what is past the end
 
@@ -221,10 +191,6 @@ class _GluonBuilder(GluonBuilder):
 
     def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
         return parsed(f"{name} = add_columns({name}, rescale, {factor})")
-
-    def final(self, value: Value) -> list[Line]:
-        self.scaled.spreads = bool(set(value.node.axes) & self.scaled.widths)
-        return super().final(value)
 
     # Assembly
 

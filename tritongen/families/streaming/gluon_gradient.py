@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...emit.host_checks import tuple_text
@@ -17,11 +17,11 @@ from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
 from ..stream import Scores, Stream, StreamSum
-from .below import Below
 from .gluon_shared import (
     SHARED,
     GluonBuilder,
     GluonLines,
+    OfRows,
     Signature,
     bounds_of,
     calls_only,
@@ -39,7 +39,6 @@ from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
 from .scales import to_base2
-from .spelling import operand
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
@@ -104,26 +103,10 @@ class _Vectors(Places):
 
 
 @dataclass
-class _OfRows(Below):
-    """Has vectors of what is a value for each row, and spreads these where they meet more. Exponentials of `score`,
-    which is in base 2, are to that base.
-    """
+class _Weights(OfRows):
+    """Takes exponentials of `score`, which is in base 2, to that base."""
 
-    rows: str = ""
-    others: frozenset[str] = frozenset()
     score: str = ""
-    spreads: bool = False
-
-    def expression(self, node: Node) -> ast.expr:
-        if not self.spreads or self.rows not in node.axes or self.others & set(node.axes):
-            return super().expression(node)
-        return parse(f"{self.of_rows(node)}[:, None]")
-
-    def of_rows(self, node: Node) -> str:
-        self.spreads = False
-        text = operand(ast.unparse(self.expression(node)))
-        self.spreads = True
-        return text
 
     def call(self, node: Call) -> ast.expr:
         match node:
@@ -144,9 +127,6 @@ class _OfRows(Below):
             return f"across_columns(to_base2({node.name}))"
         return f"to_base2({ast.unparse(self.in_compute(node))})"
 
-    def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
-        return parse(f"tanh_half({x})")
-
 
 class _GradientBuilder(GluonBuilder):
     """Makes the lines of the loop and those around it.
@@ -154,16 +134,13 @@ class _GradientBuilder(GluonBuilder):
     Matrices are in rings of blocks in shared memory, and matmuls are in flight until a line needs what they give.
     """
 
+    vectors, of_rows = _Vectors, _Weights
+    lowering: _Weights
+
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
-        stream = self.stream
-        cols = [replace(dim, index="block_cols") if stream.streamed in dim.axes else dim for dim in self.space.cols]
-        self.vectors = _Vectors(self.op, replace(self.space, cols=tuple(cols)), self.compute, stream=stream)
-        self.rows_lowering = self.lowering = self.lowered_by(_OfRows)
-        self.rows_lowering.rows = stream.rows
-        self.rows_lowering.others = frozenset({stream.streamed, *stream.widths})
-        self.scale, self.to_base2 = to_base2(self.op, stream)
-        self.rows_lowering.score = self.to_base2.name if self.to_base2 else ""
+        self.scale, self.to_base2 = to_base2(self.op, self.stream)
+        self.lowering.score = self.to_base2.name if self.to_base2 else ""
         self.tile: list[str] = []  # the matrices that are read for each tile
         self.in_flight: list[str] = []
 
@@ -204,15 +181,8 @@ class _GradientBuilder(GluonBuilder):
     def inner(self, value: Value) -> None:
         if self.to_base2 and value.name == self.to_base2.name:
             value = self.to_base2
-        self.rows_lowering.spreads = self.streams(value.node.axes)
-        super().inner(value)
-        self.rows_lowering.spreads = False
-
-    def final(self, value: Value) -> list[Line]:
-        self.rows_lowering.spreads = not {*self.stream.widths}.isdisjoint(value.node.axes)
-        lines = super().final(value)
-        self.rows_lowering.spreads = False
-        return lines
+        with self.lowering.spreading(self.streams(value.node.axes)):
+            super().inner(value)
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
@@ -234,16 +204,14 @@ class _GradientBuilder(GluonBuilder):
 
     def limits(self, test: Node) -> str:
         """Limits that differ from row to row are vectors, too."""
-        spreads, self.rows_lowering.spreads = self.rows_lowering.spreads, False
-        text = super().limits(test)
-        self.rows_lowering.spreads = spreads
+        with self.lowering.spreading(False):
+            text = super().limits(test)
         names = self.blocks.limits_by_row if text else []
         return re.sub(rf"\b({'|'.join(names)})\b", r"\1[:, None]", text) if names else text
 
     def sum(self, total: StreamSum) -> None:
-        self.rows_lowering.spreads = True
-        super().sum(total)
-        self.rows_lowering.spreads = False
+        with self.lowering.spreading(True):
+            super().sum(total)
 
     def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
         if self.in_row_sum:

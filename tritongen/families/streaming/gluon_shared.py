@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +19,11 @@ from ...nest.ir import Line, lines_of, names_of, parsed, with_values
 from ...passes.structure import reached
 from ...spec.types import Input
 from ..stream import Stream
+from .below import Below
 from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
+from .spelling import operand
 
 HALF = {"float16", "bfloat16"}
 # What Gluon has of what kernels call of Triton's language.
@@ -163,11 +166,44 @@ class GluonLines:
         return [*self.setup, *self.columns, *self.loop, *self.end]
 
 
+@dataclass
+class OfRows(Below):
+    """Has vectors of what is a value for each of `rows`, and spreads these where they meet more, along the `others`."""
+
+    rows: str = ""
+    others: frozenset[str] = frozenset()
+    spreads: bool = False
+
+    def expression(self, node: Node) -> ast.expr:
+        if self.spreads and self.is_of_rows(node):
+            return parse(f"{self.of_rows(node)}[:, None]")
+        return super().expression(node)
+
+    def is_of_rows(self, node: Node) -> bool:
+        return self.rows in node.axes and not self.others & set(node.axes)
+
+    def of_rows(self, node: Node) -> str:
+        with self.spreading(False):
+            return operand(ast.unparse(self.expression(node)))
+
+    @contextmanager
+    def spreading(self, spreads: bool) -> Iterator[None]:
+        before, self.spreads = self.spreads, spreads
+        yield
+        self.spreads = before
+
+    def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
+        return parse(f"tanh_half({x})")
+
+
 class GluonBuilder(Builder):
     """Makes the lines of a Gluon kernel: matrices are in shared memory, and per-row values are vectors."""
 
     index = "tl.int32"
-    vectors: Places  # reads per-row values
+    row_index = "rows"  # the positions of rows as vectors
+    vectors: type[Places]  # reads per-row values
+    of_rows: type[OfRows]
+    lowering: OfRows
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
@@ -181,12 +217,21 @@ class GluonBuilder(Builder):
         pair = {stream.rows, stream.streamed}
         self.of_heads = [name for name, axes in self.scalars.items() if pair.isdisjoint(axes)]
         self.of_cols = [n for n, axes in self.scalars.items() if self.streams(axes) and n not in self.tiled]
+        self.lowering = self.lowered_by(self.of_rows)
+        self.lowering.rows, self.lowering.others = stream.rows, frozenset({stream.streamed, *stream.widths})
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Per-row values are read as vectors."""
-        matrices, self.places = self.places, self.vectors
+        indices = {self.stream.rows: self.row_index, self.stream.streamed: "block_cols"}
+        cols = tuple(replace(dim, index=indices.get(dim.axes[0], dim.index)) for dim in self.space.cols)
+        matrices, space = self.places, replace(self.space, cols=cols)
+        self.places = self.vectors(self.op, space, self.compute, stream=self.stream)
         super().elements(values, lines)
         self.places = matrices
+
+    def final(self, value: Value) -> list[Line]:
+        with self.lowering.spreading(not {*self.stream.widths}.isdisjoint(value.node.axes)):
+            return super().final(value)
 
     def store(self, result: Result) -> list[Line]:
         return [] if result in self.wide else super().store(result)
