@@ -14,8 +14,7 @@ import torch
 import triton
 
 from tests.harness.oracles import DEVICE
-from tritongen.families.contraction.family import CONTRACTION
-from tritongen.families.contraction.gemm import GEMM
+from tritongen.families.contraction.family import CONTRACTION, GEMM
 from tritongen.families.streaming.family import STREAMING
 from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec

@@ -22,19 +22,18 @@ from ..planner.stored import always_stored
 from ..planner.subgraphs import UNCLAIMED, Subgraph
 from ..resources import add_templates
 from .columns.family import COLUMNS
-from .contraction.family import CONTRACTION
-from .contraction.gemm import GEMM
+from .contraction.family import CONTRACTION, GEMM
 from .elementwise.family import ELEMENTWISE, WINDOWS
 from .family import Families, Family, Step
 from .multi_step.family import MultiStep
 from .rowwise.family import ROWWISE
-from .scaled.family import SCALED
-from .scan.family import SCANS
-from .scatter.family import SCATTER
-from .sort.family import SORTS
+from .scaled import SCALED
+from .scan import SCANS
+from .scatter import SCATTER
+from .sort import SORTS
 from .streaming.family import STREAMING
 from .streaming.stored import stored_scores
-from .taps.family import TAPS
+from .taps import TAPS
 
 ALIKE = 2**14  # cached steps of subgraphs
 AGAIN = 2**6  # and operators, such as forwards of several plans of a gradient

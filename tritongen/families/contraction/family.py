@@ -20,7 +20,7 @@ from ..maps import Maps
 from ..tensor_cores import allowed_errors, too_small
 from .host import Products
 from .operands import operands_of
-from .program import ContractionProgram
+from .program import ContractionProgram, is_one_matmul
 from .sizes import MatmulShapes, MatmulSizes
 
 STREAM_K = "((1, 2), (8, 2))"  # the number of splits of some tiles, and of others
@@ -117,3 +117,27 @@ def _multiplies_float8(op: Op) -> bool:
 
 
 CONTRACTION = Contraction()
+
+
+class Gemm(Contraction):
+    """A matmul of two matrices of one dtype and nothing else: it needs no kernels of its own."""
+
+    def take(self, op: Op) -> ContractionProgram | None:
+        if len(op.values) > 1 or len(op.inputs) != 2:
+            return None
+        program = super().take(op)
+        return program if program is not None and is_one_matmul(program) else None
+
+    def check(self, schedule: Schedule) -> list[Mistake]:
+        """Nothing: the tiles of the runtime's kernels are those of the runtime."""
+        return []
+
+    def leaves(self, program: ContractionProgram) -> tuple[str, ...]:
+        """None: matrices of one dtype are multiplied as they are."""
+        return ()
+
+    def module(self, program: ContractionProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return Products(program, around, by_gemm=True, search=autotune).module()
+
+
+GEMM = Gemm()

@@ -16,13 +16,13 @@ from ..maps import Maps
 from .host import RowsModule
 from .kernels import plan_rows
 
-SPLITS = "(2, 3, 8)"  # how many programs share a row
+TESTED_SPLITS = "(2, 3, 8)"  # how many programs share a row
 _SPLITTING = {"rowwise.Split", "rowwise.run_sums", "streaming.Split"}  # what hosts call to have programs share rows
 
 
 def splits(*modules: Module) -> str:
     """Into how many parts tests split rows, where programs may share them: as states that they merge, or as sums."""
-    return SPLITS if any(_SPLITTING & one.called for one in modules) else ""
+    return TESTED_SPLITS if any(_SPLITTING & one.called for one in modules) else ""
 
 
 class Rowwise(Maps[Program]):
@@ -53,7 +53,7 @@ class Rowwise(Maps[Program]):
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
-        return {"backward_splits": SPLITS} if splits(module) else {}
+        return {"backward_splits": TESTED_SPLITS} if splits(module) else {}
 
 
 ROWWISE = Rowwise()

@@ -1,16 +1,29 @@
-"""The view of a function that has the runtime scatter a tensor and add it up."""
+"""The family of scatter-adds, as the gradient of `take` is, which the runtime's kernels compute for all operators."""
 
 from __future__ import annotations
 
-from ...emit.axes import expanded, places, regrouped, sizes, spread
-from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, length_text
-from ...emit.statements import Launch, Let, Statement, call
-from ...lang.ir import Load, Node, Result
-from ...lowering.lower import compute_of
-from ...lowering.space import Space
-from ...spec.types import BATCH
-from .program import ScatterProgram
+from dataclasses import dataclass
+
+from ..emit.axes import expanded, places, regrouped, sizes, spread
+from ..emit.configs import Traffic
+from ..emit.module import Around, Common, Module, length_text
+from ..emit.statements import Launch, Let, Statement, call
+from ..lang.ir import Load, Node, Op, Result, ScatterSum
+from ..lowering.lower import compute_of
+from ..lowering.space import Space
+from ..passes.exponentials import resolve
+from ..passes.structure import Program
+from ..spec.types import BATCH
+from .family import Step
+from .maps import Maps
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterProgram(Program):
+    """An operator whose only result is the sum of an input over the positions that another has."""
+
+    sum: ScatterSum
+
 
 # Those of the runtime's scatter_sums_kernels.
 KEYS = ("keys_kernel", "Which row of the result each position is, by which torch sorts them.")
@@ -73,3 +86,23 @@ class ScatterModule(Common):
         if list(made) != present:
             text += f".permute({places(made, present)})"
         return expanded(text, present, list(result.axes)) + regrouped(self.op.grouping(result))
+
+
+class Scatter(Maps[ScatterProgram]):
+    """A tensor that is scattered to the positions in another; where they are computed, steps before store them."""
+
+    title = "a scatter-add"
+
+    def take(self, op: Op) -> ScatterProgram | None:
+        node = resolve(op, op.results[0].node)
+        if len(op.results) > 1 or not isinstance(node, ScatterSum):
+            return None
+        optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
+        plain = all(isinstance(one, Load) and not one.at and one.name not in optional for one in (node.arg, node.at))
+        return ScatterProgram(op, (), node) if plain else None
+
+    def module(self, program: ScatterProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return ScatterModule(program, around).module()
+
+
+SCATTER = Scatter()

@@ -1,4 +1,6 @@
-"""Kernels of scans: each program goes along a few rows, and carries what comes before a block into it.
+"""The family of scans along an axis, and of the elementwise math around them.
+
+Programs go along a few rows each, and carry what comes before a block into it.
 
 Long rows that are few are split among programs, in two stages: the first finds what each part ends with, and the second
 goes along the chunk again, with the carry of the chunks before it.
@@ -6,24 +8,65 @@ goes along the chunk again, with the carry of the chunks before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...lang.ir import Node, Reduce, Result, Scan, Value
-from ...lang.names import fresh
-from ...lowering.accumulate import State, full_reduction
-from ...lowering.lower import Lowering
-from ...lowering.positions import SPLIT_LANES
-from ...lowering.tile import needed
-from ...lowering.views import Argument, Kernel, Pass
-from ...nest.access import Access, Address
-from ...nest.ir import BLANK, Accumulate, Let, Line, under
-from ...nest.values import Expr, V, expr, runtime
-from ...passes.structure import guaranteed_axes
-from ..rowwise.kernels import RowKernels
-from ..rowwise.rows import Rows
-from ..rowwise.splits import SPLITS, part_pointers, store_part
-from .program import ScanProgram
+from ..emit.module import Around, Module
+from ..lang.ir import Node, Op, Reduce, Result, Scan, ScatterSum, Take, Value, children, is_order
+from ..lang.names import fresh
+from ..lowering.accumulate import State, full_reduction
+from ..lowering.lower import Lowering
+from ..lowering.positions import SPLIT_LANES
+from ..lowering.tile import needed
+from ..lowering.views import Argument, Kernel, Pass
+from ..nest.access import Access, Address
+from ..nest.ir import BLANK, Accumulate, Let, Line, under
+from ..nest.values import Expr, V, expr, runtime
+from ..passes.structure import Program, guaranteed_axes, reached
+from ..spec.types import Spec
+from ..testing.samples import Shapes
+from ..testing.tests import FamilyTests, tolerances
+from .family import Step
+from .maps import Maps
+from .rowwise.family import TESTED_SPLITS
+from .rowwise.host import RowsModule
+from .rowwise.kernels import RowKernels
+from .rowwise.rows import Rows
+from .rowwise.splits import SPLITS, part_pointers, store_part
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProgram(Program):
+    """An operator whose `scans` all go along the same axis, in the same direction, none through another."""
+
+    scans: tuple[Value, ...]
+    reverse: bool
+
+
+def recognise_scans(op: Op) -> ScanProgram | None:
+    """The program, where an operator has scans and elementwise math, and nothing else."""
+    scans = scans_alone(op)
+    if not scans or any(map(is_order, scans.values())):
+        return None
+    directions = {(node.over, node.reverse) for node in scans.values()}
+    refs = op.refs
+    chained = any(scans.keys() & reached(refs, refs[name], ()) for name in scans)
+    if len(directions) > 1 or chained:
+        return None
+    ((over, reverse),) = directions
+    return ScanProgram(op, (over,), tuple(map(op.value, scans)), reverse)
+
+
+def scans_alone(op: Op) -> dict[str, Scan]:
+    """The scans of an operator that has elementwise math beside them alone; none where a result lacks axes."""
+    nodes = {value.name: value.node for value in op.values}
+    scans = {name: node for name, node in nodes.items() if isinstance(node, Scan)}
+    operands = (part for node in nodes.values() for part in (children(node) if isinstance(node, Scan) else (node,)))
+    kinds = frozenset[type]().union(*(part.kinds for part in operands))
+    every = {axis for node in nodes.values() for axis in node.axes}
+    is_alone = kinds.isdisjoint((Reduce, Scan, ScatterSum, Take))
+    return scans if is_alone and all({*result.axes} == every for result in op.results) else {}
+
 
 # The reductions that runs of these end with; a linear recurrence ends with a sum, which has decayed by a product.
 _ENDS = {"cumsum": "sum", "cumprod": "prod", "recurrence": "sum"}
@@ -215,3 +258,30 @@ def _summed(scan: Value) -> Reduce:
 def _as_reduction(kind: str, arg: Node, node: Scan) -> Reduce:
     axes = tuple(axis for axis in node.axes if axis != node.over)
     return Reduce(kind, arg, (node.over,), axes, node.dtype)
+
+
+class Scans(Maps[ScanProgram]):
+    """Scans that are all along the same axis, each row by itself."""
+
+    title = "a scan"
+    autocast = "float32"
+
+    def take(self, op: Op) -> ScanProgram | None:
+        return recognise_scans(op)
+
+    def module(self, program: ScanProgram, before: Step | None, around: Around, autotune: bool) -> Module:
+        return RowsModule(program, autotune, around, plan_scans).module()
+
+    def tests(self, spec: Spec, program: ScanProgram, module: Module) -> FamilyTests:
+        declared = {
+            "splits": TESTED_SPLITS,
+            "cancels": "True",
+            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+        }
+        return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
+
+    def gradient_tests(self, module: Module) -> Mapping[str, str]:
+        return {"backward_splits": TESTED_SPLITS}
+
+
+SCANS = Scans()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import ast
 
-from ...emit.module import Around, Module
-from ...lang.ir import Op, Scan, Value, is_order
-from ...lowering.lower import Lowering
-from ...nest.ir import Let, Line
-from ...nest.values import V, runtime
-from ...passes.structure import Program, guaranteed_axes
-from ...spec.types import Spec
-from ...testing.samples import Shapes
-from ...testing.tests import FamilyTests, tolerances
-from ..family import Step
-from ..maps import Maps
-from ..rowwise.host import RowsModule
-from ..rowwise.kernels import RowBuilder, RowKernels
-from ..scan.program import scans_alone
+from ..emit.module import Around, Module
+from ..lang.ir import Op, Scan, Value, is_order
+from ..lowering.lower import Lowering
+from ..nest.ir import Let, Line
+from ..nest.values import V, runtime
+from ..passes.structure import Program, guaranteed_axes
+from ..spec.types import Spec
+from ..testing.samples import Shapes
+from ..testing.tests import FamilyTests, tolerances
+from .family import Step
+from .maps import Maps
+from .rowwise.host import RowsModule
+from .rowwise.kernels import RowBuilder, RowKernels
+from .scan import scans_alone
 
 
 class Sorts(Maps[Program]):

@@ -1,1 +1,0 @@
-"""Rows multiplied in place."""

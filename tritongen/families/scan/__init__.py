@@ -1,1 +1,0 @@
-"""Running sums, products and linear recurrences along an axis."""

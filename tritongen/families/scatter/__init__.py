@@ -1,1 +1,0 @@
-"""Sums over the places that name an element: the gradient of `take`."""

@@ -1,1 +1,0 @@
-"""The positions of the elements of rows in their order, and what is taken by them."""

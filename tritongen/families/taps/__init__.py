@@ -1,1 +1,0 @@
-"""Sums with a result for each tap of a window, as the gradient of a convolution's weights is."""
