@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tritongen.families.family import MultiStepProgram
 from tritongen.families.multi_step.family import StepShapes
-from tritongen.families.multi_step.program import MultiStepProgram
 from tritongen.families.rowwise.family import ROWWISE
 from tritongen.families.streaming.shapes import StreamingShapes
 from tritongen.operator.compile import forward_of, generate

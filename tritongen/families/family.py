@@ -119,6 +119,13 @@ class Step:
         return (*shapes, *dtypes, *self.flags, *dict.fromkeys(r.when for r in self.op.results if r.when))
 
 
+@dataclass(frozen=True, slots=True)
+class MultiStepProgram(Program):
+    """An operator, and the steps that compute it in the order in which they run."""
+
+    steps: tuple[Step, ...]
+
+
 def module_of(step: Step, around: Around | None = None, autotune: bool = False) -> Module:
     """The module of a step's kernels; with `autotune`, launches tune their configurations."""
     verify(step.op)

@@ -23,7 +23,7 @@ from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_together
 from ..contraction.family import CONTRACTION, narrowest
 from ..contraction.program import ContractionProgram
-from ..family import Step
+from ..family import MultiStepProgram, Step
 from ..maps import Maps
 from ..rowwise.family import ROWWISE, splits
 from ..streaming.program import StreamingProgram
@@ -31,7 +31,6 @@ from ..streaming.shapes import StreamShapes
 from ..streaming.stored import stored_scores
 from ..tensor_cores import allowed_errors
 from .host import MultiStepModule
-from .program import MultiStepProgram
 from .sizes import MatmulStepsSizes
 
 

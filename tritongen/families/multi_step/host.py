@@ -23,11 +23,10 @@ from ...passes.renamed import renamed
 from ...passes.structure import SAVES, taken_from
 from ...planner.steps import Enclosing, informed, with_dtypes, without_optional
 from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
-from ..family import Step, module_of
+from ..family import MultiStepProgram, Step, module_of
 from ..functions import function_view
 from ..step_host import StepHost
 from .decided import may_be_absent, paths_of
-from .program import MultiStepProgram
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
 

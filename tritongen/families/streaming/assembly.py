@@ -15,11 +15,10 @@ from ...lowering.views import Argument, Kernel
 from ...nest.ir import Let, Line, Nest, names_of, nested, under, without_dead_code, without_unread
 from ...nest.values import V, tl
 from ...passes.paged import Paged, Pages
-from ..stream import Stream
+from ..stream import Stream, in_kernels
 from . import pages
 from .blocks import Blocks
 from .frames import Sections
-from .orders import in_kernels
 from .places import Places
 
 

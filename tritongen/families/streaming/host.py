@@ -12,14 +12,13 @@ from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, V
 from ...emit.stream_configs import Streaming
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
-from ..stream import computes_much, multiplied_as, of_bytes, promoted
+from ..stream import computes_much, in_kernels, moved, multiplied_as, of_bytes, promoted
 from . import partial_sums
 from .gluon import gluon_view
 from .gluon_gradient import gradient_view
 from .gluon_shared import tiled_of
 from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
 from .merging import merging, parted_tensors
-from .orders import in_kernels, moved
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
 from .reduction import plan_reduction
