@@ -9,7 +9,7 @@ from tritongen.lang.trees import parse
 from tritongen.lowering.views import Kernel
 from tritongen.nest.conditions import after_and
 from tritongen.nest.ir import Advance, Branch, Positions, Run, names_of, nested, parsed, under, without_unread
-from tritongen.nest.values import expr
+from tritongen.nest.values import Expr, expr
 
 WORD = Dtype("str")
 LINES = {
@@ -77,3 +77,8 @@ def test_what_depends_on_conditions_stands_in_branches() -> None:
     other = Branch(expr("mode == 'a'"), body=(parsed("z = 4"),))
     assert branch == Branch(expr("flag"), comment="y is", body=(parsed("y = 2"), inner), other=(other,))
     assert names_of([branch]) == {"flag", "mode", "y", "z"}
+
+
+@pytest.mark.parametrize("text", ["(a & b) | c", "(a & (b < 2)) | (c & ~d)", "a | b | (c & d)", "f((a & b) | c) & d"])
+def test_what_is_joined_by_or_has_parentheses(text: str) -> None:
+    assert Expr(parse(text)).text == text

@@ -29,7 +29,8 @@ class Expr:
 
     @cached_property
     def text(self) -> str:
-        return ast.unparse(self.tree)
+        text = ast.unparse(self.tree)
+        return ast.unparse(changed(self.tree, _grouped)) if " & " in text and " | " in text else text
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -104,6 +105,18 @@ class Expr:
         return self.text
 
     __repr__ = __str__
+
+
+def _grouped(node: ast.AST) -> ast.AST | None:
+    """`(a & b) | c`: what `|` joins has parentheses, though Python needs none."""
+
+    def side(one: ast.expr) -> ast.expr:
+        both = isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd)
+        return ast.Name(f"({Expr(one).text})") if both else changed(one, _grouped)
+
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return ast.BinOp(side(node.left), node.op, side(node.right))
+    return None
 
 
 Term = Expr | ast.expr | str | float | bool | Sequence["Term"] | None
