@@ -10,6 +10,7 @@ from ...emit.configs import Traffic
 from ...emit.module import Around, Common, Module, checked, length_text
 from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, Value, call, written
 from ...emit.stream_configs import Streaming
+from ...lowering.lower import compute_of
 from ...lowering.views import Kernel
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, in_kernels, moved, multiplied_as, of_bytes, promoted
@@ -17,11 +18,11 @@ from . import partial_sums
 from .gluon import gluon_view
 from .gluon_gradient import gradient_view
 from .gluon_shared import tiled_of
-from .kernels import DESCRIPTOR, StreamingKernel, plan_streaming
+from .kernels import DESCRIPTOR, Builder
 from .merging import merging, parted_tensors
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
-from .reduction import plan_reduction
+from .reduction import Reduction
 
 
 class StreamingModule(Common):
@@ -34,15 +35,16 @@ class StreamingModule(Common):
         self.op, self.stream, self.pages = program.in_kernels, program.stream, program.pages
         self.space = space_of(self.op, self.stream)
         self.search = search
-        self.reduction = None if around.is_gradient else plan_reduction(program.not_empty)
+        self.reduction = None if around.is_gradient else Reduction(program.not_empty).reduction()
         # Torch has to see what a triton_op launches.
         by_tma = self.is_plain() and around.register != "triton_op"
         # Of one sum, as dq is, pointers are faster.
         is_described = by_tma and around.is_gradient and len(self.stream.summed) > 1
         self.described = self.matrices_of_blocks() if is_described else ()
-        self.plan = self.planned(program)
-        kernels = [kernel for kernel in (self.plan.kernel, self.reduction) if kernel]
-        super().__init__(program, False, self.space, self.plan.compute, kernels, around)
+        self.kernel = self.planned(program)
+        self.are_few = program.blocks.are_few
+        kernels = [kernel for kernel in (self.kernel, self.reduction) if kernel]
+        super().__init__(program, False, self.space, compute_of(self.op), kernels, around)
         self.merged = program.merged
         if self.merged.every:
             self.op = program.in_kernels
@@ -58,13 +60,13 @@ class StreamingModule(Common):
         some = program.not_empty
         self.gluon = (gluon_view(some) or gradient_view(some)) if by_tma and is_known else None
 
-    def planned(self, program: StreamingProgram) -> StreamingKernel:
-        return plan_streaming(program, self.reduction is not None, self.described)
+    def planned(self, program: StreamingProgram) -> Kernel:
+        return Builder(program, self.described).built(self.reduction is not None)
 
     across = False  # whether programs share the columns, each of which has one block
 
     def module(self) -> Module:
-        kernel, stream = self.plan.kernel, self.stream
+        kernel, stream = self.kernel, self.stream
         heads = (*stream.batch, *stream.heads)
         streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
         lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
@@ -100,7 +102,7 @@ class StreamingModule(Common):
         return Let(names, values)
 
     def launches(self) -> Iterator[Let | Launch]:
-        kernel, constants = self.plan.kernel, self.constants_of(self.plan.kernel, "index")
+        kernel, constants = self.kernel, self.constants_of(self.kernel, "index")
         own = self.table_of("STREAMED"), self.launcher(kernel), constants
         yield Let("plain", call("streaming.Kernel", *own, across=self.across, search=self.search))
         run = call(
@@ -130,13 +132,13 @@ class StreamingModule(Common):
             matmuls=(len(self.stream.scores), len(self.stream.summed)),
             n_dims=len(self.space.rows),
             kinds=tuple(f'"{kind}"' for kind in self.gluon["kinds"]),
-            n_own=self.own_counts(self.arguments(self.own(self.plan.kernel))[0]),
+            n_own=self.own_counts(self.arguments(self.own(self.kernel))[0]),
             found_of=found or None,
         )
 
     def own_counts(self, tensors: Iterable[str]) -> tuple[str, ...]:
         """How many axes each tensor has besides the batch, None where it does not have that."""
-        counts = {name: str(count) for name, _, count in self.folded_tensors(self.plan.kernel)}
+        counts = {name: str(count) for name, _, count in self.folded_tensors(self.kernel)}
         return tuple(counts.get(name, "None") for name in tensors)
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
@@ -153,7 +155,7 @@ class StreamingModule(Common):
         """The matrices of blocks that the runtime may make descriptors of."""
         if not self.described:
             return None
-        tensors = self.arguments(self.own(self.plan.kernel))[0]
+        tensors = self.arguments(self.own(self.kernel))[0]
         places = tuple(map(tensors.index, self.described))
         n_own = self.own_counts(tensors)
         return call("streaming_tma.Blocks", n_dims=len(self.space.rows), n_own=n_own, places=places)
@@ -177,7 +179,7 @@ class StreamingModule(Common):
     def streaming(self) -> Streaming:
         streamed = (load for load in self.stream.matrices if self.stream.streamed in load.axes)
         bytes_ = any(of_bytes(self.op, load) for load in streamed)
-        light = not (self.stream.largest or self.plan.blocks.are_few or computes_much(self.op, self.stream))
+        light = not (self.stream.largest or self.are_few or computes_much(self.op, self.stream))
         return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_, light)
 
     def widened(self) -> list[tuple[str, str]]:
@@ -244,7 +246,7 @@ class StreamingModule(Common):
         if not self.is_plain():
             return self.host.fold("heads", self.space.rows)
         found: list[Statement] = []
-        sizes = self.sizes_of(self.plan.kernel)
+        sizes = self.sizes_of(self.kernel)
         for name, axes in self.all_axes().items():
             is_seen = self.gluon or self.described or self.seen(name, axes) in written(sizes)
             if is_seen and (dims := moved(axes, in_kernels(self.stream, axes))):

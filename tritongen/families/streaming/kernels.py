@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.trees import parse
 from ...lowering.assemble import stored
 from ...lowering.choices import Choices, condition
-from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.lower import Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
@@ -25,7 +25,7 @@ from ..tensor_cores import input_precision
 from . import pages, partial_sums
 from .assembly import Assembly, Lines
 from .below import Below
-from .blocks import Blocks, is_finite_past_the_end
+from .blocks import is_finite_past_the_end
 from .frames import BLOCKS, Frames
 from .low import has_low_scores
 from .places import Places, space_of
@@ -35,27 +35,11 @@ from .streams import is_below, is_row_sum
 DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
 
 
-@dataclass(frozen=True, slots=True)
-class StreamingKernel:
-    """The kernel, and the runs of blocks of its loop."""
-
-    kernel: Kernel
-    compute: Compute
-    blocks: Blocks
-
-
 L = TypeVar("L", bound="Below")
 
 
-def plan_streaming(program: StreamingProgram, splits: bool, described: tuple[str, ...]) -> StreamingKernel:
-    """The kernel; with `splits`, one that may leave sums of a part of the streamed axis. Blocks of `described` matrices
-    are read by TMA where there are descriptors.
-    """
-    return Builder(program, described).built(splits)
-
-
 class Builder(Assembly):
-    """Writes the kernel line by line."""
+    """Writes the kernel line by line. Blocks of `described` matrices are read by TMA where there are descriptors."""
 
     block_m = "BLOCK_M"
     index = "INDEX"  # the dtype of positions
@@ -121,10 +105,10 @@ class Builder(Assembly):
             return parse(f"{node.name}.to({self.compute.text})")
         return self.places.load(node, lowering)
 
-    def built(self, splits: bool) -> StreamingKernel:
+    def built(self, splits: bool) -> Kernel:
+        """The kernel; with `splits`, one that may leave sums of a part of the streamed axis."""
         self.build()
-        stores = partial_sums.stores(self.stream) if splits else ()
-        return StreamingKernel(self.kernel(stores), self.compute, self.blocks)
+        return self.kernel(partial_sums.stores(self.stream) if splits else ())
 
     def build(self) -> None:
         """Make all lines."""

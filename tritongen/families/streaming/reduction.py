@@ -13,13 +13,8 @@ from .program import StreamingProgram
 from .streams import is_row_sum
 
 
-def plan_reduction(program: StreamingProgram) -> Kernel:
-    """The kernel that follows one whose programs split the streamed axis."""
-    return Reduction(program).reduction()
-
-
 class Reduction(Builder):
-    """Writes the kernel, of a row to a program."""
+    """Writes the kernel, of a row to a program, that follows one whose programs split the streamed axis."""
 
     block_m = "1"
 

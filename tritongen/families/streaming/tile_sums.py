@@ -15,6 +15,7 @@ from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
+from ...lowering.views import Kernel
 from ...nest.ir import Line, parsed
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
@@ -24,7 +25,7 @@ from .blocks import Blocks, blocks_of
 from .family import Streaming
 from .frames import BLOCKS, Frames
 from .host import StreamingModule
-from .kernels import Builder, StreamingKernel
+from .kernels import Builder
 from .program import StreamingProgram
 from .streams import Finder, merged_axes
 
@@ -119,7 +120,7 @@ class _TileBuilder(Builder):
         self.met, self.blocks = program.blocks, Blocks(self.stream.rows)  # Of a tile, all conditions are computed.
         self.past_the_end = {}  # What is beyond the tensors is not stored.
 
-    def tile_kernel(self) -> StreamingKernel:
+    def tile_kernel(self) -> Kernel:
         self.build()
         rows, streamed = self.stream.rows, self.stream.streamed
         doc = f"A tile of {rows} and {streamed}"
@@ -129,8 +130,7 @@ class _TileBuilder(Builder):
             else "."
         )
         frame = Frames(self.stream, self.blocks).of_tiles
-        kernel = self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, BLOCKS)
-        return StreamingKernel(kernel, self.compute, self.blocks)
+        return self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, BLOCKS)
 
     def lines_for(self, axes: Iterable[str]) -> list[Line]:
         return self.lines.turn if {*axes} & {*self.stream.outer_axes} else self.lines.setup
@@ -181,7 +181,7 @@ class _TileBuilder(Builder):
 class _TileModule(StreamingModule):
     """The module of one kernel, a program of which takes one tile."""
 
-    def planned(self, program: StreamingProgram) -> StreamingKernel:
+    def planned(self, program: StreamingProgram) -> Kernel:
         return _TileBuilder(program).tile_kernel()
 
     across = True
