@@ -89,6 +89,22 @@ CHOICES = {
         "y = sum(where(m, x * exp(g) * w, 0.0), K)",
         [ONES, ONES, ROWS, OVERFLOW],
     ),
+    "sine": (
+        "x = float[M]; m = bool[M]; b = float[M]",
+        "y = where(m, maximum(sin(exp(x) * b), -2.0), 0.0)",
+        [OVERFLOW, ROW, torch.ones(2)],
+    ),
+    "largest": (
+        "x = float[M, N]; m = bool[M]; b = float[M]",
+        "y = where(m, max(exp(x) * b, N), 0.0)",
+        [100 * (1 - ZERO_ROW), ROW, torch.ones(2)],
+    ),
+    "variance": ("x = float[M, N]; m = bool[M]", "y = where(m, var(exp(x), N), 0.0)", [100 * (1 - ZERO_ROW), ROW]),
+    "recurrence": (
+        "x = float[M, N]; m = bool[M]; d = float[M, N]",
+        "y = where(m, recurrence(x, exp(d), N), 0.0)",
+        [ONES, ROW, 100 * (1 - ZERO_ROW)],
+    ),
     "decay": (
         "q = float[M, D]; k = float[N, D]; v = float[N, E]; b = float[M, D]; c = float[N, D]",
         "s = where(index(M) >= index(N), sum(q * k * exp(b - c), D), 0.0); y = sum(s * v, N)",
@@ -144,6 +160,20 @@ def test_a_result_that_is_not_used_has_no_gradient(name: str, tmp_path: Path) ->
         y = results[0] if isinstance(results, tuple) else results
         found.append(torch.autograd.grad(y.sum(), own))  # type: ignore[attr-defined]
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("line", ["t / (1 + square(b))", "sin(t + b)", "sigmoid(t * b)"])
+def test_positions_outside_that_are_not_chosen_have_no_gradient(line: str, tmp_path: Path) -> None:
+    """Not by another operand, either, where a maximum is between the choice and the function."""
+    here = "(index(M) - 1 >= 0) & (index(M) - 1 < size(K))"
+    compute = f"t = take(x, index(M) - 1, K); h = maximum({line}, -2.0); y = where({here}, h * w, 0.0)"
+    it = operator(tmp_path, "x = float[K]; b = float[]; w = float[M]", compute)
+    own = [one.requires_grad_() for one in (torch.rand(3), torch.tensor(0.5), torch.ones(5))]
+    found = torch.autograd.grad(it(*own).sum(), own)  # type: ignore[attr-defined]
+    t, b = (one.detach().requires_grad_() for one in own[:2])
+    formula = {"t": t, "b": b, "square": torch.square, "sin": torch.sin, "sigmoid": torch.sigmoid}
+    wanted = torch.autograd.grad(eval(line, formula).sum(), (t, b))
+    torch.testing.assert_close(list(found[:2]), list(wanted))
 
 
 @pytest.mark.parametrize("count", [1, 5])

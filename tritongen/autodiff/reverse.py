@@ -37,7 +37,7 @@ from ..passes.empty_sums import Axes, possibly_empty
 from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
-from .algebra import Algebra
+from .algebra import ONE, Algebra
 from .scanned import Scanned
 from .taken import Taken
 from .terms import ZERO
@@ -62,9 +62,9 @@ class Reverse:
         seeds = frozenset(self.seeds.values()).union(*(node.reads for node in self.given.values()))
         self.algebra = Algebra(op, known, seeds)
         self.values = {value.name: value for value in op.values}
-        self.vanishing = Vanishing(op, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()))
         self.flowing: dict[str, list[Node]] = {}
         self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
+        self.vanishing = Vanishing(op, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()), self.shared)
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
         calls = (value for value in reversed(op.values) if value.source and isinstance(value.node, Call))
@@ -234,7 +234,7 @@ class Reverse:
                 self.through_call(node, g, value)
             case Scan():
                 assert value is not None
-                found = Scanned(node, value.name, self.algebra, self.takes).gradients(g)
+                found = Scanned(node, value.name, self.algebra, self.takes, self.vanishing).gradients(g)
                 for part, by in zip(children(node), found, strict=True):
                     self.summed(part, by)
             case ScatterSum():
@@ -308,20 +308,29 @@ class Reverse:
             if not text:
                 self.refuse("TG604", f"{node.function} has no derivative by its argument {arg.name}")
                 continue
-            seen = functools.partial(self.is_seen_empty, node, given)
-            guarded = self.vanishing.needs_guard(node, given, g, seen)
-            derived = self.unless_zero(node, g, text, names, seen) if guarded else self.algebra.parsed(text, names)
-            self.to(given, node, derived)
+            self.to(given, node, self.derived(text, names, given, node.axes))
 
-    def is_seen_empty(self, node: Call, arg: Node, over: tuple[str, ...]) -> bool:
+    def derived(self, text: str, names: Mapping[str, Node], arg: Node, axes: tuple[str, ...]) -> Node:
+        """The gradient by an argument of a function whose result, or else what it reduces, has some axes."""
+        is_seen = functools.partial(self.is_seen_empty, axes, arg)
+        g = names["g"]
+        if self.vanishing.vanishes(g):
+            derivative = self.algebra.parsed(text, {**names, "g": ONE})
+            if self.vanishing.is_infinite(derivative, is_seen):
+                return self.unless_zero(axes, g, text, names, is_seen)
+        return self.algebra.parsed(text, names)
+
+    def is_seen_empty(self, axes: tuple[str, ...], arg: Node, over: tuple[str, ...]) -> bool:
         """Whether gradients have elements that come through an argument of a call where one of some axes is empty."""
-        empty = possibly_empty(self.op, over) - {*node.axes}
+        empty = possibly_empty(self.op, over) - {*axes}
         return self.is_seen(arg, empty, empty)
 
-    def unless_zero(self, node: Call, g: Node, text: str, names: Mapping[str, Node], is_seen: IsSeen) -> Node:
+    def unless_zero(
+        self, axes: tuple[str, ...], g: Node, text: str, names: Mapping[str, Node], is_seen: IsSeen
+    ) -> Node:
         """The gradient by an argument of a call whose derivative may be infinite: 0 where that of the call is."""
-        inner, over = summand(g, node.axes, self.algebra)
-        choice = self.vanishing.choice_of(inner, node)
+        inner, over = summand(g, axes, self.algebra)
+        choice = self.vanishing.choice_of(inner, axes)
         if choice is None:
             return self.algebra.where(self.algebra.plain("eq", g, ZERO), ZERO, self.algebra.parsed(text, names))
         derived = self.algebra.parsed(text, {**names, "g": inner})
@@ -387,7 +396,8 @@ class Reverse:
             case "var":
                 count = algebra.call("sub", Size(node.over), Constant(node.correction, Dtype("int")))
                 distance = algebra.call("sub", x, self.mean_of(node))
-                self.push(x, algebra.parsed("2 * g * d / n", {"g": g, "d": distance, "n": count}))
+                names = {"g": g, "d": distance, "n": count}
+                self.push(x, self.derived("2 * g * d / n", names, x, x.axes))
             case "max" | "min":
                 # Ties share it evenly.
                 hit = algebra.call("eq", x, y)
@@ -405,7 +415,7 @@ class Reverse:
         others = Reduce("prod", rest, node.over, node.axes, node.dtype)
         names = {"x": x, "g": g, "zero": zero, "zeros": zeros, "others": others}
         text = "g * where(zero, where(zeros == 1, others, 0.0), where(zeros == 0, others / x, 0.0))"
-        self.push(x, algebra.parsed(text, names))
+        self.push(x, self.derived(text, names, x, x.axes))
 
     def mean_of(self, node: Reduce) -> Node:
         for value in self.op.values:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ..lang.ir import Node, Ref, Scan, Size
 from .algebra import Algebra, position
 from .taken import Taken
+from .terms import ZERO
+from .vanishing import Vanishing
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Scanned:
     name: str
     algebra: Algebra
     taken: Taken
+    vanishing: Vanishing
 
     def gradients(self, g: Node) -> tuple[Node, ...]:
         """The gradients by the argument and, of a recurrence, by the decay, where that by the result is g."""
@@ -25,9 +28,9 @@ class Scanned:
         # An element multiplies what comes before it, and what follows multiplies it in turn: no division, so that zeros
         # are elements like others.
         if self.scan.decay is None:
-            return (self.algebra.call("mul", self.result_before("1.0"), self.sum_of_decayed(g, self.scan.arg)),)
+            return (self.times(self.result_before("1.0"), self.sum_of_decayed(g, self.scan.arg)),)
         later = self.sum_of_decayed(g, self.scan.decay)
-        return later, self.algebra.call("mul", self.result_before("0.0"), later)
+        return later, self.times(self.result_before("0.0"), later)
 
     def sum_of_later(self, g: Node) -> Node:
         """Of each element, the sum of g over those that it is added to."""
@@ -38,10 +41,26 @@ class Scanned:
         return self.algebra.parsed(f"g * ({count})", {"g": g, "i": position(over), "n": Size((over,))})
 
     def sum_of_decayed(self, g: Node, decay: Node) -> Node:
-        """Of each element, the sum of g over those that it is a part of, each times the decays between."""
-        scan = self.scan
-        axes = self.algebra.order((*g.axes, *scan.axes))
-        return Scan("recurrence", g, scan.over, axes, g.dtype, self.beside(decay, 1, "0.0"), reverse=not scan.reverse)
+        """Of each element, the sum of g over those that it is a part of, each times the decays between: where a decay
+        may be infinite, of those of which g is not 0.
+        """
+        scan, algebra = self.scan, self.algebra
+        axes = algebra.order((*g.axes, *scan.axes))
+        factor = self.beside(decay, 1, "0.0")
+        if self.is_guarded(factor, g):
+            has = algebra.parsed("where(g == 0, 0.0, 1.0)", {"g": g})
+            count = self.sum_of_later(has)
+            factor = algebra.where(algebra.call("eq", count, has), ZERO, factor)
+        return Scan("recurrence", g, scan.over, axes, g.dtype, factor, reverse=not scan.reverse)
+
+    def times(self, before: Node, later: Node) -> Node:
+        """The product, 0 where what comes later is."""
+        product = self.algebra.call("mul", before, later)
+        is_zero = self.algebra.plain("eq", later, ZERO)
+        return self.algebra.where(is_zero, ZERO, product) if self.is_guarded(before, later) else product
+
+    def is_guarded(self, factor: Node, g: Node) -> bool:
+        return self.vanishing.vanishes(g) and self.vanishing.is_infinite(factor, lambda _: True)
 
     def result_before(self, first: str) -> Node:
         """The result of the scan at the element before each, a number at the first."""

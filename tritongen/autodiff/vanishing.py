@@ -7,11 +7,27 @@ gradient is 0 if what comes is. So is what comes of a result that is not used, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from ..lang.ir import Call, Choose, Constant, Load, Node, Op, Reduce, Ref, Scalar, Size, Take, walk
+from ..lang.ir import (
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Scalar,
+    Scan,
+    Size,
+    Take,
+    children,
+    walk,
+)
 from ..passes.exponentials import resolve
 from ..passes.structure import is_extremum
 from .algebra import Algebra
@@ -26,23 +42,22 @@ _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:
-    """Of an operator; `seeds` are the gradients of its results where some may not come."""
+    """Of an operator; `seeds` are the gradients of its results where some may not come, `shared` those with names."""
 
     op: Op
     seeds: frozenset[str]
+    shared: Mapping[str, Node]
 
-    def needs_guard(self, node: Call, arg: Node, g: Node, is_seen: IsSeen) -> bool:
-        """Whether the gradient by an argument of a call has to be 0 where that of the call, `g`, is."""
-        if node.function == "mul":
-            infinite = any(self.is_infinite(other, is_seen) for other in node.args if other is not arg)
-        else:
-            infinite = self.is_infinite(node, is_seen)
-        return infinite and self.vanishes(g)
-
-    def choice_of(self, g: Node, node: Call) -> Node | None:
-        """The choice for each element of a node that a gradient is, which the algebra has take the derivative in."""
-        choices = (part for part in _factors(g) if is_half(part))
-        return next((one for one in choices if node.axes and {*node.axes} <= {*one.axes}), None)
+    def choice_of(self, g: Node, axes: tuple[str, ...]) -> Node | None:
+        """The choice for each element that all zeros of a gradient come of, which the algebra has take the derivative
+        in.
+        """
+        parts = _factors(g)
+        choice = next((one for one in parts if is_half(one) and axes and {*axes} <= {*one.axes}), None)
+        if choice is None or any(self.vanishes(part) for part in parts if part is not choice):
+            return None
+        (side,) = [one for one in children(choice)[1:] if one != ZERO] or [ZERO]
+        return choice if not self.vanishes(side) or self.choice_of(side, axes) else None
 
     def is_outside(self, g: Node, is_seen: IsSeen) -> bool:
         """Whether a gradient is a choice times what may be infinite: the algebra leaves what has no axes outside."""
@@ -53,26 +68,46 @@ class Vanishing:
         )
 
     def vanishes(self, g: Node) -> bool:
-        """Whether a gradient is 0 where something was not chosen, or where results have none."""
+        """Whether a gradient may be 0 where something was not chosen, or where results have none."""
         match g:
+            case Load(name=name) if name in self.shared:
+                return self.vanishes(self.shared[name])
             case Load(name=name):
                 return name in self.seeds
             case Constant():
                 return g == ZERO
-            case Call(function="where", args=(_, then, other)) | Choose(then=then, other=other):
-                sides = [side for side in (then, other) if side != ZERO]
-                return (isinstance(g, Call) and len(sides) < 2) or all(map(self.vanishes, sides))
+            case Call(function="where", args=(_, then, other)):
+                return ZERO in (then, other) or (self.vanishes(then) and self.vanishes(other))
+            case Choose(then=then, other=other):
+                return all(self.vanishes(side) for side in (then, other) if side != ZERO)
             case Call(function="mul", args=args):
                 return any(map(self.vanishes, args))
             case Call(function="add" | "sub", args=args):
                 return all(map(self.vanishes, args))
-            case Call(function="div" | "neg", args=(arg, *_)) | Reduce(kind="sum" | "mean", arg=arg):
+            case (
+                Call(function="div" | "neg", args=(arg, *_))
+                | Reduce(kind="sum" | "mean", arg=arg)
+                | Scan(arg=arg)
+                | Cast(arg=arg)
+            ):
                 return self.vanishes(arg)
         return False
 
     def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
-        """Whether a function, or its derivative, may be infinite where its arguments are not."""
-        node = resolve(self.op, node)
+        """Whether a value may be infinite or NaN where inputs are not."""
+        left, known = [node], set[Node]()
+        while left:
+            node = left.pop()
+            if node in known or node.dtype.kind in ("bool", "int"):
+                continue
+            if self.is_singular(node, is_seen):
+                return True
+            known.add(node)
+            left += (self.op.value(node.name).node,) if isinstance(node, Ref) else children(node)
+        return False
+
+    def is_singular(self, node: Node, is_seen: IsSeen) -> bool:
+        """Whether a function may be infinite or NaN where its arguments are not."""
         if isinstance(node, Load | Take):  # What is taken from outside of an axis is NaN.
             return not all(is_inside(self.op, axis, index) for axis, index in node.at)
         if not isinstance(node, Call):
