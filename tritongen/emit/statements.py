@@ -144,7 +144,7 @@ def written(value: Value) -> str:
 # What statements read
 
 _NAME = re.compile(r"(?<![.\w])[^\W\d]\w*(?![\w(]|=(?!=))")  # but for functions, and for arguments by name
-_STRING = re.compile(r""""[^"]*"|'[^']*'""")
+_STRING = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -170,7 +170,8 @@ def inside(values: Iterable[Any]) -> Iterator[str | Call]:
             case str() if one:
                 yield one
             case Raise(message):
-                yield from (text.partition("!")[0] for text in _BRACES.findall(message))
+                alone = message.replace("{{", "").replace("}}", "")  # Doubled braces are the words' own.
+                yield from (text.partition("!")[0] for text in _BRACES.findall(alone))
             case Let(value=value) | Do(value) | Return(value):
                 yield from inside([value])
             case Launch():

@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..lang.ir import Op, Reduce, Result, Scan
+from ..lang.ir import Op, Reduce, Ref, Result, Scan
 from ..passes.structure import with_read_values
 from .cost import least_time, time_of
 from .naming import factors_named, rows_named, scattered_named, sums_parted, takes_resolved, with_plain_axes
@@ -107,7 +107,8 @@ def _least(plain: Op, own: set[str], take: TakeAlone, runtime_dtypes: bool, near
     reduced = {value.name for value in plain.values if isinstance(value.node, Reduce | Scan)}
     rows = reduced.union(always, {value.name for value in plain.values} - own)
     lines = search.steps([*always, *(name for name in others if name in plain.lines)])
-    similar = [tuple(name for name in others if name in near)] if near else []
+    results = {result.node.name for result in plain.results if isinstance(result.node, Ref)}  # stored if need be
+    similar = [tuple(name for name in others if name in near - results)] if near else []
     few = [*similar, *choices(plain, others, rows, search.saved_values)]
     best = search.least([[*always, *chosen] for chosen in few], lines)
     if best:
