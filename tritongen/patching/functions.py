@@ -108,6 +108,7 @@ def _functions(texts: _Texts, code: CodeType, scopes: Mapping[Scope, list[Found]
 def _function_of(code: CodeType) -> FunctionType:
     import gc
 
+    gc.unfreeze()  # What is frozen, as before a fork, is no referrer.
     return next(one for one in gc.get_referrers(code) if isinstance(one, FunctionType))
 
 
