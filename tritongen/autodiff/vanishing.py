@@ -16,6 +16,7 @@ from ..lang.ir import (
     Cast,
     Choose,
     Constant,
+    Index,
     Load,
     Node,
     Op,
@@ -94,22 +95,27 @@ class Vanishing:
         return False
 
     def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
-        """Whether a value may be infinite or NaN where inputs are not."""
-        left, known = [node], set[Node]()
+        """Whether a value may be infinite or NaN where inputs are not. A position that a choice asks for is inside."""
+        left, known = [(node, frozenset[Node]())], set[tuple[Node, frozenset[Node]]]()
         while left:
-            node = left.pop()
-            if node in known or node.dtype.kind in ("bool", "int"):
+            node, asked = left.pop()
+            if (node, asked) in known or node.dtype.kind in ("bool", "int"):
                 continue
-            if self.is_singular(node, is_seen):
+            if self.is_singular(node, is_seen, asked):
                 return True
-            known.add(node)
-            left += (self.op.value(node.name).node,) if isinstance(node, Ref) else children(node)
+            known.add((node, asked))
+            if isinstance(node, Call) and node.function == "where":
+                asked |= {*filter(_is_position, walk(resolve(self.op, node.args[0])))}
+            inner = (self.op.value(node.name).node,) if isinstance(node, Ref) else children(node)
+            left += ((one, asked) for one in inner)
         return False
 
-    def is_singular(self, node: Node, is_seen: IsSeen) -> bool:
+    def is_singular(self, node: Node, is_seen: IsSeen, asked: Collection[Node] = ()) -> bool:
         """Whether a function may be infinite or NaN where its arguments are not."""
         if isinstance(node, Load | Take):  # What is taken from outside of an axis is NaN.
-            return not all(is_inside(self.op, axis, index) for axis, index in node.at)
+            return not all(
+                is_inside(self.op, axis, index) or any(part in asked for part in walk(index)) for axis, index in node.at
+            )
         if not isinstance(node, Call):
             return False
         if node.function in _OF_EXPONENTS:
@@ -143,6 +149,10 @@ class Vanishing:
             case Call(function="sqrt", args=(arg,)):
                 return self.is_above_zero(arg, is_seen)
         return False
+
+
+def _is_position(node: Node) -> bool:
+    return isinstance(node, Index | Load | Ref) and node.dtype.kind == "int"
 
 
 def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, tuple[str, ...]]:
