@@ -175,7 +175,7 @@ def test_errors_name_the_file(project: Project) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},  # which would be cut off
         capture_output=True,
         text=True,
         timeout=120,
