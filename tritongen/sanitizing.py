@@ -61,13 +61,12 @@ def is_installed(sanitizer: Sanitizer) -> bool:
     return hasattr(triton.knobs.compilation, "instrumentation_mode")
 
 
-def command_of(sanitizer: Sanitizer, arguments: Sequence[str]) -> list[str]:
-    """The command that runs pytest under a sanitizer, with pytest's own arguments."""
+def command_of(sanitizer: Sanitizer, arguments: Sequence[str], words: str) -> list[str]:
+    """The command that runs pytest under a sanitizer, with its own arguments, of which `words` are those of -k."""
     values = {place + 1 for place, one in enumerate(arguments) if one == CHOICE}
     own = [one for place, one in enumerate(arguments) if one not in (OPTION, CHOICE) and place not in values]
     if sanitizer.without:
-        at = own.index("-k") if "-k" in own[:-1] else None
-        own += ["-k", sanitizer.without if at is None else f"({own[at + 1]}) and {sanitizer.without}"]
+        own += ["-k", f"({words}) and {sanitizer.without}" if words else sanitizer.without]
     tool = [path_of(sanitizer.command[0]) or sanitizer.command[0], *sanitizer.command[1:]] if sanitizer.command else []
     return [*tool, sys.executable, "-m", "pytest", *own]
 
@@ -110,7 +109,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     for name in ready:
         one = SANITIZERS[name]
         print(f"{name}: {one.finds}", flush=True)
-        command = command_of(one, config.invocation_params.args)
+        command = command_of(one, config.invocation_params.args, config.getoption("keyword"))
         codes.append(subprocess.run(command, env={**os.environ, **one.environment, WITHIN: name}).returncode)
         print(f"{name}: {'nothing found' if codes[-1] == 0 else f'exit code {codes[-1]}'}", flush=True)
     return next((code for code in codes if code), 0)

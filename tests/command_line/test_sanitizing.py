@@ -1,5 +1,6 @@
 """`pytest --sanitize`, with a tool in the place of NVIDIA's."""
 
+import itertools
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.delenv(sanitizing.WITHIN, raising=False)
 
     def call(*arguments: str, chosen: tuple[str, ...] = ("memcheck",)) -> int | None:
-        options = {sanitizing.OPTION: "--sanitize" in arguments, sanitizing.CHOICE: list(chosen)}
+        words = dict(itertools.pairwise(arguments)).get("-k", "")
+        options = {sanitizing.OPTION: "--sanitize" in arguments, sanitizing.CHOICE: list(chosen), "keyword": words}
         parameters = SimpleNamespace(args=(*arguments, "-q", "-p", "no:cacheprovider", str(tests)))
         config = SimpleNamespace(getoption=options.get, invocation_params=parameters)
         return sanitizing.pytest_cmdline_main(cast(pytest.Config, config))

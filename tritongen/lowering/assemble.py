@@ -249,7 +249,7 @@ def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
     compute in integers, float params are compared and cast alone, and would be cut off.
     """
     casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
-    if compute.constexpr and compute.mode == "float":
+    if compute.mode == "float":
         casts |= {name: "COMPUTE" for name, kind in passed_scalars(op).items() if kind == "float"}
     names = (name for name in passed_scalars(op) if name in casts)
     return [Let(name, tl.full((), name, casts[name])) for name in names]

@@ -260,13 +260,13 @@ class Lowering:
             return inner if arg.dtype.kind == "bool" else nonzero(inner)
         if isinstance(arg, Constant | Scalar) and dtype.kind != "any":
             return inner
-        if isinstance(resolve(self.op, arg), Size):  # A kernel may be compiled for it.
-            inner = parse(f"tl.full((), {ast.unparse(inner)}, tl.int64)")
         leaf = dtype.of[0]
         inputs = {tensor.name for tensor in self.op.inputs}
         spelled, compute = self.spelled(leaf), self.compute.text
         if dtype.kind != "float" or not compute:
             return self.scalar_types.converted(arg, inner, spelled)
+        if isinstance(resolve(self.op, arg), Size):  # A kernel may be compiled for it.
+            inner = parse(f"tl.full((), {ast.unparse(inner)}, tl.int64)")
         if arg.dtype.kind != "float":
             inner = method(inner, "to", parse(compute))
         if spelled == compute or leaf not in {*inputs, *FLOATS}:

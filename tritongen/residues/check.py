@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..spec.types import Param
 from . import field
 from . import interpreter as of_residues
 from .formula import Formula, rounds
-from .interpreter import Unjudged, interpreted
+from .interpreter import ROUNDED, Unjudged, interpreted
 from .memory import HostMath, Memory
 from .oracle import Math, Unknown, math_of, without_batch
 
@@ -124,8 +125,7 @@ def _outcome(
         if copies := sys.modules.get(f"{runtime}.copies"):
             patch.setattr(copies, "_widest", _one_element)
         _compare_bits(patch, cls, formula, memory)
-        if rounds(formula):
-            patch.setattr(of_residues, "ROUNDED", lambda data: data)
+        patch.setattr(of_residues, "ROUNDED", partial(_rounded, formula))
         if is_half:
             patch.setattr(cls, "make", staticmethod(_of_half(cls)))
         try:
@@ -140,6 +140,13 @@ def _outcome(
                 return "", ""
             return f"{type(cause).__name__}: {cause}", ""
     return "", ""
+
+
+def _rounded(formula: Formula, data: Any) -> Any:
+    """What is rounded and computed with any further, which only a formula that rounds may do. Asked where it is met,
+    since the answer takes a plan.
+    """
+    return data if rounds(formula) else ROUNDED(data)
 
 
 def _of_half(cls: Any) -> Callable[..., Any]:

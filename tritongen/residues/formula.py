@@ -39,8 +39,8 @@ def formula_of(spec: Spec) -> Formula:
 @cache
 def rounds(formula: Formula) -> bool:
     """Whether the math rounds and goes on, or a step of the gradient does, to compute with what another stored."""
-    if has_casts(formula.op) or formula.gradient is None:
-        return has_casts(formula.op)
+    if has_casts(formula.op):
+        return True
     backward = backward_of(formula.spec, forward_of(formula.spec))
     return backward is not None and any(has_casts(step.op) for step in backward.plan.steps)
 
