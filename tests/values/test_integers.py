@@ -154,6 +154,31 @@ filled = "x"
             torch.testing.assert_close(filled, torch.where(keep, torch.tensor(p).to(x.dtype), x))
 
 
+@pytest.mark.parametrize("name", ["int8", "int32", "int64"])
+def test_params_are_cut_where_they_are_cast(name: str, tmp_path: Path) -> None:
+    """Before they meet negative numbers, whose sum with a fraction would be cut the other way."""
+    text = f"""
+[op]
+name = "cut"
+summary = "Params."
+[inputs]
+i = "{name}[N]"
+[params]
+p = 2.5
+n = 300
+[compute]
+y = "i + cast(p, i)"
+z = "i + cast(n, i)"
+[outputs]
+y = "i"
+z = "i"
+"""
+    i = torch.arange(-4, 4).to(getattr(torch, name))
+    y, z = built(read_spec("cut.toml", text), tmp_path).cut(i)
+    torch.testing.assert_close(y, i + 2)
+    torch.testing.assert_close(z, i + torch.tensor(300).to(i.dtype))
+
+
 def test_numbers_that_the_host_computes_are_cast(tmp_path: Path) -> None:
     text = """
 [op]

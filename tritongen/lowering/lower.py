@@ -258,7 +258,7 @@ class Lowering:
         inner = self.expression(arg)
         if dtype.kind == "bool":
             return inner if arg.dtype.kind == "bool" else nonzero(inner)
-        if isinstance(arg, Constant | Scalar) and dtype.kind != "any":
+        if isinstance(arg, Constant | Scalar) and dtype.kind == "float":
             return inner
         leaf = dtype.of[0]
         inputs = {tensor.name for tensor in self.op.inputs}
