@@ -11,6 +11,7 @@ import triton
 
 from tests.harness.importing import built, runtime_of
 from tests.harness.oracles import DEVICE
+from tritongen.emit.format import format_python
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
@@ -181,6 +182,6 @@ def test_what_is_split_beforehand(
 
 def test_gradients_with_kernels_of_their_own_have_the_precision_of_the_forward() -> None:
     text = SPEC.format(**PLAIN | {"op": 'precision = "tf32"', "c": "2 * sum(a * b, K)"})
-    kernels = generate(read_spec("product.toml", text))["kernels.py"]
+    kernels = format_python(generate(read_spec("product.toml", text))["kernels.py"])
     assert set(re.findall(r"input_precision=(.+?)[,)]", kernels)) == {'"tf32"'}
     assert "product_backward_da_kernel" in kernels
