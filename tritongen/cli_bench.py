@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -37,7 +38,8 @@ _WRITTEN = ("--json", "--csv", "--html", "--docs")
     "--resume",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Measure what this JSON of an interrupted run lacks.",
+    multiple=True,
+    help="Measure what this JSON of an interrupted run lacks. Several, as of runs on two GPUs, are joined.",
 )
 @click.option(
     "--baseline",
@@ -55,26 +57,26 @@ def bench(
     csv_: str | None,
     html: str | None,
     docs: str | None,
-    resume: str | None,
+    resume: tuple[str, ...],
     baseline: str | None,
 ) -> int:
     """Measure the operators of the specs in PATHS beside torch, torch.compile and other peers, on this GPU."""
     from .benching.docs import page
     from .benching.measure import Wanted
     from .benching.report import report
-    from .benching.run import BadRun, table
+    from .benching.run import BadRun, joined, table
     from .diagnostics.report import Rejected
     from .project.benchmarks import run_benchmarks
 
     before = _read(baseline, "--baseline") if baseline else None
-    earlier = _read(resume, "--resume") if resume else None
     directions = ("forward", "backward") if call == "both" else (call,)
     wanted = Wanted(dtypes, directions, sizes == "every", rounds)
     command = shlex.join(["tritongen", *_measuring(sys.argv[1:])])
     try:
+        earlier = functools.reduce(joined, [_read(one, "--resume") for one in resume]) if resume else None
         run = run_benchmarks(paths, wanted, command, watch("measuring"), earlier)
     except BadRun as error:
-        raise click.BadParameter(f"{resume}: {error}", param_hint="--resume") from None
+        raise click.BadParameter(f"{', '.join(resume)}: {error}", param_hint="--resume") from None
     except Rejected as rejected:
         return reject(rejected.diagnostics, "text", "nothing was measured")
     click.echo("\n".join(table(run)))

@@ -57,6 +57,7 @@ def test_an_interrupted_run_goes_on() -> None:
     command = "tritongen bench\ntritongen bench --resume"
     assert found.about == now | {"peers": "liger 0.8, helion 1.4", "command": command}
     assert joined(first, Run(ABOUT | {"not installed": "liger"}, ())).about["not installed"] == "quack"
+    assert joined(first, RUN).figures == RUN.figures, "a case of both is there once"
     with pytest.raises(BadRun, match=r"its triton was 3\.9, and is 3\.10"):
         joined(first, Run(now | {"triton": "3.10"}, ()))
 

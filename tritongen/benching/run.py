@@ -88,7 +88,10 @@ class Run:
 
 
 def joined(earlier: Run, now: Run) -> Run:
-    """An interrupted run and what was measured in its place since. Raises `BadRun` if they are of two machines."""
+    """An interrupted run and what was measured since. Of a case in both, the earlier figures are taken.
+
+    Raises `BadRun` if they are of two machines.
+    """
     for name in ("device", "torch", "triton", "tritongen"):
         if earlier.about.get(name) != now.about.get(name):
             raise BadRun(f"its {name} was {earlier.about.get(name)}, and is {now.about.get(name)}")
@@ -98,7 +101,9 @@ def joined(earlier: Run, now: Run) -> Run:
     lists = dict(zip(_LISTS, (here, [name for name in missing if name not in known]), strict=True))
     lists["command"] = [f"{earlier.about['command']}\n{now.about['command']}"]
     about = {**earlier.about, **now.about, **{key: ", ".join(names) for key, names in lists.items()}}
-    return Run({key: value for key, value in about.items() if value}, earlier.figures + now.figures)
+    known = earlier.cases()
+    added = tuple(one for one in now.figures if one.case not in known)
+    return Run({key: value for key, value in about.items() if value}, earlier.figures + added)
 
 
 def read_run(text: str) -> Run:
