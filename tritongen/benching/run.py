@@ -101,8 +101,8 @@ def joined(earlier: Run, now: Run) -> Run:
     lists = dict(zip(_LISTS, (here, [name for name in missing if name not in known]), strict=True))
     lists["command"] = [f"{earlier.about['command']}\n{now.about['command']}"]
     about = {**earlier.about, **now.about, **{key: ", ".join(names) for key, names in lists.items()}}
-    known = earlier.cases()
-    added = tuple(one for one in now.figures if one.case not in known)
+    measured = earlier.cases()
+    added = tuple(one for one in now.figures if one.case not in measured)
     return Run({key: value for key, value in about.items() if value}, earlier.figures + added)
 
 
