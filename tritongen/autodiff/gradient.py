@@ -137,7 +137,7 @@ def _operator(reverse: Reverse, values: tuple[Value, ...], names: dict[str, str]
         inputs=tuple(tensor for tensor in inputs if tensor.name in read),
         params=tuple(p for p in reverse.op.params if any(_mentions(value.node, p.name) for value in values)),
         values=values,
-        results=tuple(_result(reverse.op, name, own, final[own]) for name, own in names.items()),
+        results=tuple(_result(reverse, name, own, final[own]) for name, own in names.items()),
         axes=reverse.op.axes,
         sizes=reverse.op.sizes,
         precision=reverse.op.precision,
@@ -153,7 +153,7 @@ def _joined(reverse: Reverse, found: dict[str, Node]) -> Op:
     names = {name: reverse.fresh(f"d{name}") for name in reverse.grad.wrt}
     derived = named_subexpressions(_by_name(found, names), reverse.hints, reverse.fresh)
     values = (*reverse.op.values, *(Value(name, node, spelled(node)) for name, node in derived))
-    results = (_result(reverse.op, name, own, dict(derived)[own]) for name, own in names.items())
+    results = (_result(reverse, name, own, dict(derived)[own]) for name, own in names.items())
     return replace(reverse.op, values=values, results=(*reverse.op.results, *results))
 
 
@@ -171,11 +171,11 @@ def _by_name(found: Mapping[str, Node], names: Mapping[str, str]) -> dict[str, N
     return {names.get(name, name): replaced(node, read) for name, node in found.items()}
 
 
-def _result(op: Op, name: str, own: str, node: Node) -> Result:
+def _result(reverse: Reverse, name: str, own: str, node: Node) -> Result:
     """The gradient by an input, under a name of its own, as a result."""
-    tensor = op.input(name)
-    output = Output(own, name, tensor.type.shape)
-    return Result(output, Ref(own, node.axes, node.dtype), tensor.type.axes, Dtype("float", (name,)))
+    tensor = reverse.op.input(name)
+    output, ref = Output(own, name, tensor.type.shape), Ref(own, node.axes, node.dtype)
+    return Result(output, ref, tensor.type.axes, Dtype("float", (name,)), vanishes=name in reverse.zeros)
 
 
 def _saved_name(reverse: Reverse, name: str) -> str:

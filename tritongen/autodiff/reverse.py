@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -41,7 +42,7 @@ from .algebra import ONE, Algebra
 from .scanned import Scanned
 from .taken import Taken
 from .terms import ZERO
-from .vanishing import IsSeen, Vanishing, summand
+from .vanishing import IsSeen, Vanishing, multiplied, summand
 
 LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
@@ -64,7 +65,9 @@ class Reverse:
         self.values = {value.name: value for value in op.values}
         self.flowing: dict[str, list[Node]] = {}
         self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
-        self.vanishing = Vanishing(op, frozenset(self.seeds.values() if len(self.seeds) > 1 else ()), self.shared)
+        zeros = self.seeds.values() if len(self.seeds) > 1 else ()
+        self.vanishing = Vanishing(op, frozenset(zeros) | {one.name for one in op.inputs if one.vanishes}, self.shared)
+        self.zeros: set[str] = set()  # the inputs by which gradients may be 0 where something was not chosen
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []
         calls = (value for value in reversed(op.values) if value.source and isinstance(value.node, Call))
@@ -160,7 +163,9 @@ class Reverse:
         """The gradients of inputs in terms of lines of the forward, and the opposite of another as that."""
         found: dict[str, Node] = {}
         for name in self.grad.wrt:
-            node = self.algebra.add(self.named(self.algebra.add(*self.flowing[name])))
+            g = self.algebra.add(*self.flowing[name])
+            self.zeros |= {name} if self.vanishing.vanishes(g) else set()
+            node = self.algebra.add(self.named(g))
             if node == ZERO:
                 raise Mistakes(self.flat(name))
             twin = next((other for other in found.values() if self.algebra.call("neg", other) == node), None)
@@ -317,6 +322,8 @@ class Reverse:
         if self.vanishing.vanishes(g):
             derivative = self.algebra.parsed(text, {**names, "g": ONE})
             if self.vanishing.is_infinite(derivative, is_seen):
+                if _is_matmul(g, derivative, {*axes} - {*arg.axes}):
+                    return self.algebra.product(multiplied(g, derivative, self.algebra))
                 return self.unless_zero(axes, g, text, names, is_seen)
         return self.algebra.parsed(text, names)
 
@@ -448,6 +455,14 @@ class Reverse:
 def _may_be_zero(node: Node) -> bool:
     """Whether a node is a choice by the params of which a side is zero."""
     return isinstance(node, Choose) and any(side == ZERO or _may_be_zero(side) for side in (node.then, node.other))
+
+
+def _is_matmul(left: Node, right: Node, summed: AbstractSet[str]) -> bool:
+    """Whether a sum of products is a matmul, which compares nothing that it multiplies with 0: that would take the
+    sum off tensor cores.
+    """
+    one, other = {*left.axes}, {*right.axes}
+    return bool(one & other & summed and one - other and other - one)
 
 
 def _is_square(node: Call) -> bool:

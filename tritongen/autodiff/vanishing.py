@@ -8,7 +8,7 @@ gradient is 0 if what comes is. So is what comes of a result that is not used, w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from ..lang.ir import (
@@ -43,11 +43,20 @@ _OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
 
 @dataclass(frozen=True, slots=True)
 class Vanishing:
-    """Of an operator; `seeds` are the gradients of its results where some may not come, `shared` those with names."""
+    """Of an operator; `seeds` are gradients that may be 0: of its results where some may not come, and those that steps
+    before have computed. `shared` are gradients with names.
+    """
 
     op: Op
     seeds: frozenset[str]
     shared: Mapping[str, Node]
+    made: frozenset[str] = field(init=False)  # values that are gradients
+
+    def __post_init__(self) -> None:
+        made = {value.name for value in self.op.values if not self.seeds.isdisjoint(value.node.reads)}
+        for value in self.op.values:
+            made |= {value.name} if made & value.node.references else set()
+        object.__setattr__(self, "made", frozenset(made))
 
     def choice_of(self, g: Node, axes: tuple[str, ...]) -> Node | None:
         """The choice for each element that all zeros of a gradient come of, which the algebra has take the derivative
@@ -75,6 +84,8 @@ class Vanishing:
                 return self.vanishes(self.shared[name])
             case Load(name=name):
                 return name in self.seeds
+            case Ref(name=name) if name in self.made:
+                return self.vanishes(self.op.value(name).node)
             case Constant():
                 return g == ZERO
             case Call(function="where", args=(_, then, other)):
@@ -153,6 +164,18 @@ class Vanishing:
 
 def _is_position(node: Node) -> bool:
     return isinstance(node, Index | Load | Ref) and node.dtype.kind == "int"
+
+
+def multiplied(g: Node, derivative: Node, algebra: Algebra) -> Term:
+    """A gradient times a derivative that may be infinite, with choices where the derivative is that has their axes."""
+    product = factors(g)
+    for choice in filter(is_half, product.factors):
+        condition, then, other = children(choice)
+        if {*condition.axes} <= {*derivative.axes}:
+            side, sides = (other, (ZERO, derivative)) if then == ZERO else (then, (derivative, ZERO))
+            product *= Term(1.0, {choice: -1}) * factors(side)
+            derivative = algebra.where(condition, *sides)
+    return product * factors(derivative)
 
 
 def summand(node: Node, axes: tuple[str, ...], algebra: Algebra) -> tuple[Node, tuple[str, ...]]:

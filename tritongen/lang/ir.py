@@ -323,7 +323,7 @@ class Result(Hashed):
 
     With `when`, an expression of the host, it is made where that holds and None elsewhere, and so with `paths` where
     none of them is taken. It may be written `over` an input of its shape, element by element. What is `saved` is for
-    the backward alone.
+    the backward alone. A gradient `vanishes` if it may be 0 where something was not chosen.
     """
 
     output: Output
@@ -334,6 +334,7 @@ class Result(Hashed):
     over: str = ""
     paths: tuple[Path, ...] = ALWAYS
     saved: bool = False
+    vanishes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

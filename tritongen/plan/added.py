@@ -36,7 +36,13 @@ def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
         values.append(Value(name, node, spelled(node)))
     nodes = {value.name: value.node for value in values if value.name in own}
     results = tuple(
-        replace(one, node=replace(one.node, axes=nodes[one.output.name].axes)) if one.output.name in nodes else one
+        replace(
+            one,
+            node=replace(one.node, axes=nodes[one.output.name].axes),
+            vanishes=one.vanishes and own[one.output.name].vanishes,
+        )
+        if one.output.name in nodes
+        else one
         for one in op.results
     )
     inputs = tuple({tensor.name: tensor for tensor in (*own.values(), *op.inputs)}.values())

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..autodiff.gradient import Gradient, derive
-from ..autodiff.terms import factors
+from ..autodiff.terms import ZERO, factors, is_half
+from ..autodiff.vanishing import Vanishing
 from ..diagnostics.report import Mistakes
 from ..families.contraction.operands import tensors_of
 from ..families.family import Families, Step
@@ -24,6 +25,7 @@ from ..families.registry import single_step_of, step_of
 from ..lang.ir import (
     ALWAYS,
     COMPUTE,
+    Call,
     Choose,
     Constant,
     Dtype,
@@ -63,11 +65,15 @@ class _Planner:
         self.op, self.grad, self.families = op, grad, families
         self.multiplied = Multiplied(op, contraction, grad)
         self.converted: dict[str, tuple[str, Dtype]] = {}
+        self.zeros: set[str] = set()  # the products whose gradients may be 0 where something was not chosen
 
     def backward(self) -> Backward:
         after = self.after()
         found = self.gradient_after(after)
         outgoing = {name: self.outgoing(found, name) for name in self.multiplied.active}
+        zeros = {name for name, result in zip(found.wrt, found.op.results, strict=True) if result.vanishes}
+        self.zeros = {name for name in outgoing if self.multiplied.sums[name].name in zeros}
+        given = {name: self.chosen_again(found, name, node) for name, node in outgoing.items()}
         between = {
             self.multiplied.sums[name].name: self.multiplied.dtype_of(name)
             for name, node in outgoing.items()
@@ -75,7 +81,7 @@ class _Planner:
         }
         gradient = replace(found, forward=self.op, wrt=self.grad.wrt, alike=self.alike(found, between))
         first, texts, paths = self.pass_after(found, gradient, between)
-        second, names = self.operands(gradient, outgoing)
+        second, names = self.operands(gradient, outgoing, given)
         spelled_as = {name: (texts | names)[name] for name in self.grad.wrt}
         return Backward(
             gradient, self.forward(gradient, first, paths), Plan((*first, *second), spelled_as, self.converted)
@@ -156,6 +162,24 @@ class _Planner:
             return None
         return factor if set(factor.axes) == set(self.op.value(product).node.axes) else None
 
+    def chosen_again(self, found: Gradient, product: str, outgoing: Node) -> Node:
+        """The gradient by a product, with the choices along one side alone where that may be infinite: what is not
+        chosen is 0 there, and matmuls multiply that by the side.
+        """
+        if product not in self.zeros:
+            return outgoing
+        vanishing = Vanishing(self.op, frozenset(), {})
+        sides = [side for one in self.multiplied.products[product] for side in one.sides]
+        infinite = [{*side.axes} for side in sides if vanishing.is_infinite(side, lambda _: True)]
+        inputs = {tensor.name for tensor in self.op.inputs}
+        for choice in filter(is_half, factors(found.op.value(self.own(found, product)).node).factors):
+            condition, then, _ = children(choice)
+            is_known = condition.reads <= inputs and not condition.references
+            if is_known and isinstance(choice, Call) and any({*condition.axes} <= axes for axes in infinite):
+                sides = [ZERO, outgoing] if then == ZERO else [outgoing, ZERO]
+                outgoing = replace(choice, args=(condition, *sides), axes=outgoing.axes, dtype=outgoing.dtype)
+        return outgoing
+
     def alike(self, found: Gradient, between: dict[str, Dtype]) -> tuple[tuple[str, str], ...]:
         """Inputs of the forward, each with a gradient by a product that has its dtype."""
         products = {self.multiplied.sums[name].name: name for name in self.multiplied.active}
@@ -186,15 +210,17 @@ class _Planner:
 
     # What is multiplied
 
-    def operands(self, gradient: Gradient, outgoing: Mapping[str, Node]) -> tuple[list[Step], dict[str, str]]:
+    def operands(
+        self, gradient: Gradient, outgoing: Mapping[str, Node], given: Mapping[str, Node]
+    ) -> tuple[list[Step], dict[str, str]]:
         """The steps of the gradients by what is multiplied, and what these are called: a matmul each.
 
-        `outgoing` has the gradient by each sum.
+        `outgoing` has the gradient by each sum, `given` the same with choices.
         """
         wrt = tuple(name for name in self.grad.wrt if any(name in inputs for inputs in self.multiplied.inside.values()))
         if not wrt:
             return [], {}
-        found = self.decided(derive(self.products_alone(gradient, outgoing), Grad(wrt), outgoing).op, outgoing)
+        found = self.decided(derive(self.products_alone(gradient, outgoing), Grad(wrt), given).op, outgoing)
         results = dict(zip(wrt, found.results, strict=True))
         made = {one.output.name: _products(found, one.output.name) for one in found.results}
         shared = Counter(made.values())
@@ -237,7 +263,7 @@ class _Planner:
                 if seed in seeds:
                     result = next(r for r in self.op.results if r.output.name == seeds[seed])
                     own = replace(own, shape=self.op.grouping(result))
-                inputs.setdefault(load.name, Input(load.name, own))
+                inputs.setdefault(load.name, Input(load.name, own, vanishes=name in self.zeros))
             results.append(Result(Output(name), total.ref, total.node.axes, total.node.dtype))
         values = tuple(needed(self.op.values, outgoing))
         return replace(self.op, inputs=(*inputs.values(), *self.op.inputs), values=values, results=tuple(results))

@@ -85,17 +85,18 @@ class Outgoing:
         return frozenset(result.output.name for result in self.enclosing.results)
 
 
-def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...]) -> Input:
+def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...], vanishes: bool) -> Input:
     """A gradient by an input as steps read it that add to it: by one that is left out there is none, which adds 0."""
     default = None if tensor.default is None else 0.0
-    return Input(name, replace(tensor.type, shape=shape), default)
+    return Input(name, replace(tensor.type, shape=shape), default, vanishes)
 
 
 def outgoing_of(op: Op) -> Outgoing:
     """What the gradient of the full operator starts from."""
     taken = op.names
     names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
-    seeds = {one.output.name: like(op, one, names[one.output.name]) for one in op.results}
+    zeros = len(op.results) > 1
+    seeds = {one.output.name: replace(like(op, one, names[one.output.name]), vanishes=zeros) for one in op.results}
     return Outgoing(seeds, {}, {}, f"{op.name}_backward", op)
 
 
@@ -263,10 +264,12 @@ class MeansOfRows:
         for sink in self.sinks:
             x = found.named("p_sink", power_below(sink, lse))
             found.add(x, Call("neg", (delta,), delta.axes, delta.dtype))
+        zeros = all(mean.gradient.vanishes for mean in averaged)
         inputs = by_name(
             *(mean.gradient for mean in means),
             *self.op.inputs,
-            *map(self.of_rows, (self.shift, self.delta)),
+            self.of_rows(self.shift),
+            replace(self.of_rows(self.delta), vanishes=zeros),
             *self.known,
         )
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), found.gradients

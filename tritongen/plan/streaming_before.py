@@ -206,7 +206,7 @@ class _Streams:
         found |= {result.output.name: as_input(op, result) for result in results}
         for name in between:
             own = found[inner.plan.spelled[name]]
-            found[own.name] = part_of_gradient(op.input(name), own.name, own.type.shape)
+            found[own.name] = part_of_gradient(op.input(name), own.name, own.type.shape, own.vanishes)
         return found
 
     def together(

@@ -170,7 +170,8 @@ class _Planner(MeansOfRows):
                 continue
             ref = Ref(value.name, result.node.axes, result.node.dtype)
             results[name] = replace(result, output=replace(result.output, name=value.name), node=ref)
-            found[name] = part_of_gradient(self.op.input(name), value.name, self.op.input(name).type.shape)
+            tensor = self.op.input(name)
+            found[name] = part_of_gradient(tensor, value.name, tensor.type.shape, result.vanishes)
         op = replace(op, results=tuple(results.values()))
         return replace(behind, wrt=tuple(results), op=op), found
 
@@ -187,8 +188,9 @@ class _Planner(MeansOfRows):
         results = dict(zip(found.wrt, found.op.results, strict=True))
         names = [results[tensor].output.name for tensor in tensors]
         means = tuple(
-            replace(mean, gradient=self.seed_of(mean, found.op.value(name).node) or replace(mean.gradient, name=name))
+            replace(mean, gradient=self.seed_of(mean, found.op.value(name).node) or own)
             for mean, name in zip(means, names, strict=True)
+            for own in (replace(mean.gradient, name=name, vanishes=results[mean.tensor.name].vanishes),)
         )
         tensors = tuple(m.tensor.name for m, name in zip(means, names, strict=True) if m.gradient.name == name)
         passed_on: tuple[Value, ...] = ()

@@ -208,16 +208,19 @@ def _made_of(op: Op, node: Node) -> list[Input]:
 @fact
 def as_input(op: Op, stored: Result) -> Input:
     """What is stored, as the steps after it read it."""
-    dtype = stored.dtype
+    return Input(stored.output.name, _type_of(op, stored), vanishes=stored.vanishes)
+
+
+def _type_of(op: Op, stored: Result) -> TensorType:
+    dtype, shape = stored.dtype, stored.output.shape or ()
     if dtype.rule == "compute":
-        dtypes = COMPUTED if dtype.kind == "float" else DTYPE_CLASSES["number"]
-        return Input(stored.output.name, TensorType(dtypes, stored.output.shape or ()))
+        return TensorType(COMPUTED if dtype.kind == "float" else DTYPE_CLASSES["number"], shape)
     if dtype.rule or (dtype.kind != "float" and len(dtype.leaves) > 1):
-        return Input(stored.output.name, TensorType(DTYPE_CLASSES[dtype.kind], stored.output.shape or ()))
+        return TensorType(DTYPE_CLASSES[dtype.kind], shape)
     own = next((tensor.type.dtypes for tensor in op.inputs if dtype.of == (tensor.name,)), dtype.of)
     dtypes = FLOATS if dtype.kind == "float" else own
     variables = {tensor.type.variable for tensor in op.inputs if tensor.name in dtype.of}
     variable = next(iter(variables)) if len(variables) == 1 and len(dtype.leaves) == 1 else ""
     if variable:
         dtypes = next(tensor.type.dtypes for tensor in op.inputs if tensor.type.variable == variable)
-    return Input(stored.output.name, TensorType(dtypes, stored.output.shape or (), variable))
+    return TensorType(dtypes, shape, variable)

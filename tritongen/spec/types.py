@@ -103,11 +103,14 @@ def plain_shape(axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A tensor argument. With a `default` it is optional: None stands for that number everywhere."""
+    """A tensor argument. With a `default` it is optional: None stands for that number everywhere. A gradient that steps
+    read `vanishes` if it may be 0 where something was not chosen.
+    """
 
     name: str
     type: TensorType
     default: float | int | bool | None = None
+    vanishes: bool = False
 
 
 def default_shape(inputs: Iterable[Input], axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
