@@ -356,15 +356,37 @@ def test_one_side_is_summed_first(name: str) -> None:
     assert reduced == {"K"}
 
 
-@pytest.mark.parametrize("name", ["sum_of_a_matmul", "weighted_mean_of_a_matmul", "mean_of_two_matmuls"])
-def test_matmul_that_is_only_summed_is_none(name: str) -> None:
-    """Its factors are summed first, though two lines say it, and the gradient follows."""
-    case = CASES[name]
-    forward = forward_of(case.spec())
-    steps = [*(forward.family.steps(forward.program) or (forward,)), *_steps_of_gradient(name)]
-    assert all(step.family.matmuls(step.program) is None for step in steps)
-    whole = forward_of(replace(case, outputs="y h").spec())
-    assert any(step.family.matmuls(step.program) for step in whole.family.steps(whole.program))
+def _read(inputs: str, line: str) -> list[list[str]]:
+    """What each step of the forward reads."""
+    forward = forward_of(Case(inputs, f"y = {line}", lambda: None, wrt="-").spec())
+    steps = forward.family.steps(forward.program) or (forward,)
+    return [sorted(tensor.name for tensor in step.op.inputs) for step in steps]
+
+
+def test_products_with_more_axes_than_their_factors_are_stored_for_matmuls() -> None:
+    """Where each tile of one kernel would multiply them anew; not where that kernel waits for memory anyway."""
+    assert _read("x:B, I; w:O, I, J; z:B, J", "sum(x * w * z, I, J)") == [["x", "z"], ["w", "y_factor"]]
+    assert _read("a:I, R=16; b:J, R=16; c:K, R=16", "sum(a * b * c, R)") == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "axes"),
+    [("x:B, I; w:O, I, J; z:B, J", ("B", "I", "J")), ("x:I, B; w:O, I, J; z:J, B", ("I", "J", "B"))],
+)
+def test_products_are_stored_with_the_axes_of_each_factor_in_its_order(inputs: str, axes: tuple[str, ...]) -> None:
+    """Else factors would be read across their rows."""
+    forward = forward_of(Case(inputs, "y = sum(x * w * z, I, J)", lambda: None, wrt="-").spec())
+    assert forward.family.steps(forward.program)[0].op.results[0].axes == axes
+
+
+def test_factors_that_scale_others_stay_in_one_kernel() -> None:
+    assert _read("q:M, D; k:N, D; w:D", "sum(q * k * w, D)") == [["k", "q", "w"]]
+    assert _read("a:M, K; b:K, N; c:M; d:N", "sum(a * b * c * d, K)") == [["a", "b", "c", "d"]]
+
+
+def test_sums_are_in_the_order_of_their_axes_or_as_they_are_nested() -> None:
+    assert _read("a:M, K; b:K, N; c:N, P=64", "sum(a * b * c, K, N)")[0] == ["a", "b"]
+    assert _read("a:M, K; b:K, N; c:N, P=64", "sum(a * sum(b * c, N), K)")[0] == ["b", "c"]
 
 
 def test_probabilities_that_are_a_result_are_read() -> None:

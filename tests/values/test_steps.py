@@ -17,7 +17,6 @@ from tests.cases.step_case import rms
 from tests.cases.step_cases import CASES, Case
 from tests.harness.importing import built
 from tests.harness.oracles import DEVICE, compare
-from tritongen.operator.compile import forward_of
 from tritongen.spec.read import read_spec
 
 
@@ -47,21 +46,6 @@ def test_values(name: str, tmp_path: Path) -> None:
         given = case.tensors(torch.float32)
         compare(function, case.torch, given, (), 2e-4)
         compare(function, case.torch, given, places, 2e-3)
-
-
-def test_lengths_of_a_benchmark_decide_about_steps(tmp_path: Path) -> None:
-    """Here in the middle of a chain of matmuls; what is computed is the same for all lengths."""
-    case = Case(
-        "a:M, K; b:K, N; c:N, P",
-        "y = sum(a * b * c, K, N)",
-        lambda a, b, c: torch.linalg.multi_dot((a.double(), b.double(), c.double())),
-    )
-    texts = case.text(), f"{case.text()}[bench]\nP = 64\n"
-    specs = [read_spec("steps.toml", text) for text in texts]
-    firsts = [step.family.steps(step.program)[0].op for step in map(forward_of, specs)]
-    assert [[tensor.name for tensor in op.inputs] for op in firsts] == [["a", "b"], ["b", "c"]]
-    for place, spec in enumerate(specs):
-        compare(built(spec, tmp_path / str(place)).steps, case.torch, case.tensors(torch.float64), (0, 1, 2), 1e-9)
 
 
 def test_matrices_are_saved_as_they_are_stored(tmp_path: Path) -> None:

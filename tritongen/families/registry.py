@@ -13,9 +13,9 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..lang.ir import Op
 from ..passes.means import means_as_sums
 from ..passes.operand_sums import operand_sums_first
-from ..passes.orders import CLEARLY
 from ..passes.structure import line_of, name_reductions, refusal
 from ..passes.taken_integers import integers_named
+from ..passes.times import CLEARLY
 from ..planner.cost import leaves_idle, multiplies_outer, repeats_reductions, time_of
 from ..planner.cut import untaken
 from ..planner.stored import always_stored

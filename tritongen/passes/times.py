@@ -1,4 +1,4 @@
-"""How long kernels take on an H100, as far as steps and orders of sums are compared by it.
+"""How long kernels take on an H100, as far as steps are compared by it.
 
 A roofline: the bytes that a kernel moves over the bandwidth, or the operations of its matmuls over the peak of the
 tensor cores, whichever takes longer, plus a part of the other, plus a launch. Times are in nanoseconds. Lengths of
@@ -28,6 +28,7 @@ OUTER = 20
 # operands is not free.
 EXPOSED = 0.125
 SMS = 132
+CLEARLY = 1.3  # how much faster several steps have to be than a kernel that does the same
 NARROW = 128  # rows or columns of matrices that TMA does not read
 BY_TMA = 2**30  # multiply-adds of matmuls whose tiles TMA loads, where an element of the result counts as `NARROW`
 

@@ -33,14 +33,15 @@ def contracted(
     values, dims = t.aligned(operands)
     for label, (names, rank) in wishes.items():
         t.axes.wish(dims.get(label, ()), names, rank)
-    summed = [dim for label, dim in dims.items() if label not in result]
     left = tuple(dims.get(label, ()) for label in result)
     made, *others = values
-    for place, other in enumerate(others, 2):
-        made = product(t, made, other, summed if place == len(values) else [], left)
-    if others:
-        return made
-    return t.reduced("sum", made, summed, left) if summed else made.of(dims=left)
+    if not others:
+        summed = [dim for label, dim in dims.items() if label not in result]
+        return t.reduced("sum", made, summed, left) if summed else made.of(dims=left)
+    needed = [{*result}.union(*(labels for _, labels in operands[place:])) for place in range(2, len(values) + 1)]
+    for other, later in zip(others, needed, strict=True):  # Each axis is summed as soon as nothing else has it.
+        made = product(t, made, other, [dims.pop(label) for label in {**dims} if label not in later], left)
+    return made
 
 
 def product(t: Building, x: Value, y: Value, summed: list[Dim], left: tuple[Dim, ...]) -> Value:
