@@ -8,8 +8,7 @@ import ast
 from tritongen.emit.configs import Traffic
 from tritongen.emit.module import Around, Common, Module
 from tritongen.emit.statements import Allocate, Launch, Let, Return, Statement, call
-from tritongen.families.family import Step
-from tritongen.families.maps import Maps
+from tritongen.families.family import Family, Step
 from tritongen.lang.ir import Load, Node, Op, Result
 from tritongen.lowering.choices import Choices
 from tritongen.lowering.lower import Compute, Lowering
@@ -18,7 +17,7 @@ from tritongen.passes.structure import Program, plain
 from tritongen.spec.types import FLOATS
 
 
-class Contiguous(Maps[Program]):
+class Contiguous(Family[Program]):
     title = "a map of contiguous elements"
 
     def take(self, op: Op) -> Program | None:

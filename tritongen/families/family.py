@@ -1,10 +1,10 @@
-"""The protocol of a family of kernels, and the steps of a plan, each computed by one family."""
+"""The base of families of kernels, and the steps of a plan, each computed by one family."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..diagnostics.report import Mistake
 from ..emit.module import Around, Module
@@ -13,77 +13,81 @@ from ..lang.verify import verify
 from ..passes.contractions import Contraction
 from ..passes.structure import Program
 from ..spec.types import Schedule, Spec
-from ..testing.benchmarks import Sizes
-from ..testing.tests import FamilyTests
+from ..testing.benchmarks import Lengths, Sizes, lengths_of
+from ..testing.samples import Shapes
+from ..testing.tests import FamilyTests, tolerances
 from .stream import StoredScores, Stream
 
 P = TypeVar("P", bound=Program)
 
 
-class Family(Protocol[P]):
-    """Turns one kind of math into kernels. Everything that depends on the kind of math goes through this protocol.
+class Family(Generic[P]):
+    """Turns one kind of math into kernels. Everything that depends on the kind of math goes through its methods, whose
+    answers here are those of elements alone, without matmuls.
 
     The programs that a family is given are of the type that its `take` returns.
     """
 
-    @property
-    def title(self) -> str:
-        """The kind of an operator in messages, as in "this operator is a contraction"."""
-
-    @property
-    def autocast(self) -> str:
-        """How autocast casts float inputs: "lower" (to its dtype), "float32", or "" for not at all."""
-
-    @property
-    def has_own_tables(self) -> bool:
-        """Whether each step has configurations of its own, rather than those of all row-wise steps of a backward."""
-
-    @property
-    def rows_are_independent(self) -> bool:
-        """Whether rows are reduced independently, so that a forward can write their gradients."""
-
-    @property
-    def maps_in_place(self) -> bool:
-        """Whether kernels read elements where they write them and nowhere else, so that both may be one tensor."""
+    title = "elementwise"  # the kind of an operator in messages, as in "this operator is a contraction"
+    autocast = ""  # how float inputs are cast: "lower" (to the dtype of autocast), "float32", or "" for not at all
+    has_own_tables = False  # whether each step has configurations of its own, rather than those of a backward's rows
+    rows_are_independent = False  # whether each row is reduced by itself, so that a forward can write its gradient
+    maps_in_place = False  # whether kernels read elements where they write them alone, so that both may be one tensor
 
     def take(self, op: Op) -> P | None:
         """The program of an operator whose reductions have names; None if the math is of another kind.
 
         Raises `Mistakes` for math of this kind that no kernel of the family computes.
         """
+        raise NotImplementedError
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         """Mistakes for keys of a schedule that these kernels do not support."""
+        hint = "leave it out, or list block_m, block_n or num_warps"
+        every = {"num_stages": "the pipelined loop", "block_k": "the summed axis"}
+        found = {key: what for key, what in every.items() if getattr(schedule, key)}
+        says = "{} is for {} of a contraction, which this operator has not"
+        return [Mistake("TG607", says.format(*one), ("schedule", one[0]), hint=hint) for one in found.items()]
 
     def rows(self, program: P) -> tuple[str, ...] | None:
         """The axes of the rows in the iteration space of kernels, in order; None if kernels have no rows."""
+        return None
 
     def matmuls(self, program: P) -> Contraction | None:
         """The matmuls at which a gradient is cut into steps; None if it is planned in one piece."""
+        return None
 
     def stream(self, program: P) -> Stream | None:
         """What a kernel streams, for a gradient that recomputes the scores; None if it streams nothing."""
+        return None
 
     def leaves(self, program: P) -> tuple[str, ...]:
         """The inputs and dtypes whose promotion a launch needs, besides those of the results."""
+        return ()
 
     def steps(self, program: P) -> tuple[Step, ...]:
         """The steps of a program, in the order in which they run; () if it is a single step."""
+        return ()
 
     def before(self, program: P) -> Step | None:
         """The step that reduces rows for a step that cannot hold them; None if it needs none."""
+        return None
 
     def module(self, program: P, before: Step | None, around: Around, autotune: bool) -> Module:
         """The kernels of a program, the function that launches them, and what their configurations depend on."""
+        raise NotImplementedError
 
     def tests(self, spec: Spec, program: P, module: Module) -> FamilyTests:
         """The base classes, declarations and shapes of the emitted tests of an operator of the family."""
+        return FamilyTests("ElementwiseTests", Shapes(spec, program), tolerances(program.op, "TOLERANCES"))
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         """The declarations of the emitted tests about a step of the backward, by their names in the harness."""
+        return {}
 
     def benchmark(self, spec: Spec, program: P) -> Sizes:
         """The sizes that a benchmark runs on, and the unit that it reports."""
+        return Lengths(program, Shapes(spec, program), lengths_of(spec))
 
 
 Families = tuple[Family[Any], ...]

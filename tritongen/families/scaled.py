@@ -21,8 +21,7 @@ from ..lowering.views import Argument, Kernel, Pass
 from ..nest.ir import Branch, Do, Let, Return
 from ..nest.values import V, tl
 from ..passes.structure import Program
-from .family import Step
-from .maps import Maps
+from .family import Family, Step
 from .rowwise.sizes import RowSizes
 
 
@@ -91,7 +90,7 @@ class ScaledModule(RowSizes):
         return self.host.regrouped(self.result)
 
 
-class Scaled(Maps[Program]):
+class Scaled(Family[Program]):
     """A result that is an input times another, which lacks the columns, and takes the memory of the first."""
 
     title = "in-place scaling"

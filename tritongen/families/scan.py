@@ -26,8 +26,7 @@ from ..passes.structure import Program, guaranteed_axes, reached
 from ..spec.types import Spec
 from ..testing.samples import Shapes
 from ..testing.tests import FamilyTests, tolerances
-from .family import Step
-from .maps import Maps
+from .family import Family, Step
 from .rowwise.family import TESTED_SPLITS
 from .rowwise.host import RowsModule
 from .rowwise.kernels import RowKernels
@@ -260,7 +259,7 @@ def _as_reduction(kind: str, arg: Node, node: Scan) -> Reduce:
     return Reduce(kind, arg, (node.over,), axes, node.dtype)
 
 
-class Scans(Maps[ScanProgram]):
+class Scans(Family[ScanProgram]):
     """Scans that are all along the same axis, each row by itself."""
 
     title = "a scan"
@@ -273,11 +272,7 @@ class Scans(Maps[ScanProgram]):
         return RowsModule(program, autotune, around, plan_scans).module()
 
     def tests(self, spec: Spec, program: ScanProgram, module: Module) -> FamilyTests:
-        declared = {
-            "splits": TESTED_SPLITS,
-            "cancels": "True",
-            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
-        }
+        declared = {"splits": TESTED_SPLITS, "cancels": "True", **tolerances(program.op)}
         return FamilyTests("RowwiseTests", Shapes(spec, program), declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:

@@ -14,8 +14,7 @@ from ..lowering.space import Space
 from ..passes.exponentials import resolve
 from ..passes.structure import Program
 from ..spec.types import BATCH
-from .family import Step
-from .maps import Maps
+from .family import Family, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class ScatterModule(Common):
         return expanded(text, present, list(result.axes)) + regrouped(self.op.grouping(result))
 
 
-class Scatter(Maps[ScatterProgram]):
+class Scatter(Family[ScatterProgram]):
     """A tensor that is scattered to the positions in another; where they are computed, steps before store them."""
 
     title = "a scatter-add"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from ..emit.module import Around, Module
 from ..lang.ir import Op, Scan, Value, is_order
@@ -11,16 +12,14 @@ from ..nest.ir import Let, Line
 from ..nest.values import V, runtime
 from ..passes.structure import Program, guaranteed_axes
 from ..spec.types import Spec
-from ..testing.samples import Shapes
-from ..testing.tests import FamilyTests, tolerances
-from .family import Step
-from .maps import Maps
+from ..testing.tests import FamilyTests
+from .family import Family, Step
 from .rowwise.host import RowsModule
 from .rowwise.kernels import RowBuilder, RowKernels
 from .scan import scans_alone
 
 
-class Sorts(Maps[Program]):
+class Sorts(Family[Program]):
     """Sorting along one axis, each row by itself, and what is taken by the positions."""
 
     title = "a sort"
@@ -34,8 +33,7 @@ class Sorts(Maps[Program]):
         return RowsModule(program, False, around, plan_sorts).module()
 
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
-        declared = {"tolerances": tolerances(program.op, "TOLERANCES", "1e-5", {})}
-        return FamilyTests("SortTests", Shapes(spec, program), declared)
+        return replace(super().tests(spec, program, module), base="SortTests")
 
 
 def plan_sorts(program: Program, searched: bool) -> RowKernels:

@@ -26,8 +26,7 @@ from ..nest.values import V, expr, runtime, tl
 from ..passes.structure import Program, plain
 from ..spec.types import BATCH
 from .elementwise.windows import shared_axes
-from .family import Step
-from .maps import Maps
+from .family import Family, Step
 from .rowwise.sizes import RowSizes
 from .rowwise.splits import SPLITS, part_pointers
 
@@ -228,7 +227,7 @@ class TapsModule(RowSizes):
         return False
 
 
-class Taps(Maps[TapsProgram]):
+class Taps(Family[TapsProgram]):
     """Sums for taps, as the gradient of a convolution's weights is: inputs are gone through once for all of them."""
 
     title = "sums for taps"

@@ -35,6 +35,6 @@ def allowed_errors(op: Op, is_chained: bool = True, is_coarse: bool = False) -> 
     """What tests allow float32 results of matmuls that are not multiplied in full; coarse are sums of 14 bits."""
     coarse = {"float32": "2e-3"} if is_coarse or op.precision == "tf32" else {}
     return {
-        "tolerances": tolerances(op, "SUMS", coarse.get("float32", "1e-4"), coarse),
+        **tolerances(op, others=coarse),
         "error_factor": str(ERRORS[op.precision] * (CHAINED if is_chained else 1)) if op.precision in ERRORS else "",
     }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..emit.host_checks import CLASS_NAMES, tuple_text
@@ -418,14 +419,14 @@ def result_dtype(op: Op, result: Result) -> str:
     return text
 
 
-def tolerances(op: Op, usual: str, single: str, others: Mapping[str, str]) -> str:
-    """Where they are others than the `usual` ones. A result spelled float64 may be of float32 numbers: `single`, unless
-    all is computed in float64.
+def tolerances(op: Op, usual: str = "SUMS", others: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Where they are others than the `usual` ones. A result spelled float64 may be of float32 numbers, unless all is
+    computed in float64.
     """
     if any(result.dtype.of == ("float64",) for result in op.results) and not compute_of(op).in_float64:
-        others = {**others, "float64": single}
+        others = {**others, "float64": others.get("float32", {"SUMS": "1e-4", "TOLERANCES": "1e-5"}[usual])}
     entries = ", ".join(f"torch.{dtype}: {tolerance}" for dtype, tolerance in others.items())
-    return f"testing.{usual} | {{{entries}}}" if others else ""
+    return {"tolerances": f"testing.{usual} | {{{entries}}}" if others else ""}
 
 
 def draw(tensor: Input, spec: Spec, op: Op) -> str:

@@ -10,14 +10,13 @@ from ...lang.ir import Op, Ref, Result
 from ...lowering.choices import Choices
 from ...planner.steps import lengths_read
 from ...spec.types import Input, Output, plain_shape
-from ..family import Step
-from ..maps import Maps
+from ..family import Family, Step
 from ..rowwise.family import ROWWISE
 from .host import SumsModule
 from .program import SumsProgram, recognise_sums, statistics
 
 
-class Columns(Maps[SumsProgram]):
+class Columns(Family[SumsProgram]):
     """Sums over rows beside what is mapped, as the gradient by a weight is."""
 
     title = "column sums"

@@ -15,8 +15,7 @@ from ...passes.picked import as_batches, picked_in, picking, with_picks_inside
 from ...passes.structure import of_strips, only_maps_and_reduces
 from ...spec.types import FLOAT8S, Schedule, Spec
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tuple_of
-from ..family import Step
-from ..maps import Maps
+from ..family import Family, Step
 from ..tensor_cores import allowed_errors, too_small
 from .host import Products
 from .operands import operands_of
@@ -26,7 +25,7 @@ from .sizes import MatmulShapes, MatmulSizes
 STREAM_K = "((1, 2), (8, 2))"  # the number of splits of some tiles, and of others
 
 
-class Contraction(Maps[ContractionProgram]):
+class Contraction(Family[ContractionProgram]):
     """Matmuls over the same axes, their operands computed on the way in and an epilogue behind them."""
 
     title = "a contraction"

@@ -11,13 +11,12 @@ from ...passes.structure import Program, plain
 from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import FamilyTests, tolerances
-from ..family import Step
-from ..maps import Maps
+from ..family import Family, Step
 from .host import MapModule
 from .windows import is_windowed, shared_axes
 
 
-class Elementwise(Maps[Program]):
+class Elementwise(Family[Program]):
     """Elements that are computed each by itself."""
 
     maps_in_place = True
@@ -50,9 +49,8 @@ class Windows(Elementwise):
         return None
 
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
-        declared = {"tolerances": tolerances(program.op, "SUMS", "1e-4", {})}
         shapes = Shapes(spec, replace(program, over=()))  # None that the tests choose is of an axis that is reduced.
-        return FamilyTests("ElementwiseTests", shapes, declared)
+        return FamilyTests("ElementwiseTests", shapes, tolerances(program.op))
 
 
 ELEMENTWISE = Elementwise()

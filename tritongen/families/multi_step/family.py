@@ -23,8 +23,7 @@ from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_together
 from ..contraction.family import CONTRACTION, narrowest
 from ..contraction.program import ContractionProgram
-from ..family import MultiStepProgram, Step
-from ..maps import Maps
+from ..family import Family, MultiStepProgram, Step
 from ..rowwise.family import ROWWISE, splits
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
@@ -128,7 +127,7 @@ def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:
 
 
 @dataclass(frozen=True)
-class MultiStep(Maps[MultiStepProgram]):
+class MultiStep(Family[MultiStepProgram]):
     """Takes what can be cut into steps that other families take, of which `take_alone` asks."""
 
     take_alone: TakeAlone

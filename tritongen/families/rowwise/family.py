@@ -11,8 +11,7 @@ from ...passes.structure import Program, plain
 from ...spec.types import Spec
 from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
-from ..family import Step
-from ..maps import Maps
+from ..family import Family, Step
 from .host import RowsModule
 from .kernels import plan_rows
 
@@ -25,7 +24,7 @@ def splits(*modules: Module) -> str:
     return TESTED_SPLITS if any(_SPLITTING & one.called for one in modules) else ""
 
 
-class Rowwise(Maps[Program]):
+class Rowwise(Family[Program]):
     """Reductions that are all over the same axes, each row by itself."""
 
     title = "row-wise"
@@ -46,7 +45,7 @@ class Rowwise(Maps[Program]):
         declared = {
             "shifts": SHIFTS if compares_values(spec) else "",
             "splits": splits(module),
-            "tolerances": tolerances(program.op, "SUMS", "1e-4", {}),
+            **tolerances(program.op),
         }
         if "rowwise.run_cooperative" in module.called:
             declared["ctas_per_row"] = "(1, 3, 8)"

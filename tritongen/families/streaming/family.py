@@ -14,8 +14,7 @@ from ...passes.picked import with_picks_inside
 from ...passes.split_sums import sums_by_maximum
 from ...spec.types import BATCH, Schedule, Spec
 from ...testing.tests import FamilyTests, text_of
-from ..family import Step
-from ..maps import Maps
+from ..family import Family, Step
 from ..stream import Stream
 from ..tensor_cores import allowed_errors, too_small
 from .blocks import Blocks, blocks_of
@@ -27,7 +26,7 @@ from .sizes import StreamingSizes
 from .streams import stream_of, sums_of_sums
 
 
-class Streaming(Maps[StreamingProgram]):
+class Streaming(Family[StreamingProgram]):
     """Scores of rows by an axis that is streamed, and sums along that of what is made of them."""
 
     title = "streaming"
