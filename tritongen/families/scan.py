@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..emit.module import Around, Module
-from ..lang.ir import Node, Op, Reduce, Result, Scan, ScatterSum, Take, Value, children, is_order
+from ..lang.ir import Node, Op, Path, Reduce, Result, Scan, ScatterSum, Take, Value, children, is_order
 from ..lang.names import fresh
 from ..lowering.accumulate import State, full_reduction
 from ..lowering.lower import Lowering
@@ -29,7 +30,6 @@ from ..testing.tests import FamilyTests, tolerances
 from .family import Family, Step
 from .rowwise.family import TESTED_SPLITS
 from .rowwise.host import RowsModule
-from .rowwise.kernels import RowKernels
 from .rowwise.rows import Rows
 from .rowwise.splits import SPLITS, part_pointers, store_part
 
@@ -95,31 +95,23 @@ class Carry:
         return State(name, number, self.dtype, lanes="1", rows=self.rows).line
 
 
-def plan_scans(program: ScanProgram, searched: bool) -> RowKernels:
-    builder = ScanBuilder(program)
-    states = (
-        (name, carry.dtype, builder.choices.of(scan))
-        for scan, carry in builder.carries.items()
-        for name, _ in carry.starts
-    )
-    return RowKernels(
-        space=builder.space,
-        compute=builder.compute,
-        loop=builder.loop(),
-        partial=builder.partial(),
-        mapping=builder.mapping(),
-        states=tuple(states),
-    )
-
-
 class ScanBuilder(Rows):
     """The kernels of a scan."""
 
-    def __init__(self, program: ScanProgram) -> None:
+    def __init__(self, program: ScanProgram, searched: bool = False) -> None:
         super().__init__(program)
         self.scans, self.reverse = program.scans, program.reverse
         taken = self.op.names
         self.carries = {scan.name: self.carry(scan, taken) for scan in program.scans}
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernel]:
+        return {"loop": self.loop(), "partial": self.partial(), "mapping": self.mapping()}
+
+    @property
+    def states(self) -> tuple[tuple[str, str, Path], ...]:
+        carries = ((self.choices.of(scan), carry) for scan, carry in self.carries.items())
+        return tuple((name, carry.dtype, path) for path, carry in carries for name, _ in carry.starts)
 
     def carry(self, scan: Value, taken: set[str]) -> Carry:
         accumulator = self.accumulator(_summed(scan))
@@ -269,7 +261,7 @@ class Scans(Family[ScanProgram]):
         return recognise_scans(op)
 
     def module(self, program: ScanProgram, before: Step | None, around: Around, autotune: bool) -> Module:
-        return RowsModule(program, autotune, around, plan_scans).module()
+        return RowsModule(program, autotune, around, ScanBuilder).module()
 
     def tests(self, spec: Spec, program: ScanProgram, module: Module) -> FamilyTests:
         declared = {"splits": TESTED_SPLITS, "cancels": "True", **tolerances(program.op)}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..emit.module import Around, Module
 from ..lang.ir import Op, Scan, Value, is_order
 from ..lowering.lower import Lowering
+from ..lowering.views import Kernel
 from ..nest.ir import Let, Line
 from ..nest.values import V, runtime
 from ..passes.structure import Program, guaranteed_axes
@@ -15,7 +16,7 @@ from ..spec.types import Spec
 from ..testing.tests import FamilyTests
 from .family import Family, Step
 from .rowwise.host import RowsModule
-from .rowwise.kernels import RowBuilder, RowKernels
+from .rowwise.kernels import RowBuilder
 from .scan import scans_alone
 
 
@@ -30,21 +31,21 @@ class Sorts(Family[Program]):
         return Program(op, tuple(over)) if len(over) == 1 and all(map(is_order, sorts)) else None
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
-        return RowsModule(program, False, around, plan_sorts).module()
+        return RowsModule(program, False, around, SortBuilder).module()
 
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         return replace(super().tests(spec, program, module), base="SortTests")
-
-
-def plan_sorts(program: Program, searched: bool) -> RowKernels:
-    builder = SortBuilder(program)
-    return RowKernels(builder.space, builder.compute, loop=builder.registers(), table="sort")
 
 
 class SortBuilder(RowBuilder):
     """The kernel of rows that are sorted."""
 
     placed = "sorted in registers"
+    table = "sort"
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        return {"loop": self.registers()}
 
     def line(self, value: Value, lowering: Lowering) -> list[Line]:
         return self.order(value, value.node, lowering) if isinstance(value.node, Scan) else lowering.line(value)

@@ -246,7 +246,7 @@ def _shared(program: SumsProgram) -> SumsKernel | None:
     values, names = list(builder.op.values), {value.name for value in reductions}
     first = needed(builder.op.values, names)
     full = builder.read(first, True, True)
-    if len(builder.rows.passes()) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
+    if len(builder.rows.passes) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
         return None
     rest = builder.left(names)
     before = [

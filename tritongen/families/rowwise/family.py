@@ -13,7 +13,7 @@ from ...testing.samples import Shapes
 from ...testing.tests import SHIFTS, FamilyTests, compares_values, tolerances
 from ..family import Family, Step
 from .host import RowsModule
-from .kernels import plan_rows
+from .kernels import RowBuilder
 
 TESTED_SPLITS = "(2, 3, 8)"  # how many programs share a row
 _SPLITTING = {"rowwise.Split", "rowwise.run_sums", "streaming.Split"}  # what hosts call to have programs share rows
@@ -39,7 +39,7 @@ class Rowwise(Family[Program]):
         return row_space(program.op, program.over, tuple(value.node for value in program.op.values)).row_axes
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
-        return RowsModule(program, autotune, around, plan_rows).module()
+        return RowsModule(program, autotune, around, RowBuilder).module()
 
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         declared = {

@@ -13,7 +13,7 @@ from ...lowering.views import Kernel
 from ...nest.conditions import condition_text
 from ...passes.structure import gathered
 from ..family import P
-from .kernels import RowKernels
+from .rows import Rows
 from .shared import SharedRows, share_rows
 from .sizes import RowSizes, row_after_row
 
@@ -21,33 +21,32 @@ from .sizes import RowSizes, row_after_row
 class RowsModule(RowSizes):
     """The module of kernels over rows that some function plans."""
 
-    def __init__(
-        self, program: P, autotune: bool, around: Around, plan_kernels: Callable[[P, bool], RowKernels]
-    ) -> None:
+    def __init__(self, program: P, autotune: bool, around: Around, kind: Callable[[P, bool], Rows]) -> None:
         program = row_after_row(program, around)
-        plan = self.plan = plan_kernels(program, autotune)
+        plan = self.plan = kind(program, autotune)
         # Searches, and what torch sees launched, have no cooperative launches; a gradient takes more registers.
         launches_alike = not autotune and around.register == "none" and not around.is_gradient
         self.shared = share_rows(program) if launches_alike and program.reductions else None
-        shared = None if self.shared is None else self.shared.kernel
-        every = (plan.registers, plan.loop, plan.partial, plan.combine, plan.mapping, shared)
-        kernels = [kernel for kernel in every if kernel is not None]
+        kernels = [*plan.kernels.values(), *([self.shared.kernel] if self.shared else [])]
         super().__init__(program, autotune, plan.space, plan.compute, kernels, around)
+        self.registers, self.partial = plan.kernels.get("registers"), plan.kernels.get("partial")
+        self.loop = plan.kernels["loop"]
 
     def module(self) -> Module:
         plan = self.plan
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
         is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
-        searched = [self.searched(kernel, name) for kernel, name in ((plan.registers, "WARPS"), (plan.loop, self.kind))]
+        searched = self.searched(self.registers, "WARPS"), self.searched(self.loop, self.kind)
         shared = self.shared.kernel if self.shared else None
+        stages = (plan.kernels.get(kind) for kind in ("partial", "combine", "mapping"))
         nothing = self.nothing_for(empty_text((*rows, *(cols if is_empty else ()))))
         errors = [] if own_empty else self.host.empty_errors()
-        body = self.function(self.launches(), self.known(plan.loop), self.sized([*nothing, *errors]))
+        body = self.function(self.launches(), self.known(self.loop), self.sized([*nothing, *errors]))
         kinds = {self.table()}
-        if plan.registers is not None:
+        if self.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
-        nests = checked(*searched, shared, plan.partial, plan.combine, plan.mapping)
+        nests = checked(*searched, shared, *stages)
         return Module(self.view({"nests": nests}, body), self.traffic(kinds))
 
     @property
@@ -59,27 +58,27 @@ class RowsModule(RowSizes):
         """The launches, from kernels for the shortest rows on, each of which ends the function where rows suit it."""
         plan, search = self.plan, self.autotune
         if self.shares_constants():
-            yield Let("constants", self.constants_of(plan.loop))
+            yield Let("constants", self.constants_of(self.loop))
         if self.is_uniform:
             steady = call("tensors.steady", "col_sizes", *(f"{name}_cols" for name in plan.uniform))
             yield Let("table", call("heuristics.Uniform", self.table_of_loop(), steady))
         yield Let("rows", self.rows())
-        registers = (self.table_of("REGISTERS"), self.launcher(plan.registers)) if plan.registers else ()
+        registers = (self.table_of("REGISTERS"), self.launcher(self.registers)) if self.registers else ()
         # No other kernel is asked whether it suits rows that registers do not hold, or it suits none that they do.
-        runs = registers and not (plan.partial or plan.are_sums or search or self.is_uniform)
+        runs = registers and not (self.partial or plan.are_sums or search or self.is_uniform)
         if registers and not runs:
             run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
             yield Launch(run, "not table.reads_once(n_cols)" if self.is_uniform else "", ends=self.returned)
         last = call("rowwise.run", "rows", *registers) if runs else self.by_loop()
         if self.shared is not None:
-            assert self.given(self.shared.kernel) == self.given(plan.loop)  # It is called with what the loop is.
+            assert self.given(self.shared.kernel) == self.given(self.loop)  # It is called with what the loop is.
             yield Launch(
                 self.cooperative(self.shared), ends="" if runs else self.returned, instead=last if runs else None
             )
-        if plan.partial and not plan.are_sums:
-            states, partial = self.states(), self.launch_of(plan.partial)
+        if self.partial and not plan.are_sums:
+            states, partial = self.states(), self.launch_of(self.partial)
             yield Let("split", call("rowwise.Split", states=states, **partial))
-            yield Launch(self.merged(plan.partial), ends=self.returned)
+            yield Launch(self.merged(self.partial), ends=self.returned)
         if not (runs and self.shared):
             yield Launch(last)
 
@@ -90,11 +89,11 @@ class RowsModule(RowSizes):
 
     def table_of_loop(self) -> Value:
         table = self.table_of(self.kind)
-        return table if self.plan.registers or self.kind == "SORT" else call("heuristics.Simple", table)
+        return table if self.registers or self.kind == "SORT" else call("heuristics.Simple", table)
 
     def rows(self) -> Call:
         """The rows as launches take them, with the kernel that loops along each."""
-        loop = self.plan.loop
+        loop = self.loop
         return call(
             "rowwise.Rows",
             self.key,
@@ -119,16 +118,17 @@ class RowsModule(RowSizes):
     def cooperative(self, shared: SharedRows) -> Call:
         launcher, merges = self.launcher(shared.kernel), f'"{shared.merges}"'
         run = "rowwise.run_cooperative"
-        return call(run, "rows", launcher, held=tuple(shared.tensors), n_words=shared.words, merges=merges)
+        held = tuple(tensor.name for tensor in shared.streamed())
+        return call(run, "rows", launcher, held=held, n_words=len(shared.exchanged), merges=merges)
 
     def merged(self, partial: Kernel) -> Call:
         """The call that merges what the parts of a row come to, and maps the rows where they are mapped."""
-        if mapping := self.plan.mapping:
+        if mapping := self.plan.kernels.get("mapping"):
             own = self.launch_of(mapping)
             blocks = {"first": _of_blocks(partial), "own": _of_blocks(mapping)}
             return call("rowwise.run_split_map", "rows", "split", own.pop("kernel"), **own, **blocks)
-        assert self.plan.combine is not None
-        own, is_counted = self.launch_of(self.plan.combine), "split_cols" in self.plan.combine.passed
+        combine = self.plan.kernels["combine"]
+        own, is_counted = self.launch_of(combine), "split_cols" in combine.passed
         return call("rowwise.run_split_merge", "rows", "split", own.pop("kernel"), **own, counted=is_counted)
 
     def launch_of(self, kernel: Kernel) -> dict[str, Value]:
@@ -142,11 +142,11 @@ class RowsModule(RowSizes):
     def own_constants(self, kernel: Kernel) -> Value:
         """What a kernel is compiled for, by a name where that of the loop has one."""
         own = self.constants_of(kernel)
-        return "constants" if self.shares_constants() and own == self.constants_of(self.plan.loop) else own
+        return "constants" if self.shares_constants() and own == self.constants_of(self.loop) else own
 
     def shares_constants(self) -> bool:
         """Whether several kernels are compiled for the same, which gets a name."""
-        return self.plan.partial is not None and bool(self.constants_of(self.plan.loop))
+        return self.partial is not None and bool(self.constants_of(self.loop))
 
     def states(self) -> Value:
         """The dtypes of the states of a part of a row."""
@@ -168,7 +168,7 @@ class RowsModule(RowSizes):
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
         flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
-        online = "VECTOR" in self.plan.loop.constexprs
+        online = "VECTOR" in self.loop.constexprs
         in_place = any(result.over for result in self.op.results)
         reducing, col_dims = not self.program.maps_back, len(self.space.cols)
         return Traffic(frozenset(kinds), streams, vectors, flags, reducing, online, in_place, col_dims=col_dims)
@@ -194,7 +194,7 @@ class RowsModule(RowSizes):
         every = {*self.space.row_axes, *self.space.col_axes}
         axes = [{*load.axes} for load in self.loads]
         are_pairs = every in [one | other for one in axes for other in axes] and every not in axes
-        return "pairs" if are_pairs and not self.program.maps_back and self.plan.registers is None else "loop"
+        return "pairs" if are_pairs and not self.program.maps_back and self.registers is None else "loop"
 
     def of_vectors(self) -> str:
         """The tensor whose elements tell how many columns a thread loads at once: the largest, or the first that is not

@@ -7,13 +7,13 @@ on the host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 
 from ...lang.ir import Path, Reduce, Value
 from ...lang.promotion import is_float8
-from ...lowering.lower import Compute, Lowering
+from ...lowering.lower import Lowering
 from ...lowering.positions import TILE, cols_from
-from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
 from ...nest.ir import BLANK, Line
@@ -22,49 +22,31 @@ from ...passes.structure import Program
 from .splits import Splits
 
 
-@dataclass(frozen=True, slots=True)
-class RowKernels:
-    """The kernels of a row program and what the host needs to know of them."""
-
-    space: Space
-    compute: Compute
-    loop: Kernel
-    registers: Kernel | None = None
-    partial: Kernel | None = None
-    combine: Kernel | None = None
-    mapping: Kernel | None = None
-    are_sums: bool = False  # whether the loop is along chunks of rows, too, whose partial sums the runtime reduces
-    states: tuple[tuple[str, str, Path], ...] = ()  # of the split: workspace name, torch dtype expression, where needed
-    passes: int = 1
-    uniform: tuple[str, ...] = ()  # the inputs of which a block of columns may have one element
-    table: str = "scan"  # the kind of its table, where nothing is reduced
-
-
-def plan_rows(program: Program, searched: bool) -> RowKernels:
-    builder = RowBuilder(program)
-    passes = builder.passes()
-    alone = len(passes) == 1 and not program.maps_back
-    splits = alone or (len(passes) == 1 and builder.may_be_few())
-    sums = alone and not searched and builder.are_plain_sums(passes[0])
-    return RowKernels(
-        space=builder.space,
-        compute=builder.compute,
-        registers=None if alone and builder.simple(passes[0]) else builder.registers(),
-        loop=builder.sums(passes[0]) if sums else builder.loop(passes),
-        partial=builder.partial(passes[0]) if splits and not sums else None,
-        combine=builder.combine(passes[0]) if alone and not sums else None,
-        mapping=builder.mapping(passes[0]) if splits and not alone else None,
-        are_sums=sums,
-        states=builder.states(passes[0]) if splits else (),
-        passes=len(passes) + program.maps_back,
-        uniform=builder.uniform(),
-    )
-
-
 class RowBuilder(Splits):
-    """The kernels of a row program."""
+    """The kernels of a row program; with `searched`, none whose launches tune nothing."""
 
     placed = "held in registers"  # what is said of rows in registers
+
+    def __init__(self, program: Program, searched: bool = False) -> None:
+        super().__init__(program)
+        self.is_alone = len(self.passes) == 1 and not program.maps_back  # whether one walk along a row finds all
+        self.are_sums = not searched and self.is_alone and self.are_plain_sums()
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernel]:
+        found = {} if self.is_alone and self.is_simple() else {"registers": self.registers()}
+        if self.are_sums:
+            return found | {"loop": self.sums()}
+        found["loop"] = self.loop()
+        if self.is_alone:
+            return found | {"partial": self.partial(), "combine": self.combine()}
+        may_split = len(self.passes) == 1 and self.may_be_few()
+        return found | ({"partial": self.partial(), "mapping": self.mapping()} if may_split else {})
+
+    @property
+    def states(self) -> tuple[tuple[str, str, Path], ...]:
+        found = [(one, self.path(run)) for _, run in self.running(self.reductions) for one in run.states]
+        return tuple((one.name, one.dtype, path) for one, path in found)
 
     def line(self, value: Value, lowering: Lowering) -> list[Line]:
         return lowering.line(value)
@@ -83,11 +65,10 @@ class RowBuilder(Splits):
         inside = [BLANK, *cols, TILE, *self.tile.col_decode(), *reads, *body]
         return self.assembler.kernel("kernel", doc, lowering, setup, inside, stores)
 
-    def loop(self, passes: list[list[Value]]) -> Kernel:
-        lowering = self.lowering()
-        known: set[str] = set()
-        before = self.before(passes[0], known, lowering)
-        walks = self.walks(passes, known, lowering)
+    def loop(self) -> Kernel:
+        lowering, known = self.lowering(), set[str]()
+        before = self.before(self.reductions, known, lowering)
+        walks = self.walks(self.passes, known, lowering)
         stores: list[Line] = []
         row_results, tile_results = self.row_results(), self.tile_results()
         row_values = needed(self.op.values, [r.output.name for r in row_results], known)
@@ -108,13 +89,13 @@ class RowBuilder(Splits):
         loops = [one for walk in walks for one in self.assembler.walked(walk)]
         return self.assembler.kernel("loop_kernel", doc, lowering, setup, [BLANK, *loops], stores)
 
-    def simple(self, reductions: list[Value]) -> bool:
+    def is_simple(self) -> bool:
         """Whether a loop along a row is as good as the row in registers: its states are one number."""
-        return all(len(state.states) == 1 for _, state in self.running(reductions))
+        return all(len(state.states) == 1 for _, state in self.running(self.reductions))
 
-    def are_plain_sums(self, reductions: list[Value]) -> bool:
+    def are_plain_sums(self) -> bool:
         """Whether the results are one or two sums or means along rows that are stored as they are."""
-        nodes = {value.name: value.node for value in reductions}
+        nodes = {value.name: value.node for value in self.reductions}
         names = {result.output.name for result in self.op.results}
         plain = all(isinstance(node, Reduce) and node.kind in ("sum", "mean") for node in nodes.values())
         stored = all(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
-from ...lang.ir import Load, Node, Reduce, Value
+from ...lang.ir import Load, Node, Path, Reduce, Value
 from ...lowering.accumulate import ROW, Accumulator, Span, full_reduction, padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
+from ...lowering.views import Kernel
 from ...nest.ir import Let
 from ...nest.values import Expr, V, tl
 from ...passes.exponentials import exp_pairs, tells_of_nan, walks
@@ -20,7 +22,14 @@ from ...spec.types import Input
 
 
 class Rows:
-    """The values of a row program: by how they vary along its rows, and as expressions of a kernel."""
+    """The values of a row program: by how they vary along its rows, and as expressions of a kernel.
+
+    Of the `states` of a split, each has its name, dtype and path. `uniform` are the inputs of which a block of columns
+    may have one element.
+    """
+
+    table = "scan"  # the kind of its table, where nothing is reduced
+    are_sums = False  # whether the loop is along chunks of rows, too, whose partial sums the runtime reduces
 
     def __init__(self, program: Program, space: Space | None = None) -> None:
         self.program, self.op = program, program.op
@@ -36,12 +45,28 @@ class Rows:
         self.choices = self.assembler.choices
         self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
 
+    # What the host asks
+
+    @property
+    def kernels(self) -> Mapping[str, Kernel]:
+        """Those of rows in registers, a loop along each, and the stages of a split, as far as there are such."""
+        raise NotImplementedError
+
+    @property
+    def states(self) -> tuple[tuple[str, str, Path], ...]:
+        return ()
+
+    @property
+    def uniform(self) -> tuple[str, ...]:
+        return ()
+
     # Values, by how they vary
 
     def along(self, value: Value) -> bool:
         """Whether a value varies along the columns."""
         return bool(set(value.node.axes) & set(self.program.over))
 
+    @cached_property
     def passes(self) -> list[list[Value]]:
         """The reductions by the walk along the row that they take."""
         depth = walks(self.op)

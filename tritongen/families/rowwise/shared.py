@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ...lang.ir import Call, Load, Reduce, Value, walk
 from ...lowering.accumulate import Running, full_reduction, padding_value
@@ -25,18 +26,6 @@ from .kernels import RowBuilder
 HALF = frozenset(("float16", "bfloat16"))
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRows:
-    """The kernel, whose CTAs hold parts of the `tensors`, and exchange so many `words` for each row: "sums" and the
-    like, "pairs" of which one scales the other, or "moments", means and squared distances from them.
-    """
-
-    kernel: Kernel
-    tensors: tuple[str, ...]
-    words: int
-    merges: str
-
-
 def share_rows(program: Program) -> SharedRows | None:
     """The kernel for rows that are broadcast back and may be long; None where they are not, and where it is no use.
 
@@ -46,8 +35,8 @@ def share_rows(program: Program) -> SharedRows | None:
     """
     if not program.maps_back or not program.over:
         return None
-    sharing = _Sharing(program)
-    return sharing.shared() if sharing.fits() else None
+    sharing = SharedRows(program)
+    return sharing if sharing.fits() else None
 
 
 @dataclass
@@ -60,17 +49,17 @@ class _Lowering(Lowering):
         return super().call(node)
 
 
-class _Sharing(RowBuilder):
-    """The lines of the kernel of a program."""
+class SharedRows(RowBuilder):
+    """The kernel of a program, whose CTAs hold parts of the tensors that are `streamed`."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.values = list(self.op.values)
+        self.exchanged = self.running(self.passes[0]) if len(self.passes) == 1 else []  # of parts of a row
 
     def fits(self) -> bool:
-        passes = self.passes()
         nodes = [node for value in self.values for node in walk(value.node)]
-        states = [run for _, run in self.running(passes[0])] if len(passes) == 1 else []
+        states = [run for _, run in self.exchanged]
         floats = all(state.dtype == self.compute.text for run in states for state in run.states)
         return (
             bool(states)
@@ -79,7 +68,7 @@ class _Sharing(RowBuilder):
             and not self.barrier()
             and floats
             and self.compute.text in ("COMPUTE", "tl.float32")
-            and not any(self.choices.of(value.name) for value in passes[0])
+            and not any(self.choices.of(value.name) for value in self.passes[0])
             and not any(isinstance(node, Load) and node.at for node in nodes)
             and self.reduces_half()
         )
@@ -98,6 +87,15 @@ class _Sharing(RowBuilder):
         in_line = len(self.space.rows) == 1 or not any(dim.pinned for dim in self.space.rows)
         return len(self.space.cols) == 1 and bool(axes) and in_line and all(one in ((), axes) for one in own)
 
+    @property
+    def merges(self) -> str:
+        """How what CTAs exchange is merged: as "sums" and the like, "pairs" of which one scales the other, or
+        "moments", means and squared distances from them.
+        """
+        runs = [run for _, run in self.exchanged]
+        pairs = "pairs" if any(len(run.states) > 1 for run in runs) else "sums"
+        return "moments" if any(run.counts for run in runs) else pairs
+
     def streamed(self) -> list[Input]:
         """The inputs that vary along rows and columns."""
         return self.inputs_of(self.values, True, True)
@@ -106,10 +104,10 @@ class _Sharing(RowBuilder):
         """The reductions, and what they need."""
         return needed(self.op.values, [value.name for value in self.program.reductions])
 
-    def shared(self) -> SharedRows:
+    @cached_property
+    def kernel(self) -> Kernel:
         lowering, tensors = self.lowering(_Lowering), self.streamed()
-        (reductions,) = self.passes()
-        states = self.running(reductions)
+        (reductions,), states = self.passes, self.exchanged
         before, ahead = self.reads(self.values, False, False), []
         for tensor in tensors:
             x, pointer = tensor.name, self.tile.tensor(tensor).pointer
@@ -150,10 +148,7 @@ class _Sharing(RowBuilder):
         doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
         stages = (ahead, following, inside)
         further = ((Argument("mailbox_ptr", "mailbox"),), ())
-        kernel = self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages, further=further)
-        pairs = any(len(run.states) > 1 for _, run in states)
-        merges = "moments" if any(run.counts for _, run in states) else "pairs" if pairs else "sums"
-        return SharedRows(kernel, tuple(tensor.name for tensor in tensors), len(states), merges)
+        return self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages, further=further)
 
     def held(self, tensors: list[Input], when: str) -> list[Line]:
         """The chunk of a row in registers, in the dtype of the computation."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ...lang.ir import Path, Value
+from ...lang.ir import Value
 from ...lowering.accumulate import PART, State
 from ...lowering.positions import PARTS, SPLIT_LANES
 from ...lowering.tile import loads, needed
@@ -44,77 +44,77 @@ class Splits(Walks):
         sizes = dict(self.op.sizes)
         return math.prod(sizes.get(axis, SPLIT_FROM) for axis in self.program.over) >= SPLIT_FROM
 
-    def states(self, reductions: list[Value]) -> tuple[tuple[str, str, Path], ...]:
-        found = [(state, self.path(run)) for _, run in self.running(reductions) for state in run.states]
-        return tuple((state.name, state.dtype, path) for state, path in found)
+    @property
+    def reductions(self) -> list[Value]:
+        """What the only walk along a row reduces."""
+        return self.passes[0]
 
-    def partial(self, reductions: list[Value]) -> Kernel:
+    def partial(self) -> Kernel:
         """The first stage of a split: the merged states of a part of each row."""
-        lowering = self.lowering()
-        known: set[str] = set()
-        before = self.before(reductions, known, lowering)
-        (walk,) = self.walks([reductions], known, lowering, PART)
-        running_ = self.running(reductions, PART)
-        merges = self.each(running_, lambda state: (*state.lanes, *state.merge))
-        if any(state.counts for _, state in running_):
+        running = self.running(self.reductions, PART)
+        merges = self.each(running, lambda state: (*state.lanes, *state.merge))
+        if any(state.counts for _, state in running):
             merges.insert(0, Let(PART.count, V.end - PART.first))
-        states = [name for _, state in running_ for name in state.names]
-        walk = replace(walk, after=tuple(merges))
-        stores = self.each(running_, lambda state: [store_part(name, V.slots) for name in state.names])
+        stores = self.each(running, lambda state: [store_part(name, V.slots) for name in state.names])
         stores.insert(0, Let("slots", V.rows * V.n_splits + V.split))
-        reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
-        setup = [*self.assembler.bases(()), *reads, *before]
         doc = "First stage for few long rows: each program reduces a part of a row."
-        further = ((), (*part_pointers(states), *SPLITS))
-        return self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores, further)
+        names = [name for _, state in running for name in state.names]
+        return self.of_parts("partial_kernel", doc, merges, stores, (*part_pointers(names), *SPLITS))
 
-    def sums(self, reductions: list[Value]) -> Kernel:
+    def sums(self) -> Kernel:
         """The loop along full rows, or chunks of few long ones, whose partial sums the runtime reduces."""
-        lowering = self.lowering()
-        known: set[str] = set()
-        before = self.before(reductions, known, lowering)
-        (walk,) = self.walks([reductions], known, lowering, PART)
-        states = self.running(reductions, PART)
-        walk = replace(walk, after=tuple(self.each(states, lambda run: (*run.lanes, *run.merge))))
-        finish = self.each(self.running(reductions), lambda run: run.finish)
+        merges = self.each(self.running(self.reductions, PART), lambda run: (*run.lanes, *run.merge))
+        finish = self.each(self.running(self.reductions), lambda run: run.finish)
         stores = [*finish, Accumulate("rows", "+", V.split * V.n_rows), *self.assembler.stores(self.op.results)]
-        reads = self.assembler.reads([*self.arguments(reductions), *reductions], tiles=False)
-        setup = [*self.assembler.bases(()), *reads, *before]
         doc = "Loops along each row, or a part of it if rows are few; each lane accumulates its own columns."
-        return self.assembler.part("loop_kernel", doc, lowering, setup, walk, stores, ((), SPLITS[1:]))
+        return self.of_parts("loop_kernel", doc, merges, stores, SPLITS[1:])
 
-    def combine(self, reductions: list[Value]) -> Kernel:
+    def of_parts(
+        self, suffix: str, doc: str, merges: list[Line], stores: list[Line], further: tuple[Argument, ...]
+    ) -> Kernel:
+        """A kernel that reduces a part of each row, and merges the states of its lanes."""
+        lowering, known = self.lowering(), set[str]()
+        before = self.before(self.reductions, known, lowering)
+        (walk,) = self.walks([self.reductions], known, lowering, PART)
+        reads = self.assembler.reads([*self.arguments(self.reductions), *self.reductions], tiles=False)
+        setup = [*self.assembler.bases(()), *reads, *before]
+        return self.assembler.part(
+            suffix, doc, lowering, setup, replace(walk, after=tuple(merges)), stores, ((), further)
+        )
+
+    def combine(self) -> Kernel:
         """The second stage of a split: merges the partial states of each row and finishes."""
         lowering = self.lowering()
-        known = {value.name for value in reductions}
-        lines = self.merged(V.tile_mask, reductions)
+        known = {value.name for value in self.reductions}
+        lines = self.merged(V.tile_mask)
         values = needed(self.op.values, [r.output.name for r in self.op.results], known)
         lines += self.finish(values, known, lowering)
         stores = self.assembler.stores(self.op.results)
         setup = [*self.assembler.bases(self.op.results, inputs=False), *self.row_reads(values)]
         doc = "Second stage for few long rows: merges the partial results of each row."
         inside = [BLANK, *PARTS, *lines]
-        further = (self.partials(reductions), SPLITS if self.counts(reductions) else SPLITS[:1])
+        counts = any(run.counts for _, run in self.running(self.reductions))  # how many columns a part has
+        further = (self.partials(), SPLITS if counts else SPLITS[:1])
         own = "combine_kernel", doc, lowering, setup
         return self.assembler.kernel(*own, inside, stores, further=further)
 
-    def mapping(self, reductions: list[Value]) -> Kernel:
+    def mapping(self) -> Kernel:
         """The second stage of a split that is broadcast back: each program merges the partial states of a row, and
         maps one chunk.
         """
         lowering = self.lowering()
         row_results, tile_results = self.row_results(), self.tile_results()
-        reduced = {value.name for value in reductions}
+        reduced = {value.name for value in self.reductions}
         values = needed(self.op.values, [result.output.name for result in self.op.results], reduced)
         setup = [*self.assembler.bases(self.op.results), *self.assembler.reads(values, tiles=False)]
         known: set[str] = set()
-        setup += self.finish([v for v in self.arguments(reductions) if v in values], known, lowering)
+        setup += self.finish([v for v in self.arguments(self.reductions) if v in values], known, lowering)
         # As wide as a block of columns: tiles of partial states alone have a layout of their own, from which Triton 3.6
         # converts what is made of them only after it has made full blocks of it, in every thread.
         setup += [
             SPLIT_LANES,
             Let("split_mask", V.row_mask & (V.splits < V.n_splits)),
-            *self.merged(V.split_mask, reductions),
+            *self.merged(V.split_mask),
         ]
         known |= reduced
         setup += self.finish(needed(self.op.values, [r.output.name for r in tile_results], known), known, lowering)
@@ -123,12 +123,12 @@ class Splits(Walks):
         row_lines += self.assembler.stores(row_results)
         stores = _once(nested(row_lines)) if row_lines else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
-        further = (self.partials(reductions), SPLITS)
+        further = (self.partials(), SPLITS)
         return self.assembler.part("map_kernel", doc, lowering, setup, walk, stores, further)
 
-    def merged(self, mask: Expr, reductions: list[Value]) -> list[Line]:
+    def merged(self, mask: Expr) -> list[Line]:
         """The partial states of a row, loaded and merged."""
-        states = self.running(reductions)
+        states = self.running(self.reductions)
 
         def load(state: State) -> Line:
             at = Address(f"{state.name}_partial_ptr", (V.slots,))
@@ -138,13 +138,9 @@ class Splits(Walks):
         lines.insert(0, Let("slots", V.rows * V.n_splits + V.splits))
         return lines + self.each(states, lambda run: (*run.partials, *run.result))
 
-    def partials(self, reductions: list[Value]) -> tuple[Argument, ...]:
+    def partials(self) -> tuple[Argument, ...]:
         """The states that a split stores."""
-        return part_pointers([state.name for _, run in self.running(reductions) for state in run.states])
-
-    def counts(self, reductions: list[Value]) -> bool:
-        """Whether merging has to know how many columns a part has."""
-        return any(run.counts for _, run in self.running(reductions))
+        return part_pointers([state.name for _, run in self.running(self.reductions) for state in run.states])
 
     def row_reads(self, values: list[Value]) -> list[Line]:
         """The loads that some values of a row need, after what tells where the row is."""

@@ -79,6 +79,7 @@ class Walks(Rows):
         """The first column of a block; "" where vectors of columns share a state, which need an element each."""
         return "" if self.pairs else text
 
+    @property
     def uniform(self) -> tuple[str, ...]:
         read = {load.name for load in loads(value.node for value in self.op.values)}
         found = (tensor.name for tensor in self.op.inputs if self.tile.is_uniform(tensor) and tensor.name in read)
