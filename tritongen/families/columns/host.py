@@ -15,7 +15,7 @@ from ...lowering.tile import needed
 from ...passes.structure import Program
 from ...spec.types import COMPUTED, Input, TensorType, intermediate_dtypes, plain_shape
 from ..rowwise.sizes import RowSizes
-from .kernels import SumsKernel, SumsKernels, plan_sums
+from .kernels import Sums, SumsKernel, full_kernel, shared_kernel, tiles_kernel
 from .program import SumsProgram
 
 
@@ -23,32 +23,34 @@ class SumsModule(RowSizes):
     """Takes `rows`, the name of the function that reduces the rows alone, and the operator that goes on from there."""
 
     def __init__(self, program: SumsProgram, around: Around, rows: Op | None) -> None:
-        given = _given(program, rows) if rows else program.op
-        self.plan: SumsKernels = plan_sums(program, given)
         self.sums, self.rows, self.once = program.sums, rows, not program.waits
-        kernels = [one.kernel for one in (self.plan.full, self.plan.shared, self.plan.tiles) if one is not None]
+        whole = Sums(program)
+        self.full = full_kernel(program) if program.reductions else None
+        self.shared = shared_kernel(program) if program.reductions else None
+        self.tiles = tiles_kernel(program, _given(program, rows) if rows else program.op, whole.space)
         # Sums are stored column after column, whatever the layout of what they are the gradients of.
         op = replace(program.op, by_row=program.op.by_row | set(program.sums))
-        super().__init__(Program(op, program.cols), False, self.plan.space, self.plan.compute, kernels, around)
+        kernels = [one.kernel for one in (self.full, self.shared, self.tiles) if one is not None]
+        super().__init__(Program(op, program.cols), False, whole.space, whole.compute, kernels, around)
         # CTAs share rows of contiguous columns alone, and torch sees no cooperative launches.
-        if self.plan.shared and (self.contiguous == "False" or around.register == "triton_op"):
-            self.kernels.remove(self.plan.shared.kernel)
-            self.plan = replace(self.plan, shared=None)
+        if self.shared and (self.contiguous == "False" or around.register == "triton_op"):
+            self.kernels.remove(self.shared.kernel)
+            self.shared = None
 
     def module(self) -> Module:
-        plan, space = self.plan, self.space
+        space = self.space
         zeros = tuple(result.output.name for result in self.op.results if self.adds_up(result))
         zeroing = [Do(Call("columns.zero", zeros))] if zeros else []
         nothing = self.nothing_for(empty_text((*space.row_axes, *space.col_axes)), *zeroing)
-        known = self.known((plan.full or plan.tiles).kernel, *self.sums)
+        known = self.known((self.full or self.tiles).kernel, *self.sums)
         body = self.function(self.launches(), known, self.sized(nothing))
-        every = {"sums": plan.tiles, "whole": plan.full, "shared": plan.shared}
+        every = {"sums": self.tiles, "whole": self.full, "shared": self.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
         traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
         return Module(self.view({"nests": checked(*self.kernels)}, body), traffic)
 
     def launches(self) -> Iterator[Let | Launch]:
-        full, shared, tiles = self.plan.full, self.plan.shared, self.plan.tiles.kernel
+        full, shared, tiles = self.full, self.shared, self.tiles.kernel
         first = full.kernel if full else tiles
         every = call(
             "columns.Call",

@@ -13,7 +13,6 @@ from typing import Any
 from ...lang.ir import Op, Reduce, Value
 from ...lang.names import shown
 from ...lowering.accumulate import padding_value
-from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
@@ -37,28 +36,6 @@ class SumsKernel:
     reads: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SumsKernels:
-    """`full` and `shared` reduce the rows themselves; `tiles` takes what the rows reduce to as inputs."""
-
-    space: Space
-    compute: Compute
-    full: SumsKernel | None
-    shared: SumsKernel | None
-    tiles: SumsKernel
-
-
-def plan_sums(program: SumsProgram, given: Op) -> SumsKernels:
-    """The kernels; `given` is the operator with what the rows reduce to as inputs, the same if they do not."""
-    full, shared = None, None
-    if program.reductions:
-        full = _full(program)
-        shared = _shared(program)
-    rows = Rows(Program(_mapped(program, program.op), program.cols))
-    tiles = _tiles(program, given, rows.space)
-    return SumsKernels(rows.space, rows.compute, full, shared, tiles)
-
-
 def _mapped(program: SumsProgram, op: Op) -> Op:
     """The operator with what is summed in place of the sums."""
     values = tuple(_summand(v) if v.name in program.sums else v for v in op.values)
@@ -70,30 +47,27 @@ def _summand(value: Value) -> Value:
     return replace(value, node=value.node.arg)
 
 
-class _Sums:
-    """The lines of one kernel of an operator that accumulates sums beside what it maps."""
+class Sums(Rows):
+    """The lines of one kernel of an operator that accumulates sums beside what it maps: of its own, or of one that is
+    `given` what the rows reduce to, in the space of the former.
+    """
 
-    def __init__(self, program: SumsProgram, op: Op, space: Space | None = None) -> None:
-        self.program, self.op = program, _mapped(program, op)
-        self.rows = Rows(Program(self.op, program.cols), space)
-        self.tile, self.assembler = self.rows.tile, self.rows.assembler
-        self.lowering = self.rows.lowering()
+    def __init__(self, program: SumsProgram, given: Op | None = None, space: Space | None = None) -> None:
+        self.sums, self.results = program.sums, program.op.results
+        super().__init__(Program(_mapped(program, given or program.op), program.cols), space)
+        self.lines = self.lowering()
 
     def zeros(self) -> list[Line]:
-        zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.rows.compute.text)
-        return [Let(name, zeros) for name in self.program.sums]
+        zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.compute.text)
+        return [Let(name, zeros) for name in self.sums]
 
     def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
         """The loads of some values that step along rows or do not, and along columns or not."""
         return [
             line
-            for tensor in self.read(values, rows, cols)
-            for line in under(self.rows.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
+            for tensor in self.inputs_of(values, rows, cols)
+            for line in under(self.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
         ]
-
-    def read(self, values: list[Value], rows: bool, cols: bool) -> list[Input]:
-        """The inputs that some values are of and that step along rows or do not, and along columns or not."""
-        return self.rows.inputs_of(values, rows, cols)
 
     def empty(self, tensors: list[Input]) -> list[Line]:
         """The next rows before any is read."""
@@ -104,11 +78,11 @@ class _Sums:
 
     def held(self, values: list[Value]) -> list[Line]:
         """The next rows that some values are of, in the dtype of the computation."""
-        return [Let(t.name, V[f"{t.name}_next"].to(*self.tile.widen(t))) for t in self.read(values, True, True)]
+        return [Let(t.name, V[f"{t.name}_next"].to(*self.tile.widen(t))) for t in self.inputs_of(values, True, True)]
 
     def left(self, known: Container[str]) -> list[Value]:
         """The values that results and sums need beside what is known."""
-        return needed(self.op.values, [result.output.name for result in self.program.op.results], known)
+        return needed(self.op.values, [result.output.name for result in self.results], known)
 
     def finish(self, values: list[Value], first: Expr | None = None) -> list[Line]:
         """What is mapped and what is added to the sums; of the programs that share a row, the `first` stores what is of
@@ -116,10 +90,10 @@ class _Sums:
         """
         lines: list[Line] = []
         for value in values:
-            summed = value.name in self.program.sums
-            lines += _added(self.rows, value, self.lowering) if summed else self.lowering.line(value)
+            summed = value.name in self.sums
+            lines += self.added(value) if summed else self.lines.line(value)
         for result in self.op.results:
-            lines += self.assembler.store(result, first if {*result.axes}.isdisjoint(self.program.cols) else None)
+            lines += self.assembler.store(result, first if {*result.axes}.isdisjoint(self.program.over) else None)
         return lines
 
     def reduced(self, values: list[Value], full: bool) -> list[Line]:
@@ -128,31 +102,31 @@ class _Sums:
         """
         lines: list[Line] = []
         waiting: list[Value] = []
-        for value in self.rows.means_first(values):
-            mean = self.rows.mean_of(value.node)  # that a variance goes by
+        for value in self.means_first(values):
+            mean = self.mean_of(value.node)  # that a variance goes by
             needs = references(value.node) | ({mean.name} if mean else set())
             if needs & {other.name for other in waiting}:
-                lines += self.sums(waiting, full)
+                lines += self.summed(waiting, full)
                 waiting = []
             if _is_sum(value):
                 waiting.append(value)
             else:
-                lines += self.lowering.line(value)
-        return lines + self.sums(waiting, full)
+                lines += self.lines.line(value)
+        return lines + self.summed(waiting, full)
 
-    def sums(self, values: list[Value], full: bool) -> list[Line]:
+    def summed(self, values: list[Value], full: bool) -> list[Line]:
         """The sums that are needed under the same conditions, two at a time."""
         lines: list[Line] = []
-        paths = {value.name: self.rows.choices.of(value.name) for value in values}
+        paths = {value.name: self.choices.of(value.name) for value in values}
         for path in dict.fromkeys(paths.values()):
             alike = [value for value in values if paths[value.name] == path]
             given: list[Expr] = []
             for value in alike:
                 assert isinstance(value.node, Reduce)
-                self.lowering.begin(value.name)
-                guard = self.rows.needs_guard(value.node, self.rows.other)
-                given.append(self.rows.argument(value.node, self.lowering, guard))
-                lines += self.lowering.pending
+                self.lines.begin(value.name)
+                guard = self.needs_guard(value.node, self.other)
+                given.append(self.argument(value.node, self.lines, guard))
+                lines += self.lines.pending
             names = [value.name for value in alike]
             sums: list[Line] = []
             for place in range(0, len(names) - 1, 2):
@@ -163,16 +137,27 @@ class _Sums:
             lines += [*under(path, sums), *(self.means(alike) if full else ())]
         return lines
 
+    def added(self, value: Value) -> list[Any]:
+        """Takes a tile into a sum, where the sum is asked for."""
+        self.lines.begin(value.name)
+        added = Expr(self.lines.expression(value.node))
+        # Masked rows have another padding value where that suits a maximum along the columns.
+        if self.other != "0.0" or padding_value(self.op, value.node, self.space.row_axes, self.other) != "0":
+            added = tl.where(V.row_mask, added, 0.0)
+        lines = nested([*self.lines.pending, Accumulate(value.name, "+", added)])
+        said = f"{value.name} = {value.source}" if value.source else ""
+        return [Branch(V[f"{value.name}_partial_ptr"].is_given, lines, comment=said)]
+
     def means(self, values: list[Value]) -> list[Line]:
         """What turns sums into means, where those are wanted."""
         means = [v.name for v in values if isinstance(v.node, Reduce) and v.node.kind == "mean"]
-        paths = map(self.rows.choices.of, means)
+        paths = map(self.choices.of, means)
         return [replace(Let(name, V[name] / V.n_cols), path=path) for name, path in zip(means, paths, strict=True)]
 
     def shares(self, program: Expr) -> list[Any]:
         """The stores of a program's partial sums."""
         lines: list[Any] = [Let("partial_cols", program * V.n_cols + V.cols)]
-        for name in self.program.sums:
+        for name in self.sums:
             total = Let(name, tl.sum(name, axis=0, keep_dims=True))
             pointer = V[f"{name}_partial_ptr"]
             store = Do(tl.store(pointer + V.partial_cols, name, mask=V.col_mask))
@@ -195,14 +180,16 @@ class _Sums:
         stages = (ahead, following, inside) if suffix == "cooperative_kernel" else (inside,)
         before = (*self.tile.col_decode(), *before)
         first = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
-        further = (first, part_pointers(self.program.sums))
-        kernel = self.assembler.along_rows(suffix, doc, self.lowering, before, stages, after, further)
+        further = (first, part_pointers(self.sums))
+        kernel = self.assembler.along_rows(suffix, doc, self.lines, before, stages, after, further)
         return SumsKernel(kernel, slots, reads)
 
 
-def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
-    """Tiles of the `space` of the other kernels, whose dimensions the host folds once, for all of them."""
-    builder = _Sums(program, given, space)
+def tiles_kernel(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
+    """Tiles of the `space` of the other kernels, whose dimensions the host folds once, for all of them; `given` is the
+    operator with what the rows reduce to as inputs, the same if they do not.
+    """
+    builder = Sums(program, given, space)
     values = list(builder.op.values)
     before = [*builder.reads(values, False, False), *builder.reads(values, False, True), *builder.zeros()]
     inside = [*builder.reads(values, True, False), *builder.reads(values, True, True)]
@@ -211,14 +198,14 @@ def _tiles(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     return builder.kernel("tiles_kernel", doc, before, inside, builder.shares(tl.program_id(0)))
 
 
-def _full(program: SumsProgram) -> SumsKernel:
+def full_kernel(program: SumsProgram) -> SumsKernel:
     """Rows are read twice, the second time from the cache: so they take no registers while they are reduced. If nothing
     waits for what they reduce to, they are read once.
     """
-    builder = _Sums(program, program.op)
+    builder = Sums(program)
     values = list(builder.op.values)
     first = needed(builder.op.values, [value.name for value in program.reductions])
-    known = {value.name for value in first if not program.waits or not builder.rows.along(value)}
+    known = {value.name for value in first if not program.waits or not builder.along(value)}
     rest = builder.left(known)
     before = [*builder.reads(values, False, False), *builder.zeros()]
     early, late = (first, rest) if program.waits else (values, [])
@@ -232,21 +219,25 @@ def _full(program: SumsProgram) -> SumsKernel:
     comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
     inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *builder.finish(rest)]
     doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
-    reads = [*builder.read(early, True, True), *builder.read(values, False, True), *builder.read(late, True, True)]
+    reads = [
+        *builder.inputs_of(early, True, True),
+        *builder.inputs_of(values, False, True),
+        *builder.inputs_of(late, True, True),
+    ]
     names = tuple(tensor.name for tensor in reads)
     return builder.kernel("kernel", doc, before, inside, builder.shares(tl.program_id(0)), reads=names)
 
 
-def _shared(program: SumsProgram) -> SumsKernel | None:
+def shared_kernel(program: SumsProgram) -> SumsKernel | None:
     """CTAs that split the columns; None where the rows' statistics are not plain sums, or where what is
     read of the rows may be absent.
     """
-    builder = _Sums(program, program.op)
+    builder = Sums(program)
     reductions = [value for value in builder.op.values if value in program.reductions]
     values, names = list(builder.op.values), {value.name for value in reductions}
     first = needed(builder.op.values, names)
-    full = builder.read(first, True, True)
-    if len(builder.rows.passes) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
+    full = builder.inputs_of(first, True, True)
+    if len(builder.passes) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
         return None
     rest = builder.left(names)
     before = [
@@ -281,15 +272,3 @@ def _is_sum(value: Value) -> bool:
     """Whether a value is a sum or a mean of floating-point numbers."""
     node = value.node
     return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.arg.dtype.kind == "float"
-
-
-def _added(rows: Rows, value: Value, lowering: Lowering) -> list[Any]:
-    """Takes a tile into a sum, where the sum is asked for."""
-    lowering.begin(value.name)
-    added = Expr(lowering.expression(value.node))
-    # Masked rows have another padding value where that suits a maximum along the columns.
-    if rows.other != "0.0" or padding_value(rows.op, value.node, rows.space.row_axes, rows.other) != "0":
-        added = tl.where(V.row_mask, added, 0.0)
-    lines = nested([*lowering.pending, Accumulate(value.name, "+", added)])
-    said = f"{value.name} = {value.source}" if value.source else ""
-    return [Branch(V[f"{value.name}_partial_ptr"].is_given, lines, comment=said)]
