@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from ...lang.ir import Reduce, Value
 from ...lowering.positions import TILE
-from ...nest.ir import BLANK, Accumulate, Branch, For, Given, Let, Line, Nest, Positions, needed_by
+from ...lowering.tile import loads
+from ...nest.ir import BLANK, Accumulate, Branch, Do, For, Given, Let, Line, Nest, Positions, needed_by, nested, under
 from ...nest.values import Expr, Term, V, either, expr, runtime, tl
-from ...passes.contractions import Contraction
+from ...passes.structure import references
 from .addressing import ALIGN
-from .operands import Operands
+from .sums import Lines, Sums
 
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP", "INDEX")
 REDUCED = ("BLOCK_M", "BLOCK_N", "GROUP", "REDUCE_M", "INDEX")
@@ -20,40 +22,79 @@ SLICERS = {2: "halves", 4: "quarters"}
 _SLICING = {2: "Half by half", 4: "Quarter by quarter"}
 
 
-@dataclass
-class Lines:
-    """The lines of a kernel as they come, each with the path that it stands on."""
+class Frames(Sums):
+    """The nests of the kernels."""
 
-    setup: list[Line] = field(default_factory=list)
-    loop: list[Line] = field(default_factory=list)
-    end: list[Line] = field(default_factory=list)
+    @property
+    def halved(self) -> bool:
+        """Whether a tile is summed in halves: of float8, a block's sum takes as many registers as the sum of all."""
+        plain = len(self.contraction.products) == 1 and not self.contraction.groups and not self.full_rows
+        decided = any(map(self.choices.of, self.products))
+        return self.operands.float8 and plain and self.slices == 2 and not decided
 
-    def __iter__(self) -> Iterator[Line]:
-        return iter((*self.setup, *self.loop, *self.end))
+    @property
+    def slices(self) -> int:
+        """In how many slices the epilogue runs: matrices that it reads take shared memory."""
+        if self.places.group or any(map(self.contraction.strips_axis, self.strips)):
+            return 2  # Those of columns are no wider than a slice.
+        outputs = [result.output.name for result in self.op.results]
+        names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
+        beside = names - self.operands.names
+        return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
 
+    @property
+    def strips(self) -> tuple[Reduce, ...]:
+        """What is reduced by strips of tiles."""
+        return tuple(v.node for v in self.op.values if isinstance(v.node, Reduce) and v.node.strips)
 
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """The nests of the kernels. `summed` is how far a tile sums, and `n_alternating` how many matmuls alternate, if
-    they do.
-    """
+    @property
+    def groups(self) -> tuple[Reduce, ...]:
+        """What is reduced of groups of columns."""
+        return self.others if self.places.group else ()
 
-    contraction: Contraction
-    operands: Operands
-    partials: Nest  # the stores of partial sums
-    group: int
-    summed: str
-    n_alternating: int
-    pads: bool  # whether what lies past the end may be loaded
-    slices: int
-    full_rows: bool
-    halved: bool
-    specialises: bool
+    @property
+    def others(self) -> tuple[Reduce, ...]:
+        """What is reduced beside products, but for strips."""
+        nodes = (v.node for v in self.op.values if v.name not in self.products)
+        return tuple(node for node in nodes if isinstance(node, Reduce) and not node.strips)
+
+    @property
+    def full_rows(self) -> bool:
+        """Whether results are reduced over their columns."""
+        return bool(self.others) and not self.places.group
+
+    @property
+    def specialises(self) -> bool:
+        """Whether the TMA kernel is warp-specialised: several matmuls of plain matrices."""
+        several = len(self.contraction.sums) > 1 and not self.operands.joined
+        return several and self.contraction.is_plain
+
+    def needed_after(self, roots: Iterable[str]) -> list[Value]:
+        """The values that the results need, up to the sums."""
+        wanted, found = set(roots), []
+        for value in reversed(self.op.values):
+            if value.name in wanted:
+                found.append(value)
+                if value.name not in self.contraction.sums:
+                    wanted |= references(value.node)
+        return found[::-1]
+
+    def stored_partials(self) -> Nest:
+        """The stores of partial sums."""
+        stores = {
+            name: Do(runtime.store_partial(f"{name}_partial_ptr", V.partial, name)) for name in self.contraction.sums
+        }
+        return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
+
+    @property
+    def extent(self) -> str:
+        """How far a tile sums."""
+        return "n_summed" if self.triangle else "n_steps" if self.operands.group_size else "n_inner"
 
     def strided(self, casts: Nest, lines: Lines) -> Nest:
         reached = runtime.padded if self.pads else runtime.aligned
         n_rows, n_cols = (reached(n, ALIGN[n[2:]]) for n in ("n_rows", "n_cols"))
-        before = [*lines.setup, *lines.loop, *([] if self.group else lines.end)]
+        before = [*lines.setup, *lines.loop, *([] if self.places.group else lines.end)]
         step, size = ("step", "1") if self.operands.group_size else ("start", "BLOCK_K")
         end = V.n_inner if self.operands.group_size else runtime.aligned(V.n_inner, ALIGN["inner"])
         return (
@@ -63,7 +104,7 @@ class Frames:
             *needed_by(before, _tile("BLOCK_M", n_rows=n_rows, n_cols=n_cols)),
             BLANK,
             *lines.setup,
-            Let("first, end", runtime.split_k(self.summed, V.steps, size, V.INDEX)),
+            Let("first, end", runtime.split_k(self.extent, V.steps, size, V.INDEX)),
             For(
                 runtime.range(V.first, V.end, *(() if size == "1" else (size,))),
                 index=step,
@@ -72,16 +113,16 @@ class Frames:
             BLANK,
             Branch(
                 V[f"{self.contraction.sums[0]}_partial_ptr"].is_given,
-                body=(Let("partial", tl.program_id(1) * tl.num_programs(0) + V.tile), *self.partials),
-                other=(*(self.of_groups(lines.end) if self.group else ()), *lines.end),
+                body=(Let("partial", tl.program_id(1) * tl.num_programs(0) + V.tile), *self.stored_partials()),
+                other=(*(self.of_groups(lines.end) if self.places.group else ()), *lines.end),
             ),
         )
 
     def stream_k(self, casts: Nest, lines: Lines) -> Nest:
         steps = tl.cdiv(V.n_inner, V.BLOCK_K)
-        steps = self.n_alternating * steps if self.n_alternating else steps
+        steps = len(self.contraction.products) * steps if self.alternates else steps
         split = runtime.stream_k(V.partial, V.first_tile, *_SPLITS, V.tile_steps)
-        start = () if self.operands.group_size or self.n_alternating else (Let("start", V.step * V.BLOCK_K),)
+        start = () if self.operands.group_size or self.alternates else (Let("start", V.step * V.BLOCK_K),)
         return (
             *casts,
             Let("partial", _PROGRAM),
@@ -93,11 +134,11 @@ class Frames:
             For(
                 runtime.range(V.first, V.end),
                 index="step",
-                body=(*self.start_of_group, *start, *self.block(lines.loop)),
+                body=(*self.start_of_group, *start, *self.reading(lines.loop)),
             ),
             BLANK,
             *self.joined,
-            *self.partials,
+            *self.stored_partials(),
         )
 
     def tma(self, casts: Nest, lines: Lines) -> Nest:
@@ -110,20 +151,20 @@ class Frames:
             flatten += " epilogue."
             options = {"flatten": V.WARP_SPECIALIZE.negated, "warp_specialize": V.WARP_SPECIALIZE}
         every = tl.range(_PROGRAM, V.n_tiles, tl.num_programs(0), **options)
-        step, steps, comment = "start", runtime.range(0, self.summed, V.BLOCK_K), ""
+        step, steps, comment = "start", runtime.range(0, self.extent, V.BLOCK_K), ""
         if self.operands.group_size:
-            step, steps = "step", runtime.range(self.summed)
-        elif self.n_alternating:
+            step, steps = "step", runtime.range(self.extent)
+        elif self.alternates:
             comment = (
                 "The products one after the other, so that the loads of the next overlap with the dot of this one."
             )
-            step, steps = "step", runtime.range(self.n_alternating * V.n_steps)
+            step, steps = "step", runtime.range(len(self.contraction.products) * V.n_steps)
         before = needed_by([*lines.setup, *lines.loop], _tile("BLOCK_M"))
         inside = (
             *self.located(lines),
             *before,
             *lines.setup,
-            For(steps, comment=comment, index=step, body=(*self.start_of_group, *self.block(lines.loop))),
+            For(steps, comment=comment, index=step, body=(*self.start_of_group, *self.reading(lines.loop))),
             BLANK,
             *self.joined,
             *self.finished(lines.end, {name for one in before for name in one.targets}),
@@ -136,7 +177,7 @@ class Frames:
             return (*_unknown(needed_by(end, _tile("BLOCK_M")), known), *end)
         said = f"{_SLICING[self.slices]}: the store of one slice overlaps with the math of the next."
         width = V.BLOCK_N // self.slices
-        if self.group:
+        if self.places.group:
             positions = self.of_groups(end, col="slice_col", cols=width.text)
         else:
             positions = _unknown(needed_by(end, _tile("BLOCK_M", "slice_col", width.text)), known)
@@ -157,7 +198,9 @@ class Frames:
         return (first, *lines[1:], For(tl.static_range(self.slices), index="piece", body=body))
 
     def reduction(self, casts: Nest, lines: Lines) -> Nest:
-        of_groups = self.of_groups(lines.end, rows="REDUCE_M") if self.group else needed_by([*lines], _tile("REDUCE_M"))
+        of_groups = (
+            self.of_groups(lines.end, rows="REDUCE_M") if self.places.group else needed_by([*lines], _tile("REDUCE_M"))
+        )
         return (
             *casts,
             Let("first", _PROGRAM * V.REDUCE_M, comment="Each program takes REDUCE_M rows of a tile."),
@@ -185,14 +228,14 @@ class Frames:
         self, end: Sequence[Line], rows: str = "BLOCK_M", col: str = "first_col", cols: str = "BLOCK_N"
     ) -> Nest:
         """The positions that an epilogue needs of a tile whose columns are in groups: [rows, groups, inside of one]."""
-        first = V[col].to("INDEX") // self.group
+        first = V[col].to("INDEX") // self.places.group
         positions = (
             Positions(V.first_row.to("INDEX"), name="rows", block=rows, lanes="[:, None, None]"),
-            Positions(first, name="groups", block=f"{cols} // {self.group}", lanes="[None, :, None]"),
-            Positions(expr(0), name="inside", block=str(self.group), lanes="[None, None, :]", wide=True),
-            Given("cols", V.groups * self.group + V.inside),
+            Positions(first, name="groups", block=f"{cols} // {self.places.group}", lanes="[None, :, None]"),
+            Positions(expr(0), name="inside", block=str(self.places.group), lanes="[None, None, :]", wide=True),
+            Given("cols", V.groups * self.places.group + V.inside),
             Given("row_mask", V.rows < V.n_rows),
-            Given("col_mask", V.groups < V.n_cols // self.group),
+            Given("col_mask", V.groups < V.n_cols // self.places.group),
             TILE,
         )
         return needed_by(end, positions)
@@ -212,7 +255,7 @@ class Frames:
         inner = Positions(V.start, name="inner", block="BLOCK_K", wide=wide)
         return (inner, Given("inner_mask", V.inner < end))
 
-    def block(self, loop: Sequence[Line]) -> Nest:
+    def reading(self, loop: Sequence[Line]) -> Nest:
         return (*needed_by(loop, self.inner(V.n_inner)), *loop)
 
     @property

@@ -19,7 +19,7 @@ from ...passes.scalars import passed_scalars
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .forward import call_of_forward
-from .kernels import ContractionKernels, plan_contraction
+from .kernels import ContractionKernels
 from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Shapes
 
@@ -38,7 +38,7 @@ class Products(Common):
         self.by_gemm = by_gemm
         # A result that takes the memory of an input is computed once.
         self.search = search and not any(result.over for result in program.op.results)
-        self.plan: ContractionKernels = plan_contraction(program)
+        self.plan = ContractionKernels(program)
         self.operands = self.plan.operands
         self.summed = summed_batch(program) if by_gemm else ()
         self.contraction = program.contraction
@@ -91,9 +91,9 @@ class Products(Common):
         ]
 
     def of_one_dtype(self) -> Iterator[Statement]:
-        if self.plan.dot is None:
+        if self.plan.given_dtype is None:
             return
-        yield Let("dot", self.host.dtype(self.plan.dot))
+        yield Let("dot", self.host.dtype(self.plan.given_dtype))
         widened: list[Statement] = []
         if names := self.operands.widened:
             widened.append(Let(", ".join(names), ", ".join(f"{name}.to(dot)" for name in names)))
@@ -145,7 +145,7 @@ class Products(Common):
             results=tuple(plan.arguments.full),
             n_batch="n_batch" if self.contraction.batch else "",
             group_size=self.operands.group_size,
-            dtype="dot" if plan.dot else "",
+            dtype="dot" if plan.given_dtype else "",
             accumulator=plan.accumulator,
             **{name: tuple(one.value for one in passed) or None for name, passed in groups.items()},
         )
@@ -186,7 +186,7 @@ class Products(Common):
         """A function that calls gemm."""
         merged, call = self.shapes.merged_inputs(), self.called()
         forward = self.around.forward if self.by_forward else None
-        kernels = plan_contraction(forward).kernels if isinstance(forward, ContractionProgram) else ()
+        kernels = ContractionKernels(forward).kernels if isinstance(forward, ContractionProgram) else ()
         extra = {
             "nests": (),
             "inline": () if merged or len(call) > 1 else self.by_forward,
@@ -250,7 +250,7 @@ class Products(Common):
             twice=bool(self.operands.group_size) or self.operands.float8,
             splits=self.op.precision != "ieee",
             width=self.width() if plan.full_rows else 0,
-            strips=plan.group or (STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0),
+            strips=plan.places.group or (STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0),
             slices=plan.slices,
             halved=plan.halved,
             alternates=plan.alternates,

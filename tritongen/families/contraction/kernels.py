@@ -8,15 +8,14 @@ in one order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
-from ...lang.ir import Dtype, Reduce, Ref, Result, Value
+from ...lang.ir import Dtype, Ref, Result
 from ...lang.promotion import is_float8
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
 from ...lowering.choices import condition
-from ...lowering.lower import Compute
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Branch, Do, Let, Line, Nest, names_of, needed_by, nested, under
@@ -26,65 +25,23 @@ from ...spec.types import BATCH
 from .addressing import ALIGN, stride
 from .arguments import Arguments, beside
 from .copies import ALTERNATED, HALVES, alternation, copied
-from .frames import BLOCKS, REDUCED, Frames, Lines
-from .operands import Operand, Operands, is_described
-from .program import ContractionProgram
-from .sums import Sums
+from .frames import BLOCKS, REDUCED, Frames
+from .operands import Operand, is_described
+from .sums import Lines
 
 
-@dataclass(frozen=True, slots=True)
-class ContractionKernels:
-    """The kernels of a contraction. `dot` is the dtype of the matmul, where kernels are given it."""
-
-    compute: Compute
-    operands: Operands
-    dot: Dtype | None
-    accumulator: str  # the dtype of the sums, "ACC" where it follows from what is multiplied
-    full_rows: bool  # whether results are reduced over their columns
-    slices: int  # in which a program finishes a tile
-    group: int  # how many columns are reduced to a number; 0 where none are, or all
-    strips: tuple[Reduce, ...]  # what is reduced by strips of tiles
-    alternates: bool  # whether matmuls alternate in the TMA kernel
-    halved: bool  # whether the TMA kernel accumulates a tile in two halves
-    specialises: bool
-    pointers: Kernel
-    descriptors: Kernel | None  # None where nothing comes in half precision
-    shares: Kernel | None  # stream-K, of the tiles in the tail wave
-    combine: Kernel
-    arguments: Arguments
+class ContractionKernels(Frames):
+    """Writes the kernels, as far as they are asked for."""
 
     @property
     def kernels(self) -> list[Kernel]:
         every = self.pointers, self.descriptors, self.shares, self.combine
         return [kernel for kernel in every if kernel is not None]
 
-
-def plan_contraction(program: ContractionProgram) -> ContractionKernels:
-    builder = _Builder(program)
-    operands = builder.operands
-    described = is_described(program.seen, program.contraction, operands)
-    return ContractionKernels(
-        builder.compute,
-        operands,
-        operands.dot if operands.converts else None,
-        builder.accumulator,
-        builder.reduces_rows(),
-        builder.slices,
-        builder.places.group,
-        builder.strips,
-        builder.alternates,
-        builder.halved,
-        builder.specialises,
-        builder.pointers(),
-        builder.descriptors() if described else None,
-        builder.shares() if described and builder.may_share else None,
-        builder.combine(),
-        builder.arguments,
-    )
-
-
-class _Builder(Sums):
-    """Writes the kernels."""
+    @property
+    def given_dtype(self) -> Dtype | None:
+        """The dtype of the matmul, where kernels are given it."""
+        return self.operands.dot if self.operands.converts else None
 
     def after(self, described: bool = False, full_rows: bool = False) -> list[Line]:
         """The epilogue: the rest of the math, and the stores."""
@@ -145,16 +102,6 @@ class _Builder(Sums):
         names = {name for node in self.strips or self.groups for name in references(node)}
         return {value.name for value in self.needed_after(names)}
 
-    def needed_after(self, roots: Iterable[str]) -> list[Value]:
-        """The values that the results need, up to the sums."""
-        wanted, found = set(roots), []
-        for value in reversed(self.op.values):
-            if value.name in wanted:
-                found.append(value)
-                if value.name not in self.contraction.sums:
-                    wanted |= references(value.node)
-        return found[::-1]
-
     def is_full(self, result: Result) -> bool:
         """Whether a result has all rows and columns, as a tile has them."""
         if of_strips(self.op, result) is not None or self.places.columns(result.axes) == "groups":
@@ -172,34 +119,12 @@ class _Builder(Sums):
         ]
 
     @cached_property
-    def frames(self) -> Frames:
-        summed = "n_summed" if self.triangle else "n_steps" if self.operands.group_size else "n_inner"
-        return Frames(
-            self.contraction,
-            self.operands,
-            self.partials(),
-            self.places.group,
-            summed,
-            len(self.contraction.products) if self.alternates else 0,
-            self.pads,
-            self.slices,
-            self.reduces_rows(),
-            self.halved,
-            self.specialises,
-        )
-
-    @property
-    def specialises(self) -> bool:
-        """Whether the TMA kernel is warp-specialised: several matmuls of plain matrices."""
-        several = len(self.contraction.sums) > 1 and not self.operands.joined
-        return several and self.contraction.is_plain
-
     def pointers(self) -> Kernel:
         lines = Lines(setup=[*self.bases(), *self.limit(), *self.start()])
         self.block(lines, self.places.read_by_pointer, may_swap=True)
         lines.end += self.after()
         doc = "One BLOCK_M x BLOCK_N tile per program, any strides; for split-K, a partial sum over `steps` blocks."
-        return self.kernel("kernel", doc, self.arguments.strided(), lines, self.frames.strided)
+        return self.kernel("kernel", doc, self.arguments.strided(), lines, self.strided)
 
     def read_partials(self) -> list[Line]:
         loads = {
@@ -208,29 +133,22 @@ class _Builder(Sums):
         }
         return [line for name, load in loads.items() for line in under(self.choices.of(name), [load])]
 
+    @cached_property
     def combine(self) -> Kernel:
         zeros = tl.zeros([V.REDUCE_M, V.BLOCK_N], V.ACC)
         lines = Lines(setup=[Let(name, zeros) for name in self.contraction.sums])
         lines.loop += self.read_partials()
         lines.end += self.after()
         doc = "Adds up the partial sums of split-K or stream-K, in a fixed order, and computes the epilogue."
-        return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines, self.frames.reduction, REDUCED)
+        return self.kernel("reduce_kernel", doc, self.arguments.reduction(), lines, self.reduction, REDUCED)
 
-    def partials(self) -> Nest:
-        """The stores of partial sums."""
-        stores = {
-            name: Do(runtime.store_partial(f"{name}_partial_ptr", V.partial, name)) for name in self.contraction.sums
-        }
-        return nested(line for name, store in stores.items() for line in under(self.choices.of(name), [store]))
-
-    @property
-    def may_share(self) -> bool:
-        """Whether the tail wave may be split by stream-K: all tiles take the same time, and none skips blocks."""
-        return self.triangle is None and not self.halved
-
-    def shares(self) -> Kernel:
+    @cached_property
+    def shares(self) -> Kernel | None:
+        """Stream-K, of the tiles in the tail wave, which all take the same time, and none of which skips blocks."""
+        if self.descriptors is None or self.triangle is not None or self.halved:
+            return None
         doc = "Stream-K: partial sums of the tiles of the tail wave, which are too few to occupy all SMs."
-        lines, frame = self.described(True), self.frames.stream_k
+        lines, frame = self.described(True), self.stream_k
         return self.kernel("stream_k_kernel", doc, self.arguments.stream_k(), lines, frame)
 
     def described(self, knows: bool) -> Lines:
@@ -267,47 +185,15 @@ class _Builder(Sums):
             self.block(lines, read)
         return lines
 
-    def descriptors(self) -> Kernel:
+    @cached_property
+    def descriptors(self) -> Kernel | None:
+        if not is_described(self.op, self.contraction, self.operands):
+            return None
         lines = self.described(False)
-        lines.end += [*self.missing(), *self.after(True, self.reduces_rows())]
+        lines.end += [*self.missing(), *self.after(True, self.full_rows)]
         doc = "Persistent; loads and stores tiles by TMA."
         blocks = ("WARP_SPECIALIZE", *BLOCKS) if self.specialises else BLOCKS
-        return self.kernel("tma_kernel", doc, self.arguments.tma(), lines, self.frames.tma, blocks)
-
-    @property
-    def halved(self) -> bool:
-        """Whether a tile is summed in halves: of float8, a block's sum takes as many registers as the sum of all."""
-        plain = len(self.contraction.products) == 1 and not self.contraction.groups and not self.reduces_rows()
-        decided = any(map(self.choices.of, self.products))
-        return self.operands.float8 and plain and self.slices == 2 and not decided
-
-    @property
-    def slices(self) -> int:
-        """In how many slices the epilogue runs: matrices that it reads take shared memory."""
-        if self.places.group or any(map(self.contraction.strips_axis, self.strips)):
-            return 2  # Those of columns are no wider than a slice.
-        outputs = [result.output.name for result in self.op.results]
-        names = {load.name for load in loads(value.node for value in self.needed_after(outputs))}
-        beside = names - self.operands.names
-        return 4 if any({"rows", "cols"} <= set(self.places.roles(name)) for name in beside) else 2
-
-    @property
-    def strips(self) -> tuple[Reduce, ...]:
-        return tuple(v.node for v in self.op.values if isinstance(v.node, Reduce) and v.node.strips)
-
-    @property
-    def groups(self) -> tuple[Reduce, ...]:
-        """What is reduced of groups of columns."""
-        return self.others if self.places.group else ()
-
-    @property
-    def others(self) -> tuple[Reduce, ...]:
-        """What is reduced beside products, but for strips."""
-        nodes = (v.node for v in self.op.values if v.name not in self.products)
-        return tuple(node for node in nodes if isinstance(node, Reduce) and not node.strips)
-
-    def reduces_rows(self) -> bool:
-        return bool(self.others) and not self.places.group
+        return self.kernel("tma_kernel", doc, self.arguments.tma(), lines, self.tma, blocks)
 
     def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
         """What some lines need first: params in the dtype of the math, and how many blocks groups have."""

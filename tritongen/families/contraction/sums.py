@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lang.trees import parse
@@ -21,9 +22,20 @@ from ...spec.types import FLOAT8S
 from ..tensor_cores import input_precision
 from .addressing import Places, inner_of
 from .copies import alternate
-from .frames import Lines
 from .operands import Operand, operands_of, tensors_of
 from .program import ContractionProgram, is_one_matmul
+
+
+@dataclass
+class Lines:
+    """The lines of a kernel as they come, each with the path that it stands on."""
+
+    setup: list[Line] = field(default_factory=list)
+    loop: list[Line] = field(default_factory=list)
+    end: list[Line] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter((*self.setup, *self.loop, *self.end))
 
 
 class Sums:
@@ -161,7 +173,7 @@ class Sums:
         )
         if self.operands.float8 and len(terms) > 2:
             options = {"max_num_imprecise_acc": "BLOCK_K"}
-        options |= {"out_dtype": self.summed} if self.summed else {}
+        options |= {"out_dtype": self.sum_dtype} if self.sum_dtype else {}
         return tl.dot(*terms, **options)
 
     def scale(self, product: Product, lines: Lines, done: dict[str, int | None]) -> Expr:
@@ -229,7 +241,7 @@ class Sums:
         return "compute" if self.compute.constexpr else self.compute.text
 
     @property
-    def summed(self) -> str:
+    def sum_dtype(self) -> str:
         """The dtype in which tensor cores add up, where it may be another than float32."""
         if self.operands.dot.kind == "float" and "float64" not in self.operands.dtypes:
             return ""
