@@ -21,7 +21,7 @@ from ..spec.types import BATCH, FLOATS, Input, Peer, Spec
 from .fitting import Fitting
 from .oracle import expression, signature
 from .samples import Shapes, dtype_columns, range_of, usual_params
-from .tests import bound_text, imports, oracle_view
+from .tests import bound_text, operator_import, oracle_view
 
 BACKED = "torch.nn.functional.scaled_dot_product_attention"  # of which torch has several implementations
 ROW = 4096
@@ -58,7 +58,7 @@ def bench_view(spec: Spec, op: Op, lengths: Sizes, harness: str) -> dict[str, An
         **{key: view[key] for key in ("name", "call", "oracle", "signature", "lines", "required")},
         **lengths.view(),
         **dtypes_view(op),
-        "imports": f"from {harness} import benchmarking\n{imports(op)}",
+        "imports": f"from {harness} import benchmarking\n{operator_import(op)}",
         "standard": [line for line in imports_of("\n".join(view["lines"]), STANDARD) if line],
         "tensors": ", ".join(tensor.name for tensor in op.inputs),
         "drawn": tuple_text([draw(tensor, spec, op, lengths) for tensor in op.inputs]),

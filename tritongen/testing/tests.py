@@ -20,7 +20,6 @@ from ..lang.formulas import python, wanted_of
 from ..lang.ir import Cast, Op, Reduce, Result, Scan, walk
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
-from ..lang.promotion import is_float8
 from ..lang.trees import parse, substitute
 from ..lowering.lower import compute_of
 from ..lowering.tile import needed
@@ -32,7 +31,6 @@ from .oracle import original_lines, own_lines, signature, torch_lines
 from .samples import (
     RAGGED,
     Shapes,
-    dtype_columns,
     other_values,
     range_of,
     refused_shapes,
@@ -151,13 +149,12 @@ def is_registered(spec: Spec) -> bool:
 
 def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
     """What provides the names of a test file besides the standard library and packages; `home` has the runtime."""
-    name = local_name(op)
-    operator = f"from . import {op.name}" + ("" if name == op.name else f" as {name}")
     shared = {
         "tensors": f"from {home}{RUNTIME_FOLDER} import tensors",
         "testing": f"from {home} import {TESTING_FOLDER} as testing",
+        local_name(op): operator_import(op),
     }
-    return shared | {each: f"from . import {each}" for each in ("configs", "kernels")} | {name: operator}
+    return shared | {each: f"from . import {each}" for each in ("configs", "kernels")}
 
 
 # Declarations
@@ -321,8 +318,6 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
         "signature": signature(op),
         "lines": lines,
         "required": literal(required) if required else "",
-        "star_params": ", **PARAMS" if required else "",
-        "several_results": len(op.results) > 1,
     }
 
 
@@ -379,13 +374,8 @@ def compares_values(spec: Spec) -> bool:
     return bool(re.search(r"softmax\(|logsumexp\(|\barg(max|min)\(|\bmax\(.*exp\(", math))
 
 
-def imports(op: Op, *modules: str) -> str:
-    """The import of an operator and modules next to it, as isort has it."""
-    if local_name(op) == op.name:
-        return f"from . import {', '.join(sorted([*modules, op.name], key=shown))}"
-    lines = [f"from . import {op.name} as {local_name(op)}"]
-    lines += [f"from . import {', '.join(modules)}"] if modules else []
-    return "\n".join(sorted(lines, key=shown))
+def operator_import(op: Op) -> str:
+    return f"from . import {op.name}" + ("" if local_name(op) == op.name else f" as {local_name(op)}")
 
 
 def local_name(op: Op) -> str:
@@ -397,11 +387,6 @@ def local_name(op: Op) -> str:
 
 
 # Dtypes
-
-
-def gives_float8(op: Op) -> bool:
-    """Whether some result is of float8."""
-    return any(is_float8(op, result.dtype) for result in op.results)
 
 
 def result_dtype(op: Op, result: Result) -> str:
@@ -429,31 +414,6 @@ def tolerances(op: Op, usual: str = "SUMS", others: Mapping[str, str] = MappingP
     return {"tolerances": f"testing.{usual} | {{{entries}}}" if others else ""}
 
 
-def draw(tensor: Input, spec: Spec, op: Op) -> str:
-    """The call that draws the values of an input."""
-    sizes = dict(op.sizes)
-    found = range_of(tensor, spec)
-    bounds = [bound_text(bound, sizes) for bound in (found.low, found.high)] if found else []
-    return f"draw({', '.join([input_shape(tensor, op), input_dtype(tensor, op), *bounds])})"
-
-
 def bound_text(bound: float | str, lengths: Mapping[str, int | str]) -> str:
     """A bound of the values that an input is drawn from: a number, or the length of an axis."""
     return str(lengths.get(bound, bound)) if isinstance(bound, str) else literal(bound)
-
-
-def input_shape(tensor: Input, op: Op) -> str:
-    sizes = dict(op.sizes)
-    leaf_texts = [
-        " * ".join("*batch" if name == BATCH else str(sizes.get(name, name)) for name in term.names)
-        for term in tensor.type.shape
-    ]
-    return tuple_text(leaf_texts)
-
-
-def input_dtype(tensor: Input, op: Op) -> str:
-    columns = list(dtype_columns(op))
-    if len(tensor.type.dtypes) == 1:
-        return f"torch.{tensor.type.dtypes[0]}"
-    position = columns.index(tensor.type.variable or tensor.name)
-    return "dtype" if len(columns) == 1 else f"dtypes[{position}]"
