@@ -4,8 +4,6 @@
 import triton
 import triton.language as tl
 
-from .math import remainder_int
-
 
 @triton.jit
 def load_rows(
@@ -171,56 +169,6 @@ def blocks_around(bounds, first, last, BLOCK: tl.constexpr):
     skip = tl.minimum(tl.maximum(skip, start), end)
     back = tl.minimum(tl.maximum(last // BLOCK * BLOCK, skip), end)
     return start, skip, back, tl.maximum(unmasked, back), tl.maximum(rest, back), end
-
-
-@triton.jit
-def blocks_of_cycle(
-    first, last, unmasked_first, unmasked_last, period, BLOCK: tl.constexpr
-):
-    """Which blocks have positions from `first` to `last`, or some periods before or
-    after these: how many of a cycle are ahead of the axis, how many it needs, from its
-    start on, and how many it has. All are needed where blocks do not divide a period.
-    And whether those that are needed have none outside of `unmasked_first` to `unmasked_last`.
-    """
-    unmasked_first, unmasked_last = unmasked_first - first, unmasked_last - first
-    first, length = remainder_int(first, period), last - first
-    start, blocks = first // BLOCK, period // BLOCK
-    needed = tl.cdiv(first + length, BLOCK) - start
-    # A cycle of one block is left as it is: ptxas 12.8 (Triton 3.6) fails on it.
-    divides = (period % BLOCK == 0) & (blocks > 1)
-    begin, is_some = start * BLOCK - first, divides & (needed > 0)
-    is_unmasked = (
-        (begin >= unmasked_first) & (begin + needed * BLOCK <= unmasked_last) & is_some
-    )
-    has_skips = is_some & (needed < blocks)
-    ahead, needed = tl.where(has_skips, blocks - start, 0), tl.where(
-        has_skips, needed, 1
-    )
-    return ahead, needed, tl.where(has_skips, blocks, 1), is_unmasked
-
-
-@triton.jit
-def count_blocks(bounds, cycle, BLOCK: tl.constexpr):
-    """The bounds of runs of blocks, with those left out that cycles do not need. The run
-    before the last, of unmasked blocks, has none unless all that are needed are unmasked.
-    """
-    ahead, needed, blocks, is_unmasked = cycle
-    found = bounds[:0]
-    for run in tl.static_range(len(bounds)):
-        bound = bounds[run]
-        if run == len(bounds) - 2:
-            bound = tl.where(is_unmasked, bound, bounds[run - 1])
-        at = bound // BLOCK + ahead
-        found += ((at // blocks * needed + tl.minimum(at % blocks, needed)) * BLOCK,)
-    return found
-
-
-@triton.jit
-def counted_block(count, cycle, BLOCK: tl.constexpr):
-    """Where the block starts that would start at `count` if those were left out."""
-    ahead, needed, blocks, _ = cycle
-    at = count // BLOCK
-    return (at // needed * blocks + at % needed - ahead) * BLOCK
 
 
 @triton.jit

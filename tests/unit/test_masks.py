@@ -44,22 +44,6 @@ class Checked:
         ends = [tile.compute(end) for end in (some.first, some.last, every.first, every.last)]
         return (ends[0], ends[1]), (ends[2], ends[3])
 
-    def cycle(self, block: tuple[int, int], length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each position comes back, and whether the cycle's condition is true there for the entire block."""
-        cycle = self.tiles.cycle
-        assert cycle is not None
-        first, last, unmasked_first, unmasked_last, period = map(self.tile(block).compute, cycle.ends)
-        at = np.arange(length).astype(object)
-        return (at - first) % period < last - first, (at - unmasked_first) % period < unmasked_last - unmasked_first
-
-    def cyclic(self, block: tuple[int, int]) -> np.ndarray:
-        """The conditions that the cycle is of, for a block."""
-        found = np.ones(self.truth.shape, dtype=bool)
-        for condition in self.tiles.cyclic:
-            part = np.broadcast_to(np.asarray(self.case.node(self.op, condition), dtype=bool), self.shape)
-            found &= part if self.side == ("M", "N") else part.T
-        return found[block[0] : block[1] + 1]
-
     def check(self, block: tuple[int, int], width: int) -> None:
         """Nothing is claimed of a block that is not so."""
         rows = self.truth[block[0] : block[1] + 1]
@@ -72,10 +56,6 @@ class Checked:
         if self.tiles.gap is not None:
             gap = [self.tile(block).compute(end) for end in (self.tiles.gap.first, self.tiles.gap.last)]
             assert not rows[:, max(gap[0], 0) : max(gap[1], 0)].any()
-        if self.tiles.cycle is not None:
-            told, whole = self.cycle(block, length)
-            assert not rows[:, ~told.astype(bool)].any()
-            assert self.cyclic(block)[:, whole.astype(bool)].all()
         inside = slice(every[0], max(every[1], 0))
         assert (rows[:, inside] == self.rest[block[0] : block[1] + 1, inside]).all()
         for first, last in blocks_of(length, width):
@@ -301,48 +281,6 @@ def test_a_gap_is_told(first: str) -> None:
             assert [n for n in range(max(begin, 0), end) if first_of_all <= n < last] == holes
             gaps += bool(holes)
     assert gaps > 10
-
-
-# Masks that leave the same positions of each period, for blocks of which axes that is told.
-CYCLES = {
-    "(index(M) // 2 - index(N) // 2) % 2 == 0": "MN",
-    "(index(N) <= index(M)) & ((index(M) // 3 - index(N) // 3) % 2 == 0)": "MN",
-    "(index(M) // step - index(N) // step) % 2 == 0": "MN",
-    "(index(M) // small - index(N) // small + 1) % small == 0": "MN",
-    "index(N) // 2 % 3 == index(M) // 2 % 3": "MN",
-    "index(N) // step % 3 == 1": "M",
-    "index(N) % 4 == small": "M",
-    "1 > index(M) // 2 % 3": "N",
-    "(index(N) // 2 - index(M) // 2) % 4 >= 2": "MN",
-    "((index(N) + 1) // 2 - p // 2) % -3 == -1": "",
-    "(index(N) // 2 - narrow) % 4 == 0": "",  # A kernel would look for the least and the greatest of a block.
-    "behind // 3 % 2 == 0": "MN",
-    "behind // 2 // step % 3 < 2": "MN",
-    "(index(M) - index(N)) % small < 1": "MN",
-    "(index(N) - start) % 4 == 0": "",  # It would be held.
-    "(index(N) + 844424930131968) // step % 2 == 0": "",  # By 2**48, where a step is held, it would be 3.
-    "(index(N) * 2) % 4 == 0": "",
-    "index(N) % (2 * p + 1) == 0": "",
-    "(index(N) // 2 % 2 == 0) | (index(N) <= index(M))": "",
-}
-
-
-@pytest.mark.parametrize("text", CYCLES)
-def test_cycles_are_tight(text: str) -> None:
-    op, rng = op_of([text]), random.Random(text)
-    check_claims(op, 0, text, rng, cases=30, huge=True)
-    for side in SIDES:
-        tiles = tiles_of(op, op.value("c0").node, *side, extremes=False)
-        assert (tiles.cycle is not None) == (side[0] in CYCLES[text])
-        for _ in range(60 if tiles.cycle is not None else 0):
-            case = Case.drawn(rng)
-            checked = Checked(op, tiles, case, case.truth(text), side)
-            for block in blocks_of(case.sizes[side[0]], rng.randint(1, case.sizes[side[0]]), ragged=False):
-                some, (first, last) = checked.truth[block[0] : block[1] + 1].any(axis=0), checked.ranges(block)[0]
-                told, whole = checked.cycle(block, len(some))
-                assert case.names["small"] == 1 or (whole == checked.cyclic(block).all(axis=0)).all(), (case, block)
-                told[:first], told[max(last, 0) :] = False, False
-                assert (told == some).all(), (case, block)
 
 
 def test_documents_are_told_by_their_least_and_greatest() -> None:

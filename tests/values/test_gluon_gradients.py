@@ -290,7 +290,7 @@ def documents(runs: list[tuple[int, int]]) -> torch.Tensor:
 
 @pytest.mark.parametrize("block", some([128, 256, 64, 40], 0, 1, 3))
 def test_dilated_masks(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose blocks kernels count, forward and backward; also where tiles cross them, or none divides them."""
+    """Forward and backward; also where tiles cross their blocks, or none divides them."""
     behind = "index(M) // block - index(N) // block"
     compute = CAUSAL.replace("index(N) <= index(M)", f"({behind} >= 0) & (({behind}) % 2 == 0)")
     params = 'scale = { type = "float" }\nblock = { default = 128, min = 1 }'

@@ -1,20 +1,17 @@
-"""Attention by dilated masks: of each period of what streams a tile meets some blocks, and skips the others."""
+"""Attention by dilated masks, whose remainders are compared in each block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.cases.paged_forms import QKV as IN_PAGES
-from tests.cases.paged_forms import Form as InPages
 from tests.cases.streaming_cases import GROUPED, MEAN, QKV, Case
 from tests.cases.streaming_formulas import full
-from tests.harness.importing import built, module_at, on_device, runtime_of, written
-from tritongen.operator.compile import generate
+from tests.harness.importing import built, runtime_of
 
 
 @dataclass(frozen=True)
@@ -96,49 +93,6 @@ def test_values(name: str, tmp_path: Path, small: Callable[..., None], monkeypat
     compare(operator, form, (150, 210))
 
 
-@pytest.mark.parametrize("n_splits", [1, 3])
-@pytest.mark.parametrize("name", ["block_16", "block_64", "param_16"])
-def test_other_blocks_are_skipped(name: str, n_splits: int, tmp_path: Path, small: Callable[..., None]) -> None:
-    """Forward and backward: those that are an odd number of blocks away are never multiplied."""
-    form = FORMS[name]
-    operator = built(form.case().spec(), tmp_path)
-    small(operator, n_splits)
-    tensors = torch.randn(4, 1, 2, 4 * form.block + 5, 16, dtype=torch.float64)
-    q, k, v, seed = tensors
-    leaves = [one.clone().requires_grad_() for one in (q, k, v)]
-    mask = form.mask(q.shape[-2], q.shape[-2])
-    o = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=mask, scale=0.25)
-    wanted = o, *torch.autograd.grad(o, leaves, seed)
-    of_block = torch.arange(q.shape[-2]) // form.block % 2
-    for rest in range(2):
-        others = (of_block != rest)[:, None]
-        leaves = [one.masked_fill(others, torch.nan).requires_grad_() for one in (q, k, v)]
-        o = operator.attend(*leaves)
-        found = o, *torch.autograd.grad(o, leaves, seed.masked_fill(others, torch.nan))
-        for one, other in zip(found, wanted, strict=True):
-            torch.testing.assert_close(one[:, :, of_block == rest], other[:, :, of_block == rest], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["block_16", "param_16", "block_64", "rests", "at_the_end", "several"])
-def test_blocks_that_are_needed_as_a_whole_compare_nothing(
-    name: str, tmp_path: Path, small: Callable[..., None]
-) -> None:
-    """Of blocks of the mask that kernels' blocks divide that is each which is needed: what is compared is halved."""
-    form = FORMS[name]
-    home = written(form.case().spec(), tmp_path)
-    lines = (home / "kernels.py").read_text(encoding="utf-8").splitlines()
-    masks = [place for place, line in enumerate(lines) if "tl.where(" in line and "remainder_int(" in line]
-    assert len(masks) >= 5
-    for place in masks:
-        assert lines[place].startswith(" " * 16)  # under an `if`
-        lines[place] += " * 0.5"
-    (home / "kernels.py").write_text("\n".join(lines), encoding="utf-8")
-    operator = module_at(home)
-    operator.attend = on_device(operator.attend)
-    small(operator)
-    compare(operator, form, (6 * form.block, 6 * form.block))
-
-
 def test_heads_of_a_group(tmp_path: Path, small: Callable[..., None]) -> None:
     """Which dk and dv sum in turn, and whose rows fill a tile together where they are few."""
     form = FORMS["block_16"]
@@ -164,43 +118,3 @@ def test_blocks_of_any_length(block: int, tmp_path: Path, small: Callable[..., N
     operator = built(form.case().spec(), tmp_path)
     small(operator)
     compare(operator, form, (70, 90), block=block)
-
-
-def test_periods_that_no_block_divides_are_not_counted() -> None:
-    """Each block has some positions of a period of 2; of 32 they leave one of two."""
-    for period, is_counted in ((2, False), (32, True)):
-        form = Form(f"(index(M) - index(N)) % {period} == 0", dilated, period)
-        assert ("count_blocks(" in generate(form.case().spec())["kernels.py"]) == is_counted
-
-
-def test_names_of_a_spec_stand(tmp_path: Path) -> None:
-    """What kernels count blocks by has other names where inputs have theirs."""
-    text = FORMS["block_16"].case("q:T[B, H, M, D]; k:T[B, H, N, D]; v:T[B, H, N, E]; count:T[H]; cycle:T[H]")
-    spec = replace(text, compute=text.compute.replace("0.25", "0.25 * count * cycle"), by="").spec()
-    operator = built(spec, tmp_path)
-    q, k, v = torch.randn(3, 1, 2, 40, 16)
-    one = torch.ones(2)
-    mask = FORMS["block_16"].mask(40, 40)
-    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)
-    torch.testing.assert_close(operator.attend(q, k, v, one, one), wanted)
-
-
-def test_where_blocks_are_not_counted() -> None:
-    """In pages; nor in Gluon where document indices tell the bounds, which a kernel finds before."""
-    case = FORMS["block_64"].case()
-    files = generate(case.spec())
-    assert "count_blocks(" in files["kernels.py"]
-    assert "count_blocks(" in files["gluon_kernels.py"]
-    inputs, compute = (
-        f"{QKV}; of_q:int32[B, M]; of_k:int32[B, N]",
-        case.compute.replace("where(", "where((of_q == of_k) & "),
-    )
-    files = generate(replace(case, inputs=inputs, compute=compute).spec())
-    assert "first_met" in files["kernels.py"]
-    assert "count_blocks(" in files["kernels.py"]
-    assert "gluon_kernels.py" not in files
-    scores = "where(index(J, S) // 16 % 2 == 0, sum(q * take(k, page, P), D) * 0.25, -inf)"
-    compute = f"s = {scores}\no = sum(softmax(s, J, S) * take(v, page, P), J, S)"
-    text = generate(InPages(IN_PAGES, compute, full).spec())["kernels.py"]
-    assert "page_at" in text
-    assert "count_blocks(" not in text

@@ -11,7 +11,6 @@ from ...nest.ir import For, Line, names_of, parsed
 from ...nest.values import expr
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
-from ...passes.masks.cycles import Cycle
 from ...passes.masks.expressions import (
     FALSE,
     ZERO,
@@ -19,7 +18,6 @@ from ...passes.masks.expressions import (
     Extreme,
     First,
     Last,
-    Number,
     Value,
     replaced,
     subexpressions,
@@ -39,18 +37,16 @@ class Blocks:
     """The block ranges that masks leave for a tile of rows.
 
     `tiles` has the ranges; None where there is no mask. Conditions in `decided` are true in full blocks, those in
-    `ranged` for their ranges alone, and those in `cyclic` where blocks are counted by a cycle. Where integers along the
-    rows and along what streams are compared, as document indices are, these determine the first and the last block that
-    the tile may meet, and a run of blocks in which they leave nothing to mask; which of the blocks between are empty
-    stays unknown. Where what streams `is_paged`, kernels know between which positions rows of the tile need any, and
-    rows past the last need none.
+    `ranged` for their ranges alone. Where integers along the rows and along what streams are compared, as document
+    indices are, these determine the first and the last block that the tile may meet, and a run of blocks in which they
+    leave nothing to mask; which of the blocks between are empty stays unknown. Where what streams `is_paged`, kernels
+    know between which positions rows of the tile need any, and rows past the last need none.
     """
 
     rows: str
     tiles: Tiles | None = None
     ranged: frozenset[Node] = frozenset()
     decided: frozenset[Node] = frozenset()
-    cyclic: frozenset[Node] = frozenset()
     streamed: str = ""
     is_paged: bool = False
     first_row: str = "first_row"
@@ -72,27 +68,10 @@ class Blocks:
             return None
         return self.tiles.gap
 
-    @property
-    def cycle(self) -> Cycle | None:
-        """Positions outside of which no row of the tile needs any, which come back after each period.
-
-        A period that 16 does not divide is none of full blocks.
-        """
-        if self.tiles is None or self.tiles.cycle is None or self.is_paged:
-            return None
-        period = self.tiles.cycle.period
-        return None if isinstance(period, Number) and period.value % 16 else self.tiles.cycle
-
-    @property
-    def count(self) -> str:
-        """What the loop over blocks goes along in Gluon kernels: where a block starts, or where of those counted."""
-        return "start" if self.cycle is None else "count"
-
     def split_condition(self, op: Op, test: Node) -> tuple[Node | None, Node | None]:
         """What of a condition is true in full blocks, and what these have to compute; None where that is nothing."""
         terms = [*conjuncts(op, test)]
-        decided = self.decided | self.cyclic if self.cycle is not None else self.decided
-        implied = [part for part in terms if resolve(op, part) in decided]
+        implied = [part for part in terms if resolve(op, part) in self.decided]
         if len(implied) in (0, len(terms)):
             return (test, None) if implied else (None, test)
         return _all_of(implied), _all_of([part for part in terms if part not in implied])
@@ -104,7 +83,6 @@ class Blocks:
             return []
         ranges = (self.tiles.some, self.tiles.every, *([self.gap] if self.gap else []))
         ends = [end for one in ranges for end in (one.first, one.last)]
-        ends += self.cycle.ends if self.cycle is not None else ()
         every = (*ends, self.tiles.empty, self.tiles.full)
         return [part.node for end in every for part in subexpressions(end) if isinstance(part, Value)]
 
@@ -206,11 +184,6 @@ class Blocks:
         if self.gap is not None:
             first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))
             lines.append(parsed(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
-        if self.cycle is not None:
-            of_cycle = ", ".join(self.spelled(end, spelled) for end in self.cycle.ends)
-            says = "Of each period the same blocks are needed, which alone are counted."
-            lines.append(parsed(f"cycle = blocks_of_cycle({of_cycle}, BLOCK_N)", says))
-            lines.append(parsed("bounds = count_blocks(bounds, cycle, BLOCK_N)"))
         return lines
 
     def meets(self, spelled: Callable[[Node], str]) -> str:
@@ -307,8 +280,7 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
     every = frozenset(resolve(op, part) for part in conjuncts(op, condition))
     decided = every if tiles.full != FALSE else every - rest
-    cyclic = frozenset(resolve(op, part) for part in tiles.cyclic)
-    blocks = Blocks(stream.rows, tiles, every - rest, decided, cyclic, stream.streamed)
+    blocks = Blocks(stream.rows, tiles, every - rest, decided, stream.streamed)
     bounds = [*blocks.values, *(load for load, _ in blocks.compared)]
     # Bounds are found once for all iterations of the outer loop.
     is_known = not any({*stream.outer_axes} & {*node.axes} for node in bounds)

@@ -103,16 +103,14 @@ class Frames:
         names = self.blocks.runs
         is_masked, in_bounds = V.run.differs(names.index("full")), V.cols < V.n_cols
         span = runtime.range(V.bounds[V.run], V.bounds[V.run + 1], V.BLOCK_N)
-        counted = (Let("start", runtime.counted_block(V.count, V.cycle, V.BLOCK_N)),) if self.blocks.cycle else ()
         body = (
-            *counted,
             Positions(V.start, name="block", block="BLOCK_N", wide=True),
             _COLS,
             Given("col_mask", either(is_masked, in_bounds, True)),
             Given("tile_mask", either(is_masked, V.row_mask & in_bounds, V.row_mask)),
             *loop,
         )
-        inside: Nest = (For(span, index="count" if counted else "start", body=body),)
+        inside: Nest = (For(span, index="start", body=body),)
         if "skipped" in names:
             inside = (Branch(V.run.differs(names.index("skipped")), inside),)
         return For(tl.static_range(len(names)), index="run", body=inside)

@@ -311,8 +311,6 @@ class Signature:
             "found": found and found.view(),
             "found_of": [self.tensors.index(name) for name in found.names] if found else [],
             "n_runs": len(blocks.runs),
-            "cycle": blocks.cycle is not None,
-            "count": blocks.count,
             "full": blocks.runs.index("full"),
             "tile_reads": in_gluon(lines.tile_reads),
             "tile_params": listed(names_in(lines.of_tile, self.passed)),

@@ -54,9 +54,7 @@ class StreamingModule(Common):
             self.host = replace(self.host, tables=frozenset(one.table for one in self.pages.inputs))
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
-        # Plain kernels alone skip what lies between two ranges; and of what is counted, others find no bounds before.
-        blocks = program.blocks
-        is_known = is_known and not blocks.gap and not (blocks.cycle and blocks.compared)
+        is_known = is_known and not program.blocks.gap  # Plain kernels alone skip what lies between two ranges.
         some = program.not_empty
         self.gluon = (gluon_view(some) or gradient_view(some)) if by_tma and is_known else None
 

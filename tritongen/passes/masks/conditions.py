@@ -34,14 +34,6 @@ class Quotient:
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """What the quotient leaves over."""
-
-    arg: Linear
-    by: int | Leaf
-
-
-@dataclass(frozen=True, slots=True)
 class Product:
     """By a factor that is positive, and the same in a tile."""
 
@@ -61,7 +53,7 @@ class Chosen:
     other: Linear
 
 
-Atom = Position | Leaf | Quotient | Remainder | Product | Greatest | Chosen
+Atom = Position | Leaf | Quotient | Product | Greatest | Chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +136,7 @@ def axes_of(atom: Atom | Linear | Condition) -> frozenset[str]:
             return frozenset((axis,))
         case Leaf(node=node) | Opaque(node=node):
             return frozenset(node.axes)
-        case Quotient(arg=arg) | Remainder(arg=arg) | Product(arg=arg) | AtLeast(linear=arg):
+        case Quotient(arg=arg) | Product(arg=arg) | AtLeast(linear=arg):
             return axes_of(arg)
         case Greatest(args=operands) | All(operands=operands) | Any(operands=operands):
             return frozenset().union(*map(axes_of, operands))
@@ -159,7 +151,7 @@ def leaves_of(atom: Atom | Linear) -> frozenset[Leaf]:
     match atom:
         case Leaf():
             return frozenset((atom,))
-        case Quotient(arg=arg, by=by) | Remainder(arg=arg, by=by):
+        case Quotient(arg=arg, by=by):
             return leaves_of(arg) | ({by} if isinstance(by, Leaf) else set())
         case Product(factor=factor, arg=arg):
             return leaves_of(arg) | {factor}

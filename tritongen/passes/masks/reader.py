@@ -42,7 +42,6 @@ from .conditions import (
     Position,
     Product,
     Quotient,
-    Remainder,
     axes_of,
     opposite,
 )
@@ -157,7 +156,7 @@ class Reader:
         """What is no sum; None where nothing is known of it."""
         args = node.args
         match node.function:
-            case "floor_divide" | "remainder":
+            case "floor_divide":
                 return self.division(node)
             case "maximum" | "clamp_min":
                 return greatest(self.linear(args[0]), self.linear(args[1]))
@@ -174,16 +173,14 @@ class Reader:
         return None
 
     def division(self, node: Call) -> Linear | None:
-        kind = Quotient if node.function == "floor_divide" else Remainder
         arg, by = self.linear(node.args[0]), self.linear(node.args[1])
         if by.terms:
             leaf = Leaf(node.args[1])
-            return Linear(((kind(arg, leaf), 1),)) if self.is_positive(leaf.node) else None
+            return Linear(((Quotient(arg, leaf), 1),)) if self.is_positive(leaf.node) else None
         if by.constant == 0:
             return None
-        if by.constant > 0:
-            return Linear(((kind(arg, by.constant), 1),))
-        return Linear(((kind(arg * -1, -by.constant), 1 if kind is Quotient else -1),))
+        sign = 1 if by.constant > 0 else -1
+        return Linear(((Quotient(arg * sign, by.constant * sign), 1),))
 
     def chosen(self, test: Condition, then: Linear, other: Linear) -> Linear:
         return Linear(((Chosen(test, then, other), 1),))
@@ -243,10 +240,6 @@ class Reader:
 
     def equal(self, left: Node, right: Node) -> Condition:
         difference = self.linear(left) - self.linear(right)
-        match difference:
-            case Linear(terms=((Remainder(one, by), n), (Remainder(other, same), minus_n)), constant=0):
-                if by == same and n == -minus_n:
-                    difference = Linear(((Remainder(one - other, by), 1),))
         return All((self.at_least(difference), self.at_least(difference * -1)))
 
     def at_least(self, linear: Linear) -> Condition:

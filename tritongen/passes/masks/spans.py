@@ -22,7 +22,6 @@ from .conditions import (
     Position,
     Product,
     Quotient,
-    Remainder,
     leaves_of,
 )
 from .expressions import (
@@ -82,9 +81,6 @@ class Spans:
                 return _scaled(self.of(arg), self.divisor(by), floor_divided)
             case Product(factor=by, arg=arg):
                 return _scaled(self.of(arg), self.divisor(by), times)
-            case Remainder(by=by):
-                _, most = self.divisor(by)
-                return ZERO, None if most is None else plus(most, -1)
             case Greatest(args=args):
                 lows, highs = zip(*map(self.of, args), strict=True)
                 known = [low for low in lows if low is not None]

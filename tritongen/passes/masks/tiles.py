@@ -7,8 +7,6 @@ time, of the first and last position of the block, of lengths, params and loads.
     tiles = tiles_of(op, condition, block="M", streamed="N")
     tiles.some   outside of this range the condition is false, for the entire block
     tiles.gap    inside of this range it is false for the entire block, too; None where no range is known
-    tiles.cycle  outside of these it is false for the entire block, too: positions that come back after each period,
-    with those of them for which the conditions in `tiles.cyclic` are true
     tiles.every  inside of this range it is what `tiles.rest` is: true where that is None
     tiles.empty  tells of one tile in `some` that it is empty all the same; FALSE where no test of tiles is of use
     tiles.full   tells of one tile in `every` that `rest` is true in all of it
@@ -25,7 +23,6 @@ from functools import reduce
 from ...lang.ir import BOOL, Call, Node, Op
 from ..exponentials import resolve
 from .conditions import All, Condition, opposite
-from .cycles import Cycle, Cycles
 from .expressions import FALSE, Expression, First, Last, subexpressions
 from .ranges import NOTHING, Ranges, intersection
 from .reader import Reader
@@ -47,7 +44,7 @@ class Range:
 class Tiles:
     """What a condition is in the tiles that a block meets.
 
-    Outside of `some` and of `cycle`, and in `gap`, it is false for the entire block; inside of `every` it is what
+    Outside of `some`, and in `gap`, it is false for the entire block; inside of `every` it is what
     `rest` is, or true where that is None. `empty` and `full` are tests of one tile: that the condition is false in all
     of it, and, of a tile inside of `every`, that `rest` is true in all of it. They are false where they cannot tell.
     """
@@ -55,8 +52,6 @@ class Tiles:
     some: Range
     every: Range
     gap: Range | None = None
-    cycle: Cycle | None = None
-    cyclic: tuple[Node, ...] = ()
     rest: Node | None = None
     empty: Expression = FALSE
     full: Expression = FALSE
@@ -87,13 +82,10 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     rest = [part for part in conditions if part.is_rest]
     gaps = filter(None, (some.gap(part.read) for part in conditions))
     holes = [part.read for part in conditions if part.is_rest or not part.some.exact]
-    cycle = Cycles(of_ends).of(part.read for part in conditions)
     return Tiles(
         some=Range(*some.ends(intersection(part.some for part in conditions))),
         every=Range(*every.ends(intersection(part.every for part in conditions if not part.is_rest))),
         gap=next((Range(*gap) for gap in gaps), None),
-        cycle=cycle,
-        cyclic=tuple(part.node for part in conditions if cycle is not None and cycle.decides(part.read)),
         rest=reduce(_both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
