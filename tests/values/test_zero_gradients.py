@@ -261,3 +261,18 @@ def test_one_position_outside_has_no_gradient(
     own = [one.clone().requires_grad_() for one in given]
     found = torch.autograd.grad(it(*own, torch.tensor(7)).sum(), own)  # type: ignore[attr-defined]
     torch.testing.assert_close(list(found), [torch.zeros_like(one) for one in own])
+
+
+@pytest.mark.parametrize("line", ["norm(s, K, M)", "norm(s, K, M, p=3)", "std(s, K, M)"])
+def test_norm_of_zeros_that_steps_sum(line: str, tmp_path: Path) -> None:
+    """Zeros, as torch has it: whichever steps sum the squares."""
+    inputs = "c = float[M, X]; a = float[N, M]; b = float[N, K, X]"
+    o = "v = sum(a * b, N); o = sum(v * softmax(c, X), X); s = o * rsqrt(mean(square(o), M) + 0.1)"
+    it = operator(tmp_path, inputs, f"{o}; y = {line}")
+    own = [
+        torch.randn(2, 4).requires_grad_(),
+        torch.zeros(5, 2).requires_grad_(),
+        torch.zeros(5, 3, 4).requires_grad_(),
+    ]
+    found = torch.autograd.grad(it(*own), own)  # type: ignore[call-overload]
+    torch.testing.assert_close(list(found), [torch.zeros_like(one) for one in own])

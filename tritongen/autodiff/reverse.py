@@ -377,9 +377,12 @@ class Reverse:
         return False
 
     def is_sum_of(self, what: Callable[[Call], bool], node: Node) -> bool:
+        """Whether a node is a sum of such calls, or of sums of them, as steps may take it."""
         while isinstance(node, Ref):
             node = self.values[node.name].node
-        return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.arg, Call) and what(node.arg)
+        if not isinstance(node, Reduce) or node.kind != "sum":
+            return False
+        return what(node.arg) if isinstance(node.arg, Call) else self.is_sum_of(what, node.arg)
 
     def is_variance(self, node: Node) -> bool:
         """Whether a node is a variance, or one that a correction by a param scales."""
