@@ -134,6 +134,21 @@ CHOICES = {
         "q = sum(softmax(sum(sqrt(x) * k, D), N) * v, N); y = where(m, sum(softmax(sum(q * k2, E), N) * v, N), 0.0)",
         [ZERO_ROW, torch.ones(4, 3), torch.ones(4, 2), torch.ones(4, 2), ROW],
     ),
+    "pole": (
+        "x = float[M]; m = bool[M]; b = float[M]",
+        "y = where(m, maximum(b / (100 + -x), -2.0), 0.0)",
+        [OVERFLOW, ROW, torch.ones(2)],
+    ),
+    "pole of a maximum": (
+        "x = float[M]; m = bool[M]; b = float[M]",
+        "y = where(m, maximum(b / maximum(100 - x, -1.0), -2.0), 0.0)",
+        [OVERFLOW, ROW, torch.ones(2)],
+    ),
+    "below the largest": (
+        "x = float[M, N]; m = bool[M]; b = float[M]",
+        "y = where(m, max(exp(max(x, N) - x) * b, N), 0.0)",
+        [torch.tensor([[1.0, 1.0], [100.0, 0.0]]), ROW, torch.ones(2)],
+    ),
     "sine": (
         "x = float[M]; m = bool[M]; b = float[M]",
         "y = where(m, maximum(sin(exp(x) * b), -2.0), 0.0)",

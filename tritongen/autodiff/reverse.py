@@ -39,10 +39,11 @@ from ..passes.shifts import only_shifts
 from ..passes.structure import is_extremum
 from ..spec.types import FLOATS, Grad
 from .algebra import ONE, Algebra
+from .reals import IsSeen
 from .scanned import Scanned
 from .taken import Taken
 from .terms import ZERO
-from .vanishing import IsSeen, Vanishing, multiplied, summand
+from .vanishing import Vanishing, multiplied, summand
 
 LARGE = 40  # nodes of a gradient above which what reads it twice reads a name for it
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "var")
@@ -65,8 +66,9 @@ class Reverse:
         self.values = {value.name: value for value in op.values}
         self.flowing: dict[str, list[Node]] = {}
         self.shared: dict[str, Node] = {}  # gradients that others read by name, as they read inputs
-        zeros = self.seeds.values() if len(self.seeds) > 1 else ()
-        self.vanishing = Vanishing(op, frozenset(zeros) | {one.name for one in op.inputs if one.vanishes}, self.shared)
+        zeros = frozenset(self.seeds.values() if len(self.seeds) > 1 else ())
+        zeros = zeros.union(one.name for one in op.inputs if one.vanishes)
+        self.vanishing = Vanishing(op, self.algebra, zeros, self.shared)
         self.zeros: set[str] = set()  # the inputs by which gradients may be 0 where something was not chosen
         self.hints: dict[Node, str] = {}  # what a gradient by a named value is called where it needs a name
         self.mistakes: list[Mistake] = []

@@ -7,7 +7,7 @@ gradient is 0 if what comes is. So is what comes of a result that is not used, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -22,23 +22,16 @@ from ..lang.ir import (
     Op,
     Reduce,
     Ref,
-    Scalar,
     Scan,
-    Size,
     Take,
     children,
     walk,
 )
 from ..passes.exponentials import resolve
-from ..passes.structure import is_extremum
 from .algebra import Algebra
+from .reals import IsSeen, Reals
 from .taken import is_inside
 from .terms import ZERO, Term, factors, is_half
-
-_OF_EXPONENTS = frozenset("exp exp2 expm1 sinh cosh ldexp".split())
-_BY_DIVISOR = frozenset("log log2 log10 log1p sqrt rsqrt reciprocal div addcdiv xlogy xlog1py".split())
-IsSeen = Callable[[tuple[str, ...]], bool]  # Whether gradients have elements where one of some axes is empty.
-_OTHERS = frozenset("pow tan asin acos acosh atanh erfinv lgamma hypot".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +41,7 @@ class Vanishing:
     """
 
     op: Op
+    algebra: Algebra
     seeds: frozenset[str]
     shared: Mapping[str, Node]
     made: frozenset[str] = field(init=False)  # values that are gradients
@@ -72,7 +66,7 @@ class Vanishing:
     def is_outside(self, g: Node, is_seen: IsSeen) -> bool:
         """Whether a gradient is a choice times what may be infinite: the algebra leaves what has no axes outside."""
         return any(
-            self.is_infinite(part, is_seen) or (power < 0 and not self.is_above_zero(part, is_seen))
+            self.is_infinite(part, is_seen) or (power < 0 and not self.reals(is_seen).is_divisor(part))
             for part, power in factors(g).factors.items()
             if not is_half(part)
         )
@@ -107,12 +101,13 @@ class Vanishing:
 
     def is_infinite(self, node: Node, is_seen: IsSeen) -> bool:
         """Whether a value may be infinite or NaN where inputs are not. A position that a choice asks for is inside."""
+        reals = self.reals(is_seen)
         left, known = [(node, frozenset[Node]())], set[tuple[Node, frozenset[Node]]]()
         while left:
             node, asked = left.pop()
             if (node, asked) in known or node.dtype.kind in ("bool", "int"):
                 continue
-            if self.is_singular(node, is_seen, asked):
+            if self.may_be_outside(node, asked) or (isinstance(node, Call) and reals.is_singular(node)):
                 return True
             known.add((node, asked))
             if isinstance(node, Call) and node.function == "where":
@@ -121,45 +116,15 @@ class Vanishing:
             left += ((one, asked) for one in inner)
         return False
 
-    def is_singular(self, node: Node, is_seen: IsSeen, asked: Collection[Node] = ()) -> bool:
-        """Whether a function may be infinite or NaN where its arguments are not."""
-        if isinstance(node, Load | Take):  # What is taken from outside of an axis is NaN.
-            return not all(
-                is_inside(self.op, axis, index) or any(part in asked for part in walk(index)) for axis, index in node.at
-            )
-        if not isinstance(node, Call):
-            return False
-        if node.function in _OF_EXPONENTS:
-            return not self.is_below(node.args[0])
-        if node.function in _BY_DIVISOR:
-            return not self.is_above_zero(node.args[-1], is_seen)
-        return node.function in _OTHERS
+    def may_be_outside(self, node: Node, asked: Collection[Node]) -> bool:
+        """Whether something is taken from outside of an axis, which is NaN, but for some positions."""
+        at = node.at if isinstance(node, Load | Take) else ()
+        return not all(
+            is_inside(self.op, axis, index) or any(part in asked for part in walk(index)) for axis, index in at
+        )
 
-    def is_below(self, exponent: Node) -> bool:
-        """Whether an exponent is a distance from a largest."""
-        return any(self.is_largest(part) for part in walk(resolve(self.op, exponent)))
-
-    def is_largest(self, node: Node) -> bool:
-        if isinstance(node, Ref):
-            found = resolve(self.op, node)
-            return is_extremum(found) or (isinstance(found, Call) and any(map(self.is_largest, found.args)))
-        return is_extremum(node)
-
-    def is_above_zero(self, node: Node, is_seen: IsSeen) -> bool:
-        """Whether a divisor is a length, a number, above one, or a sum of exponentials below a largest."""
-        match resolve(self.op, node):
-            case Constant() | Size() | Scalar():
-                return True
-            case Call(function="add" | "maximum" | "clamp_min", args=args):
-                return any(isinstance(arg, Constant | Scalar) for arg in args)
-            case Call(function="exp" | "exp2", args=(exponent,)):
-                return self.is_below(exponent)
-            case Reduce(kind="sum", arg=arg, over=over):
-                is_power = isinstance(arg, Ref) or (isinstance(arg, Call) and arg.function in ("exp", "exp2"))
-                return is_power and self.is_above_zero(arg, is_seen) and not is_seen(over)
-            case Call(function="sqrt", args=(arg,)):
-                return self.is_above_zero(arg, is_seen)
-        return False
+    def reals(self, is_seen: IsSeen) -> Reals:
+        return Reals(self.op, self.algebra, is_seen)
 
 
 def _is_position(node: Node) -> bool:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ..autodiff.algebra import Algebra
 from ..autodiff.gradient import Gradient, derive
 from ..autodiff.terms import ZERO, factors, is_half
 from ..autodiff.vanishing import Vanishing
@@ -168,7 +169,7 @@ class _Planner:
         """
         if product not in self.zeros:
             return outgoing
-        vanishing = Vanishing(self.op, frozenset(), {})
+        vanishing = Vanishing(self.op, Algebra(self.op), frozenset(), {})
         sides = [side for one in self.multiplied.products[product] for side in one.sides]
         infinite = [{*side.axes} for side in sides if vanishing.is_infinite(side, lambda _: True)]
         inputs = {tensor.name for tensor in self.op.inputs}
