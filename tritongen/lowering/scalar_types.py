@@ -94,9 +94,14 @@ class ScalarTypes:
         return value if self.is_typed(node) else self.converted(node, value, self.dtype)
 
     def converted(self, node: Node, value: ast.expr, dtype: str) -> ast.expr:
-        """A node's `value` in another dtype; what is of scalars alone may be a compile-time constant of Triton."""
+        """A node's `value` in another dtype; what is of scalars alone may be a compile-time constant of Triton.
+
+        Triton's interpreter makes none of the dtypes of 16 bits, which those of inputs may be.
+        """
         if self.is_number(node):
-            return _full(value, dtype)
+            if dtype in (self.dtype, "tl.int64"):
+                return _full(value, dtype)
+            value = _full(value, "tl.float64" if node.dtype.kind == "float" else "tl.int64")
         return ast.Call(ast.Attribute(value, "to"), [parse(dtype)], [])
 
     def full(self, value: ast.expr) -> ast.expr:
