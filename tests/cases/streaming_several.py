@@ -81,15 +81,15 @@ def _norm_of_two_matmuls_and_a_sink(
 CASES = {
     "difference_of_softmaxes": Case(
         TWO,
-        f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
+        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) - 0.3 * sum(softmax(t, N) * v, N)",
         _difference,
         by="q k r j v",
         steps=5,
         passes=4,
     ),
-    "difference_in_a_line": Case(
+    "difference_of_lines": Case(
         TWO,
-        f"{TWICE}\np = softmax(s, N) - lam * softmax(t, N)\no = sum(p * v, N) / (1 - lam)",
+        f"{TWICE}\na = sum(softmax(s, N) * v, N)\nb = sum(softmax(t, N) * v, N)\no = (a - lam * b) / (1 - lam)",
         lambda q, k, r, j, v: (full(q, k, v) - 0.2 * full(r, j, v)) / 0.8,
         params="lam = 0.2",
         by="q k r j v",
@@ -98,7 +98,7 @@ CASES = {
     ),
     "difference_by_one": Case(
         TWO,
-        f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
+        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) - 0.3 * sum(softmax(t, N) * v, N)",
         _difference,
         by="k",
         steps=2,
@@ -133,7 +133,7 @@ CASES = {
     ),
     "difference_by_a_factor_of_heads": Case(
         f"{TWO}; f:T[H]",
-        f"{CAUSAL}\na = sum((softmax(s, N) - f * softmax(t, N)) * v, N)\no = a * rsqrt(mean(a * a, E) + 1e-5)",
+        f"{CAUSAL}\n{APART}\nu = a - f * b\no = u * rsqrt(mean(u * u, E) + 1e-5)",
         lambda q, k, r, j, v, f: rms(causal(q, k, v) - f[:, None, None] * causal(r, j, v)),
         by="q k r j v f",
         steps=6,
@@ -141,7 +141,7 @@ CASES = {
     ),
     "grouped_heads": Case(
         "q:T[B, (G R), M, D]; k:T[B, G, N, D]; r:T[B, (G R), M, D]; j:T[B, G, N, D]; v:T[B, G, N, E]",
-        f"{CAUSAL}\no = sum((softmax(s, N) - 0.3 * softmax(t, N)) * v, N)",
+        f"{CAUSAL}\no = sum(softmax(s, N) * v, N) - 0.3 * sum(softmax(t, N) * v, N)",
         lambda q, k, r, j, v: grouped(q, k, v) - 0.3 * grouped(r, j, v),
         by="q k r j v",
         outputs="o:q[B, (G R), M, E]",

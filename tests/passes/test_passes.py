@@ -34,7 +34,6 @@ from tritongen.passes.paged import pages_of
 from tritongen.passes.picked import picked_in, with_picks_inside
 from tritongen.passes.rounded_weights import weights_before_casts
 from tritongen.passes.shared_sums import shared_sums_first
-from tritongen.passes.split_sums import sums_by_maximum
 from tritongen.passes.structure import name_reductions, read_lines, without_aliases
 from tritongen.passes.taken_integers import integers_named
 from tritongen.passes.triangles import triangle_condition
@@ -119,7 +118,6 @@ PASSES: dict[str, tuple[Callable[[Spec], Op], Callable[[Op], object]]] = {
     "shared_sums": (gradient, shared_sums_first),
     "slopes": (named, slopes),
     "streams": (named, streamed),
-    "sums_by_maximum": (named, sums_by_maximum),
     "sums_parted": (named, naming.sums_parted),
     "takes_resolved": (named, naming.takes_resolved),
     "tile_sums": (named, tile_sum_of),

@@ -13,7 +13,7 @@ from ...passes.attentions import attentions
 from ...passes.contractions import is_product
 from ...passes.divided_powers import with_divided_powers
 from ...passes.exponentials import VALUELESS, is_hidden
-from ...passes.split_sums import sums_by_maximum
+from ...passes.rounded_weights import weights_before_casts
 from ...passes.structure import reads, references
 from ...planner.cut import cut
 from ...planner.subgraphs import TakeAlone
@@ -117,11 +117,6 @@ class StreamStepShapes(StepShapes, StreamShapes):
         return super().summed(tensor)
 
 
-def with_streamed_softmaxes(op: Op) -> Op:
-    """The operator in the form of which steps stream most."""
-    return sums_by_maximum(with_divided_powers(op) if any(attentions(op)) else op)
-
-
 def streaming_steps(program: MultiStepProgram) -> list[StreamingProgram]:
     return [step.program for step in program.steps if isinstance(step.program, StreamingProgram)]
 
@@ -136,7 +131,8 @@ class MultiStep(Family[MultiStepProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> MultiStepProgram | None:
-        streamed = with_streamed_softmaxes(op) if op.fuse else op
+        powers = with_divided_powers(op) if op.fuse and any(attentions(op)) else op
+        streamed = weights_before_casts(powers) if op.fuse else op
         found = cut(streamed, self.take_alone) if streamed != op else None
         if found is not None and stored_scores(streamed, found.steps) is None:
             op = streamed

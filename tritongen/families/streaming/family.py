@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ...diagnostics.report import Mistake
@@ -11,7 +10,7 @@ from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...passes.paged import pages_of
 from ...passes.picked import with_picks_inside
-from ...passes.split_sums import sums_by_maximum
+from ...passes.rounded_weights import weights_before_casts
 from ...spec.types import BATCH, Schedule, Spec
 from ...testing.tests import FamilyTests, text_of
 from ..family import Family, Step
@@ -39,11 +38,10 @@ class Streaming(Family[StreamingProgram]):
         op = op if pages is None else pages.joined(with_picks_inside(op))
         if not sums_of_sums(op):
             return None
-        for form in streamed_forms(op):
-            if (found := stream_of(form, self.is_narrow)) is not None:
-                op = form
-                break
-        else:
+        found = stream_of(op, self.is_narrow)
+        if found is None and (form := weights_before_casts(op)) != op:
+            op, found = form, stream_of(form, self.is_narrow)
+        if found is None:
             return None
         seen, stream, merged = found
         blocks = blocks_of(seen, stream)
@@ -99,13 +97,6 @@ def grouped(stream: Stream, blocks: Blocks) -> Stream:
     if not axes:
         return stream
     return replace(stream, batch=tuple(axis for axis in stream.batch if axis != axes[-1]), group=axes[-1])
-
-
-def streamed_forms(op: Op) -> Iterator[Op]:
-    """An operator in forms that kernels may stream, that in which they stream most first."""
-    yield op
-    if (form := sums_by_maximum(op)) != op:
-        yield form
 
 
 def sums_scores(spec: Spec, stream: Stream) -> bool:
