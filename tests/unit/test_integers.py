@@ -111,7 +111,29 @@ def test_past_a_position(expression: str, past: tuple[int, int] | None) -> None:
     """What is known of a sum of a position along N and others, without the length of N."""
     found = integers(f"x * ({expression})")
     node = found.op.value("y").node.args[1].args[1]  # type: ignore[union-attr]
-    assert found.past(node, "N") == past
+    assert found.known.past(node, "N") == past
+
+
+@pytest.mark.parametrize(
+    ("expression", "ends"),
+    [
+        ("clamp(at, 0, 7)", (False, False)),
+        ("clamp(at, near, 7)", (True, False)),
+        ("clamp(at, 0, near)", (True, True)),
+        ("minimum(at, 7)", (True, False)),
+        ("cast(byte, int64) // 32", (False, False)),
+        ("cast(byte, int64) - 255", (True, False)),
+        ("byte - 255", (True, True)),  # It wraps.
+        ("index(N) % 8", (False, False)),
+        ("7 - index(F)", (False, False)),
+        ("cast(at, int8) + 120", (True, True)),
+    ],
+)
+def test_ends_of_an_axis(expression: str, ends: tuple[bool, bool]) -> None:
+    """Whether positions may lie before the 8 of F, and whether behind them."""
+    found = integers(f"x * ({expression})")
+    node = found.op.value("y").node.args[1].args[1]  # type: ignore[union-attr]
+    assert found.known.may_be_outside(node, "F") == ends
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,16 @@ summary = "It."
 [inputs]
 x = "float[M, N]"
 w = "float[M, N]"
+v = "float[K=3]"
+byte = "uint8[N]"
+near = "int64[N]"
 
 [params]
 eps = 1e-6
 scale = {{ type = "float", default = 1.0, min = -1.0 }}
 
 [compute]
-used = "x * w * eps * scale"
+used = "x * w * eps * scale * byte * near + sum(v, K)"
 y = "{expression}"
 
 [outputs]
@@ -59,6 +62,10 @@ def is_infinite(expression: str) -> bool:
         "1 / (1 + x * w * x * w)",
         "norm(x, N) / (2 - 1 / (1 + x * x))",
         "where(x > 0, x, w)",
+        "x / (index(N) + 1)",
+        "x / (size(N) + eps)",
+        "x / (cast(byte, int64) + 1)",
+        "take(v, clamp(near, 0, 2), K)",
         "mean(x, M)",
     ],
 )
@@ -92,6 +99,11 @@ def test_finite(expression: str) -> None:
         "log(sum(exp(x - max(x, M, N)), N))",
         "ldexp(1.0, x)",
         "cosh(-abs(x))",
+        "x / index(N)",
+        "x / byte",
+        "x / (near + 1)",
+        "take(v, near, K)",
+        "take(v, index(N), K)",
         "addcdiv(x, x, w)",
     ],
 )

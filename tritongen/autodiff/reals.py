@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..lang.integers import bounds_in
 from ..lang.ir import Call, Cast, Choose, Constant, Node, Op, Reduce, Ref, Scalar, Size, Take
 from ..passes.exponentials import resolve
 from .algebra import Algebra
@@ -76,6 +77,8 @@ class Reals:
         return self.known[node]
 
     def found(self, node: Node) -> Bounds:
+        if node.dtype.kind == "int" and not isinstance(node, Size | Ref):
+            return bounds_in(self.op).bounds(node) or EVERY
         match node:
             case Constant(value=int() | float() as value) if value == value:
                 return float(value), float(value)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
+from ..lang.integers import bounds_in
 from ..lang.ir import (
     INT64,
     Call,
@@ -216,31 +217,12 @@ def _are_disjoint(places: Sequence[tuple[str, Node]], at: tuple[tuple[str, Node]
     return sum(map(len, read)) == len({axis for axes in read for axis in axes})
 
 
-def _bounds(node: Node, sizes: dict[str, int]) -> tuple[float, float]:
-    """What an index surely is between."""
-    match node:
-        case Constant(value=int() as value):
-            return value, value
-        case Index(axis=axis):
-            return 0, sizes.get(axis, math.inf) - 1
-        case Call(function="remainder"):  # By a length.
-            return 0, math.inf
-        case Call(function="floor_divide", args=(left, _)):
-            low, high = _bounds(left, sizes)
-            return (0 if low >= 0 else -math.inf), high
-        case Call(function="add" | "sub" as function, args=(left, right)):
-            a, b = _bounds(left, sizes), _bounds(right, sizes)
-            return (a[0] + b[0], a[1] + b[1]) if function == "add" else (a[0] - b[1], a[1] - b[0])
-    return -math.inf, math.inf
-
-
 def _tests(op: Op, axis: str, index: Node) -> list[str]:
     """Of the tests that a position `i` is one of an axis of length `n`, those that may fail."""
     if isinstance(index, Index) and op.is_as_long(index.axis, axis):
         return []
-    sizes = dict(op.sizes)
-    low, high = _bounds(index, sizes)
-    return ["(i >= 0)"] * (low < 0) + ["(i < n)"] * (high >= sizes.get(axis, 0))
+    before, behind = bounds_in(op).may_be_outside(index, axis)
+    return ["(i >= 0)"] * before + ["(i < n)"] * behind
 
 
 def is_inside(op: Op, axis: str, index: Node) -> bool:

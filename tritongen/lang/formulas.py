@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..diagnostics.report import Mistake
 from ..spec.lengths import LENGTH
 from ..spec.types import Input, Param, ParamValue, Statement, inference_order
-from .integers import bounds_of
+from .integers import INT64, IntegerBounds, bounds_in
 from .ir import Call, Constant, Dtype, Formula, Node, Op, Scalar, Size, walk
 from .syntax import SYMBOLS, NotAnExpression, Text, symbol
 from .trees import parse, substitute
@@ -123,7 +123,7 @@ def _named(typer: Expressions, name: str, tree: ast.Name) -> Node:
 
 def _check_divisor(typer: Expressions, node: Node, tree: ast.expr) -> None:
     """Refuse what may be no divisor: 0, or a number below."""
-    low, _ = bounds_of(node, typer.sizes, typer.params)
+    low, _ = IntegerBounds(typer.sizes, typer.params).bounds(node) or INT64
     if low > 0:
         return
     text = ast.unparse(tree)
@@ -208,7 +208,8 @@ def value_of(node: Node, lengths: Mapping[str, int], params: Mapping[str, ParamV
 
 
 def may_be_negative(op: Op, formula: Formula) -> bool:
-    return bounds_of(formula.node, dict(op.sizes), {param.name: param for param in op.params})[0] < 0
+    low, _ = bounds_in(op).bounds(formula.node) or INT64
+    return low < 0
 
 
 def lengths_by(op: Op, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> dict[str, int]:

@@ -7,11 +7,12 @@ tensors. This module finds where arithmetic with them may exceed int32.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..spec.types import DTYPE_CLASSES, Param
+from ..spec.types import DTYPE_CLASSES, Input, Param
 from .functions import FUNCTIONS
 from .ir import (
     Call,
@@ -40,7 +41,77 @@ INT64 = (-(2**63), 2**63 - 1)
 POSITION = (-(2**31), 2**32 - 1)
 LONGEST = 2**31 - 2**20  # of an axis whose positions are int32
 _RING = frozenset("add sub mul neg square".split())  # Their results are right but for 2**32, wrapped or not.
+_CHOOSING = frozenset("where clamp clamp_min clamp_max maximum minimum remainder".split())  # What wraps in no dtype.
 _BITS = {"bool": 1, "uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+@dataclass
+class IntegerBounds:
+    """Between which integers values lie, whatever tensors hold, for any lengths and params."""
+
+    sizes: Mapping[str, int]
+    params: Mapping[str, Param]
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+    longest: int = LONGEST
+    known: dict[str, Bounds | None] = field(default_factory=dict)  # of values
+
+    def may_be_outside(self, node: Node, *axes: str) -> tuple[bool, bool]:
+        """Whether a position among all elements along some axes may lie before them, and whether behind."""
+        low, high = self.bounds(node) or INT64
+        return low < 0, high >= math.prod(self.sizes.get(axis, 0) for axis in axes)
+
+    def past(self, node: Node, axis: str) -> Bounds | None:
+        """Between which integers a value lies past the position along an axis, if it is a sum of that and others."""
+        match node:
+            case Index(axis=own):
+                return (0, 0) if own == axis else None
+            case Ref(name=name):
+                return self.past(self.values[name].node, axis)
+            case Call(function="add" | "sub" as function, args=(left, right)):
+                for first, other in ((left, right), (right, left)):
+                    terms = self.past(first, axis), self.bounds(other)
+                    if None not in terms and (function == "add" or first is left):
+                        return bounds_of_call(function, terms)
+        return None
+
+    def bounds(self, node: Node) -> Bounds | None:
+        """Between which integers a value lies, if that is known."""
+        match node:
+            case Constant(value=int() as value):
+                return int(value), int(value)
+            case Index(axis=axis):
+                return 0, self.length(axis) - 1
+            case Size(over=(axis,)):
+                return self.sizes.get(axis, 0), self.length(axis)
+            case Scalar(name=name) if name in self.params:
+                low, high = self.params[name].minimum, self.params[name].maximum
+                return INT64[0] if low is None else int(low), INT64[1] if high is None else int(high)
+            case Ref(name=name) if name in self.values:
+                if name not in self.known:
+                    self.known[name] = self.bounds(self.values[name].node)
+                return self.known[name]
+            case Load(name=name) if name in self.inputs and self.inputs[name].default is None:
+                return bounds_of_dtypes(self.inputs[name].type.dtypes)
+            case Cast(arg=arg, dtype=Dtype(of=(dtype,))) if dtype in _BITS:
+                room, found = bounds_of_dtypes((dtype,)), self.bounds(arg)
+                return found if room is not None and inside(found, room) else room
+            case Reduce(kind="argmax" | "argmin"):
+                return 0, LONGEST
+            case Choose(then=then, other=other):
+                return _union(self.bounds(then), self.bounds(other))
+            case Call(function=function) if is_int64(node.dtype) or function in _CHOOSING:
+                return bounds_of_call(function, [self.bounds(term) for term in operands(node)])
+        return None
+
+    def length(self, axis: str) -> int:
+        return self.sizes.get(axis, self.longest)
+
+
+def bounds_in(op: Op, longest: int = LONGEST) -> IntegerBounds:
+    """Those of an operator."""
+    params, inputs = {one.name: one for one in op.params}, {one.name: one for one in op.inputs}
+    return IntegerBounds(dict(op.sizes), params, inputs, op.by_name, longest)
 
 
 @dataclass
@@ -50,13 +121,12 @@ class Integers:
     op: Op
     widened: dict[Call, int] = field(default_factory=dict)
     wide: set[str] = field(default_factory=set)
-    bounds_of: dict[str, Bounds | None] = field(default_factory=dict)
     narrow_of: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.known = bounds_in(self.op)
         for value in self.op.values:
             self.visit(value.node, INT32)
-            self.bounds_of[value.name] = self.bounds(value.node)
             self.narrow_of[value.name] = self.narrow(value.node)
 
     def visit(self, node: Node, room: Bounds) -> None:
@@ -77,10 +147,10 @@ class Integers:
         constants = [term.value for term in terms if isinstance(term, Constant) and isinstance(term.value, int)]
         if any(not inside((number, number), INT32) for number in constants):  # Triton refuses what does not fit.
             return node.dtype.kind == "bool" or is_int64(node.dtype)
-        return is_int64(node.dtype) and not inside(self.bounds(node), room)
+        return is_int64(node.dtype) and not inside(self.known.bounds(node), room)
 
     def fits_int32(self, node: Node) -> bool:
-        return self.narrow(node) and inside(self.bounds(node), INT32)
+        return self.narrow(node) and inside(self.known.bounds(node), INT32)
 
     def all_narrow(self, node: Node) -> bool:
         """Whether a kernel has all integers in less than int64 that a condition compares."""
@@ -120,71 +190,6 @@ class Integers:
                 return len(over) == 1
             case _:
                 return True
-
-    def past(self, node: Node, axis: str) -> Bounds | None:
-        """Between which integers a value lies past the position along an axis, if it is a sum of that and others."""
-        match node:
-            case Index(axis=own):
-                return (0, 0) if own == axis else None
-            case Ref(name=name):
-                return self.past(self.op.value(name).node, axis)
-            case Call(function="add" | "sub" as function, args=(left, right)):
-                for first, other in ((left, right), (right, left)):
-                    terms = self.past(first, axis), self.bounds(other)
-                    if None not in terms and (function == "add" or first is left):
-                        return bounds_of_call(function, terms)
-        return None
-
-    def bounds(self, node: Node) -> Bounds | None:
-        """Between which integers a value lies, if that is known."""
-        match node:
-            case Constant(value=int() as value):
-                return int(value), int(value)
-            case Index(axis=axis):
-                return 0, self.length(axis) - 1
-            case Size(over=(axis,)):
-                return dict(self.op.sizes).get(axis, 0), self.length(axis)
-            case Scalar(name=name):
-                param = next(param for param in self.op.params if param.name == name)
-                low, high = param.minimum, param.maximum
-                return INT64[0] if low is None else int(low), INT64[1] if high is None else int(high)
-            case Ref(name=name):
-                return self.bounds_of[name]
-            case Load(name=name) if self.op.input(name).default is None:
-                return bounds_of_dtypes(self.op.input(name).type.dtypes)
-            case Cast(dtype=Dtype(of=(dtype,))) if dtype in _BITS:
-                return bounds_of_dtypes((dtype,))
-            case Reduce(kind="argmax" | "argmin"):
-                return 0, LONGEST
-            case Choose(then=then, other=other):
-                return _union(self.bounds(then), self.bounds(other))
-            case Call() if is_int64(node.dtype):
-                return bounds_of_call(node.function, [self.bounds(term) for term in operands(node)])
-        return None
-
-    def length(self, axis: str) -> int:
-        return dict(self.op.sizes).get(axis, LONGEST)
-
-
-def bounds_of(
-    node: Node, sizes: Mapping[str, int], params: Mapping[str, Param], values: Mapping[str, Value] | None = None
-) -> Bounds:
-    """Between which integers a length lies, or a position that is made of `values`, for any lengths and params."""
-    match node:
-        case Constant(value=int() as value):
-            return value, value
-        case Size(over=(axis,)):
-            return sizes.get(axis, 0), sizes.get(axis, LONGEST)
-        case Scalar(name=name) if name in params:
-            low, high = params[name].minimum, params[name].maximum
-            return INT64[0] if low is None else int(low), INT64[1] if high is None else int(high)
-        case Index(axis=axis):
-            return 0, sizes.get(axis, LONGEST) - 1
-        case Ref(name=name) if values is not None:
-            return bounds_of(values[name].node, sizes, params, values)
-        case Call(function=function, args=args):
-            return bounds_of_call(function, [bounds_of(arg, sizes, params, values) for arg in args]) or INT64
-    return INT64
 
 
 def operands(node: Call) -> tuple[Node, ...]:
@@ -233,7 +238,9 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
             return max(lows), max(highs)
         case "minimum" | "clamp_max":
             return min(lows), min(highs)
-        case "clamp" | "where":
+        case "clamp":
+            return bounds_of_call("minimum", [bounds_of_call("maximum", known[:2]), known[2]])
+        case "where":
             return min(lows), max(highs)
     return None
 

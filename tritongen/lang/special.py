@@ -12,7 +12,7 @@ from ..diagnostics.report import did_you_mean, listed
 from ..spec.grammar import ALIASES, ALL_DTYPES
 from ..spec.types import DTYPE_CLASSES, FLOAT8S, of_types
 from .exact import with_exact
-from .integers import bounds_of
+from .integers import IntegerBounds
 from .ir import (
     Call,
     Cast,
@@ -119,12 +119,11 @@ def flag(typer: Expressions, tree: ast.expr | None) -> bool:
 
 def _filled(typer: Expressions, node: Node, axis: str, index: Node, fill: Node, tree: ast.Call) -> Node:
     """What is taken, and another value where the index is outside of the axis."""
-    params = typer.params
-    low, high = bounds_of(index, typer.sizes, params, typer.values)
+    before, behind = IntegerBounds(typer.sizes, typer.params, values=typer.values).may_be_outside(index, axis)
     tests = []
-    if low < 0:
+    if before:
         tests.append(typer.call("ge", [index, Constant(0, Dtype("int"))], tree))
-    if high >= typer.sizes.get(axis, 0):
+    if behind:
         tests.append(typer.call("lt", [index, Size((axis,))], tree))
     return typer.call("where", [typer.chain("logical_and", tests, tree), node, fill], tree) if tests else node
 

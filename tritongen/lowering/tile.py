@@ -288,12 +288,11 @@ class Tile:
 
     def open_bounds(self, name: str, node: Node, axis: str, integers: Integers) -> list[str]:
         """The comparisons that tell whether an index of a name is a position along an axis, where it may not be."""
-        low, high = integers.bounds(node) or INT64
-        past_low, past_high = integers.past(node, axis) or INT64
-        size = dict(self.op.sizes).get(axis, 0)
+        before, behind = integers.known.may_be_outside(node, axis)
+        past_low, past_high = integers.known.past(node, axis) or INT64
         known = {
-            f"({name} >= 0)": low >= 0 or past_low >= 0,
-            f"({name} < {ast.unparse(self.size((axis,)))})": high < size or past_high <= 0,
+            f"({name} >= 0)": not before or past_low >= 0,
+            f"({name} < {ast.unparse(self.size((axis,)))})": not behind or past_high <= 0,
         }
         return [text for text, holds in known.items() if not holds]
 

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from ..emit.configs import SORTED
 from ..lang.formulas import inputs_in_order, lengths_by
-from ..lang.integers import Integers
+from ..lang.integers import bounds_in
 from ..lang.ir import Call, Load, Node, Op, Ref, Scalar, Take, is_order, walk
 from ..lang.syntax import Text
 from ..passes.structure import Program
@@ -106,7 +106,7 @@ class Shapes:
                 lengths[found.high] = max(lengths[found.high], low + 1)
         for axis, position in self._positions:
             op = replace(self.program.op, sizes=tuple((dict(self.program.op.sizes) | lengths).items()))
-            reaches = Integers(op).bounds(position)
+            reaches = bounds_in(op).bounds(position)
             if axis in lengths and reaches:
                 lengths[axis] = max(lengths[axis], reaches[1] + 1)
         return self.fit.lengthened(lengths)

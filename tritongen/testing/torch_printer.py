@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
 from ..emit.axes import regrouped
+from ..lang.expressions import Expressions
 from ..lang.formulas import by_params, inputs_in_order, python
 from ..lang.functions import FUNCTIONS
-from ..lang.integers import INT64
+from ..lang.integers import IntegerBounds
 from ..lang.ir import Op, Result
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, parse, substitute, walk
 from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec
-from .integer_bounds import integer_bounds
 from .torch_calls import (
     ANY_DIMS,
     ONE_DIM,
@@ -277,9 +276,8 @@ class Printer:
         found = self.taken(source, index, axis, "" if is_given else length)
         if is_given:
             return found
-        known = math.prod(dict(self.op.sizes).get(name, 0) for name in names)
         outside = self.outside(tree.args[0]) if fill is None else fill
-        return self.inside(found, tree.args[1], index, (length, known), outside)
+        return self.inside(found, index, names, outside, self.ends(tree.args[1], names))
 
     def as_one(self, source: Term, names: Sequence[str]) -> Term:
         """A term whose last dimension is several axes, under the name of the first."""
@@ -314,15 +312,21 @@ class Printer:
         is_integral = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
         return zero() if is_integral else Term(attribute("nan"), (), False, "float")
 
-    def inside(self, found: Term, at: ast.expr, index: Term, lengths: tuple[str, int], outside: Term) -> Term:
-        """What was taken where the index is inside an axis, as far as that is not known; elsewhere `outside`.
+    def ends(self, at: ast.expr, axes: Sequence[str]) -> tuple[bool, bool]:
+        """Whether a position may lie before some axes, and whether behind them."""
+        typer = Expressions(self.spec)
+        for value in self.op.values:
+            typer.add(value)
+        bounds = IntegerBounds(typer.sizes, typer.params, typer.inputs, typer.values)
+        return bounds.may_be_outside(typer.visit(at), *axes)
 
-        The length of the axis is a text and, where it is fixed, a number, or 0.
-        """
-        low, high = integer_bounds(at, self.op, self.parsed_lines) or INT64
-        length = Term(parse(lengths[0]), (), False, "int")
-        tests = [self.compare(index, ast.GtE(), zero())] if low < 0 else []
-        if high >= lengths[1]:
+    def inside(
+        self, found: Term, index: Term, axes: Sequence[str], outside: Term, ends: tuple[bool, bool] = (True, True)
+    ) -> Term:
+        """What was taken where the index is inside some axes, if it may be beyond these `ends`; elsewhere `outside`."""
+        length = Term(parse(" * ".join(map(self.length, axes))), (), False, "int")
+        tests = [self.compare(index, ast.GtE(), zero())] if ends[0] else []
+        if ends[1]:
             tests.append(self.compare(index, ast.Lt(), length))
         return (
             self.call("where", [reduce(partial(self.binary, ast.BitAnd()), tests), found, outside]) if tests else found
@@ -376,8 +380,8 @@ class Printer:
 
     def topk(self, tree: ast.Call) -> Term:
         term, at, axis = self.visit(tree.args[0]), self.argtopk(tree), axis_of(tree.args[2])
-        length = self.length(axis)
-        return self.inside(self.taken(term, at, axis, length), tree, at, (length, 0), self.outside(tree.args[0]))
+        found = self.taken(term, at, axis, self.length(axis))
+        return self.inside(found, at, (axis,), self.outside(tree.args[0]))
 
     def recurrence(self, tree: ast.Call) -> Term:
         """Steps of a recurrence composed in pairs, those of pairs again, and so on: few calls for any length."""

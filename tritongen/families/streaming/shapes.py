@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...lang.ir import Call, Load, Node, Reduce
+from ...lang.integers import bounds_in
+from ...lang.ir import Call, Load, Node, Op, Reduce, Take, walk
 from ...passes.exponentials import resolve
 from ...passes.merged_axes import MergedAxes
 from ...spec.types import BATCH, INTS, AxisTerm, Input
-from ...testing.integer_bounds import reads_outside
 from ...testing.samples import Shapes, range_of
 from ..stream import Scores, Stream
 from .gluon_shared import is_of_scores
@@ -133,7 +133,7 @@ class StreamingShapes(StreamShapes):
         """Fewer streamed positions than rows, of which a mask then may leave some none; not where rows may be NaN by
         positions outside of a table.
         """
-        return () if reads_outside(self.spec, self.program.op) else self.lengths_of(45, 20, 24)
+        return () if _reads_outside(self.program.op) else self.lengths_of(45, 20, 24)
 
     # Rows without keys
 
@@ -190,3 +190,11 @@ def _places(axis: str, shape: Sequence[AxisTerm]) -> tuple[int, int] | tuple[()]
         return ()
     place = names.index((axis,))
     return place if (BATCH,) not in names else place - len(names), place - len(names)
+
+
+def _reads_outside(op: Op) -> bool:
+    """Whether something may be taken from outside of a table of a fixed length."""
+    bounds, sizes = bounds_in(op), dict(op.sizes)
+    nodes = (node for value in op.values for node in walk(value.node) if isinstance(node, Load | Take))
+    at = (pair for node in nodes for pair in node.at if pair[0] in sizes)
+    return any(any(bounds.may_be_outside(index, axis)) for axis, index in at if not isinstance(index, Load))

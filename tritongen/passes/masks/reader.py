@@ -6,7 +6,7 @@ wraps is opaque.
 
 from __future__ import annotations
 
-from ...lang.integers import INT32, INT64, Bounds, Integers, bounds_of_dtypes, is_int64
+from ...lang.integers import INT32, INT64, Bounds, bounds_in, bounds_of_dtypes, is_int64
 from ...lang.ir import (
     BOOL,
     Call,
@@ -61,7 +61,7 @@ class Reader:
 
     def __init__(self, op: Op, block: str, streamed: str) -> None:
         self.op, self.axes, self.streamed = op, {block, streamed}, streamed
-        self.integers = _LongIntegers(op)
+        self.integers = bounds_in(op, LONGEST)
 
     # Nodes
 
@@ -255,13 +255,6 @@ class Reader:
                 case Chosen(test=test, then=then, other=other):
                     return self.either(test, self.at_least(rest + then * factor), self.at_least(rest + other * factor))
         return AtLeast(linear)
-
-
-class _LongIntegers(Integers):
-    """Bounds of integers where axes may be longer than int32 can tell."""
-
-    def length(self, axis: str) -> int:
-        return dict(self.op.sizes).get(axis, LONGEST)
 
 
 def greatest(*args: Linear) -> Linear:
