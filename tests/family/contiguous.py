@@ -3,16 +3,15 @@ contiguous."""
 
 from __future__ import annotations
 
-import ast
-
 from tritongen.emit.configs import Traffic
 from tritongen.emit.module import Around, Common, Module
 from tritongen.emit.statements import Allocate, Launch, Let, Return, Statement, call
 from tritongen.families.family import Family, Step
-from tritongen.lang.ir import Load, Node, Op, Result
+from tritongen.lang.ir import Load, Op, Result
 from tritongen.lowering.choices import Choices
 from tritongen.lowering.lower import Compute, Lowering
 from tritongen.lowering.space import Space
+from tritongen.nest.values import Expr, V
 from tritongen.passes.structure import Program, plain
 from tritongen.spec.types import FLOATS
 
@@ -36,7 +35,7 @@ class _Contiguous(Common):
 
     def module(self) -> Module:
         op = self.op
-        lowering = Lowering(op, self.compute, _unused, _unused, _loaded, _unused, Choices(op))
+        lowering = Lowering(op, self.compute, _unused, _unused, _loaded, Choices(op))
         names = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
         view = {
             "family": "contiguous",
@@ -62,9 +61,9 @@ class _Contiguous(Common):
         return f"torch.empty_like({self.op.inputs[0].name}, dtype={self.host.dtype(result.dtype)}){otherwise}"
 
 
-def _loaded(node: Load, _: Lowering) -> ast.expr:
-    return ast.Name(node.name)
+def _loaded(node: Load, _: Lowering) -> Expr:
+    return V[node.name]
 
 
-def _unused(*_: Node | str | tuple[str, ...] | Lowering) -> ast.expr:
-    raise AssertionError("elements of the same axes have no positions, no lengths, and nothing is reduced")
+def _unused(*_: str | tuple[str, ...]) -> Expr:
+    raise AssertionError("elements of the same axes have no positions, and no lengths")

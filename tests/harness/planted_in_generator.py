@@ -67,11 +67,11 @@ TESTS = {
 }
 
 _TEXT = {
-    "mask": ((r" & \{?\w*mask\w*\}?(?!\()", ""), (r", mask=[^,()\"']+(?=[,)\"'])", "")),
-    "cast": ((r"\.to\((?:COMPUTE|ACC|tl\.float32)\)", ""),),
-    "rescale": ((r" \* (?:rescale|shrink)\b", ""),),
-    "bound": ((r"(?<=\w) < (?=n_\w+|\w+_end\b|size_)", " <= "),),
-    "identity": ((r"float\('-inf'\)|float\(\"-inf\"\)", "0.0"), (r"\bother=0\.0", "other=1.0")),
+    "mask": ((r" & (?:V\.)?\w*mask\w*(?!\()", ""), (r", mask=[^,()\"']+(?=[,)\"'])", "")),
+    "cast": ((r"\.to\((?:COMPUTE|ACC|tl\.float32|self\.compute\.text)\)", ""),),
+    "rescale": ((r" \* (?:V\.)?(?:rescale|shrink)\b", ""),),
+    "bound": ((r"(?<=\w) < (?=(?:V\.)?n_\w+|(?:V\.)?\w+_end\b|size_)", " <= "),),
+    "identity": ((r"float\('-inf'\)|float\(\"-inf\"\)|-math\.inf", "0.0"), (r"\bother=0\.0", "other=1.0")),
 }
 _FLIPPED: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tritongen.nest.ir import Branch, For, Line, Nest, given, lines_of, parsed
+from tests.harness.nests import given, parsed
+from tritongen.nest.ir import Branch, For, Line, Nest, lines_of
 from tritongen.nest.layout import laid_out
 from tritongen.nest.values import expr
 

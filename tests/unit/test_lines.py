@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.nests import parsed
 from tritongen.lang.ir import BOOL, Call, Constant, Dtype, Scalar
 from tritongen.lang.trees import parse
 from tritongen.lowering.views import Kernel
 from tritongen.nest.conditions import after_and
-from tritongen.nest.ir import Advance, Branch, Positions, Run, names_of, nested, parsed, under, without_unread
+from tritongen.nest.ir import Advance, Branch, Positions, Run, names_of, nested, under, without_unread
 from tritongen.nest.values import Expr, expr
 
 WORD = Dtype("str")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.cases.step_case import Case
+from tests.harness.nests import parsed
 from tritongen.lowering.positions import ROWS, TILE, cols_from
 from tritongen.nest.check import check
-from tritongen.nest.ir import Branch, For, Given, Let, Positions, needed_by, parsed, without_dead_code
+from tritongen.nest.ir import Branch, For, Given, Let, Positions, needed_by, without_dead_code
 from tritongen.nest.values import expr
 from tritongen.operator.compile import generate
 

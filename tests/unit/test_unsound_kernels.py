@@ -8,6 +8,7 @@ from tests.cases.step_case import Case
 from tritongen.families.contraction import addressing
 from tritongen.families.streaming.places import Places
 from tritongen.lowering.tile import Tile
+from tritongen.nest.values import Expr, V
 from tritongen.operator.compile import generate
 
 # No other test has these numbers: what is planned of a spec may be remembered.
@@ -29,16 +30,16 @@ CASES = {
 @pytest.mark.parametrize(
     ("case", "kind", "method", "mask", "message"),
     [
-        ("map", Tile, "mask", "row_mask", "the mask has no BLOCK_N"),
-        ("rows", Tile, "mask", "row_mask", "the mask has no BLOCK_N"),
-        ("rows", Tile, "mask", "col_mask", "the mask has no BLOCK_M"),
-        ("matmul", addressing.Places, "mask", "row_mask", "the mask has no BLOCK_"),
-        ("attention", Places, "mask_of", "", "the mask has no BLOCK_M and no BLOCK_N"),
-        ("attention", Places, "mask_of", "row_mask", "the mask has no BLOCK_N"),
+        ("map", Tile, "mask", V.row_mask, "the mask has no BLOCK_N"),
+        ("rows", Tile, "mask", V.row_mask, "the mask has no BLOCK_N"),
+        ("rows", Tile, "mask", V.col_mask, "the mask has no BLOCK_M"),
+        ("matmul", addressing.Places, "mask", V.row_mask, "the mask has no BLOCK_"),
+        ("attention", Places, "mask_of", None, "the mask has no BLOCK_M and no BLOCK_N"),
+        ("attention", Places, "mask_of", V.row_mask, "the mask has no BLOCK_N"),
     ],
 )
 def test_forgotten_mask_is_found(
-    case: str, kind: type, method: str, mask: str, message: str, monkeypatch: pytest.MonkeyPatch
+    case: str, kind: type, method: str, mask: Expr | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, method, lambda *_: mask)
     with pytest.raises(TypeError, match=message):

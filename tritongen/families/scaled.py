@@ -5,13 +5,12 @@ Rows whose number is 1, as all are where a loss is summed, are neither read nor 
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
 from ..emit.configs import Traffic
 from ..emit.module import Around, Module, checked
 from ..emit.statements import Launch, Statement, call
-from ..lang.ir import Call, Load, Node, Op
+from ..lang.ir import Call, Load, Op
 from ..lowering.assemble import Assembler
 from ..lowering.choices import Choices
 from ..lowering.lower import Lowering, compute_of
@@ -51,13 +50,9 @@ def scaled_kernel(tile: Tile) -> Kernel:
     store = Do(tl.store(address, scaled, mask=V.tile_mask), comment=stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
-    lowering = Lowering(op, tile.compute, tile.index, tile.size, tile.load, _no_reductions, Choices(op))
+    lowering = Lowering(op, tile.compute, tile.index, tile.size, tile.load, Choices(op))
     kernel = assembler.part("kernel", doc, lowering, setup, walk, ())
     return replace(kernel, arguments=(*kernel.arguments, Argument("split_cols", "split_cols")))
-
-
-def _no_reductions(node: Node, _: Lowering) -> ast.expr:
-    raise AssertionError(f"nothing is reduced here, but {node} is")
 
 
 class ScaledModule(RowSizes):

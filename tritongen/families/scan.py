@@ -230,7 +230,7 @@ class ScanBuilder(Rows):
         values = [self.argument(one, lowering, guard) for one, guard in zip(reductions, guards, strict=True)]
         names = ["decay", "term"][-len(values) :]
         return [
-            Expr(lowering.hoist(name, one.tree)) if len(one.text) > _LONGEST else one
+            lowering.hoist(name, one) if len(one.text) > _LONGEST else one
             for name, one in zip(names, values, strict=True)
         ]
 

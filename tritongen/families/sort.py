@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
 from ..emit.module import Around, Module
@@ -10,7 +9,7 @@ from ..lang.ir import Op, Scan, Value, is_order
 from ..lowering.lower import Lowering
 from ..lowering.views import Kernel
 from ..nest.ir import Let, Line
-from ..nest.values import V, runtime
+from ..nest.values import V, runtime, tl
 from ..passes.structure import Program, guaranteed_axes
 from ..spec.types import Spec
 from ..testing.tests import FamilyTests
@@ -53,10 +52,10 @@ class SortBuilder(RowBuilder):
     def order(self, value: Value, node: Scan, lowering: Lowering) -> list[Line]:
         """The columns of the elements in their order; what may lack columns is given them."""
         lowering.begin(value.name)
-        text = ast.unparse(lowering.operand(node.arg))
+        sorted_by = lowering.operand(node.arg)
         if node.over not in guaranteed_axes(self.op, node.arg):
-            text = f"tl.where(col_mask, {text}, 0)"
-        lowering.put(Let(value.name, runtime.argsort(text, V.col_mask, descending=node.reverse)))
+            sorted_by = tl.where(V.col_mask, sorted_by, 0)
+        lowering.put(Let(value.name, runtime.argsort(sorted_by, V.col_mask, descending=node.reverse)))
         return lowering.finished(value)
 
 

@@ -6,7 +6,6 @@ there, is computed once for the entire outer axis.
 
 from __future__ import annotations
 
-import ast
 import math
 from dataclasses import dataclass, replace
 
@@ -22,7 +21,7 @@ from ..lowering.space import LINE, Space, ends_in_columns, index_of, pinned_axes
 from ..lowering.tile import Tile, loads, needed
 from ..lowering.views import Kernel, Pass
 from ..nest.ir import Do, For, Let, Line
-from ..nest.values import V, expr, runtime, tl
+from ..nest.values import Expr, V, expr, runtime, tl
 from ..passes.structure import Program, plain
 from ..spec.types import BATCH
 from .elementwise.windows import shared_axes
@@ -169,26 +168,23 @@ class TapsBuilder:
         loops = (self.program.cols, (self.program.outer,), self.program.taps)
         return max((n for n, own in enumerate(loops, 1) if {*own} & {*axes}), default=0)
 
-    def term(self, lowering: Lowering) -> ast.expr:
+    def term(self, lowering: Lowering) -> Expr:
         """What is summed, 0 in masked lanes."""
         node = self.total.node
         assert isinstance(node, Reduce)
         term = lowering.operand(node.arg)
         if padding_value(self.op, node.arg, self.program.over, self.tile.other, self.is_masked) == "0":
             return term
-        return tl.where(V.col_mask, term, 0.0).tree
+        return tl.where(V.col_mask, term, 0.0)
 
     def is_masked(self, node: Call) -> bool:
         """Whether a choice of an element is a masked load, which gives the other number in lanes that are off."""
         return self.lowering().read_where(node) is not None
 
     def lowering(self) -> Lowering:
-        def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
-            raise AssertionError("the only sum is the result")
-
         own = self.tile.index, self.tile.size, self.tile.load
         choices = self.assembler.choices
-        return Lowering(self.op, self.tile.compute, *own, reduce, choices, guarded=self.tile.guarded)
+        return Lowering(self.op, self.tile.compute, *own, choices, guarded=self.tile.guarded)
 
 
 class TapsModule(RowSizes):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from ..diagnostics.report import Mistake
 from ..lang.ir import Op
+from ..lang.trees import literal
+from ..nest.values import Expr, V
 from ..spec.types import SPLIT_PRECISIONS, Schedule
 from ..testing.tests import tolerances
 
@@ -26,9 +28,9 @@ def too_small(schedule: Schedule, tiles: str, *keys: str) -> list[Mistake]:
     return found
 
 
-def input_precision(op: Op) -> str:
+def input_precision(op: Op) -> Expr:
     """How kernels spell the precision of float32: by a constant of the runtime what the interpreter does not know."""
-    return op.precision.upper() if op.precision in SPLIT_PRECISIONS else f'"{op.precision}"'
+    return V[op.precision.upper()] if op.precision in SPLIT_PRECISIONS else Expr(literal(op.precision))
 
 
 def allowed_errors(op: Op, is_chained: bool = True, is_coarse: bool = False) -> Mapping[str, str]:

@@ -51,14 +51,6 @@ def literal(value: float | int | bool | str | None) -> ast.expr:
     return ast.Constant(value)
 
 
-def method(value: ast.expr, name: str, *args: ast.expr) -> ast.expr:
-    return ast.Call(ast.Attribute(value, name), list(args), [])
-
-
-def nonzero(value: ast.expr) -> ast.expr:
-    return ast.Compare(value, [ast.NotEq()], [ast.Constant(0)])
-
-
 def parenthesized(tree: ast.expr) -> ast.expr:
     """The tree with each `and` inside an `or` in parentheses, as linters ask, where it comes first too.
 

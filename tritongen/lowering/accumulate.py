@@ -88,7 +88,7 @@ class Running:
         """The value of the merged states: on the line of the merge, where it is an expression of that alone."""
         match self.merge, self.finish:
             case [Let(name=name, value=merge)], [Let(name=same, value=value)] if name == same:
-                return (Let(name, value.with_names({name: merge.tree})),)
+                return (Let(name, value.with_names({name: merge})),)
         return (*self.merge, *self.finish)
 
 
@@ -268,7 +268,7 @@ def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: 
 
 
 def padding_value(
-    op: Op, node: Node, cols: tuple[str, ...], other: str, is_masked: Callable[[Call], bool] = lambda _: False
+    op: Op, node: Node, cols: tuple[str, ...], other: float, is_masked: Callable[[Call], bool] = lambda _: False
 ) -> str:
     """What a masked lane holds where loads give `other` there: "0", "-inf", or "?" if unknown.
 
@@ -282,8 +282,8 @@ def padding_value(
             tensor = op.input(node.name)
             floating = all("float" in dtype for dtype in tensor.type.dtypes)
             if tensor.default is not None:
-                return "0" if tensor.default == 0 and other == "0.0" else "?"
-            return "-inf" if floating and other != "0.0" else "0"
+                return "0" if tensor.default == other == 0 else "?"
+            return "-inf" if floating and other != 0 else "0"
         case Ref():
             return padding_value(op, op.value(node.name).node, cols, other, is_masked)
         case Call(function="where", args=(_, _, Constant(0))) if is_masked(node):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..lang.ir import Call, Constant, Load, Node, Op
-from ..lang.trees import literal
+from ..nest.values import Expr
 from ..passes.exponentials import resolve
 
 # What every dtype has, which a load gives for elements that it does not read.
@@ -23,12 +22,12 @@ class Guard:
     """
 
     read: Load
-    conditions: tuple[tuple[str, tuple[str, ...]], ...]
-    comparisons: frozenset[str]
-    otherwise: str
+    conditions: tuple[tuple[Expr, tuple[str, ...]], ...]
+    comparisons: frozenset[Expr]
+    otherwise: float
 
 
-def guard_of(op: Op, node: Call, lowered: Callable[[Node], ast.expr]) -> Guard | None:
+def guard_of(op: Op, node: Call, lowered: Callable[[Node], Expr]) -> Guard | None:
     """Of a `where` that chooses a taken element; None for others."""
     if node.function != "where":
         return None
@@ -37,9 +36,8 @@ def guard_of(op: Op, node: Call, lowered: Callable[[Node], ast.expr]) -> Guard |
         return None
     if not isinstance(other, Constant) or other.value not in EVERYWHERE:
         return None
-    conditions = tuple((f"({ast.unparse(lowered(part))})", part.axes) for part in _conjuncts(condition))
-    comparisons = frozenset(f"({ast.unparse(lowered(part))})" for part in _conjuncts(condition, op))
-    return Guard(read, conditions, comparisons, ast.unparse(literal(other.value)))
+    conditions = tuple((lowered(part), part.axes) for part in _conjuncts(condition))
+    return Guard(read, conditions, frozenset(map(lowered, _conjuncts(condition, op))), other.value)
 
 
 def _conjuncts(condition: Node, op: Op | None = None) -> Iterator[Node]:

@@ -35,11 +35,11 @@ from ..lang.ir import (
     walk,
 )
 from ..lang.names import fresh, shown
-from ..lang.trees import literal, method, nonzero, parse, rounded, substitute
+from ..lang.trees import literal, parse, rounded
 from ..nest.access import Access
 from ..nest.conditions import condition_tree, is_condition
 from ..nest.ir import Let, Line, under
-from ..nest.values import Expr, Term
+from ..nest.values import Expr, Term, V, either, expr, tl
 from ..passes.exponentials import resolve
 from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
@@ -141,13 +141,13 @@ class Lowering:
 
     op: Op
     compute: Compute
-    index: Callable[[str], ast.expr]
-    size: Callable[[tuple[str, ...]], ast.expr]
-    load: Callable[[Load, Lowering], ast.expr]
-    reduce: Callable[[Reduce, Lowering], ast.expr]
+    index: Callable[[str], Expr]
+    size: Callable[[tuple[str, ...]], Expr]
+    load: Callable[[Load, Lowering], Expr]
     choices: Choices
+    reduce: Callable[[Reduce, Lowering], Expr] | None = None
     dtype_of: Callable[[str], str] = "{}_ptr.dtype.element_ty".format
-    guarded: Callable[[Guard, Lowering], ast.expr | None] | None = None
+    guarded: Callable[[Guard, Lowering], Expr | None] | None = None
     pending: list[Line] = field(default_factory=list)
     target: str = ""
     path: Path = ()
@@ -191,9 +191,8 @@ class Lowering:
             return
         # A number that gets a name is a tensor to Triton; one that varies is exact until it is computed with.
         expression = self.expression(node) if value.node.axes else self.operand(node)
-        if isinstance(expression, ast.Name) and expression.id == value.name:
-            return  # The host computes it.
-        self.put(Let(value.name, Expr(expression)))
+        if expression != V[value.name]:  # Else the host computes it.
+            self.put(Let(value.name, expression))
 
     def put(self, *lines: Line) -> None:
         """Lines that stand before what is lowered next."""
@@ -216,23 +215,19 @@ class Lowering:
         paths = [*map(self.choices.of, names), *(self.choices.reading(name, self.op.values) for name in read)]
         return is_condition(node.condition) and any(set(path) - set(self.path) for path in paths)
 
-    def name(self, text: str) -> ast.expr:
-        """A name or expression of the kernel's own."""
-        return parse(text)
-
-    def expression(self, node: Node) -> ast.expr:
+    def expression(self, node: Node) -> Expr:
         match node:
             case Constant(value=value):
-                return literal(value)
+                return Expr(literal(value))
             case Scalar(name=name) | Ref(name=name):
-                return ast.Name(name)
+                return V[name]
             case Load():
                 return self.load(node, self)
             case Index(axis=axis):
                 return self.index(axis)
             case Size(over=over):
                 return self.size(over)
-            case Reduce():
+            case Reduce() if self.reduce:
                 return self.reduce(node, self)
             case Cast(arg=arg):
                 return self.cast(arg, node.dtype)
@@ -240,24 +235,24 @@ class Lowering:
                 return self.choose(node, self.expression)
             case Call():
                 scalar = host_scalars(self.op).get(node)
-                return ast.Name(scalar.name) if scalar else self.call(node)
+                return V[scalar.name] if scalar else self.call(node)
             case _:
                 raise AssertionError(f"nothing lowers {type(node).__name__}")
 
-    def choose(self, node: Choose, lowered: Callable[[Node], ast.expr]) -> ast.expr:
+    def choose(self, node: Choose, lowered: Callable[[Node], Expr]) -> Expr:
         """A choice, or the one side of it that is taken where it stands."""
         if not is_condition(node.condition):
-            return ast.IfExp(self.expression(node.condition), lowered(node.then), lowered(node.other))
+            return either(self.expression(node.condition), lowered(node.then), lowered(node.other))
         sides = []
         for side, holds in ((node.then, True), (node.other, False)):
             with self.under(node.condition, holds) as is_taken:
                 sides += [lowered(side)] if is_taken else []
-        return ast.IfExp(condition_tree(((node.condition, True),)), *sides) if len(sides) > 1 else sides[0]
+        return either(condition_tree(((node.condition, True),)), *sides) if len(sides) > 1 else sides[0]
 
-    def cast(self, arg: Node, dtype: Dtype) -> ast.expr:
+    def cast(self, arg: Node, dtype: Dtype) -> Expr:
         inner = self.expression(arg)
         if dtype.kind == "bool":
-            return inner if arg.dtype.kind == "bool" else nonzero(inner)
+            return inner if arg.dtype.kind == "bool" else inner.differs(0)
         if isinstance(arg, Constant | Scalar) and dtype.kind == "float":
             return inner
         leaf = dtype.of[0]
@@ -266,18 +261,18 @@ class Lowering:
         if dtype.kind != "float" or not compute:
             return self.scalar_types.converted(arg, inner, spelled)
         if isinstance(resolve(self.op, arg), Size):  # A kernel may be compiled for it.
-            inner = parse(f"tl.full((), {ast.unparse(inner)}, tl.int64)")
+            inner = tl.full((), inner, "tl.int64")
         if arg.dtype.kind != "float":
-            inner = method(inner, "to", parse(compute))
+            inner = inner.to(compute)
         if spelled == compute or leaf not in {*inputs, *FLOATS}:
             return inner  # Nothing tells the dtype of an input that a gradient does not read: its value is not rounded.
         # Rounded to the dtype; arithmetic goes on in the computing one.
-        return method(method(inner, "to", parse(spelled)), "to", parse(compute))
+        return inner.to(spelled, compute)
 
-    def call(self, node: Call) -> ast.expr:
+    def call(self, node: Call) -> Expr:
         return self.read_where(node) or self.applied(node)
 
-    def read_where(self, node: Call) -> ast.expr | None:
+    def read_where(self, node: Call) -> Expr | None:
         """A choice of an element or a number as one masked load; None if it is no such choice."""
         before = [*self.pending]
         guard = guard_of(self.op, node, self.expression) if self.guarded else None
@@ -285,7 +280,7 @@ class Lowering:
         self.pending = self.pending if read else before
         return read
 
-    def applied(self, node: Call) -> ast.expr:
+    def applied(self, node: Call) -> Expr:
         row = FUNCTIONS[node.function]
         kind = self.kind(row, node)
         template = parse(EXACT[node.function] if node.exact and kind == "float" else row.spelling(kind))
@@ -294,21 +289,21 @@ class Lowering:
         if node.rounded and kind == "float":
             template = rounded(template)
         uses = [n.id for n in ast.walk(template) if isinstance(n, ast.Name)]
-        arguments: dict[str, ast.expr] = {}
+        arguments: dict[str, Expr] = {}
         several = row.accepts in ("number", "any") and isinstance(template, ast.Call)
         takes_tensor = row.accepts == "float" or (several and sum(map(self.scalar_types.is_number, node.args)) > 1)
         for place, arg in enumerate(row.args[: len(node.args)]):
             value = self.typed(node, place, kind, takes_tensor and place == 0, compares(template, arg.name))
-            if uses.count(arg.name) > 1 and not isinstance(value, ast.Name | ast.Constant):
+            if uses.count(arg.name) > 1 and not isinstance(value.tree, ast.Name | ast.Constant):
                 value = self.hoist(arg.name, value)
             arguments[arg.name] = value
-        tree = substitute(template, arguments)
         needs_dtype = node.function in ("nan_to_num", "bitwise_not") and node.args[0].dtype.kind in ("float", "any")
+        tree = Expr(template).with_names(arguments).tree
         if needs_dtype and isinstance(tree, ast.Call):
-            tree.args += self.element_types(node.args[0].dtype)
-        return tree
+            tree = ast.Call(tree.func, [*tree.args, *self.element_types(node.args[0].dtype)], tree.keywords)
+        return Expr(tree)
 
-    def typed(self, node: Call, place: int, kind: str, takes_tensor: bool, is_compared: bool) -> ast.expr:
+    def typed(self, node: Call, place: int, kind: str, takes_tensor: bool, is_compared: bool) -> Expr:
         """An argument of a call, in a dtype in which the function gives what torch's does."""
         row, given = FUNCTIONS[node.function], node.args[place]
         if place == self.scalar_types.to_type(row.accepts, node):
@@ -320,18 +315,18 @@ class Lowering:
         is_tensor = is_widened or given in self.integers.widened
         if takes_tensor and given.dtype.weak and not is_tensor and self.scalar_types.is_number(given):
             # Device functions take no plain scalars.
-            return parse(f"tl.full((), {ast.unparse(value)}, {self.dtype_of_number(given, kind)})")
+            return tl.full((), value, self.dtype_of_number(given, kind))
         if self.scalar_types.rounds(given) and is_compared:
             return self.scalar_types.full(value)
         narrower = self.scalar_types.narrower_beside(given, row.accepts, node)
         return self.wrapped(value, narrower) if narrower else value
 
-    def wrapped(self, value: ast.expr, leaves: Sequence[str]) -> ast.expr:
+    def wrapped(self, value: Expr, leaves: Sequence[str]) -> Expr:
         """A number in the dtype to which integers promote, where it wraps around if it does not fit."""
-        number = parse(f"tl.full((), {ast.unparse(value)}, tl.int64)")
+        number = tl.full((), value, "tl.int64")
         if self.compute.mode == "promote":
-            return method(number, "to", parse(self.compute.text))
-        return method(number, "to", parse(self.spelled(leaves[0]))) if len(leaves) == 1 else number
+            return number.to(self.compute.text)
+        return number.to(self.spelled(leaves[0])) if len(leaves) == 1 else number
 
     def spelled(self, leaf: str) -> str:
         """The dtype of an input, or one by name."""
@@ -349,13 +344,13 @@ class Lowering:
         kinds = {tensor.type.variable or tensor.name for tensor in inputs}
         if len(kinds) != 1 or len(inputs) != len(dtype.leaves):
             return []
-        return [parse(self.dtype_of(inputs[0].name))]
+        return [expr(self.dtype_of(inputs[0].name)).tree]
 
-    def operand(self, node: Node) -> ast.expr:
+    def operand(self, node: Node) -> Expr:
         """What is reduced or has a name: floats in the dtype of the computation."""
         return self.in_compute(node) if self.compute.is_double and node.dtype.kind == "float" else self.expression(node)
 
-    def in_compute(self, node: Node) -> ast.expr:
+    def in_compute(self, node: Node) -> Expr:
         """A value in the dtype of the computation."""
         if isinstance(node, Choose) and not self.scalar_types.is_typed(node):
             return self.choose(node, self.in_compute)
@@ -379,13 +374,13 @@ class Lowering:
             return False
         return any(leaf not in known or known[leaf].may_be_float for leaf in node.dtype.leaves)
 
-    def argument(self, row: Function, node: Node, to: Dtype, kind: str, first: bool) -> ast.expr:
+    def argument(self, row: Function, node: Node, to: Dtype, kind: str, first: bool) -> Expr:
         value = self.expression(node)
         has = node.dtype.kind
         if row.accepts == "bool" or (row.accepts == "where" and first):
-            return value if has == "bool" else nonzero(value)
+            return value if has == "bool" else value.differs(0)
         if to == INT64 and has == "bool" and node.axes:
-            return method(value, "to", parse("tl.int64"))
+            return value.to("tl.int64")
         becomes_float = row.accepts == "float" or (has == "int" and row.result == "float")
         if kind == "float" and has != "float" and becomes_float and not isinstance(node, Constant):
             return self.to_compute(value, node)
@@ -393,28 +388,27 @@ class Lowering:
             return self.to_compute(value, node)
         return value
 
-    def to_compute(self, value: ast.expr, node: Node) -> ast.expr:
+    def to_compute(self, value: Expr, node: Node) -> Expr:
         if node.dtype.kind == "any" or isinstance(node, Scalar):
             return value  # A load of any dtype is in the computing dtype already.
         if all(isinstance(part, Size | Constant | Scalar | Call) for part in walk(node)):
             return value  # Of lengths alone: a number, which Triton may know when it compiles.
-        return method(value, "to", parse(self.compute.text or "tl.float32"))  # Integers alone have no such dtype.
+        return value.to(self.compute.text or "tl.float32")  # Integers alone have no such dtype.
 
-    def hoist(self, name: str, value: ast.expr) -> ast.Name:
-        wanted = Expr(value)
+    def hoist(self, name: str, value: Expr) -> Expr:
         for line in self.pending:
-            is_same = isinstance(line, Let) and line.assigned and line.value == wanted
+            is_same = isinstance(line, Let) and line.assigned and line.value == value
             if is_same and line.path == self.path[: len(line.path)]:
-                return ast.Name(line.assigned)
+                return V[line.assigned]
         new = self.new_name(name)
-        self.put(Let(new, wanted))
-        return ast.Name(new)
+        self.put(Let(new, value))
+        return V[new]
 
-    def optional(self, tensor: Input, value: Access, otherwise: Term) -> ast.Name:
+    def optional(self, tensor: Input, value: Access, otherwise: Term) -> Expr:
         """What is read of an optional input, under a name."""
         wanted = self.new_name(tensor.name)
         self.put(*if_given(tensor, wanted, value, otherwise))
-        return ast.Name(wanted)
+        return V[wanted]
 
     def new_name(self, name: str) -> str:
         done = {line.assigned for line in self.pending}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..lang.integers import INT64, bounds_of_dtypes, inside
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, walk
-from ..lang.trees import parse
+from ..nest.values import Expr, tl
 from ..spec.types import INTS
 
 
@@ -89,28 +89,24 @@ class ScalarTypes:
                 return self.is_exact(then) and self.is_exact(other)
         return node.dtype.kind == "float"
 
-    def in_compute(self, node: Node, value: ast.expr) -> ast.expr:
+    def in_compute(self, node: Node, value: Expr) -> Expr:
         """A node's `value` in the dtype of the computation."""
         return value if self.is_typed(node) else self.converted(node, value, self.dtype)
 
-    def converted(self, node: Node, value: ast.expr, dtype: str) -> ast.expr:
+    def converted(self, node: Node, value: Expr, dtype: str) -> Expr:
         """A node's `value` in another dtype; what is of scalars alone may be a compile-time constant of Triton.
 
         Triton's interpreter makes none of the dtypes of 16 bits, which those of inputs may be.
         """
         if self.is_number(node):
             if dtype in (self.dtype, "tl.int64"):
-                return _full(value, dtype)
-            value = _full(value, "tl.float64" if node.dtype.kind == "float" else "tl.int64")
-        return ast.Call(ast.Attribute(value, "to"), [parse(dtype)], [])
+                return tl.full((), value, dtype)
+            value = tl.full((), value, "tl.float64" if node.dtype.kind == "float" else "tl.int64")
+        return value.to(dtype)
 
-    def full(self, value: ast.expr) -> ast.expr:
+    def full(self, value: Expr) -> Expr:
         """A number as a tensor of the dtype of the computation."""
-        return _full(value, self.dtype)
-
-
-def _full(value: ast.expr, dtype: str) -> ast.expr:
-    return ast.Call(parse("tl.full"), [ast.Tuple([]), value, parse(dtype)], [])
+        return tl.full((), value, self.dtype)
 
 
 def _float32(value: float) -> float:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 import functools
 import math
-import operator
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
-from ..lang.trees import parse
 from ..nest.access import Access, Address
 from ..nest.ir import Branch, Do, Let, Line
-from ..nest.values import Expr, Term, V, expr, runtime, tl
+from ..nest.values import Expr, Term, V, expr, joined, product, runtime, tl, total
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .guards import Guard
 from .lower import Compute, Lowering
-from .optional import if_given, load_default
+from .optional import if_given
 from .space import Dim, Space
 
 
@@ -52,7 +50,7 @@ class Tile:
     op: Op
     space: Space
     compute: Compute
-    other: str = "0.0"
+    other: float = 0.0
     aligned: bool = False
 
     def moves(self, axes: tuple[str, ...]) -> tuple[bool, bool]:
@@ -60,11 +58,11 @@ class Tile:
         rows = bool(self.space.steps(axes, self.space.rows))
         return rows, bool(self.space.steps(axes, self.space.cols))
 
-    def mask(self, axes: tuple[str, ...]) -> str:
-        names = {(True, True): "tile_mask", (True, False): "row_mask", (False, True): "col_mask"}
+    def mask(self, axes: tuple[str, ...]) -> Expr | None:
+        names = {(True, True): V.tile_mask, (True, False): V.row_mask, (False, True): V.col_mask}
         if self.space.flat:
-            names[False, True] = "tile_mask"
-        return names.get(self.moves(axes), "")
+            names[False, True] = V.tile_mask
+        return names.get(self.moves(axes))
 
     def tensor(self, tensor: Input) -> Tensor:
         return Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
@@ -128,7 +126,7 @@ class Tile:
         if is_aligned and self.folds:
             base, rows = runtime.row_of(base, V.i, *map(tensor.stride, in_rows), V.ALIGN), []
         elif is_aligned:
-            rows = [runtime.aligned(functools.reduce(operator.add, rows), V.ALIGN)]
+            rows = [runtime.aligned(total(*rows), V.ALIGN)]
         others = (V[dim.index] * tensor.stride(dim) for dim in dims if dim not in self.space.rows)
         return Address(base, (*rows, *others))
 
@@ -137,8 +135,8 @@ class Tile:
     def raw(self, tensor: Input, policy: str = "") -> Access:
         """What reads an input as it is; the names of policies say what they are for."""
         mine = self.tensor(tensor)
-        mask, other = self.mask(mine.axes), "" if self.space.flat else self.fill(tensor)
-        return Access(self.address(mine), mask, other, by=policy if mask and other else "")
+        mask, other = self.mask(mine.axes), None if self.space.flat else self.fill(tensor)
+        return Access(self.address(mine), mask, other, by=policy if None not in (mask, other) else "")
 
     def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
         """With the `first` column of a block, one element is loaded where the full block shares it."""
@@ -169,31 +167,31 @@ class Tile:
         mine = self.tensor(tensor)
         dims = self.space.cols
         steps = (_along(expr(first), dims, n).to("INDEX") * mine.stride(dim) for n, dim in enumerate(dims[:-1]))
-        mask = "row_mask" if self.moves(mine.axes)[0] else ""
+        mask = V.row_mask if self.moves(mine.axes)[0] else None
         return Access(Address(self.base(mine), (*steps,)), mask, self.fill(tensor), self.widen(tensor))
 
-    def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
+    def default(self, tensor: Input, axes: tuple[str, ...]) -> Term:
         """What a kernel reads along axes in place of an absent input: a number, typed where nothing else types it."""
-        number = load_default(tensor)
+        number = tensor.default
         dtypes = set(tensor.type.dtypes)
         mask = self.mask(axes)
         # What is reduced or moves a pointer has the shape that it has where the input is given.
-        shape = f"({mask}).shape" if "&" in mask else f"{mask}.shape" if mask and not self.space.flat else "()"
-        if mask and tensor.name in indices(self.op):
-            return f"tl.full({shape}, {number}, tl.int64)"
+        shape = mask.field("shape") if mask is not None and not self.space.flat else ()
+        if mask is not None and tensor.name in indices(self.op):
+            return tl.full(shape, number, "tl.int64")
         if dtypes == {"bool"} or meets_tensors(self.op, tensor.name):
             return number
         dtype = self.compute.text
         if bounds_of_dtypes(tensor.type.dtypes):
             dtype = dtype if "int" in dtype or self.compute.mode == "promote" else "tl.int32"
             dtype = "tl.int64" if dtypes == {"int64"} else dtype
-        return f"tl.full({shape}, {number}, {dtype or 'tl.float32'})"
+        return tl.full(shape, number, dtype or "tl.float32")
 
-    def fill(self, tensor: Input) -> str:
+    def fill(self, tensor: Input) -> float:
         floating = all("float" in dtype for dtype in tensor.type.dtypes)
         if not floating:
-            return "0"
-        return self.other if self.moves(tensor.type.axes)[1] else "0.0"
+            return 0
+        return self.other if self.moves(tensor.type.axes)[1] else 0.0
 
     def widen(self, tensor: Input) -> tuple[str, ...]:
         """The dtypes by way of which an input is converted for the computation."""
@@ -208,24 +206,22 @@ class Tile:
         promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
         return (to,) if tensor.type.may_be_float or tensor.type.joins_bools or promotes else ()
 
-    def gather(self, node: Load, lowering: Lowering) -> ast.expr:
+    def gather(self, node: Load, lowering: Lowering) -> Expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
         tensor = self.op.input(node.name)
         address, checks, alike = self.located(node, lowering)
-        mask = self.mask_of_gather(node.axes)
-        if alike and (mask or checks):  # Triton's interpreter takes no mask that is a tile's & a number's.
-            mask, checks = (mask, checks) if mask else (" & ".join(checks), [])
-            mask = f"tl.where({' & '.join(alike)}, {mask}, False)"
-        masks = [*([mask] if mask else alike), *checks]
-        floats = tensor.type.may_be_float
-        other = 'float("nan")' if floats and (checks or alike) else "0.0" if floats else "0"
-        mask = ast.unparse(parse(" & ".join(masks))) if masks else ""
-        read = Access(address, mask, other, self.widen(tensor))
+        mask, is_checked = self.mask_of_gather(node.axes), bool(checks or alike)
+        if alike and (mask is not None or checks):
+            # Triton's interpreter takes no mask that is a tile's & a number's.
+            mask, checks = (mask, checks) if mask is not None else (joined(*checks), [])
+            mask, alike = tl.where(joined(*alike), mask, False), []
+        other = math.nan if tensor.type.may_be_float and is_checked else nothing_of(tensor)
+        read = Access(address, joined(mask, *alike, *checks), other, self.widen(tensor))
         if tensor.default is None:
-            return read.value.tree
+            return read.value
         return lowering.optional(tensor, read, self.default(tensor, node.axes))
 
-    def guarded(self, guard: Guard, lowering: Lowering) -> ast.expr | None:
+    def guarded(self, guard: Guard, lowering: Lowering) -> Expr | None:
         """An element that is read only where a condition holds; None if its positions may be out of range there."""
         tensor = self.op.input(guard.read.name)
         address, checks, alike = self.located(guard.read, lowering)
@@ -233,22 +229,20 @@ class Tile:
         if alike or tensor.default is not None or not guard.comparisons.issuperset(checks) or not all(map(any, moves)):
             return None
         # Each of the rows or the columns is combined with others of the kind first, and the entire tile twice.
-        found: dict[tuple[bool, bool], list[str]] = {}
-        for (text, _), moved in zip(guard.conditions, moves, strict=True):
-            found.setdefault(moved, []).append(text)
-        conditions = [" & ".join(texts) for texts in found.values()]
-        masks = [self.mask_of_gather(guard.read.axes), *(f"({part})" if " & " in part else part for part in conditions)]
-        mask = " & ".join(filter(None, masks))
-        return Access(address, mask, guard.otherwise, self.widen(tensor)).value.tree
+        found: dict[tuple[bool, bool], Expr | None] = {}
+        for (condition, _), moved in zip(guard.conditions, moves, strict=True):
+            found[moved] = joined(found.get(moved), condition)
+        mask = joined(self.mask_of_gather(guard.read.axes), *found.values())
+        return Access(address, mask, guard.otherwise, self.widen(tensor)).value
 
-    def located(self, node: Load, lowering: Lowering) -> tuple[Address, list[str], list[str]]:
+    def located(self, node: Load, lowering: Lowering) -> tuple[Address, list[Expr], list[Expr]]:
         """The address of what is taken, and comparisons that tell whether it is within bounds.
 
         Those of the last list are of positions that are, or may be, the same for a full tile.
         """
         mine = self.tensor(self.op.input(node.name))
-        checks: list[str] = []
-        alike: list[str] = []
+        checks: list[Expr] = []
+        alike: list[Expr] = []
         terms: list[Expr] = []
         at = dict(node.at)
         mask = self.mask_of_gather(node.axes)
@@ -258,14 +252,13 @@ class Tile:
                 terms.append(self.position(dim) * mine.stride(dim))
                 continue
             position = lowering.expression(at[moved])
-            if not isinstance(position, ast.Name):
+            if not position.is_name:
                 position = lowering.hoist("at", position)
             terms.append(self.offset(position, at[moved], lowering.integers) * mine.stride(dim))
-            name = ast.unparse(position)
-            if bounds := self.open_bounds(name, at[moved], moved, lowering.integers):
+            if bounds := self.open_bounds(position, at[moved], moved, lowering.integers):
                 masks = nodes_of(self.op, at[moved])
                 varies = any(self.moves(at[moved].axes)) and not any(map(self.is_one_for_a_block, masks))
-                is_tile = varies or (not mask and any(isinstance(part, Reduce) for part in masks))
+                is_tile = varies or (mask is None and any(isinstance(part, Reduce) for part in masks))
                 own = checks if is_tile else alike
                 own += bounds
         return Address(mine.pointer, (*terms,)), checks, alike
@@ -274,27 +267,24 @@ class Tile:
         """Whether a part of a position is an input of which a block of columns may have one element."""
         return isinstance(part, Load) and not part.at and self.is_uniform(self.op.input(part.name))
 
-    def mask_of_gather(self, axes: tuple[str, ...]) -> str:
+    def mask_of_gather(self, axes: tuple[str, ...]) -> Expr | None:
         """The mask of what is read at computed positions, but for where those are outside."""
         return self.mask(axes)
 
-    def offset(self, position: ast.expr, node: Node, integers: Integers) -> Expr:
+    def offset(self, at: Expr, node: Node, integers: Integers) -> Expr:
         """A position as it is multiplied by a stride: in the width of offsets, whatever it came in."""
-        made_of, at = [*_computed(node)], Expr(position)
+        made_of = [*_computed(node)]
         if any(isinstance(n, Load | Ref | Scalar) or n in integers.widened for n in made_of):
             return at.to("INDEX")
         is_small = isinstance(node, Constant) and node.value in (0, 1)
         return at if is_small or any(isinstance(n, Index) for n in made_of) else tl.full((), at, V.INDEX)
 
-    def open_bounds(self, name: str, node: Node, axis: str, integers: Integers) -> list[str]:
-        """The comparisons that tell whether an index of a name is a position along an axis, where it may not be."""
+    def open_bounds(self, at: Expr, node: Node, axis: str, integers: Integers) -> list[Expr]:
+        """The comparisons that tell whether an index is a position along an axis, where it may not be."""
         before, behind = integers.known.may_be_outside(node, axis)
         past_low, past_high = integers.known.past(node, axis) or INT64
-        known = {
-            f"({name} >= 0)": not before or past_low >= 0,
-            f"({name} < {ast.unparse(self.size((axis,)))})": not behind or past_high <= 0,
-        }
-        return [text for text, holds in known.items() if not holds]
+        known = {at >= 0: not before or past_low >= 0, at < self.size((axis,)): not behind or past_high <= 0}
+        return [test for test, holds in known.items() if not holds]
 
     def store_lines(self, result: Result, value: Term, where: Expr | None = None) -> list[Line]:
         """The lines that store a result, `where` a condition holds."""
@@ -306,7 +296,7 @@ class Tile:
             first, address = [line for line in [self.base_line(row)] if line], self.address(row)
         if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
             address = Address(mine.pointer, ("rows",))
-        mask = (self.mask(axes) or "row_mask") if self.space.dims else ""
+        mask = (self.mask(axes) or V.row_mask) if self.space.dims else None
         # What lies over an input has been read for the last time.
         policy: dict[str, Term] = {"eviction_policy": ast.Constant("evict_first")} if result.over else {}
         store = Do(tl.store(address.value, value, **({"mask": mask} if mask else {}), **policy))
@@ -316,27 +306,35 @@ class Tile:
 
     # What the lowering asks
 
-    def index(self, axis: str) -> ast.expr:
+    def index(self, axis: str) -> Expr:
         dim = next(dim for dim in (*self.space.dims, *self.space.taken) if axis in dim.axes)
-        return ast.Name(dim.index)
+        return V[dim.index]
 
-    def size(self, axes: tuple[str, ...]) -> ast.expr:
+    def size(self, axes: tuple[str, ...]) -> Expr:
         if self.space.split and set(axes) == set(self.space.col_axes):
-            return parse("n_cols")
+            return V.n_cols
         known = dict(self.op.sizes)
         if set(axes) <= set(known):
-            return ast.Constant(math.prod(known[axis] for axis in axes))
-        first, *others = (self.size_name(axis) for axis in axes)
-        # Each fits in int32, but maybe not all of them together.
-        return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)
+            return expr(math.prod(known[axis] for axis in axes))
+        return self.product(axes)
+
+    def product(self, axes: tuple[str, ...]) -> Expr:
+        """The product of the lengths of axes: each fits in int32, but maybe not all of them together."""
+        first, *others = (expr(self.size_name(axis)) for axis in axes)
+        return product(tl.full((), first, "tl.int64"), *others) if others else first
 
     def size_name(self, axis: str) -> str:
         if self.space.split and self.space.col_axes == (axis,):
             return "n_cols"
         return "size_batch" if axis == BATCH else f"size_{axis.lower()}"
 
-    def load(self, node: Load, lowering: Lowering) -> ast.expr:
-        return self.gather(node, lowering) if node.at else ast.Name(node.name)
+    def load(self, node: Load, lowering: Lowering) -> Expr:
+        return self.gather(node, lowering) if node.at else V[node.name]
+
+
+def nothing_of(tensor: Input) -> float:
+    """What is read of a tensor where there is nothing."""
+    return 0.0 if tensor.type.may_be_float else 0
 
 
 def widen_float8(compute: str) -> tuple[str, ...]:
@@ -404,7 +402,7 @@ def needed(values: tuple[Value, ...], roots: Iterable[str], known: Container[str
     return [value for value in left if value.name in wanted]
 
 
-def decoded(flat: str, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
+def decoded(flat: Term, dims: tuple[Dim, ...]) -> tuple[Line, ...]:
     """The lines that unflatten a position along folded dimensions."""
     if len(dims) == 3 and not any(dim.pinned for dim in dims):
         first, second, third = (dim.index for dim in dims)

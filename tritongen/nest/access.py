@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from dataclasses import dataclass
 
-from .values import Expr, Term, expr, runtime, tl
+from .values import Expr, Term, expr, runtime, tl, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,7 @@ class Address:
 
     @property
     def value(self) -> Expr:
-        return functools.reduce(operator.add, self.offsets, expr(self.pointer))
+        return total(expr(self.pointer), *self.offsets)
 
     def __str__(self) -> str:
         return self.value.text
@@ -34,8 +32,8 @@ class Access:
     """
 
     address: Address
-    mask: Term = None
-    other: Term = None
+    mask: Expr | None = None
+    other: Expr | float | None = None
     to: tuple[str, ...] = ()
     by: str = ""
 
@@ -45,9 +43,8 @@ class Access:
         if self.by:
             read = runtime[self.by](at, self.mask, self.other)
         else:
-            words = {"mask": self.mask} if self.mask else {}
-            words |= {"other": self.other} if self.mask and self.other else {}
-            read = tl.load(at, **words)
+            words = {"mask": self.mask, "other": self.other} if self.mask is not None else {}
+            read = tl.load(at, **{word: given for word, given in words.items() if given is not None})
         return as_dtype(read, self.to)
 
     def __str__(self) -> str:
@@ -59,10 +56,10 @@ class Access:
         """
         pointer, offsets = expr(self.address.pointer), [*map(expr, self.address.offsets)]
         is_plain = not self.by and bool(offsets) and pointer.text.endswith("_ptr")
-        is_masked = bool(self.mask) and self.other in ("0", "0.0")
+        is_masked = self.mask is not None and self.other == 0
         if not (is_plain and is_masked and len(self.to) == 1 and self.to != ("bool",)):
             return None
-        return runtime.load_or(pointer, functools.reduce(operator.add, offsets), self.mask, otherwise, *self.to)
+        return runtime.load_or(pointer, total(*offsets), self.mask, otherwise, *self.to)
 
 
 def as_dtype(value: Expr, to: tuple[str, ...]) -> Expr:

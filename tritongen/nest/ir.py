@@ -7,7 +7,6 @@ and branches are statements that have others in them.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -320,6 +319,12 @@ def _without(nest: Nest, lines: Container[Any]) -> Nest:
     return tuple(replace(one, **changes) if changes else one for one, changes in left if one not in lines)
 
 
+def said(comment: str, lines: Iterable[Line]) -> list[Line]:
+    """Some lines with a comment above the first."""
+    first, *others = lines
+    return [replace(first, comment=comment), *others]
+
+
 def under(path: Path, lines: Iterable[Line]) -> list[Line]:
     """The lines where a path is taken."""
     return [replace(line, path=(*path, *line.path)) for line in lines]
@@ -346,28 +351,3 @@ def _branch(test: Node, lines: list[Line]) -> Branch:
         for holds in (True, False)
     )
     return Branch(Expr(condition_tree(((test, True),))), then, other, comment=said)
-
-
-def parsed(text: str, comment: str = "") -> Line:
-    """The statement that a text says."""
-    line = _parsed(text)
-    return replace(line, comment=comment) if comment else line
-
-
-def given(text: str) -> Given:
-    """The mask that a text gives a name."""
-    name, _, mask = text.partition(" = ")
-    return Given(name, expr(mask))
-
-
-@functools.cache
-def _parsed(text: str) -> Line:
-    (tree,) = ast.parse(text).body
-    match tree:
-        case ast.Assign(targets=[target], value=own):
-            return Let(ast.unparse(target).strip("()"), Expr(own))
-        case ast.AugAssign(target=ast.Name(id=name), value=own):
-            return Accumulate(name, text.removeprefix(f"{name} ").partition("= ")[0], Expr(own))
-        case ast.Expr(value=own):
-            return Do(Expr(own))
-    raise AssertionError(f"no statement of a kernel: {text}")

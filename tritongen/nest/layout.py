@@ -85,7 +85,7 @@ def _single_read(mask: Given, block: Sequence[Line], given: int) -> int | None:
 
 
 def _with_mask(line: Line, mask: Given) -> Line:
-    return line.mapped(lambda value: value.with_names({mask.name: mask.value.tree}))
+    return line.mapped(lambda value: value.with_names({mask.name: mask.value}))
 
 
 class _Names:

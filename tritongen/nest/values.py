@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import ast
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from ..lang.trees import changed, literal, parse, walk
 
 
-def _binary(operator: ast.operator) -> Callable[[Expr, Term], Expr]:
-    return lambda left, right: Expr(ast.BinOp(left.tree, operator, tree_of(right)))
+def _binary(kind: ast.operator) -> Callable[[Expr, Term], Expr]:
+    return lambda left, right: Expr(ast.BinOp(left.tree, kind, tree_of(right)))
 
 
-def _comparison(operator: ast.cmpop) -> Callable[[Expr, Term], Expr]:
-    return lambda left, right: Expr(ast.Compare(left.tree, [operator], [tree_of(right)]))
+def _comparison(kind: ast.cmpop) -> Callable[[Expr, Term], Expr]:
+    return lambda left, right: Expr(ast.Compare(left.tree, [kind], [tree_of(right)]))
 
 
 class Expr:
@@ -37,6 +38,10 @@ class Expr:
         """The names that it reads, each as often as it does."""
         return tuple(node.id for node in walk(self.tree) if isinstance(node, ast.Name))
 
+    @property
+    def is_name(self) -> bool:
+        return isinstance(self.tree, ast.Name)
+
     @cached_property
     def calls(self) -> bool:
         """Whether it calls something."""
@@ -45,11 +50,12 @@ class Expr:
     def changed(self, change: Callable[[ast.AST], ast.AST | None]) -> Expr:
         return Expr(changed(self.tree, change))
 
-    def with_names(self, others: Mapping[str, ast.expr]) -> Expr:
+    def with_names(self, others: Mapping[str, Expr]) -> Expr:
         """The value with others in place of some names."""
         if others.keys().isdisjoint(self.names):
             return self
-        return self.changed(lambda node: others.get(node.id) if isinstance(node, ast.Name) else None)
+        trees = {name: other.tree for name, other in others.items()}
+        return self.changed(lambda node: trees.get(node.id) if isinstance(node, ast.Name) else None)
 
     def to(self, *dtypes: Term) -> Expr:
         """The value in a dtype, by way of those before it."""
@@ -69,12 +75,22 @@ class Expr:
     def __rmul__(self, other: Term) -> Expr:
         return expr(other) * self
 
+    def __neg__(self) -> Expr:
+        return Expr(ast.UnaryOp(ast.USub(), self.tree))
+
     def __invert__(self) -> Expr:
         return Expr(ast.UnaryOp(ast.Invert(), self.tree))
 
     @property
     def is_given(self) -> Expr:
         return _comparison(ast.IsNot())(self, None)
+
+    @property
+    def is_none(self) -> Expr:
+        return _comparison(ast.Is())(self, None)
+
+    def field(self, name: str) -> Expr:
+        return Expr(ast.Attribute(self.tree, name))
 
     @property
     def negated(self) -> Expr:
@@ -142,6 +158,20 @@ def tree_of(operand: Term) -> ast.expr:
 def either(test: Term, value: Term, other: Term) -> Expr:
     """One value where a test holds, else the other."""
     return Expr(ast.IfExp(tree_of(test), tree_of(value), tree_of(other)))
+
+
+def total(first: Expr, *others: Term) -> Expr:
+    return functools.reduce(operator.add, others, first)
+
+
+def product(first: Expr, *others: Term) -> Expr:
+    return functools.reduce(operator.mul, others, first)
+
+
+def joined(*tests: Expr | None) -> Expr | None:
+    """Whether all of some tests hold, of those that there are; None where there are none."""
+    found = [test for test in tests if test is not None]
+    return functools.reduce(Expr.__and__, found) if found else None
 
 
 class _Variables:

@@ -140,9 +140,9 @@ class Sums(Rows):
     def added(self, value: Value) -> list[Any]:
         """Takes a tile into a sum, where the sum is asked for."""
         self.lines.begin(value.name)
-        added = Expr(self.lines.expression(value.node))
+        added = self.lines.expression(value.node)
         # Masked rows have another padding value where that suits a maximum along the columns.
-        if self.other != "0.0" or padding_value(self.op, value.node, self.space.row_axes, self.other) != "0":
+        if self.other != 0 or padding_value(self.op, value.node, self.space.row_axes, self.other) != "0":
             added = tl.where(V.row_mask, added, 0.0)
         lines = nested([*self.lines.pending, Accumulate(value.name, "+", added)])
         said = f"{value.name} = {value.source}" if value.source else ""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ast
+import functools
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...lang.ir import Node, Op, Result
-from ...lang.trees import parse
 from ...lowering.lower import Compute
-from ...lowering.optional import if_given, load_default
-from ...lowering.tile import Tensor, meets_tensors, widen_float8
+from ...lowering.optional import if_given
+from ...lowering.tile import Tensor, meets_tensors, nothing_of, widen_float8
 from ...nest.access import Access, Address
 from ...nest.ir import Branch, Let, Line
-from ...nest.values import V, expr, runtime, tl
+from ...nest.values import Expr, Term, V, expr, joined, product, runtime, tl
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
 from ...passes.structure import guaranteed_axes
@@ -24,7 +24,7 @@ from .operands import Operand
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
 ALIGN = {"rows": "ALIGN_M", "cols": "ALIGN_N", "inner": "ALIGN_K"}  # of contiguous axes, in the strided kernel
 BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
-FIRST = {"rows": "first_row.to(INDEX)", "cols": "first_col.to(INDEX)"}
+FIRST = {"rows": V.first_row.to("INDEX"), "cols": V.first_col.to("INDEX")}
 NONE: Mapping[str, int] = {}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
 
@@ -80,26 +80,26 @@ class Places:
 
         Of a tile's rows or columns, `uniform` has those along which the tensor has one element for all.
         """
-        places = {"batch": "batch", "rows": "rows", "cols": "cols", "inner": inner_of(side) or "group"}
+        places = {"batch": V.batch, "rows": V.rows, "cols": V.cols, "inner": inner_of(side)}
         if side is None:
-            places["cols"] = self.columns(tensor.axes)
+            places["cols"] = V[self.columns(tensor.axes)]
         places |= {role: FIRST[role] for role in uniform}
-        terms: list[str] = []
+        terms: list[Expr] = []
         for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
             lacks = self.contraction.lacking(role, tensor.axes)
             if role == "inner" and side is None:
                 lacks = tuple(axis for axis in lacks if axis in self.contraction.groups)
-            steps = "".join(f" // {self.size_name(axis)}" for axis in reversed(lacks))
-            terms.append(f"{places[role]}{steps} * {stride(tensor.name, role)}")
+            at = functools.reduce(operator.floordiv, map(self.size_name, reversed(lacks)), places[role])
+            terms.append(at * stride(tensor.name, role))
         return Address(tensor.pointer, (*terms,))
 
     def of_result(self, result: Result) -> Address:
         """The address of a contiguous result that has not all of batch, rows and columns."""
         roles = self.contraction.roles(result.axes)
-        counts = COUNTS | ({"cols": f"(n_cols // {self.group})"} if self.group else {})
-        places = {"batch": "batch", "rows": "rows", "cols": self.columns(result.axes)}
+        counts = {"rows": V.n_rows, "cols": V.n_cols // self.group if self.group else V.n_cols}
+        places = {"batch": V.batch, "rows": V.rows, "cols": V[self.columns(result.axes)]}
         at = (
-            " * ".join([place, *(counts[other] for other in ("rows", "cols")[n:] if other in roles)])
+            product(place, *(counts[other] for other in ("rows", "cols")[n:] if other in roles))
             for n, (role, place) in enumerate(places.items())
             if role in roles
         )
@@ -116,14 +116,18 @@ class Places:
         telling = self.contraction.telling("cols", axes)
         return {self.contraction.cols: "cols", self.contraction.col_groups: "inside"}.get(telling, "groups")
 
-    def mask(self, axes: tuple[str, ...], side: int | None = None) -> str:
+    def mask(self, axes: tuple[str, ...], side: int | None = None) -> Expr | None:
         roles = set(self.contraction.roles(axes))
         if side is None and self.group:  # Tiles have full groups: no mask within one.
             roles -= {"cols"} if self.columns(axes) == "inside" else set()
         if {"rows", "cols"} <= roles:
-            return "tile_mask"
-        found = {"rows": "row_mask", "cols": "col_mask", "inner": inner_of(side, "inner_mask")}
-        return " & ".join(text for role, text in found.items() if role in roles and text)
+            return V.tile_mask
+        found = {
+            "rows": V.row_mask,
+            "cols": V.col_mask,
+            "inner": None if side is None else inner_of(side, "inner_mask"),
+        }
+        return joined(*(mask for role, mask in found.items() if role in roles))
 
     def load(self, tensor: Input, side: int | None = None) -> list[Line]:
         read = self.loaded(tensor, side)
@@ -132,20 +136,19 @@ class Places:
             uniform = self.uniform(tensor) if side is None else NONE
             if not uniform:
                 return [plain]
-            fits = " and ".join(f"{size} % {BLOCK[role]} == 0" for role, size in uniform.items())
+            fits = functools.reduce(Expr.and_, ((expr(size) % BLOCK[role]).equals(0) for role, size in uniform.items()))
             one = Let(tensor.name, self.loaded(tensor, side, uniform).value)
-            return [Branch(expr(fits), (one,), (plain,), comment="One element for the entire tile.")]
-        number = load_default(tensor)
+            return [Branch(fits, (one,), (plain,), comment="One element for the entire tile.")]
         typed = meets_tensors(self.op, tensor.name) or tensor.type.dtypes == ("bool",)
         # It may be stored as a full tile.
-        shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == "tile_mask" else "()"
-        number = number if typed else f"tl.full({shape}, {number}, {self.compute.text})"
+        shape = "tile_mask.shape" if side is None and self.mask(tensor.type.axes) == V.tile_mask else ()
+        number: Term = tensor.default if typed else tl.full(shape, tensor.default, self.compute.text)
         return if_given(tensor, tensor.name, read, number)
 
     @property
-    def full_mask(self) -> str:
+    def full_mask(self) -> Expr:
         """The mask of all elements of a tile, where `tile_mask` has one element for each group."""
-        return "row_mask & (cols < n_cols)" if self.group else "tile_mask"
+        return V.row_mask & (V.cols < V.n_cols) if self.group else V.tile_mask
 
     def fills(self, node: Node) -> bool:
         """Whether something has its rows and columns, whatever params choose and whichever inputs are left out."""
@@ -158,8 +161,8 @@ class Places:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
         varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in uniform)
         mask = self.mask(varies, side)
-        other, to = "0.0" if tensor.type.may_be_float else "0", self.widening(tensor) + self.restoring(tensor)
-        return Access(self.address(mine, side, uniform), mask, other, to)
+        to = self.widening(tensor) + self.restoring(tensor)
+        return Access(self.address(mine, side, uniform), mask, nothing_of(tensor), to)
 
     def uniform(self, tensor: Input) -> dict[str, int]:
         """The roles along which adjacent positions share an element, and how many do: fixed lengths that tiles may
@@ -188,43 +191,42 @@ class Places:
 
     def read_by_pointer(self, operand: Operand) -> list[Line]:
         name, inner = operand.name, inner_of(operand.side)
-        other = "0.0" if operand.tensor.type.may_be_float else "0"
         alignment = ALIGN[("rows", "cols")[operand.side]]
         at = Address(self.base(operand), (runtime.offsets(inner, stride(name, "inner"), alignment),))
         mask = self.mask(operand.tensor.type.axes, operand.side)
         if self.is_picked(name):
-            mask = f"{name}_mask & {inner_of(operand.side, 'inner_mask')}"
+            mask = V[f"{name}_mask"] & inner_of(operand.side, "inner_mask")
         restoring = self.restoring(operand.tensor)
         comment = "The wrapper widens it for a float64 matmul." if restoring else ""
-        return [Let(name, Access(at, mask, other, restoring).value, comment=comment)]
+        return [Let(name, Access(at, mask, nothing_of(operand.tensor), restoring).value, comment=comment)]
 
-    def index(self, axis: str, side: int | None) -> ast.expr:
+    def index(self, axis: str, side: int | None) -> Expr:
         """The position along an axis."""
         role = self.contraction.roles((axis,))[0]
-        place, axes = role, self.contraction.axes(role)
+        found, axes = V[role], self.contraction.axes(role)
         if role == "cols" and side is None:
-            place, axes = self.columns((axis,)), self.contraction.telling(role, (axis,))
+            found, axes = V[self.columns((axis,))], self.contraction.telling(role, (axis,))
         if role == "inner":
-            place = inner_of(side) or "group"
+            found = inner_of(side)
             axes = axes if side is not None else self.contraction.groups
         for below in reversed(axes[axes.index(axis) + 1 :]):
-            place += f" // {self.size_name(below)}"
-        return parse(f"{place} % {self.size_name(axis)}" if axis != axes[0] else place)
+            found //= self.size_name(below)
+        return found % self.size_name(axis) if axis != axes[0] else found
 
-    def size(self, axes: tuple[str, ...]) -> ast.expr:
+    def size(self, axes: tuple[str, ...]) -> Expr:
         for role in ("rows", "cols"):
             if set(axes) == set(self.contraction.axes(role)):
-                return parse(COUNTS[role])
-        return parse(" * ".join(self.size_name(axis) for axis in axes))
+                return V[COUNTS[role]]
+        return product(*(expr(self.size_name(axis)) for axis in axes))
 
     def size_name(self, axis: str) -> str:
         fixed = dict(self.op.sizes).get(axis)
         return str(fixed) if fixed else "size_batch" if axis == BATCH else f"size_{axis.lower()}"
 
 
-def inner_of(side: int | None, name: str = "inner") -> str:
-    """The positions in a block of the inner axes, or their mask, as they lie on a side."""
-    return "" if side is None else f"{name}{('[None, :]', '[:, None]')[side]}"
+def inner_of(side: int | None, name: str = "inner") -> Expr:
+    """The positions in a block of the inner axes, or their mask, as they lie on a side; else the group in hand."""
+    return V.group if side is None else V[name][:, None] if side else V[name][None, :]
 
 
 def stride(name: str, role: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
-from ...lang.trees import parse
 from ...lowering.accumulate import Accumulator, Span, full_reduction, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
@@ -62,38 +60,38 @@ class Sums:
     def lowering(self, side: int | None = None) -> Lowering:
         """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
 
-        def load(node: Load, lowering: Lowering) -> ast.expr:
+        def load(node: Load, lowering: Lowering) -> Expr:
             tensor = self.op.input(node.name)
             if side is not None and node.name in self.operands.names and (to := self.places.widening(tensor)):
-                return V[node.name].to(*to).tree
-            return ast.Name(node.name)
+                return V[node.name].to(*to)
+            return V[node.name]
 
-        def index(axis: str) -> ast.expr:
+        def index(axis: str) -> Expr:
             return self.places.index(axis, side)
 
         reduce, dtype_of = self.row_reduction, self.operands.spelled_dtype
-        return Lowering(self.op, self.compute, index, self.places.size, load, reduce, self.choices, dtype_of)
+        return Lowering(self.op, self.compute, index, self.places.size, load, self.choices, reduce, dtype_of)
 
     def path_of(self, node: Node, n: int) -> Path:
         """Where a side is multiplied that several products may have."""
         return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
 
-    def row_reduction(self, node: Reduce, lowering: Lowering) -> ast.expr:
+    def row_reduction(self, node: Reduce, lowering: Lowering) -> Expr:
         """A reduction of the result over its columns, all of which a tile holds, or over groups of those."""
         if node.strips:
             return self.by_strips(node, lowering)
         kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
-        value = Expr(lowering.operand(node.arg))
+        value = lowering.operand(node.arg)
         if self.places.group:
             accumulator = Accumulator(self.compute.text, kind, span=Span("0", str(self.places.group)))
-            return self.by_groups(node, value, accumulator).tree
+            return self.by_groups(node, value, accumulator)
         accumulator = Accumulator(self.compute.text, kind)
         if node.kind in ("any", "all"):
             value = value if node.arg.dtype.kind == "bool" else value.differs(0)
             masked = V.col_mask & value if node.kind == "any" else ~V.col_mask | value
         else:
             masked = tl.where(V.col_mask, value, accumulator.identity(node.kind))
-        return full_reduction(node, accumulator, V.cols, False, masked).tree
+        return full_reduction(node, accumulator, V.cols, False, masked)
 
     def by_groups(self, node: Reduce, value: Expr, accumulator: Accumulator) -> Expr:
         """A reduction of each group of columns, all of which are inside or none."""
@@ -106,12 +104,12 @@ class Sums:
             value = value.differs(0)
         return full_reduction(node, accumulator, None, False, value, axis=2)
 
-    def by_strips(self, node: Reduce, lowering: Lowering) -> ast.expr:
+    def by_strips(self, node: Reduce, lowering: Lowering) -> Expr:
         """A reduction of each strip of the result's rows or columns, as far as those are inside."""
         axis = self.contraction.strips_axis(node)
         value, width = lowering.operand(node.arg), self.op.strips_along(node.strips).width
         mask = ("row_mask", "col_mask")[axis] if self.places.fills(node.arg) else self.places.full_mask
-        return runtime[f"strip_{node.kind}"](value, mask, width, axis).tree
+        return runtime[f"strip_{node.kind}"](value, mask, width, axis)
 
     # Pieces of kernels
 
@@ -186,9 +184,9 @@ class Sums:
         lowering = self.lowering()
         lines.loop += self.lines_before(product.scale, lowering, None, done)
         lowering.begin(f"{product.name}_scale", self.choices.of(product.name))
-        tree = lowering.expression(product.scale)
+        scale = lowering.expression(product.scale)
         lines.loop += lowering.pending
-        return Expr(tree)
+        return scale
 
     def side(self, product: Product, n: int, lines: Lines, done: dict[str, int | None]) -> Expr:
         """The name or expression of a side, after the lines that compute it."""
@@ -204,7 +202,7 @@ class Sums:
         name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
         if name not in done:
             lowering.begin(name, self.path_of(node, n))
-            value = Expr(lowering.expression(node))
+            value = lowering.expression(node)
             if self.may_lack_dim(node, n):
                 value = tl.where(self.places.mask(node.axes, n), value, 0.0)
             elif _padding_value(self.op, node, self.contraction.inner) != "0":
@@ -254,9 +252,9 @@ class Sums:
         condition, last = self.triangle
         rows, cols = self.contraction.rows[0], self.contraction.cols[0]
 
-        def index(axis: str) -> ast.expr:
-            first, block = ("first_row", "BLOCK_M") if axis == rows else ("first_col", "BLOCK_N")
-            return parse(f"{first} + {block} - 1" if last[axis] else first)
+        def index(axis: str) -> Expr:
+            first, block = (V.first_row, V.BLOCK_M) if axis == rows else (V.first_col, V.BLOCK_N)
+            return first + block - 1 if last[axis] else first
 
         assert {rows, cols} == set(last)
         every = "n_steps" if self.contraction.groups else "n_inner"
@@ -290,4 +288,4 @@ def _padding_value(op: Op, node: Node, inner: tuple[str, ...]) -> str:
         return _padding_value(op, op.value(node.name).node, inner)
     if isinstance(node, Cast):
         return _padding_value(op, node.arg, inner)
-    return padding_value(op, node, inner, "0.0")
+    return padding_value(op, node, inner, 0.0)

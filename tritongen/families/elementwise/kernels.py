@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...lang.ir import Op, Reduce
+from ...lang.ir import Op
 from ...lowering.assemble import BLOCKS, Assembler
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.positions import COLS_IN_LINE, block, rows_by_cols
@@ -179,11 +178,8 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     assembler = Assembler(tile)
     windows = replace(tile, space=space_of_windows(program, tile.space)) if program.maps_back else tile
 
-    def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
-        raise AssertionError("reductions are over windows, step by step")
-
     own = windows.index, tile.size, windows.load
-    lowering = Lowering(op, tile.compute, *own, reduce, assembler.choices, guarded=windows.guarded)
+    lowering = Lowering(op, tile.compute, *own, assembler.choices, guarded=windows.guarded)
     values = needed(op.values, [result.output.name for result in op.results])
     if program.over:
         lines = window_lines(program, Assembler(windows), lowering, values)

@@ -16,7 +16,7 @@ from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
 from ...lowering.tile import loads, needed
 from ...nest.ir import For, Let, Line, Nest, nested
-from ...nest.values import Expr, V, tl
+from ...nest.values import V, tl
 from ...passes.structure import Program, references
 from ...spec.types import BATCH
 
@@ -157,7 +157,7 @@ def _body(
     for value, state in states:
         lowering.begin(value.name)
         assert isinstance(value.node, Reduce)
-        lowering.put(*state.step(Expr(lowering.operand(value.node.arg))))
+        lowering.put(*state.step(lowering.operand(value.node.arg)))
         body += lowering.pending
     return body
 

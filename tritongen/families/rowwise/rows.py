@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -38,7 +38,7 @@ class Rows:
         self.compute = compute_of(self.op)
         self.pairs = exp_pairs(self.op)
         # Of masked lanes, -inf suits a softmax and 0 nearly all else: take what needs fewer guards.
-        guards = {other: self.guards(other) for other in ("0.0", 'float("-inf")')}
+        guards = {other: self.guards(other) for other in (0.0, -math.inf)}
         self.other = min(guards, key=lambda other: guards[other])
         self.tile = Tile(self.op, self.space, self.compute, self.other, ends_in_columns(self.op, program.over))
         self.assembler = Assembler(self.tile, grouped=True)
@@ -73,10 +73,10 @@ class Rows:
         levels = sorted({depth[value.name] for value in self.program.reductions})
         return [[v for v in self.program.reductions if depth[v.name] == level] for level in levels]
 
-    def guards(self, other: str) -> int:
+    def guards(self, other: float) -> int:
         return sum(self.needs_guard(v.node, other) for v in self.program.reductions if isinstance(v.node, Reduce))
 
-    def needs_guard(self, node: Reduce, other: str) -> bool:
+    def needs_guard(self, node: Reduce, other: float) -> bool:
         if node.kind == "var":
             return False
         has = padding_value(self.op, node.arg, self.program.over, other)
@@ -105,15 +105,12 @@ class Rows:
     # Expressions
 
     def lowering(self, kind: type[Lowering] = Lowering) -> Lowering:
-        def reduce(node: Reduce, lowering: Lowering) -> ast.expr:
-            return self.full(node, lowering)
-
         own = self.tile.index, self.tile.size, self.tile.load
-        return kind(self.op, self.compute, *own, reduce, self.choices, guarded=self.tile.guarded)
+        return kind(self.op, self.compute, *own, self.choices, self.full, guarded=self.tile.guarded)
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> Expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""
-        value = Expr(lowering.operand(node.arg))
+        value = lowering.operand(node.arg)
         has = node.arg.dtype.kind
         if node.kind in ("any", "all") and has != "bool":
             value = value.differs(0)
@@ -128,13 +125,13 @@ class Rows:
     def is_int64(self, node: Node) -> bool:
         return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
 
-    def full(self, node: Reduce, lowering: Lowering) -> ast.expr:
+    def full(self, node: Reduce, lowering: Lowering) -> Expr:
         name = next(v.name for v in self.op.values if v.node == node)
         value = self.op.value(name)
         if node.kind == "var":
             known = self.mean_of(node)
             mean = known.name if known else f"{name}_mean"
-            x = Expr(lowering.operand(node.arg))
+            x = lowering.operand(node.arg)
             if known is None:
                 guarded = self.argument(
                     replace(node, kind="mean"),
@@ -147,7 +144,7 @@ class Rows:
             x = distance * distance
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
-        return full_reduction(node, self.accumulator(node), V.cols, self.plain_max(value), x).tree
+        return full_reduction(node, self.accumulator(node), V.cols, self.plain_max(value), x)
 
     def mean_of(self, node: Node) -> Value | None:
         """The mean of what a variance is of, if the math takes it too, wherever it takes the variance."""

@@ -6,7 +6,6 @@ waits for memory, nor for another.
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,7 +16,7 @@ from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Access
 from ...nest.ir import Do, Let, Line
-from ...nest.values import V, expr, runtime, tl
+from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
 from ...spec.types import Input
@@ -43,9 +42,9 @@ def share_rows(program: Program) -> SharedRows | None:
 class _Lowering(Lowering):
     """Spells exponentials that flush subnormal results to zero."""
 
-    def call(self, node: Call) -> ast.expr:
+    def call(self, node: Call) -> Expr:
         if node.function == "exp" and self.compute.text == "COMPUTE":
-            return runtime.exp_ftz(self.in_compute(node.args[0])).tree
+            return runtime.exp_ftz(self.in_compute(node.args[0]))
         return super().call(node)
 
 

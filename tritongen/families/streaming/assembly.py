@@ -13,7 +13,7 @@ from ...lowering.space import Space
 from ...lowering.tile import Tensor, loads
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Let, Line, Nest, names_of, nested, under, without_dead_code, without_unread
-from ...nest.values import V, tl
+from ...nest.values import Expr, V, tl
 from ...passes.paged import Paged, Pages
 from ..stream import Stream, in_kernels
 from . import pages
@@ -62,7 +62,7 @@ class Assembly:
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, "True")])
+            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, True)])
 
     def block(self, load: Load) -> None:
         if load.name not in self.read:
@@ -90,16 +90,16 @@ class Assembly:
         self.lines.setup.append(pages.head(self.places, paged))
         first, following = (
             pages.page_indices(self.places, self.pages, paged, start, *self.blocks.ends)
-            for start in ("bounds[0]", "start + BLOCK_N")
+            for start in (V.bounds[0], V.start + V.BLOCK_N)
         )
         comment = "" if self.lines.ahead else "Page indices are prefetched one block ahead."
         self.lines.ahead.append(replace(first, comment=comment))
         return [pages.positions(self.places, paged, *self.blocks.ends), following]
 
     @property
-    def masked(self) -> str:
+    def masked(self) -> Expr:
         """Whether the blocks of a run are masked, known when the kernel is compiled."""
-        return f"run != {self.blocks.runs.index('full')}"
+        return V.run.differs(self.blocks.runs.index("full"))
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Reads what some values are made of and no line has read so far."""

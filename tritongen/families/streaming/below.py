@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...lang.ir import Call, Node, Ref
-from ...lang.trees import parse
 from ...lowering.lower import Lowering
+from ...nest.values import Expr, Term, V, runtime
 
 
 @dataclass
@@ -23,24 +22,24 @@ class Below(Lowering):
     low: str = ""
     in_loop: bool = True
     scores: frozenset[str] = frozenset()
-    dtype: Callable[[tuple[str, ...]], str] = field(kw_only=True)
+    dtype: Callable[[tuple[str, ...]], Term] = field(kw_only=True)
 
-    def expression(self, node: Node) -> ast.expr:
+    def expression(self, node: Node) -> Expr:
         if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
-            return ast.Name("shift")
+            return V.shift
         return super().expression(node)
 
-    def call(self, node: Call) -> ast.expr:
+    def call(self, node: Call) -> Expr:
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
                 online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
-                terms = ", ".join(ast.unparse(self.in_compute(one)) for one in (x, y))
+                terms = map(self.in_compute, (x, y))
                 if online and self.low:
-                    return parse(f"exp2_shifted{self.low}({terms}, factor)")
-                return parse(f"{'exp2_shifted' if online else 'exp2_sub'}({terms})")
+                    return runtime[f"exp2_shifted{self.low}"](*terms, V.factor)
+                return runtime["exp2_shifted" if online else "exp2_sub"](*terms)
             case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
-                return self.tanh(ast.unparse(self.in_compute(x)), node.axes)
+                return self.tanh(self.in_compute(x), node.axes)
         return super().call(node)
 
-    def tanh(self, x: str, axes: tuple[str, ...]) -> ast.expr:
-        return parse(f"tanh_of({x}, {self.dtype(axes)})")
+    def tanh(self, x: Expr, axes: tuple[str, ...]) -> Expr:
+        return runtime.tanh_of(x, self.dtype(axes))

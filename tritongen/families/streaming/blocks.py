@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
-from ...nest.ir import For, Line, names_of, parsed
-from ...nest.values import expr
+from ...nest.values import Expr, V, expr
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import (
@@ -26,7 +24,6 @@ from ...passes.masks.scores import Mask, mask_of
 from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
 from ...spec.types import INTS
 from ..stream import Stream
-from .spelling import Spelling, operand
 
 # Functions that are 0 of -inf.
 VANISHING = ("exp", "sigmoid", "softplus", "relu")
@@ -49,7 +46,6 @@ class Blocks:
     decided: frozenset[Node] = frozenset()
     streamed: str = ""
     is_paged: bool = False
-    first_row: str = "first_row"
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -117,16 +113,6 @@ class Blocks:
         """A part of an expression for a tile of one row, whose first position is its last."""
         return First(self.rows) if part == Last(self.rows) else part
 
-    def lines_of_limits(self, index: str, spelled: Callable[[Node], str]) -> list[Line]:
-        """The lines that tell these positions for each row of the tile."""
-        assert self.limits is not None
-        each = replace(self, first_row="rows.to(tl.int64)")
-        first, last = (each.spelled(end, spelled) for end in (self.limits.first, self.limits.last))
-        begin = [] if first == "0" else [parsed(f"row_begin = tl.minimum({first}, n_cols).to({index})")]
-        lines = [*begin, parsed(f"row_end = tl.maximum({last}, 0).to({index})")]
-        says = f"Visible columns of a row: [{'row_begin' if begin else 0}, row_end)."
-        return [replace(lines[0], comment=says), *lines[1:]]
-
     @property
     def limits_by_row(self) -> list[str]:
         """The names of the limits that differ from row to row of a tile."""
@@ -135,63 +121,18 @@ class Blocks:
         return [name for name, end in ends.items() if First(self.rows) in subexpressions(end)]
 
     @property
-    def in_limits(self) -> str:
+    def in_limits(self) -> Expr:
         """Whether a row meets a column."""
         assert self.limits is not None
-        before = "cols < row_end"
-        return before if self.limits.first == ZERO else f"(row_begin <= cols) & ({before})"
+        before = V.cols < V.row_end
+        return before if self.limits.first == ZERO else (V.row_begin <= V.cols) & before
 
     @property
-    def ends(self) -> tuple[str, str]:
+    def ends(self) -> tuple[Expr, Expr]:
         """Between which positions rows of the tile need any, of what is paged."""
         if self.tiles is None:
-            return "0", "n_cols"
-        return "0" if self.tiles.some.first == ZERO else "begin", "end"
-
-    def lines_of_bounds(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
-        """The lines that tell the bounds of the runs of blocks, and what these are made of."""
-        return [*self.lines_of_ends(spelled), *self.lines_of_met(integers, spelled), *self.lines(spelled)]
-
-    def lines_of_ends(self, spelled: Callable[[Node], str]) -> list[Line]:
-        """The lines that tell these positions."""
-        if self.tiles is None or not self.is_paged:
-            return []
-        some = zip(self.ends, (self.tiles.some.first, self.tiles.some.last), strict=True)
-        lines = [parsed(f"{name} = {self.spelled(end, spelled)}") for name, end in some if name != "0"]
-        if "last_row" in names_of(lines):
-            lines.insert(0, parsed("last_row = tl.minimum(first_row + BLOCK_M, n_rows) - 1"))
-        return [replace(lines[0], comment="Pages without an unmasked position are not loaded."), *lines[1:]]
-
-    def lines(self, spelled: Callable[[Node], str]) -> list[Line]:
-        """The line that tells the bounds of the runs."""
-        if self.tiles is None:
-            return [parsed("bounds = (0, n_cols // BLOCK_N * BLOCK_N, n_cols)", "Full blocks need no mask.")]
-        some, every = self.tiles.some, self.tiles.every
-        ends = [some.first, every.first, every.last, some.last]
-        texts = [self.spelled(end, spelled) for end in ends]
-        if self.is_paged:
-            texts = [self.ends[0], *texts[1:3], self.ends[1]]
-        if self.compared:
-            first, last = texts[1:3]
-            if self.finds_full:
-                first = "first_full" if first == "0" else f"tl.maximum({first}, first_full)"
-                last = f"tl.minimum({last}, last_full)"
-            texts = ["tl.min(first_met, 0)", first, last, "tl.minimum(tl.max(last_met, 0), end)"]
-        texts = texts if len(self.runs) > 2 else texts[2:]
-        function = "blocks_from_start" if len(texts) == 2 else "blocks_between"
-        says = "Fully masked blocks are skipped; fully visible ones need no mask."
-        lines = [parsed(f"bounds = {function}({', '.join(texts)}, BLOCK_N)", says)]
-        if self.gap is not None:
-            first, last = (self.spelled(end, spelled) for end in (self.gap.first, self.gap.last))
-            lines.append(parsed(f"bounds = blocks_around(bounds, {first}, {last}, BLOCK_N)"))
-        return lines
-
-    def meets(self, spelled: Callable[[Node], str]) -> str:
-        """Whether the tile needs a block from `first_col` on: where there are masks."""
-        assert self.tiles is not None
-        first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
-        before = f"first_col < {operand(last)}"
-        return before if first == "0" else f"({before}) & (first_col + BLOCK_N > {operand(first)})"
+            return expr(0), V.n_cols
+        return expr(0) if self.tiles.some.first == ZERO else V.begin, V.end
 
     @property
     def are_few(self) -> bool:
@@ -200,68 +141,6 @@ class Blocks:
             return self.tiles is not None
         reaches_the_end = isinstance(last := self.tiles.some.last, Value) and isinstance(last.node, Size)
         return self.tiles.some.first != ZERO and not reaches_the_end
-
-    def lines_of_met(self, integers: Callable[[Load, str], str], spelled: Callable[[Node], str]) -> list[Line]:
-        """The lines that find the first and the last block that may have something in common with the tile.
-
-        They look at 32 at a time. `integers` spells those of the tile, at `tile_met`, or of blocks, at `cols_met`.
-        """
-        if self.tiles is None or not self.compared:
-            return []
-        first, last = (self.spelled(end, spelled) for end in (self.tiles.some.first, self.tiles.some.last))
-        if self.is_paged:
-            first, last = self.ends
-        begin = first if first == "0" else f"{operand(first)} // BLOCK_N * BLOCK_N"
-        lines = self.compared_lines(self.rows, integers)
-        if lines:
-            lines.insert(0, parsed("tile_met = tl.minimum(tile, n_rows - 1)"))
-        if not self.is_paged:
-            lines.append(parsed(f"end = tl.full((), {last}, tl.int64)"))
-        lines += [parsed("first_met = tl.full([32], end, tl.int64)"), parsed("last_met = tl.zeros([32], tl.int64)")]
-        if self.finds_full:
-            lines += [
-                parsed("first_full, last_full = first_met, last_met"),
-                parsed("in_full = tl.zeros([32], tl.int64)"),
-            ]
-        inner = [
-            parsed("starts = start + tl.arange(0, 32) * BLOCK_N"),
-            parsed("cols_met = tl.minimum(starts[:, None] + tl.arange(0, BLOCK_N)[None, :], n_cols - 1).to(INDEX)"),
-            *self.compared_lines(self.streamed, integers),
-            parsed(f"empty = {self.spelled(self.tiles.empty, spelled)}"),
-            parsed("first_met = tl.minimum(first_met, tl.where(empty, end, starts))"),
-            parsed("last_met = tl.maximum(last_met, tl.where(empty, 0, starts + BLOCK_N))"),
-        ]
-        if self.finds_full:
-            inner += [
-                parsed(f"full = {self.spelled(self.tiles.full, spelled)}"),
-                parsed("first_full = tl.minimum(first_full, tl.where(full, starts, end))"),
-                parsed("last_full = tl.maximum(last_full, tl.where(full, starts + BLOCK_N, 0))"),
-                parsed("in_full += tl.where(full, BLOCK_N, 0)"),
-            ]
-        lines.append(For(expr(f"range({begin}, end, 32 * BLOCK_N)"), index="start", body=tuple(inner)))
-        if self.finds_full:
-            says = "Blocks between the first and the last full one need no mask if all of them are full."
-            lines.append(parsed("first_full, last_full = tl.min(first_full, 0), tl.max(last_full, 0)"))
-            without = "tl.where(tl.sum(in_full, 0) == last_full - first_full, last_full, 0)"
-            lines.append(parsed(f"last_full = {without}", says))
-        says = "Blocks are needed from the first to the last with an unmasked element."
-        return [replace(lines[0], comment=says), *lines[1:]]
-
-    def compared_lines(self, axis: str, integers: Callable[[Load, str], str]) -> list[Line]:
-        """The least and the greatest of the integers along an axis: of the tile, or of each block."""
-        assert self.tiles is not None
-        over = 0 if axis == self.rows else 1
-        tests = (self.tiles.empty, *([self.tiles.full] if self.finds_full else []))
-        named = {(part.node, part.kind) for part in _extremes(*tests)}
-        lines: list[Line] = []
-        for load in (load for load, along in self.compared if along == axis):
-            lines.append(parsed(f"{load.name}_met = {integers(load, axis)}"))
-            for kind in (kind for kind in ("min", "max") if (load, kind) in named):
-                lines.append(parsed(f"{load.name}_{kind} = tl.{kind}({load.name}_met, {over}).to(tl.int64)"))
-        return lines
-
-    def spelled(self, expression: Expression, value: Callable[[Node], str]) -> str:
-        return Spelling(self.rows, self.first_row, self.is_paged, value).text(expression)
 
 
 def blocks_of(op: Op, stream: Stream) -> Blocks:
@@ -293,7 +172,7 @@ def _all_of(conditions: list[Node]) -> Node:
 
 def _tells(op: Op, empty: Expression, stream: Stream) -> bool:
     """Whether integers of the blocks tell which are empty, all of which are inputs along the rows or what streams."""
-    found = _extremes(empty)
+    found = extremes_of(empty)
     if not any(part.axis == stream.streamed for part in found):
         return False
     return all(isinstance(part.node, Load) and _is_along(op, part.node, part.axis, stream) for part in found)
@@ -309,11 +188,11 @@ def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
 
 def _compared(*tests: Expression) -> tuple[tuple[Load, str], ...]:
     """The integers whose extremes are tested, each with the axis along which these are."""
-    found = _extremes(*tests)
+    found = extremes_of(*tests)
     return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
 
 
-def _extremes(*tests: Expression) -> list[Extreme]:
+def extremes_of(*tests: Expression) -> list[Extreme]:
     return [part for test in tests for part in subexpressions(test) if isinstance(part, Extreme)]
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from ...lowering.positions import ROW_MASK, TILE
 from ...nest.ir import BLANK, Branch, For, Given, Let, Line, Nest, Positions, names_of
-from ...nest.values import V, either, runtime, tl
+from ...nest.values import Expr, V, either, runtime, tl
 from ...passes.masks.tiles import longest
 from ..stream import Stream
 from . import partial_sums
 from .blocks import Blocks
-from .spelling import operand
 
 BLOCKS = ("BLOCK_M", "BLOCK_N", "INDEX")
 _PROGRAM = tl.program_id(0)
@@ -129,8 +128,8 @@ class Frames:
         )
 
     @property
-    def partial_length(self) -> str:
-        return operand(partial_sums.length(self.stream, partial_sums.in_kernel))
+    def partial_length(self) -> Expr:
+        return partial_sums.length(self.stream, partial_sums.in_kernel)
 
     def reduction(self, sections: Sections) -> Nest:
         """Programs merge the partial sums of a row each."""

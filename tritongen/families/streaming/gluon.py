@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lang.names import shown
-from ...lang.trees import parse
 from ...lowering.tile import Tile
-from ...nest.ir import Line, names_of, nested, parsed
+from ...nest.ir import Let, Line, names_of, nested
+from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..stream import Scores, Stream
@@ -25,20 +24,20 @@ from .gluon_shared import (
     Signature,
     bounds_of,
     calls_only,
-    gluon_text,
+    gluon_value,
     in_gluon,
     is_for_gluon,
     is_of_scores,
     listed,
     matrices_in,
     names_in,
-    scale_text,
+    scale_value,
+    spread,
 )
 from .places import Places
 from .program import StreamingProgram
 from .scales import scale_of
 from .slopes import sloped
-from .spelling import operand
 from .streams import is_row_sum
 
 
@@ -96,15 +95,14 @@ def has_scalars(tensor: Input, stream: Stream) -> bool:
 class Vectors(Places):
     """Reads per-row and per-column values without the other axis, along which threads would hold each many times."""
 
-    def mask(self, axes: tuple[str, ...]) -> str:
-        masks = {self.stream.rows: "tile_rows < n_rows", self.stream.streamed: "block_mask"}
-        return next((mask for axis, mask in masks.items() if axis in axes), "")
+    def mask(self, axes: tuple[str, ...]) -> Expr | None:
+        masks = {self.stream.rows: V.tile_rows < V.n_rows, self.stream.streamed: V.block_mask}
+        return next((mask for axis, mask in masks.items() if axis in axes), None)
 
     def reads(self, tensor: Input) -> list[Line]:
         # The slots of a dataclass leave `super` without its arguments another class.
         lines = Places.reads(self, tensor)
-        behind = "[:, None]" if self.stream.rows in tensor.type.axes else ""
-        return [parsed(f"{line.text}{behind}") for line in lines]
+        return [line.mapped(spread) for line in lines] if self.stream.rows in tensor.type.axes else lines
 
     def widen(self, tensor: Input) -> tuple[str, ...]:
         # Matrices are half precision, beside which flags are passed as they are.
@@ -114,15 +112,15 @@ class Vectors(Places):
 class Scaled(OfRows):
     """Takes exponentials to base 2 of scores times a factor, which has their scale."""
 
-    def call(self, node: Call) -> ast.expr:
+    def call(self, node: Call) -> Expr:
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(x, Ref(name=y))),)) if (
                 self.in_loop and y == self.largest
             ):
-                factor = "factor[:, None]" if self.low else "factor"
-                return parse(f"tl.exp2({ast.unparse(self.in_compute(x))} * {factor} - shift[:, None])")
+                factor = spread(V.factor) if self.low else V.factor
+                return tl.exp2(self.in_compute(x) * factor - spread(V.shift))
             case Call(function="div", args=(x, y)) if self.spreads and self.is_of_rows(y):
-                return parse(f"{operand(ast.unparse(self.in_compute(x)))} * (1 / {self.of_rows(y)})[:, None]")
+                return self.in_compute(x) * spread(expr(1) / self.of_rows(y))
         return super().call(node)
 
 
@@ -141,8 +139,8 @@ class _GluonBuilder(GluonBuilder):
         self.weights = ""
 
     vectors, of_rows, row_index = Vectors, Scaled, "tile_rows"
-    masked = "MASKED"
-    at_the_end = "LAST"  # the only block that has what is past the end
+    masked = V.MASKED
+    at_the_end = V.LAST  # the only block that has what is past the end
 
     def row_tile(self, load: Load) -> None:
         pass
@@ -150,10 +148,10 @@ class _GluonBuilder(GluonBuilder):
     def product(self, score: Scores) -> None:
         pass
 
-    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
-        self.weights = factor if factor.isidentifier() else f"{name}_factor"
-        if factor != self.weights:
-            self.lines.loop.append(parsed(f"{self.weights} = {factor}"))
+    def add_product(self, name: str, factor: Expr, matrix: Load, so_far: Expr) -> None:
+        self.weights = factor.text if factor.is_name else f"{name}_factor"
+        if not factor.is_name:
+            self.lines.loop.append(Let(self.weights, factor))
 
     def begin(self) -> None:
         pass
@@ -171,10 +169,10 @@ class _GluonBuilder(GluonBuilder):
     def lead(self, node: Node) -> None:
         """What a slope adds to each row at the first column of a block."""
         self.lowering.begin("lead")
-        text = ast.unparse(self.lowering.in_compute(node))
+        lead = Let("lead", self.lowering.in_compute(node))
         says = f"Within a block, {shown(self.score)} is without what its rows have at the first column."
-        lines = [parsed("first_col = start.to(tl.int32)", says), *self.lowering.pending, parsed(f"lead = {text}")]
-        self.lines.loop += lines
+        first = Let("first_col", V.start.to("tl.int32"), comment=says)
+        self.lines.loop += [first, *self.lowering.pending, lead]
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Values that are read before the loop or for each block are vectors."""
@@ -183,14 +181,12 @@ class _GluonBuilder(GluonBuilder):
         else:
             Assembly.elements(self, values, lines)
 
-    def online_max(self, name: str, factor: str) -> str:
-        given = "" if self.low else ", factor"
-        kind = "_led" if self.sloped else self.low
-        led = ", lead" if self.sloped else ""
-        return f"{name}, shift, {factor}rescale = online_row_max{kind}({name}, {self.score}{given}{led})"
+    def online_max(self, name: str) -> Expr:
+        given = ([] if self.low else [V.factor]) + ([V.lead] if self.sloped else [])
+        return runtime[f"online_row_max{'_led' if self.sloped else self.low}"](name, self.score, *given)
 
-    def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
-        return parsed(f"{name} = add_columns({name}, rescale, {factor})")
+    def add_row_total(self, name: str, factor: Expr, so_far: Expr) -> Line:
+        return Let(name, runtime.add_columns(name, V.rescale, factor))
 
     # Assembly
 
@@ -202,7 +198,7 @@ class _GluonBuilder(GluonBuilder):
         lines = self.arranged()
         if lines is None:
             return None
-        scale, wide = scale_text(self.lowering, self.scale), self.wide[0].output.name
+        scale, wide = scale_value(self.lowering, self.scale), self.wide[0].output.name
         described = {*(load.name for load in self.stream.matrices), *self.tiled, wide}
         signature = Signature(self, lines, described, scale)
         if signature.widths is None:
@@ -218,8 +214,8 @@ class _GluonBuilder(GluonBuilder):
             **self.columns_view(lines.columns, signature),
             "is_uneven": self.blocks.tiles is not None,
             "reads": in_gluon(lines.setup),
-            "scale": gluon_text(scale),
-            "is_signed": scale in {one.name for one in signature.params},
+            "scale": scale and gluon_value(scale),
+            "is_signed": scale in [V[one.name] for one in signature.params],
             "given": ", ".join([f"{wide}_desc", f"{wide}_blocks", *signature.passed]),
             "kinds": [kinds.get(name, "rows" if name in described else "") for name in signature.tensors],
         }
@@ -279,7 +275,7 @@ class _GluonBuilder(GluonBuilder):
             "block_state": ", ".join([*self.state, *rows, *names_in(loop, self.scalars)]),
             "lengths_of_half": signature.unpacked(of_half, [*lines.setup, *lines.end]),
             "block_params": listed([*lengths, *names_in(loop, signature.uniform)]),
-            "is_masked": self.masked in in_loop,
+            "is_masked": self.masked.text in in_loop,
             "use_cols": has_col_mask or "cols" in in_loop,
             "use_col_mask": has_col_mask,
             "use_rows": "rows" in in_loop,

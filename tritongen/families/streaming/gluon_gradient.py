@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...emit.host_checks import tuple_text
 from ...lang.ir import Call, Load, Node, Op, Ref, Value, walk
-from ...lang.trees import parse
 from ...lowering.lower import Lowering
-from ...nest.ir import Line, lines_of, names_of, nested, parsed
+from ...nest.ir import Do, Let, Line, lines_of, names_of, nested
+from ...nest.values import Expr, V, runtime, tl
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
@@ -25,14 +22,16 @@ from .gluon_shared import (
     Signature,
     bounds_of,
     calls_only,
-    gluon_text,
+    gluon_value,
     in_gluon,
     is_across,
     is_for_gluon,
+    is_spread,
     matrices_in,
     names_in,
     reads_matrices_behind,
-    scale_text,
+    scale_value,
+    spread,
     tiled_of,
 )
 from .partial_sums import LEAST
@@ -93,13 +92,13 @@ class _Vectors(Places):
         if tensor not in tiled_of(self.op, self.stream):
             # The slots of a dataclass leave `super` without its arguments another class.
             return Places.reads(self, tensor)
-        across = ", True" if is_across(tensor, self.stream) else ""
-        read = f"read_scores({tensor.name}_ring, 2 * step + half{across})"
-        return [parsed(f"{tensor.name} = {read}.to({self.compute.text})")]
+        across = (True,) if is_across(tensor, self.stream) else ()
+        read = runtime.read_scores(f"{tensor.name}_ring", 2 * V.step + V.half, *across)
+        return [Let(tensor.name, read.to(self.compute.text))]
 
-    def mask(self, axes: tuple[str, ...]) -> str:
+    def mask(self, axes: tuple[str, ...]) -> Expr | None:
         mask = Places.mask(self, axes)
-        return "block_mask" if mask == "col_mask" else mask
+        return V.block_mask if mask == V.col_mask else mask
 
 
 @dataclass
@@ -108,24 +107,24 @@ class _Weights(OfRows):
 
     score: str = ""
 
-    def call(self, node: Call) -> ast.expr:
+    def call(self, node: Call) -> Expr:
         match node:
             case Call(function="exp", args=(Call(function="sub", args=(Ref(name=x), y)),)) if x == self.score:
-                if self.rows in y.axes:
-                    return parse(f"tl.exp2({x} - to_base2({self.of_rows(y)})[:, None])")
-                return parse(f"tl.exp2({x} - {self.below_of_columns(y)})")
+                of_rows = self.rows in y.axes
+                below = spread(runtime.to_base2(self.of_rows(y))) if of_rows else self.below_of_columns(y)
+                return tl.exp2(V[x] - below)
             case Call(function="exp", args=(Call(function="sub", args=(x, Load() as y)),)) if self.is_of_columns(y):
-                return parse(f"exp2_shifted({ast.unparse(self.in_compute(x))}, {self.below_of_columns(y)})")
+                return runtime.exp2_shifted(self.in_compute(x), self.below_of_columns(y))
         return super().call(node)
 
     def is_of_columns(self, node: Node) -> bool:
         return self.rows not in node.axes and bool(self.others & set(node.axes))
 
-    def below_of_columns(self, node: Node) -> str:
+    def below_of_columns(self, node: Node) -> Expr:
         """Per-column values to base 2: of what is read, each thread takes its own there, before they are spread."""
         if isinstance(node, Load):
-            return f"across_columns(to_base2({node.name}))"
-        return f"to_base2({ast.unparse(self.in_compute(node))})"
+            return runtime.across_columns(runtime.to_base2(node.name))
+        return runtime.to_base2(self.in_compute(node))
 
 
 class _GradientBuilder(GluonBuilder):
@@ -150,32 +149,35 @@ class _GradientBuilder(GluonBuilder):
         if load.name not in self.read:
             self.read.add(load.name)
             self.tile.append(load.name)
-            self.lines.setup.append(parsed(f"{load.name} = take({load.name}_ring, half)"))
+            self.lines.setup.append(Let(load.name, runtime.take(f"{load.name}_ring", V.half)))
 
     def product(self, score: Scores) -> None:
         """The scores of a block; the first begins all, in front of what else the block computes before."""
         if not self.in_flight:
-            begins = []
+            begins: list[Line] = []
             for one in self.stream.scores:
                 self.row_tile(one.left)
                 self.read.add(one.right.name)
-                begins.append(parsed(f"{one.right.name} = take({one.right.name}_ring, step)"))
-                begins.append(parsed(f"{one.name} = begin_scores({one.left.name}, {one.right.name})"))
+                begins.append(Let(one.right.name, runtime.take(f"{one.right.name}_ring", V.step)))
+                begins.append(Let(one.name, runtime.begin_scores(one.left.name, one.right.name)))
                 self.in_flight.append(one.name)
             self.lines.loop[:0] = begins
         self.wait(score.name)
         if score.right not in self.stream.summed:
-            self.lines.loop.append(parsed(f"give_back({score.right.name}_ring, step)"))
+            self.give_back(score.right)
+
+    def give_back(self, matrix: Load) -> None:
+        self.lines.loop.append(Do(runtime.give_back(f"{matrix.name}_ring", V.step)))
 
     def wait(self, name: str, *others: str) -> None:
         """Until a matmul has ended, which do so in the order in which they began."""
         del self.in_flight[: self.in_flight.index(name) + 1]
-        names = [name, *others]
-        wait = f"warpgroup_mma_wait({len(self.in_flight)}, deps={tuple_text(names)})"
-        self.lines.loop.append(parsed(f"{', '.join(names)} = {wait}"))
+        names = (name, *others)
+        wait = runtime.warpgroup_mma_wait(len(self.in_flight), deps=names)
+        self.lines.loop.append(Let(", ".join(names), wait))
 
-    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
-        self.lines.loop.append(parsed(f"{name}, {name}_left = add_product({name}, {factor}, {matrix.name})"))
+    def add_product(self, name: str, factor: Expr, matrix: Load, so_far: Expr) -> None:
+        self.lines.loop.append(Let(f"{name}, {name}_left", runtime.add_product(name, factor, matrix.name)))
         self.in_flight.append(name)
 
     def inner(self, value: Value) -> None:
@@ -188,11 +190,10 @@ class _GradientBuilder(GluonBuilder):
         """What is past the end is masked with scores that become minus infinity, of which no weight is left: numbers of
         columns that these are below are 0 there.
         """
-        least = ast.unparse(parse(LEAST))
-        if ast.unparse(self.lowering.expression(other)) == least:
+        if self.lowering.expression(other) == LEAST:
             for factor in [one for one in self.past_the_end if self.is_weight(self.op.value(one).node, name)]:
                 del self.past_the_end[factor]
-                self.past_the_end[name] = least
+                self.past_the_end[name] = LEAST
         return super().chosen(name, test, other)
 
     def is_weight(self, node: Node, score: str) -> bool:
@@ -202,25 +203,24 @@ class _GradientBuilder(GluonBuilder):
                 return name == score and self.streams(y.axes)
         return False
 
-    def limits(self, test: Node) -> str:
+    def limits(self, test: Node) -> Expr | None:
         """Limits that differ from row to row are vectors, too."""
         with self.lowering.spreading(False):
-            text = super().limits(test)
-        names = self.blocks.limits_by_row if text else []
-        return re.sub(rf"\b({'|'.join(names)})\b", r"\1[:, None]", text) if names else text
+            limits = super().limits(test)
+        return limits and limits.with_names({name: spread(V[name]) for name in self.blocks.limits_by_row})
 
     def sum(self, total: StreamSum) -> None:
         with self.lowering.spreading(True):
             super().sum(total)
 
-    def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
+    def loaded(self, node: Load, lowering: Lowering) -> Expr:
         if self.in_row_sum:
-            return parse(f"in_float32({node.name})")
+            return runtime.in_float32(node.name)
         is_of_cols = self.streams(node.axes) and self.stream.rows not in node.axes
-        return parse(f"across_columns({node.name})") if is_of_cols else super().loaded(node, lowering)
+        return runtime.across_columns(node.name) if is_of_cols else super().loaded(node, lowering)
 
-    def total_of_rows(self, text: str) -> str:
-        return f"sum_of_rows({text}, by_row)"
+    def total_of_rows(self, summed: Expr) -> Expr:
+        return runtime.sum_of_rows(summed, V.by_row)
 
     def begin(self) -> None:
         """Sums begin in the template; a block ends with their matmuls."""
@@ -228,7 +228,7 @@ class _GradientBuilder(GluonBuilder):
             self.wait(name, f"{name}_left")
             matrix = self.sums[name].matrix
             assert matrix is not None
-            self.lines.loop.append(parsed(f"give_back({matrix.name}_ring, step)"))
+            self.give_back(matrix)
 
     def memory(self) -> dict[str, str]:
         """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""
@@ -259,7 +259,7 @@ class _GradientBuilder(GluonBuilder):
             return None
         streamed = [score.right.name for score in self.stream.scores]
         rings = [*self.tile, *streamed, *self.tiled]
-        scale = scale_text(self.lowering, self.scale)
+        scale = scale_value(self.lowering, self.scale)
         signature = Signature(self, lines, {*rings, *memory}, scale)
         if signature.widths is None:
             return None
@@ -282,7 +282,7 @@ class _GradientBuilder(GluonBuilder):
             "last_first": self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0),
             "longest": longest(self.blocks.tiles),
             "of_cols": self.of_cols,
-            "factor": gluon_text(scale),
+            "factor": scale and gluon_value(scale),
             "setup": in_gluon(lines.setup),
             "given": ", ".join([*(f"{name}_desc" for name in memory), *signature.passed]),
             "kinds": [kinds.get(name, "") for name in signature.tensors],
@@ -298,7 +298,7 @@ class _GradientBuilder(GluonBuilder):
         takes = (
             calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
             and not names_in(bounds, others)
-            and not any("[:, None]" in line.text for line in lines_of(end))
+            and not any(map(is_spread, lines_of(end)))
             and (found is None or found.is_of_inputs(others))
         )
         tile_reads = [line for line in reads if names_in(bounds, [line.assigned])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,10 +11,12 @@ from typing import Any
 from ...emit.host_checks import tuple_text
 from ...lang.ir import Load, Node, Op, Result, Value, walk
 from ...lang.names import in_string
-from ...lang.trees import parse
+from ...lang.trees import walk as nodes_of
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...nest.ir import Line, lines_of, names_of, parsed, with_values
+from ...nest.access import Address
+from ...nest.ir import Accumulate, Let, Line, lines_of, names_of, with_values
+from ...nest.values import Expr, V, expr, runtime
 from ...passes.structure import reached
 from ...spec.types import Input
 from ..stream import Stream
@@ -23,7 +24,6 @@ from .below import Below
 from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
-from .spelling import operand
 
 HALF = {"float16", "bfloat16"}
 # What Gluon has of what kernels call of Triton's language.
@@ -95,8 +95,9 @@ class FoundBounds:
     @property
     def read(self) -> list[Line]:
         """The line by which a tile reads its bounds."""
-        steps = (f"{dim.index} * {stride}" for dim, stride in zip(self.dims, self.strides, strict=True))
-        return [parsed(f"bounds = read_bounds({' + '.join(['bounds_ptr', *steps])}, first_row // BLOCK_M)")]
+        steps = (V[dim.index] * stride for dim, stride in zip(self.dims, self.strides, strict=True))
+        at = Address("bounds_ptr", (*steps,)).value
+        return [Let("bounds", runtime.read_bounds(at, V.first_row // V.BLOCK_M))]
 
     def is_of_inputs(self, computed: Iterable[str]) -> bool:
         """Whether bounds are the same for all heads of a group, and made of no param and nothing that is computed."""
@@ -109,7 +110,7 @@ class FoundBounds:
         return {
             "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
             "head": self.builder.places.decode(),
-            "lines": with_values((*self.lines,), lambda one: one.with_names({"INDEX": parse(self.builder.index)})),
+            "lines": with_values((*self.lines,), lambda one: one.with_names({"INDEX": expr(self.builder.index)})),
             "n_bounds": len(self.builder.blocks.runs) + 1,
         }
 
@@ -123,10 +124,8 @@ def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], Foun
         found = FoundBounds(builder, reads)
         return found.read, found
     if not builder.blocks.tiles:
-        bounds = [
-            replace(parsed("bounds = blocks_from_start(n_cols, n_cols, BLOCK_N)"), comment=line.comment)
-            for line in bounds
-        ]
+        every = runtime.blocks_from_start(V.n_cols, V.n_cols, V.BLOCK_N)
+        bounds = [Let("bounds", every, comment=line.comment) for line in bounds]
     return bounds, None
 
 
@@ -140,7 +139,7 @@ def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str])
     pointers = [f"{load.name}_ptr" for load in builder.stream.matrices]
     if any(axes[name] not in matrices for name in used) or names_in(lines, pointers):
         return None
-    return [parsed(f"{name} = {matrices[axes[name]]}_desc.shape[-1]") for name in used]
+    return [Let(name, V[f"{matrices[axes[name]]}_desc"].field("shape")[-1]) for name in used]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,17 +173,17 @@ class OfRows(Below):
     others: frozenset[str] = frozenset()
     spreads: bool = False
 
-    def expression(self, node: Node) -> ast.expr:
+    def expression(self, node: Node) -> Expr:
         if self.spreads and self.is_of_rows(node):
-            return parse(f"{self.of_rows(node)}[:, None]")
+            return spread(self.of_rows(node))
         return super().expression(node)
 
     def is_of_rows(self, node: Node) -> bool:
         return self.rows in node.axes and not self.others & set(node.axes)
 
-    def of_rows(self, node: Node) -> str:
+    def of_rows(self, node: Node) -> Expr:
         with self.spreading(False):
-            return operand(ast.unparse(self.expression(node)))
+            return self.expression(node)
 
     @contextmanager
     def spreading(self, spreads: bool) -> Iterator[None]:
@@ -192,8 +191,8 @@ class OfRows(Below):
         yield
         self.spreads = before
 
-    def tanh(self, x: str, _: tuple[str, ...]) -> ast.expr:
-        return parse(f"tanh_half({x})")
+    def tanh(self, x: Expr, _: tuple[str, ...]) -> Expr:
+        return runtime.tanh_half(x)
 
 
 class GluonBuilder(Builder):
@@ -240,14 +239,16 @@ class GluonBuilder(Builder):
 class Signature:
     """The arguments of a Gluon kernel, those of them that its warps are passed, and the tiles that these compute."""
 
-    def __init__(self, builder: GluonBuilder, lines: GluonLines, described: Collection[str], scale: str) -> None:
+    def __init__(
+        self, builder: GluonBuilder, lines: GluonLines, described: Collection[str], scale: Expr | None
+    ) -> None:
         """Of tensors, the `described` have descriptors; the others are read by pointers."""
         self.builder, self.lines, self.found, self.described = builder, lines, lines.found, described
         op, stream, self.group = builder.op, builder.stream, builder.places.dims(builder.stream.heads)
         self.dims = builder.space.rows
         self.tensors = [*(one.name for one in op.inputs), *(one.output.name for one in op.results)]
         self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*self.dims[1:], *self.group))]
-        every = [*lines.of_tile, *lines.of_half, *([parsed(scale)] if scale else [])]
+        every = [*lines.of_tile, *lines.of_half, *([Let("factor", scale)] if scale else [])]
         known = names_of(every)
         own = names_of([*lines.tile_reads, *lines.of_half])
         self.pointers = [f"{name}_ptr" for name in self.tensors if name not in described]
@@ -289,8 +290,8 @@ class Signature:
     def view(self) -> dict[str, Any]:
         builder, lines, found, group = self.builder, self.lines, self.found, self.group
         used = {*self.head_of_rows, *names_in(lines.of_half, self.heads)}
-        of_group = [f"{dim.index} = head % {dim.size}" for dim in group] + [f"head //= {dim.size}" for dim in group]
-        decode = [*map(parsed, of_group), *builder.places.decode()]
+        in_group = [Let(dim.index, V.head % dim.size) for dim in group]
+        decode = [*in_group, *(Accumulate("head", "//", expr(dim.size)) for dim in group), *builder.places.decode()]
         tiled = builder.tiled[0] if builder.tiled else ""
         blocks, stream = builder.blocks, builder.stream
         return {
@@ -324,7 +325,19 @@ class Signature:
 
 def calls_only(lines: Iterable[Line], names: Container[str]) -> bool:
     """Whether some lines call no more of Triton's language than some names."""
-    return all(name in names for line in lines_of(lines) for name in re.findall(r"\btl\.(\w+)", line.text))
+    every = (node for line in lines_of(lines) for value in line.values for node in nodes_of(value.tree))
+    return all(node.attr in names for node in every if isinstance(node, ast.Attribute) and Expr(node.value) == V.tl)
+
+
+def spread(value: Expr) -> Expr:
+    """A vector of rows as a column, which meets tiles."""
+    return value[:, None]
+
+
+def is_spread(line: Line) -> bool:
+    """Whether a value of a line has a vector as a column."""
+    nodes = (node for value in line.values for node in nodes_of(value.tree))
+    return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) for node in nodes)
 
 
 def names_in(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
@@ -339,16 +352,16 @@ def listed(names: Iterable[str]) -> str:
 
 
 def in_gluon(lines: Iterable[Line]) -> list[Line]:
-    return [*with_values((*lines,), lambda one: one.with_names({"tl": ast.Name("gl")}))]
+    return [*with_values((*lines,), gluon_value)]
 
 
-def gluon_text(text: str) -> str:
-    return re.sub(r"\btl\.", "gl.", text)
+def gluon_value(value: Expr) -> Expr:
+    return value.with_names({"tl": V.gl})
 
 
-def scale_text(lowering: Lowering, scale: Node | None) -> str:
-    """How a kernel spells the number that scores are multiplied by; "" where there is none."""
-    return ast.unparse(lowering.expression(scale)) if scale else ""
+def scale_value(lowering: Lowering, scale: Node | None) -> Expr | None:
+    """The number that scores are multiplied by; None where there is none."""
+    return lowering.expression(scale) if scale else None
 
 
 def reads_matrices_behind(op: Op, stream: Stream) -> bool:

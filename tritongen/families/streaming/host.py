@@ -12,6 +12,7 @@ from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, V
 from ...emit.stream_configs import Streaming
 from ...lowering.lower import compute_of
 from ...lowering.views import Kernel
+from ...nest.values import runtime
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, in_kernels, moved, multiplied_as, of_bytes, promoted
 from . import partial_sums
@@ -169,7 +170,7 @@ class StreamingModule(Common):
         return call(
             "streaming.Split",
             kernel=self.launcher(reduction),
-            length=partial_sums.length(self.stream, lambda axis: f"streaming.padded({axis})"),
+            length=str(partial_sums.length(self.stream, lambda axis: runtime["streaming.padded"](axis))),
             args=self.args(kernel, written(Call("tensors.folded", (self.sizes_of(kernel),)))),
             constants=self.constants_of(reduction, "index"),
         )

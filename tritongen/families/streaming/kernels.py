@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
-from ...lang.trees import parse
 from ...lowering.assemble import stored
 from ...lowering.choices import Choices, condition
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.tile import decoded, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
-from ...nest.ir import Branch, Line, parsed, under
-from ...nest.values import expr
+from ...nest.ir import Branch, Do, Let, Line, under
+from ...nest.values import Expr, Term, V, expr, runtime, tl
 from ...passes.exponentials import resolve
 from ...passes.structure import guaranteed_axes, references
 from ..stream import Scores, Stream, StreamSum
@@ -30,8 +28,10 @@ from .frames import BLOCKS, Frames
 from .low import has_low_scores
 from .places import Places, space_of
 from .program import StreamingProgram
+from .spelling import Spelling
 from .streams import is_below, is_row_sum
 
+NOTHING = expr(0.0)
 DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
 
 
@@ -65,10 +65,10 @@ class Builder(Assembly):
         self.of_limits: set[str] = set()
         self.score = self.score_of()
         # What stands past the end of the streamed axis, as long as no line has put it there.
-        self.past_the_end = {self.score: ast.unparse(parse(partial_sums.LEAST))} if self.score else {}
+        self.past_the_end = {self.score: partial_sums.LEAST} if self.score else {}
         if not self.score:
             factors = (one.factor for one in self.stream.sums)
-            self.past_the_end = {factor.name: "0.0" for factor in factors if isinstance(factor, Ref)}
+            self.past_the_end = {factor.name: NOTHING for factor in factors if isinstance(factor, Ref)}
         roots = {*self.products, *(name for one in self.stream.sums for name in references(one.factor))}
         self.inside = {value.name for value in needed(self.op.values, roots)} - {self.stream.largest}
 
@@ -81,7 +81,6 @@ class Builder(Assembly):
             places.index,
             places.size,
             self.loaded,
-            _nothing,
             self.choices,
             largest=stream.largest,
             low=self.low,
@@ -89,7 +88,7 @@ class Builder(Assembly):
             dtype=self.dtype_of_scores,
         )
 
-    def dtype_of_scores(self, axes: tuple[str, ...]) -> str:
+    def dtype_of_scores(self, axes: tuple[str, ...]) -> Term:
         """The dtype of what scores are made of, for a line of some axes: before its tile is read, by its pointer."""
         left = self.stream.scores[0].left
         is_read = left.name in self.read and {*left.axes} & {*self.stream.outer_axes} <= {*axes}
@@ -100,9 +99,9 @@ class Builder(Assembly):
         node = self.op.value(self.stream.largest).node if self.stream.largest else None
         return node.arg.name if isinstance(node, Reduce) and isinstance(node.arg, Ref) else ""
 
-    def loaded(self, node: Load, lowering: Lowering) -> ast.expr:
+    def loaded(self, node: Load, lowering: Lowering) -> Expr:
         if self.in_row_sum:
-            return parse(f"{node.name}.to({self.compute.text})")
+            return V[node.name].to(self.compute.text)
         return self.places.load(node, lowering)
 
     def built(self, splits: bool) -> Kernel:
@@ -130,7 +129,7 @@ class Builder(Assembly):
         self.lowering.in_loop = False
         self.lines.loop = self.read_by_others(self.lines.loop)
         # In INDEX, for a turn may be far from the one before.
-        self.lines.turn[:0] = decoded("tl.cast(turn, INDEX)", self.places.dims(self.stream.outer_axes))
+        self.lines.turn[:0] = decoded(tl.cast(V.turn, V.INDEX), self.places.dims(self.stream.outer_axes))
         self.bounds()
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
@@ -141,20 +140,20 @@ class Builder(Assembly):
         """A matmul of the tile with a block."""
         self.row_tile(score.left)
         self.block(score.right)
-        self.lines.loop.append(parsed(f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"))
+        self.lines.loop.append(Let(score.name, self.dot(score.left.name, V[score.right.name].T)))
         if self.pages and (paged := self.pages.of(score.right.name)):
             self.lines.loop.append(pages.missing(paged, score.name))
 
     @property
-    def at_the_end(self) -> str:
+    def at_the_end(self) -> Expr:
         """Whether blocks may have what is past the end of the streamed axis."""
         return self.masked
 
-    def dot(self, *terms: str) -> str:
+    def dot(self, *terms: Term) -> Expr:
         dtypes = {dtype for load in self.stream.matrices for dtype in self.op.input(load.name).type.dtypes}
-        options = [f"input_precision={input_precision(self.op)}"] if "float32" in dtypes else []
-        options += [f"out_dtype={self.compute.text}"] if "float64" in dtypes else []
-        return f"tl.dot({', '.join([*terms, *options])})"
+        options: dict[str, Term] = {"input_precision": input_precision(self.op)} if "float32" in dtypes else {}
+        options |= {"out_dtype": self.compute.text} if "float64" in dtypes else {}
+        return tl.dot(*terms, **options)
 
     def row_sum(self, value: Value) -> None:
         """A sum across rows of matrices of the tile."""
@@ -164,16 +163,16 @@ class Builder(Assembly):
                 self.row_tile(part)
         self.lowering.begin(value.name)
         self.in_row_sum = True
-        text = ast.unparse(self.lowering.expression(value.node.arg))
+        summed = self.lowering.expression(value.node.arg)
         self.in_row_sum = False
         source = f"{value.name} = {value.source}" if value.source else ""
         lines = self.lines_for(value.node.axes)
         lines += self.lowering.pending
-        lines.append(parsed(f"{value.name} = {self.total_of_rows(text)}", source))
+        lines.append(Let(value.name, self.total_of_rows(summed), comment=source))
 
-    def total_of_rows(self, text: str) -> str:
+    def total_of_rows(self, summed: Expr) -> Expr:
         """The sums of the rows of a tile."""
-        return f"tl.sum({text}, 1, keep_dims=True)"
+        return tl.sum(summed, 1, keep_dims=True)
 
     def inner(self, value: Value) -> None:
         """A value of the tile, computed once for all blocks if it is the same in all."""
@@ -193,22 +192,22 @@ class Builder(Assembly):
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
         limits = self.limits(test)
         self.lowering.begin(name)
-        condition, otherwise = (ast.unparse(self.lowering.expression(node)) for node in (test, other))
+        condition, otherwise = map(self.lowering.expression, (test, other))
         if otherwise == self.past_the_end.get(name) and (limits or self.at_the_end == self.masked):
             del self.past_the_end[name]
-            condition = f"col_mask & ({condition})"
-        self.lowering.put(parsed(f"{name} = tl.where({limits or condition}, {name}, {otherwise})"))
+            condition = V.col_mask & condition
+        self.lowering.put(Let(name, tl.where(limits or condition, name, otherwise)))
         return self.lowering.pending
 
-    def limits(self, test: Node) -> str:
+    def limits(self, test: Node) -> Expr | None:
         """A condition on positions that each score would compute in int64, as the limits of each row, which are found
-        before the loop; "" for others.
+        before the loop; None for others.
         """
         if not self.blocks.limits_rows(self.op, test) or self.lowering.integers.all_narrow(resolve(self.op, test)):
-            return ""
+            return None
         if "row_end" not in self.read:
             self.read.add("row_end")
-            self.lines.setup += self.range_lines(lambda spelled: self.blocks.lines_of_limits(self.index, spelled))
+            self.lines.setup += self.range_lines(lambda ranges: ranges.limits(self.index))
         self.of_limits |= {value.name for value in needed(self.op.values, references(test))}
         return self.blocks.in_limits
 
@@ -219,31 +218,32 @@ class Builder(Assembly):
         return lines if len(found) == len(lines) else self.read_by_others(found)
 
     def if_masked(self, lines: list[Line]) -> list[Line]:
-        return [Branch(expr(self.masked), body=tuple(lines))]
+        return [Branch(self.masked, body=tuple(lines))]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
         """What stands past the end of the streamed axis, in blocks that have it, if no line has put it there before."""
         if name not in self.past_the_end:
             return []
-        text = self.past_the_end.pop(name)
-        return [Branch(expr(self.at_the_end), body=(parsed(f"{name} = tl.where(col_mask, {name}, {text})"),))]
+        masked = Let(name, tl.where(V.col_mask, name, self.past_the_end.pop(name)))
+        return [Branch(self.at_the_end, body=(masked,))]
 
     def largest(self, value: Value) -> None:
         """Exponentials are below the largest so far, past the end of which are scores of nothing."""
         score = self.score
         self.lines.loop += self.masked_past_the_end(score)
-        self.lines.loop.append(parsed(self.online_max(value.name, "factor, " if self.low else "")))
+        names = f"{value.name}, shift, {'factor, ' if self.low else ''}rescale"
+        self.lines.loop.append(Let(names, self.online_max(value.name)))
 
-    def online_max(self, name: str, factor: str) -> str:
-        return f"{name}, shift, {factor}rescale = online_max{self.low}({name}, {self.score})"
+    def online_max(self, name: str) -> Expr:
+        return runtime[f"online_max{self.low}"](name, self.score)
 
     def sum(self, total: StreamSum) -> None:
         name = total.name
         self.elements([Value(name, total.factor, "")])
         self.lowering.begin(name)
-        factor = ast.unparse(self.lowering.expression(total.factor))
+        factor = self.lowering.expression(total.factor)
         is_block = self.stream.streamed in guaranteed_axes(self.op, total.factor)
-        factor = factor if is_block else f"({factor}) + tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"
+        factor = factor if is_block else factor + tl.zeros([V.BLOCK_M, V.BLOCK_N], V.COMPUTE)
         self.lines.loop += self.lowering.pending
         first, *others = (one.name for one in self.stream.sums if one.factor == total.factor)
         has_largest = bool(self.stream.largest)
@@ -253,51 +253,47 @@ class Builder(Assembly):
             taken = {*(one.name for one in self.op.inputs), *(one.name for one in self.op.values)}  # Steps have such.
             named = next(one for more in ("", *range(2, 99)) if (one := f"{first}_factor{more}") not in taken)
             if name == first:
-                self.lines.loop.append(parsed(f"{named} = {factor}"))
-                self.past_the_end |= {named: "0.0"} if is_masked else {}
-            factor = named
+                self.lines.loop.append(Let(named, factor))
+                self.past_the_end |= {named: NOTHING} if is_masked else {}
+            factor = V[named]
         elif is_masked and has_largest:
-            self.past_the_end[factor] = "0.0"
-        self.lines.loop += self.masked_past_the_end(factor)
-        so_far = f"{name} * rescale" if total.is_rescaled else name
+            self.past_the_end[factor.text] = NOTHING
+        self.lines.loop += self.masked_past_the_end(factor.text)
+        so_far = V[name] * V.rescale if total.is_rescaled else V[name]
         if total.matrix is None:
             self.lines.loop.append(self.add_row_total(name, factor, so_far))
         else:
             self.add_product(name, factor, total.matrix, so_far)
 
-    def add_row_total(self, name: str, factor: str, so_far: str) -> Line:
+    def add_row_total(self, name: str, factor: Expr, so_far: Expr) -> Line:
         """The line that adds the sum of each row of a tile."""
-        return parsed(f"{name} = {so_far} + tl.sum({factor}, 1, keep_dims=True)")
+        return Let(name, so_far + tl.sum(factor, 1, keep_dims=True))
 
-    def add_product(self, name: str, factor: str, matrix: Load, so_far: str) -> None:
+    def add_product(self, name: str, factor: Expr, matrix: Load, so_far: Expr) -> None:
         """Add a factor times a block of a matrix to a sum."""
         self.block(matrix)
-        factor = factor if factor.isidentifier() else f"({factor})"
-        terms = f"{factor}.to({matrix.name}.dtype)", matrix.name, so_far
-        self.lines.loop.append(parsed(f"{name} = {self.dot(*terms)}"))
+        self.lines.loop.append(Let(name, self.dot(factor.to(f"{matrix.name}.dtype"), matrix.name, so_far)))
 
     # Before and after
 
     def bounds(self) -> None:
         """The bounds of the runs of blocks, after what these are made of."""
-        compared = self.places.compared
-        self.lines.bounds += self.range_lines(lambda spelled: self.blocks.lines_of_bounds(compared, spelled))
+        self.lines.bounds += self.range_lines(lambda ranges: ranges.bounds(self.places.compared))
 
-    def range_lines(self, lines: Callable[[Callable[[Node], str]], list[Line]]) -> list[Line]:
+    def range_lines(self, lines: Callable[[Spelling], list[Line]]) -> list[Line]:
         """Lines of ranges that masks leave, after what these are made of."""
         self.elements([Value("bounds", node, "") for node in self.blocks.values])
         self.lowering.begin("bounds", ())
-        found = lines(lambda node: ast.unparse(self.lowering.expression(node)))
+        found = lines(Spelling(self.blocks, self.lowering.expression))
         return [*self.lowering.pending, *found]
 
     def begin(self) -> None:
         """Where sums begin."""
-        dtype = self.compute.text
         for name, axis in self.stream.partial_results:
-            shape = f"[{self.block_m}, {f'PADDED_{axis.upper()}' if axis else '1'}]"
-            is_largest = name == self.stream.largest
-            start = f"init_row_max{self.low}({self.block_m}, {dtype})" if is_largest else f"tl.zeros({shape}, {dtype})"
-            self.lines.setup.append(parsed(f"{name} = {start}"))
+            start = tl.zeros([self.block_m, f"PADDED_{axis.upper()}" if axis else 1], self.compute.text)
+            if name == self.stream.largest:
+                start = runtime[f"init_row_max{self.low}"](self.block_m, self.compute.text)
+            self.lines.setup.append(Let(name, start))
 
     def behind(self) -> list[Value]:
         """The values that results need, up to the sums."""
@@ -315,7 +311,7 @@ class Builder(Assembly):
         values, name = [*values], self.stream.largest
         nodes = [*(value.node for value in values), *(result.node for result in self.op.results)]
         if any(name in references(node) for node in nodes):
-            self.lines.end.append(parsed(f"{name} = base2_to_e{self.low}({name})"))
+            self.lines.end.append(Let(name, runtime[f"base2_to_e{self.low}"](name)))
         self.elements(values, self.lines.end)
         for value in values:
             self.lines.end += self.final(value)
@@ -328,14 +324,14 @@ class Builder(Assembly):
 
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.result(result), self.places.mask(result.axes)
-        masked = f", mask={mask}" if mask else ""
         address = self.places.moved(tensor, Address(f"{tensor.name}_head"), self.space.cols)
+        masked: dict[str, Term] = {} if mask is None else {"mask": mask}
         lines = [
-            parsed(f"{tensor.name}_head = {self.places.head(tensor)}"),
-            parsed(f"tl.store({address}, {stored(self.op, result)}{masked})"),
+            Let(f"{tensor.name}_head", self.places.head(tensor).value),
+            Do(tl.store(address.value, stored(self.op, result), **masked)),
         ]
         if result.when:
-            return [Branch(expr(f"{tensor.pointer} is not None"), body=tuple(lines))]
+            return [Branch(V[tensor.pointer].is_given, body=tuple(lines))]
         return under(condition(result.paths), lines)
 
     # Assembly
@@ -349,7 +345,3 @@ class Builder(Assembly):
         blocks = ("PACK_HEADS", *BLOCKS) if self.stream.group else BLOCKS
         frame = Frames(self.stream, self.blocks).streaming
         return self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, blocks, partial, behind=behind)
-
-
-def _nothing(*_: Node | Lowering) -> ast.expr:
-    raise AssertionError("what is reduced has lines of its own")

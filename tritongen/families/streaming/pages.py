@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...nest.ir import Let, Line
-from ...nest.values import V, runtime, tl
+from ...nest.values import Term, V, runtime, tl
 from ...passes.paged import Paged, Pages
 from ..stream import Stream
 from .places import Places
@@ -31,7 +31,7 @@ def head(places: Places, paged: Paged) -> Line:
     return Let(f"{paged.table}_head", places.head(places.of_input(paged.table)).value)
 
 
-def page_indices(places: Places, pages: Pages, paged: Paged, start: str, first: str, last: str) -> Line:
+def page_indices(places: Places, pages: Pages, paged: Paged, start: Term, first: Term, last: Term) -> Line:
     """The line that looks up pages of the block from `start` on, where a tile needs them: from `first` to `last`."""
     stride = places.taken_stride(places.of_input(paged.table), pages.page)
     sizes = stride, places.size_name(pages.slot), V.BLOCK_N, V.INDEX
@@ -39,7 +39,7 @@ def page_indices(places: Places, pages: Pages, paged: Paged, start: str, first: 
     return Let(f"{paged.table}_ahead", found)
 
 
-def positions(places: Places, paged: Paged, first: str, last: str) -> Line:
+def positions(places: Places, paged: Paged, first: Term, last: Term) -> Line:
     """The line that tells the page of each position of a block."""
     n_pages = places.size_name(paged.pages)
     return Let(f"{paged.table}_at", runtime.pages_at(f"{paged.table}_ahead", V.block, first, last, n_pages))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ...lowering.views import Argument
 from ...nest.ir import Do, Line
-from ...nest.values import V, tl
+from ...nest.values import Expr, V, expr, tl, total
 from ..stream import Stream
 
 ARGUMENT = Argument("partial_ptr", "partial")
-LEAST = 'float("-inf")'  # what is below every score
+LEAST = expr(-math.inf)  # what is below every score
 
 
 def stores(stream: Stream) -> tuple[Line, ...]:
@@ -19,25 +20,25 @@ def stores(stream: Stream) -> tuple[Line, ...]:
     return tuple(Do(tl.store(address, name, mask=V.row_mask)) for (name, _), address in pairs)
 
 
-def addresses(stream: Stream) -> list[str]:
+def addresses(stream: Stream) -> list[Expr]:
     """The offset of each partial sum; those of full widths first, so that they are aligned."""
     axes = [axis for _, axis in stream.partial_results]
     widths = [in_kernel(axis) for axis in axes if axis]
     found = []
     for place, axis in enumerate(axes):
         n_wide = sum(map(bool, axes[:place]))
-        own = [f"at_{axis.lower()}"] if axis else [str(place - n_wide)] if place > n_wide else []
-        found.append(" + ".join(["partial", *(widths[:n_wide] if axis else widths), *own]))
+        own = [V[f"at_{axis.lower()}"]] if axis else [expr(place - n_wide)] if place > n_wide else []
+        found.append(total(V.partial, *(widths[:n_wide] if axis else widths), *own))
     return found
 
 
-def in_kernel(axis: str) -> str:
+def in_kernel(axis: str) -> Expr:
     """What a kernel calls the width of a tile."""
-    return f"PADDED_{axis.upper()}"
+    return V[f"PADDED_{axis.upper()}"]
 
 
-def length(stream: Stream, padded: Callable[[str], str]) -> str:
+def length(stream: Stream, padded: Callable[[str], Expr]) -> Expr:
     """The partial values per row: scalars padded to 16 bytes, and the padded widths of others."""
     axes = [axis for _, axis in stream.partial_results]
     narrow = -(-axes.count("") // 4) * 4
-    return " + ".join([*(padded(axis) for axis in axes if axis), *([str(narrow)] if narrow else [])])
+    return total(*(padded(axis) for axis in axes if axis), *([expr(narrow)] if narrow else []))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...lang.ir import Load, Op, walk
-from ...lang.trees import parse
-from ...lowering.optional import if_given, load_default
+from ...lowering.optional import if_given
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
-from ...lowering.tile import Tensor, Tile, decoded, indices, widen_float8
+from ...lowering.tile import Tensor, Tile, decoded, indices, nothing_of, widen_float8
 from ...nest.access import Access, Address
-from ...nest.ir import Branch, Let, Line, parsed
-from ...nest.values import V, expr
-from ...passes.paged import Pages
+from ...nest.ir import Branch, Let, Line
+from ...nest.values import Expr, Term, V, joined, runtime, tl
+from ...passes.paged import Paged, Pages
 from ...spec.types import BATCH, Input
 from ..stream import Stream, multiplied_as, of_bytes
 
@@ -50,7 +48,7 @@ class Places(Tile):
     """Spells addresses, masks and positions."""
 
     stream: Stream = field(kw_only=True)
-    row_mask: str = "row_mask"  # "" where all rows of a tile are rows of the tensors
+    row_mask: Expr | None = V.row_mask  # None where all rows of a tile are rows of the tensors
     pages: Pages | None = None
 
     def dim(self, axis: str) -> Dim:
@@ -84,16 +82,15 @@ class Places(Tile):
         tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.outer_axes))
         return Let(f"{load.name}_head", self.moved(tensor, self.head(tensor), others).value)
 
-    def matrix(self, load: Load, masked: str) -> list[Line]:
+    def matrix(self, load: Load, masked: Term) -> list[Line]:
         """The lines that load a tile of a matrix, or a block of one that is streamed."""
         tensor, width = self.of_input(load.name), self.stream.width(load)
         streams = self.stream.streamed in load.axes
         along = self.stream.streamed if streams else self.stream.rows
         at, size = ("block", "n_cols") if streams else ("tile", "n_rows")
-        strides = f"{tensor.stride(self.dim(along))}, {tensor.stride(self.dim(width))}"
-        place = f"{load.name}_head, {at}, {size}, {strides}, size_{width.lower()}"
-        read = parsed(f"{load.name} = load_rows({place}, {masked})")
-        return [read, *self.converted(load)]
+        strides = tensor.strides((self.dim(along), self.dim(width)))
+        read = runtime.load_rows(f"{load.name}_head", at, size, *strides, f"size_{width.lower()}", masked)
+        return [Let(load.name, read), *self.converted(load)]
 
     def converted(self, load: Load) -> list[Line]:
         """The line that converts single bytes to the others' dtype, or float16 where these are all: it is exact."""
@@ -112,9 +109,10 @@ class Places(Tile):
     def described(self, load: Load, read: Line) -> list[Line]:
         """The lines that load a block by TMA where there is a descriptor, or as another line reads it."""
         outer_axes = tuple(axis for axis in self.stream.outer_axes if axis in load.axes)
-        at = ", ".join([*(dim.index for dim in self.described_dims(outer_axes)), "start"])
-        by_tma = f"{load.name} = load_described({load.name}_desc, ({at}))"
-        return [Branch(expr(f"{load.name}_desc is None"), body=(read,), other=(parsed(by_tma),))]
+        at = (*(dim.index for dim in self.described_dims(outer_axes)), V.start)
+        described = V[f"{load.name}_desc"]
+        by_tma = Let(load.name, runtime.load_described(described, at))
+        return [Branch(described.is_none, body=(read,), other=(by_tma,))]
 
     def described_dims(self, axes: tuple[str, ...]) -> tuple[Dim, ...]:
         """The dimensions that a descriptor has before the two of a matrix: those of the batch, and some axes.
@@ -132,34 +130,34 @@ class Places(Tile):
     def address(self, tensor: Tensor) -> Address:
         return self.moved(tensor, self.head(tensor), self.space.cols).moved(*self.to_positions(tensor))
 
-    def to_positions(self, tensor: Tensor) -> tuple[str, ...]:
+    def to_positions(self, tensor: Tensor) -> tuple[Expr, ...]:
         """The steps to the positions of a block by way of its pages, and to those in a page."""
         if self.pages is None:
             return ()
         paged, size = self.pages.of(tensor.name), self.size_name(self.pages.slot)
-        page = (paged.pages, f"{paged.table}_at[None, :]") if paged else (self.pages.page, f"cols // {size}")
-        steps = dict((page, (self.pages.slot, f"cols % {size}")))
-        return tuple(f"{at} * {self.taken_stride(tensor, axis)}" for axis, at in steps.items() if axis in tensor.axes)
+        page = (paged.pages, at_pages(paged)) if paged else (self.pages.page, V.cols // size)
+        steps = dict((page, (self.pages.slot, V.cols % size)))
+        return tuple(at * self.taken_stride(tensor, axis) for axis, at in steps.items() if axis in tensor.axes)
 
-    def mask_of(self, tensor: Input) -> str:
+    def mask_of(self, tensor: Input) -> Expr | None:
         """The mask of what is read of an input: what is in pages is there for positions that a row needs."""
         paged = self.pages and self.pages.of(tensor.name)
-        return f"{paged.table}_at[None, :] >= 0" if paged else self.mask(self.axes_of(tensor))
+        return at_pages(paged) >= 0 if paged else self.mask(self.axes_of(tensor))
 
-    def mask(self, axes: tuple[str, ...]) -> str:
+    def mask(self, axes: tuple[str, ...]) -> Expr | None:
         """The mask of rows, of a block, or of both; full blocks have none, and their tiles that of rows alone."""
         if {self.stream.rows, self.stream.streamed} <= set(axes):
-            return "tile_mask"
-        masks = {self.stream.rows: self.row_mask, self.stream.streamed: "col_mask"}
-        masks |= {axis: f"{axis.lower()}_mask" for axis in self.stream.widths}
-        return " & ".join(mask for axis, mask in masks.items() if mask and axis in axes)
+            return V.tile_mask
+        masks = {self.stream.rows: self.row_mask, self.stream.streamed: V.col_mask}
+        masks |= {axis: V[f"{axis.lower()}_mask"] for axis in self.stream.widths}
+        return joined(*(mask for axis, mask in masks.items() if axis in axes))
 
     def reads(self, tensor: Input) -> list[Line]:
         """The lines that read an element for each of a tile."""
         mine = self.of_input(tensor.name)
         mask = self.mask_of(tensor)
         # Full blocks load without a mask. What is computed past the end is masked.
-        other = "" if mask == "col_mask" else _other(tensor)
+        other = None if mask == V.col_mask else nothing_of(tensor)
         read = Access(self.address(mine), mask, other, self.widen(tensor))
         if mine.optional and tensor.name not in self.op.chosen:
             return if_given(tensor, tensor.name, read, self.default(tensor, mine.axes))
@@ -168,33 +166,32 @@ class Places(Tile):
     def widen(self, tensor: Input) -> tuple[str, ...]:
         return ("bool",) if may_be_wide(self.op, self.stream, tensor) else Tile.widen(self, tensor)
 
-    def compared(self, load: Load, axis: str) -> str:
+    def compared(self, load: Load, axis: str) -> Expr:
         """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""
-        tensor, at = self.of_input(load.name), "tile_met" if axis == self.stream.rows else "cols_met"
-        return str(Access(self.head(tensor).moved(f"{at} * {tensor.stride(self.dim(axis))}")))
+        tensor, at = self.of_input(load.name), V.tile_met if axis == self.stream.rows else V.cols_met
+        return Access(self.head(tensor).moved(at * tensor.stride(self.dim(axis)))).value
 
-    def default(self, tensor: Input, axes: tuple[str, ...]) -> str:
-        number = load_default(tensor)
+    def default(self, tensor: Input, axes: tuple[str, ...]) -> Term:
+        number = tensor.default
         if tensor.type.dtypes == ("bool",):
             return number
         # Bounds of blocks are made of integers, and what is read at positions has the shape of these.
         dtype = self.compute.text if tensor.type.may_be_float else "tl.int64"
-        mask = self.mask_of_gather(axes) if tensor.name in indices(self.op) else ""
-        return f"tl.full({f'{mask}.shape' if mask else '()'}, {number}, {dtype})"
+        mask = self.mask_of_gather(axes) if tensor.name in indices(self.op) else None
+        return tl.full(() if mask is None else mask.field("shape"), number, dtype)
 
-    def mask_of_gather(self, axes: tuple[str, ...]) -> str:
+    def mask_of_gather(self, axes: tuple[str, ...]) -> Expr | None:
         """Positions of full blocks are masked, too, which are computed of what lies past the end."""
         own = self.mask(axes)
-        return own if own != "col_mask" else "(cols < n_cols)"
+        return own if own != V.col_mask else V.cols < V.n_cols
 
     def taken_stride(self, tensor: Tensor, axis: str) -> str:
         return tensor.stride(Dim((axis,), "", "", axis.lower(), True))
 
     # What the lowering asks
 
-    def size(self, axes: tuple[str, ...]) -> ast.expr:
-        first, *others = map(self.size_name, axes)
-        return parse(" * ".join([f"tl.full((), {first}, tl.int64)", *others]) if others else first)
+    def size(self, axes: tuple[str, ...]) -> Expr:
+        return self.product(axes)
 
     def size_name(self, axis: str) -> str:
         known = {self.stream.rows: "n_rows", self.stream.streamed: "n_cols"}
@@ -209,5 +206,6 @@ def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
     return is_along and tensor.type.dtypes == ("bool",) and bool(matrix) and "float64" in op.input(matrix).type.dtypes
 
 
-def _other(tensor: Input) -> str:
-    return "0.0" if tensor.type.may_be_float else "0"
+def at_pages(paged: Paged) -> Expr:
+    """The page of each position of a block."""
+    return V[f"{paged.table}_at"][None, :]

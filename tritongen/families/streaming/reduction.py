@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ...lowering.views import Kernel
 from ...nest.ir import Let, names_of
-from ...nest.values import V, expr, runtime, tl
+from ...nest.values import Expr, V, runtime, tl
 from . import partial_sums
 from .frames import Frames
-from .kernels import Builder
+from .kernels import NOTHING, Builder
 from .places import Places
 from .program import StreamingProgram
 from .streams import is_row_sum
@@ -20,7 +20,7 @@ class Reduction(Builder):
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
-        self.places = Places(self.op, self.space, self.compute, stream=self.stream, row_mask="")
+        self.places = Places(self.op, self.space, self.compute, stream=self.stream, row_mask=None)
         self.lowering.in_loop = False
 
     def reduction(self) -> Kernel:
@@ -38,14 +38,15 @@ class Reduction(Builder):
         blocks = "BLOCK_SPLITS", "INDEX"
         return self.assembled("reduce_kernel", doc, lengths, frame, blocks, before=(partial_sums.ARGUMENT,))
 
-    def merge(self, name: str, address: str) -> None:
+    def merge(self, name: str, address: Expr) -> None:
         """Adds the next partial sums to a sum so far. What they are below comes first."""
         part, lines = f"{name}_partial", self.lines.loop
-        other = partial_sums.LEAST if name == self.stream.largest else "0.0"
+        other = partial_sums.LEAST if name == self.stream.largest else NOTHING
         lines.append(Let(part, tl.load(address, mask=V.split_mask, other=other)))
         if name == self.stream.largest:
             lines.append(Let(f"{name}, shrink, rescale", runtime[f"merge_max{self.low}"](name, part)))
             return
-        is_rescaled = self.sums[name].is_rescaled
-        part, so_far = (f"{part} * shrink", f"{name} * rescale") if is_rescaled else (part, name)
-        lines.append(Let(name, expr(so_far) + tl.sum(part, 0, keep_dims=True)))
+        added, so_far = V[part], V[name]
+        if self.sums[name].is_rescaled:
+            added, so_far = added * V.shrink, so_far * V.rescale
+        lines.append(Let(name, so_far + tl.sum(added, 0, keep_dims=True)))

@@ -10,7 +10,6 @@ from ...passes.paged import Pages
 from ...spec.types import BATCH, Spec
 from ...testing.benchmarks import lengths_of, local, sizes_of
 from .program import StreamingProgram
-from .spelling import operand
 from .visible import visible_range
 
 BATCHES, HEADS, GROUP, WIDTH, PAGE = 4, 32, 4, 128, 64
@@ -98,7 +97,9 @@ class StreamingSizes:
             return {}
         size, count = self.page_size(pages), self.given.get(pages.page, f"size // {self.page_size(pages)}")
         sequences = math.prod(one for axis in self.stream.batch[:1] for one in self.lengths()[axis])
-        every = dict.fromkeys([one.pages for one in pages.inputs], f"{sequences} * {operand(str(count))}")
+        every = dict.fromkeys(
+            [one.pages for one in pages.inputs], f"{sequences} * {count if pages.page in self.given else f'({count})'}"
+        )
         return {pages.slot: str(size), pages.page: str(count), **every}
 
     def page_size(self, pages: Pages) -> int:

@@ -6,7 +6,6 @@ multiplies the matrices of the tile and adds what is made of the scores; once, w
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 
 from ...emit.host_checks import tuple_text
@@ -16,7 +15,8 @@ from ...lang.ir import Load, Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
-from ...nest.ir import Line, parsed
+from ...nest.ir import Let, Line
+from ...nest.values import V, expr, product, tl
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ..family import Step
@@ -27,6 +27,7 @@ from .frames import BLOCKS, Frames
 from .host import StreamingModule
 from .kernels import Builder
 from .program import StreamingProgram
+from .spelling import Spelling
 from .streams import Finder, merged_axes
 
 
@@ -113,7 +114,7 @@ def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
 class _TileBuilder(Builder):
     """Writes the kernel: what differs from turn to turn is in the only loop, and all else before it."""
 
-    masked = "True"
+    masked = expr(True)
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
@@ -146,36 +147,36 @@ class _TileBuilder(Builder):
     def product(self, score: Scores) -> None:
         self.row_tile(score.left)
         self.block(score.right)
-        text = f"{score.name} = {self.dot(score.left.name, f'{score.right.name}.T')}"
-        self.lines_for({*score.left.axes, *score.right.axes}).append(parsed(text))
+        scores = Let(score.name, self.dot(score.left.name, V[score.right.name].T))
+        self.lines_for({*score.left.axes, *score.right.axes}).append(scores)
 
     def sum(self, total: StreamSum) -> None:
         self.elements([Value(total.name, total.factor, "")])
         lines = self.lines_for(total.factor.axes)
         self.lowering.begin(total.name)
-        factor = ast.unparse(self.lowering.expression(total.factor))
-        so_far = f"{total.name} + " if self.stream.outer_axes else ""
-        lines += [*self.lowering.pending, parsed(f"{total.name} = {so_far}{factor}")]
+        factor = self.lowering.expression(total.factor)
+        factor = V[total.name] + factor if self.stream.outer_axes else factor
+        lines += [*self.lowering.pending, Let(total.name, factor)]
 
     def bounds(self) -> None:
         """How many turns there are: none in a tile that is masked away."""
         if not self.stream.outer_axes:
             return
-        count = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
+        count = product(*(V[f"size_{axis.lower()}"] for axis in self.stream.outer_axes))
         if self.met.tiles is None:
-            self.lines.bounds.append(parsed(f"n_turns = {count}"))
+            self.lines.bounds.append(Let("n_turns", count))
             return
         self.elements([Value("bounds", node, "") for node in self.met.values])
         self.lowering.begin("bounds", ())
-        met = self.met.meets(lambda node: ast.unparse(self.lowering.expression(node)))
-        outer_axes = parsed(f"n_turns = tl.where({met}, {count}, 0)", "Fully masked tiles skip the loop.")
-        self.lines.bounds += [*self.lowering.pending, outer_axes]
+        met = tl.where(Spelling(self.met, self.lowering.expression).meets, count, 0)
+        turns = Let("n_turns", met, comment="Fully masked tiles skip the loop.")
+        self.lines.bounds += [*self.lowering.pending, turns]
 
     def begin(self) -> None:
         if not self.stream.outer_axes:
             return
         (total,) = self.stream.sums
-        self.lines.bounds.append(parsed(f"{total.name} = tl.zeros([BLOCK_M, BLOCK_N], {self.compute.text})"))
+        self.lines.bounds.append(Let(total.name, tl.zeros([V.BLOCK_M, V.BLOCK_N], self.compute.text)))
 
 
 class _TileModule(StreamingModule):

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...lang.ir import Constant, Scalar, Size
+from ...lang.ir import Constant, Node, Scalar, Size
+from ...nest.values import Expr, V, expr, product, runtime
 from ...passes.masks.expressions import (
     FALSE,
-    Apply,
     Expression,
     First,
     Last,
     Number,
-    Sum,
     Value,
     replaced,
     unheld,
 )
+from ...passes.masks.tiles import Range
 from ...testing.samples import required_values
 from .program import StreamingProgram
-from .spelling import added, operand
+from .spelling import ZERO, Spelling
 
-SYMBOLS = {"floor_divide": "//", "mul": "*"}
-EXTREMES = {"minimum": "min", "maximum": "max"}
+# How Python spells what `Apply` applies.
+PYTHON = {"floor_divide": operator.floordiv, "mul": product, "minimum": runtime.min, "maximum": runtime.max}
 
 
 def visible_range(program: StreamingProgram, rows: str, columns: str) -> str:
@@ -37,13 +38,13 @@ def visible_range(program: StreamingProgram, rows: str, columns: str) -> str:
     given = {param.name: param.default for param in program.op.params} | required_values(program.op)
     row = _Row(program.stream.rows, {program.stream.rows: rows, program.stream.streamed: columns}, given)
     try:
-        some, every = ([row.alone(end) for end in (one.first, one.last)] for one in (tiles.some, tiles.every))
-        first, last = map(row.text, some)
+        some, every = (Range(row.alone(one.first), row.alone(one.last)) for one in (tiles.some, tiles.every))
+        first, last = Spelling(program.blocks, row.length, V.row, PYTHON).ends_of(some)
     except LookupError:
         return ""
     if some != every:
         return ""
-    return last if first == "0" else f"{first}, {last}"
+    return last.text if first == ZERO else f"{first}, {last}"
 
 
 @dataclass(frozen=True)
@@ -73,19 +74,6 @@ class _Row:
                 return Number(given)
         raise LookupError
 
-    def text(self, expression: Expression) -> str:
-        """The expression in Python."""
-        match expression:
-            case Number(value=number):
-                return str(number)
-            case First():
-                return "row"
-            case Value(node=Size(over=(axis,))):
-                return self.lengths[axis]
-            case Sum(terms=terms, constant=constant):
-                return added(((operand(self.text(term)), factor) for term, factor in terms), constant)
-            case Apply(function="minimum" | "maximum" as function, args=args):
-                return f"{EXTREMES[function]}({', '.join(map(self.text, args))})"
-            case Apply(function="mul" | "floor_divide" as function, args=args):
-                return f" {SYMBOLS[function]} ".join(operand(self.text(arg)) for arg in args)
-        raise LookupError
+    def length(self, node: Node) -> Expr:
+        assert isinstance(node, Size)
+        return expr(self.lengths[node.over[0]])
