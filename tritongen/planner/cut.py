@@ -45,7 +45,7 @@ class Cut:
 
 
 _Level = list[tuple[Result, MadeOf]]  # results that may be computed together, and what they are made of
-_Key = tuple[tuple[int, int], ...]
+_Key = tuple[bool, *tuple[int, ...]]  # whether results are last, and the ids of what each is made of
 _Group = tuple[tuple[Result, ...], Subgraph]  # results that are computed together; none for steps of an unfused line
 
 
@@ -163,7 +163,7 @@ class _Search(Subgraphs):
         """The cut with values added to the stored ones or removed; None if it certainly costs more."""
         names = best.stored ^ change
         stores, time, _ = best.cost
-        chosen = [value.name for value in self.op.values if value.name in names]
+        chosen = [name for name in self.names if name in names]
         return self.steps(chosen, math.inf if stores and not self.stores_scores(chosen) else time)
 
     def least(self, choices: Iterable[Sequence[str]], other: Cut | None) -> Cut | None:
@@ -202,7 +202,7 @@ class _Search(Subgraphs):
     def groups(self, stored: Stored, limit: float = math.inf) -> list[_Group] | None:
         """The results that are computed together, in order; None as in `steps`."""
         levels = self.levels(self.targets(stored), stored)
-        keys = [*map(_key, levels)]
+        keys = [_key(level, level is levels[-1]) for level in levels]
         found = [*map(self.known.get, keys)]
         if any(one is not None and one.groups is None for one in found):
             return None
@@ -215,12 +215,16 @@ class _Search(Subgraphs):
             if one is None:
                 if sum(times) > limit:
                     return None
-                one = self.known[keys[place]] = self.together(levels[place], stored)
+                one = self.known[keys[place]] = self.together(keys[place], levels[place], stored)
                 times[place] = one.certain
             if one.groups is None:
                 return None
             groups += one.groups
         return self.with_unread_later(groups, stored) if sum(times) <= limit else None
+
+    def is_certain(self, key: _Key, targets: Iterable[Result]) -> bool:
+        """Whether no later step computes some results: other steps read them, or there is none."""
+        return bool(key[0] or self.unfused) or self.is_read(targets)
 
     def is_read(self, targets: Iterable[Result]) -> bool:
         """Whether other steps read some results, which are stored for them."""
@@ -233,7 +237,7 @@ class _Search(Subgraphs):
         computes again what it has read, all that reads a rounded matrix goes on doing so. Results that are computed
         together merge with less than each by itself would, so that both are tried.
         """
-        stored = self.storing(value.name for value in self.op.values if value.name in best.stored)
+        stored = self.storing(name for name in self.names if name in best.stored)
         groups = self.groups(stored)
         if groups is None or self.unfused:
             return best
@@ -314,20 +318,21 @@ class _Search(Subgraphs):
     def levels(self, targets: list[Result], stored: Stored) -> list[_Level]:
         """The results that may be computed together, in order."""
         found = self.each_made_of(targets, stored)
-        reads = [made_of.reads for _, made_of in found]
         depths: dict[str, int] = {}  # of what is stored, which refers to values before it
-        by_name = dict(zip(stored, reads, strict=False))
+        by_name = dict(zip(stored, found, strict=False))
         for name in sorted(stored, key=self.bits.__getitem__):
-            depths[name] = max([depths[one] + 1 for one in by_name[name]], default=0)
-        levels: dict[int, _Level] = {}
-        for one, read in zip(found, reads, strict=True):
-            levels.setdefault(max([depths[name] + 1 for name in read], default=0), []).append(one)
-        return [levels[depth] for depth in sorted(levels)]
+            depths[name] = 1 + max([depths[one] for one in by_name[name][1].reads], default=-1)
+        places = [depths[name] for name in stored]
+        places += [1 + max([depths[one] for one in each.reads], default=-1) for _, each in found[len(places) :]]
+        levels: list[_Level] = [[] for _ in range(1 + max(places))]
+        for place, one in zip(places, found, strict=True):
+            levels[place].append(one)
+        return levels
 
     def least_of(self, key: _Key, level: _Level, stored: Stored) -> float:
         """A lower bound of the certain time of results that are computed together."""
         if key not in self.bounds:
-            level = [one for one in level if self.unfused or self.is_read(one[:1])]
+            level = [one for one in level if self.is_certain(key, one[:1])]
             names = {name for _, made_of in level for name in made_of.reads}
             values = {name for _, made_of in level for name in made_of.computed} - names
             inputs = {name for value in values for name in self.loads[value]}
@@ -351,10 +356,10 @@ class _Search(Subgraphs):
                     break
         return [group for place, group in enumerate(groups) if place not in moved]
 
-    def together(self, level: _Level, stored: Stored) -> _Together:
-        """As `put_together`, with the time of groups but those that no other reads, which a later step may compute."""
+    def together(self, key: _Key, level: _Level, stored: Stored) -> _Together:
+        """As `put_together`, with the time of groups but those which a later step may compute."""
         groups = self.put_together([target for target, _ in level], stored)
-        certain = (part.time for group, part in groups or () if self.unfused or self.is_read(group))
+        certain = (part.time for group, part in groups or () if self.is_certain(key, group))
         return _Together(groups, sum(certain))
 
     def put_together(self, targets: list[Result], stored: Stored) -> list[_Group] | None:
@@ -394,6 +399,6 @@ def _place_of_both(
     return None if any(made[place] & read[one] for one in between) else later - 1
 
 
-def _key(level: _Level) -> _Key:
-    """What tells results from others that may be computed together: their ids, and what each reads."""
-    return tuple([(id(target), made_of.bits) for target, made_of in level])
+def _key(level: _Level, is_last: bool) -> _Key:
+    """What tells results from others that may be computed together."""
+    return is_last, *[id(made_of) for _, made_of in level]
