@@ -117,9 +117,6 @@ def _bilinear(t: Building, x: Value, y: Value, weight: Value, bias: Value | None
     return made if bias is None else t.apply("add", made, bias)
 
 
-operator("outer", "ger")(lambda t, x, y: t.apply("mul", x.of(dims=(*x.dims, ())), y))
-
-
 @operator("einsum")
 def _einsum(t: Building, equation: str, tensors: list[Value], path: Any = None) -> Value:
     spelled, _, result = equation.replace(" ", "").partition("->")

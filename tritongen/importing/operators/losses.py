@@ -105,11 +105,6 @@ def _nll_loss(
     return _averaged(t, nll, valid, chosen, weight, reduction)
 
 
-@operator("mse_loss", "l1_loss")
-def _distance(t: Building, x: Value, target: Value, reduction: int = 1) -> Value:
-    return reduced(t, t.apply("square" if t.packet == "mse_loss" else "abs", t.apply("sub", x, target)), reduction)
-
-
 @operator("huber_loss", "smooth_l1_loss")
 def _huber(t: Building, x: Value, target: Value, reduction: int = 1, delta: Any = 1.0) -> Value:
     d = t.line("d", t.apply("abs", t.apply("sub", x, target)))
@@ -135,19 +130,3 @@ def _bce_with_logits(
         soft = t.apply("mul", factor, soft)
     loss = t.apply("add", t.apply("mul", t.apply("sub", 1, target), x), soft)
     return reduced(t, loss if weight is None else t.apply("mul", weight, loss), reduction)
-
-
-@operator("binary_cross_entropy")
-def _bce(t: Building, x: Value, target: Value, weight: Value | None = None, reduction: int = 1) -> Value:
-    positive = t.apply("mul", target, t.apply("clamp_min", t.apply("log", x), -100))
-    rest = t.apply("clamp_min", t.apply("log1p", t.apply("neg", x)), -100)
-    loss = t.apply("neg", t.apply("add", positive, t.apply("mul", t.apply("sub", 1, target), rest)))
-    return reduced(t, loss if weight is None else t.apply("mul", weight, loss), reduction)
-
-
-@operator("kl_div")
-def _kl_div(t: Building, x: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
-    if log_target:
-        return reduced(t, t.apply("mul", t.apply("exp", target), t.apply("sub", target, x)), reduction)
-    loss = t.apply("sub", t.apply("xlogy", target, target), t.apply("mul", target, x))
-    return reduced(t, loss, reduction)

@@ -57,24 +57,15 @@ def _rms_norm(t: Building, x: Value, shape: list[Any], weight: Value | None = No
     return (y, None) if t.packet.startswith("_") else y
 
 
-@operator("group_norm", "native_group_norm")
-def _group_norm(t: Building, x: Value, *args: Any, **options: Any) -> Any:
-    if t.packet == "native_group_norm":
-        weight, bias, _, _, _, groups, eps = args
-    else:
-        groups, weight, bias, eps = _filled([*args], options)
+@operator("native_group_norm")
+def _group_norm(
+    t: Building, x: Value, weight: Value | None, bias: Value | None, n: Any, c: Any, hxw: Any, groups: int, eps: Any
+) -> tuple[Value, None, None]:
     outer, inner = t.axes.divide(x.dims[1], groups, outer_fixed=True)
     t.axes.wish(outer, "G", 2)
     t.axes.wish(inner, "C", 3)
     spatial(t, x.dims[2:])
-    y = affine(t, normalised(t, x, [inner, *x.dims[2:]], eps), weight, bias, x.rank, 1)
-    return (y, None, None) if t.packet.startswith("native") else y
-
-
-def _filled(args: list[Any], options: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    names = ("num_groups", "weight", "bias", "eps")
-    given = dict(zip(names, args, strict=False)) | options
-    return given["num_groups"], given.get("weight"), given.get("bias"), given.get("eps", 1e-5)
+    return affine(t, normalised(t, x, [inner, *x.dims[2:]], eps), weight, bias, x.rank, 1), None, None
 
 
 @operator("batch_norm", "instance_norm")

@@ -67,9 +67,6 @@ def _ordered(t: Building, x: Any, other: Any) -> tuple[Any, Any]:
     return (other, x) if not isinstance(other, Value) and t.is_number_first() else (x, other)
 
 
-operator("rsub")(lambda t, x, other, alpha=1: t.apply("sub", other, _scaled(t, x, alpha)))
-
-
 def _scaled(t: Building, value: Any, alpha: Any) -> Any:
     return value if alpha == 1 else t.apply("mul", alpha, value)
 
@@ -141,23 +138,6 @@ def _rrelu(t: Building, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, tr
     if training:
         raise Refusal("rrelu in training: the language has no random numbers", "call .eval()")
     return t.apply("leaky_relu", x, (lower + upper) / 2)
-
-
-@operator("prelu", "_prelu_kernel")
-def _prelu(t: Building, x: Value, weight: Value) -> Value:
-    if weight.rank == 1 and x.rank > 1:
-        dims = tuple(weight.dims[0] if place == 1 else () for place in range(x.rank))
-        weight = weight.of(dims=dims)
-    return t.apply("where", t.compared("gt", x, 0), x, t.apply("mul", weight, x))
-
-
-@operator("glu")
-def _glu(t: Building, x: Value, dim: int = -1) -> Value:
-    place = x.place(dim)
-    outer, inner = t.axes.divide(x.dims[place], 2, outer_fixed=True)
-    t.axes.wish(outer, "P Q", 2)
-    halves = [t.take(x.with_dim(place, outer, inner), place, one, ()) for one in (0, 1)]
-    return t.apply("mul", halves[0], t.apply("sigmoid", halves[1]))
 
 
 @operator("clamp", "clip")

@@ -22,11 +22,6 @@ def _reduction(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dt
     return t.reduce(_SIMPLE.get(t.packet, t.packet), x, dim, keepdim)
 
 
-@operator("nansum")
-def _nansum(t: Building, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    return t.reduce("sum", t.apply("where", t.compared("isnan", x), 0.0, x), dim, keepdim)
-
-
 @operator("max", "max.dim", "min", "min.dim")
 def _extremum(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
     return t.reduce(t.packet, x, dim, keepdim) if dim is None else extremum(t, t.packet, x, dim, keepdim)
@@ -38,11 +33,6 @@ def extremum(t: Building, kind: str, x: Value, dim: int, keepdim: bool) -> tuple
 
     value, at = (t.reduce(one, x, dim, keepdim) for one in (kind, f"arg{kind}"))
     return value, replace(at, dtype=torch.int64, natural=torch.int64)
-
-
-operator("aminmax")(
-    lambda t, x, dim=None, keepdim=False: tuple(t.reduce(one, x, dim, keepdim) for one in ("min", "max"))
-)
 
 
 @operator("var", "std")
@@ -62,19 +52,12 @@ def _corrected(t: Building, x: Value, dim: Any = None, correction: Any = 1, keep
     return _var(t, x, dim, True, keepdim, 1 if correction is None else correction)
 
 
-@operator("var_mean", "std_mean")
-def _var_mean(
-    t: Building, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
-) -> tuple[Value, Value]:
-    t.packet = t.packet.removesuffix("_mean")
-    return _var(t, x, dim, unbiased, keepdim, correction), t.reduce("mean", x, dim, keepdim)
-
-
 @operator("var_mean.correction", "std_mean.correction")
-def _var_mean_corrected(
+def _var_mean(
     t: Building, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Value]:
-    return _var_mean(t, x, dim, True, keepdim, 1 if correction is None else correction)
+    t.packet = t.packet.removesuffix("_mean")
+    return _corrected(t, x, dim, correction, keepdim), t.reduce("mean", x, dim, keepdim)
 
 
 @operator("softmax", "_softmax", "log_softmax", "_log_softmax")
@@ -84,7 +67,6 @@ def _softmax(t: Building, x: Value, dim: int, *_: Any, **__: Any) -> Value:
     return t.along(function, expanded, x.place(dim))
 
 
-operator("softmin")(lambda t, x, dim, *_: t.along("softmax", t.apply("neg", x), x.place(dim)))
 operator("cumsum", "cumprod")(lambda t, x, dim, **_: t.along(t.packet, x, x.place(dim), may_be_group=False))
 
 
@@ -117,20 +99,8 @@ def _norm(t: Building, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = Fa
 operator("dist")(lambda t, x, other, p=2: _norm(t, t.apply("sub", x, other), p))
 
 
-@operator("pairwise_distance")
-def _pairwise(t: Building, x: Value, other: Value, p: Any = 2, eps: Any = 1e-6, keepdim: bool = False) -> Value:
-    return _norm(t, t.apply("add", t.apply("sub", x, other), eps), p, -1, keepdim)
-
-
 @operator("cdist", "_cdist_forward")
 def _cdist(t: Building, x: Value, other: Value, p: Any = 2, *_: Any, **__: Any) -> Value:
     rows = x.of(dims=(*x.dims[:-1], (), x.dims[-1]))
     columns = other.of(dims=(*other.dims[:-2], (), *other.dims[-2:]))
     return _norm(t, t.apply("sub", rows, columns), p, -1)
-
-
-@operator("cosine_similarity")
-def _cosine(t: Building, x1: Value, x2: Value, dim: int = 1, eps: Any = 1e-8) -> Value:
-    dot = t.reduce("sum", t.apply("mul", x1, x2), dim)
-    norms = [t.apply("clamp_min", t.reduce("norm", one, dim), eps) for one in (x1, x2)]
-    return t.apply("div", dot, t.apply("mul", *norms))

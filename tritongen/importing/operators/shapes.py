@@ -48,16 +48,6 @@ def _turned(t: Building, x: Value) -> Value:
     return _transpose(t, x, -1, -2)
 
 
-@operator("movedim", "moveaxis")
-def _movedim(t: Building, x: Value, source: Any, destination: Any) -> Value:
-    sources = [x.place(one) for one in (source if isinstance(source, list) else [source])]
-    places = [x.place(one) for one in (destination if isinstance(destination, list) else [destination])]
-    left = [place for place in range(x.rank) if place not in sources]
-    moved = dict(zip(places, sources, strict=True))
-    order = [moved[place] if place in moved else left.pop(0) for place in range(x.rank)]
-    return x.of(dims=tuple(x.dims[place] for place in order))
-
-
 @operator("unsqueeze")
 def _unsqueeze(t: Building, x: Value, dim: int) -> Value:
     place = dim % (x.rank + 1)
