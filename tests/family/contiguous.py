@@ -3,7 +3,6 @@ contiguous."""
 
 from __future__ import annotations
 
-from tritongen.emit.configs import Traffic
 from tritongen.emit.module import Around, Common, Module
 from tritongen.emit.statements import Allocate, Launch, Let, Return, Statement, call
 from tritongen.families.family import Family, Step
@@ -54,7 +53,7 @@ class _Contiguous(Common):
             Launch(call(f"kernels.{view['kernel']}[(tensors.cdiv(n, 1024),)]", *names, "n", BLOCK="1024"), when="n"),
             Return(self.returned),
         ]
-        return Module(self.view(view, body), Traffic(frozenset()))
+        return self.built(body, **view)
 
     def memory(self, result: Result) -> str:
         otherwise = f" if {result.when} else None" if result.when else ""

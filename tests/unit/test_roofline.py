@@ -268,3 +268,9 @@ def test_lengths_that_nobody_gives_are_those_of_the_benchmark() -> None:
     text = (ROOT / "examples/specs/attention_gqa.toml").read_text(encoding="utf-8")
     found = dict(account_of(read_spec("attention_gqa.toml", text), {"G": 2}, H100).lengths)
     assert found == {"...": 4, "G": 2, "R": 4, "M": 4096, "D": 128, "N": 4096, "E": 128}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bench/plans/specs").glob("*.toml")), ids=lambda path: path.stem)
+def test_plan_of_names_that_kernels_have_too(path: Path) -> None:
+    """Such as `q` beside `dq`: what is planned keeps the names of a spec, and builds no file."""
+    assert account_of(read_spec(path.name, path.read_text(encoding="utf-8")), {}, H100).steps

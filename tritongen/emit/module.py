@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from ..lang.unparse import spelled
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
-from ..nest.check import check
 from ..passes.scalars import host_scalars, passed_scalars
 from ..passes.structure import Program
 from .configs import Traffic
@@ -38,6 +37,7 @@ from .statements import (
     in_place,
 )
 
+NO_TRAFFIC = Traffic(frozenset())
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
 
@@ -52,10 +52,15 @@ class Module:
     unread: frozenset[str] = frozenset()  # flags by which the function decides nothing
 
     @property
+    def every(self) -> Iterator[Module]:
+        """It, and those of the functions that it calls."""
+        yield self
+        for step in self.steps:
+            yield from step.every
+
+    @property
     def gluon_kernels(self) -> list[dict[str, Any]]:
-        """Those of its own and of the functions that it calls."""
-        own = [] if self.gluon is None else [self.gluon]
-        return [*own, *(one for step in self.steps for one in step.gluon_kernels)]
+        return [one.gluon for one in self.every if one.gluon is not None]
 
     @property
     def called(self) -> frozenset[str]:
@@ -65,7 +70,7 @@ class Module:
     @property
     def launches(self) -> list[tuple[Traffic, str]]:
         """What decides the configurations of each function, its own and those it calls, and how its tables end."""
-        return [(self.traffic, self.view["tables"]), *(one for step in self.steps for one in step.launches)]
+        return [(one.traffic, one.view["tables"]) for one in self.every]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +123,14 @@ class Common:
         self.around, self.tables = around, around.tables
         self.space, self.compute, self.kernels = space, compute, kernels
 
-    def view(self, extra: dict[str, Any], body: Iterable[Statement]) -> dict[str, Any]:
-        """What templates see of the function, with further `extra`, that does what its `body` says."""
+    def built(self, body: Iterable[Statement], traffic: Traffic = NO_TRAFFIC, **extra: Any) -> Module:
+        """The module of the function that does what its `body` says: templates see `extra` besides."""
         outer = self.outer
         op, known = outer.op, constants(outer.op)
         given = [one.name for several in (op.inputs, op.params, known) for one in several]
         tensors, params = outer.tensor_fields(), outer.param_fields()
         results = outer.result_fields()
-        view: dict[str, Any] = {
+        view = {
             "name": op.name,
             "function": self.around.function,
             "title": _sentence(op),
@@ -144,12 +149,13 @@ class Common:
             "also_untyped": "",
             "registration": None,
             "kernels": tuple((kernel.name, kernel.doc) for kernel in self.kernels),
+            "nests": self.kernels,
             "gradient": None,
             "steps": (),
             "inline": (),
             "head": "signature.jinja",
         }
-        return view | extra
+        return Module(view | extra, traffic)
 
     # What functions do
 
@@ -277,14 +283,6 @@ class Common:
         sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
         key = ", ".join(f'"{name}"' for name in sizes)
         return replace(kernel, search=f"{candidates}{self.tables}", search_key=f"[{key}]")
-
-
-def checked(*kernels: Kernel | None) -> list[Kernel]:
-    """The kernels that there are. Raises `TypeError` where one is unsound."""
-    found = [kernel for kernel in kernels if kernel is not None]
-    for kernel in found:
-        check(kernel.body, (*kernel.names, *kernel.constexprs, *kernel.blocks))
-    return found
 
 
 def starred(values: Sequence[str], space: Space) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..emit.configs import Traffic
-from ..emit.module import Around, Module, checked
+from ..emit.module import Around, Module
 from ..emit.statements import Launch, Statement, call
 from ..lang.ir import Call, Load, Op
 from ..lowering.assemble import Assembler
@@ -75,7 +75,7 @@ class ScaledModule(RowSizes):
         )
         nothing = self.nothing_for("n_rows == 0 or n_cols == 0")
         body = self.function([Launch(launch)], between=self.sized(nothing))
-        return Module(self.view({"nests": checked(self.kernel)}, body), Traffic(frozenset({"tile"})))
+        return self.built(body, Traffic(frozenset({"tile"})))
 
     def allocated(self) -> list[Statement]:
         return []

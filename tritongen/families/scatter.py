@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..emit.axes import expanded, places, regrouped, sizes, spread
-from ..emit.configs import Traffic
 from ..emit.module import Around, Common, Module, length_text
 from ..emit.statements import Launch, Let, Statement, call
 from ..lang.ir import Load, Node, Op, Result, ScatterSum
@@ -55,7 +54,7 @@ class ScatterModule(Common):
             Launch(call("scatter_sums.scatter_sum", "terms", "positions", name, **options)),
         ]
         kernels = (KEYS, SEGMENTS if self.op.deterministic else ATOMIC)
-        return Module(self.view({"kernels": kernels, "nests": ()}, self.function(launches)), Traffic(frozenset()))
+        return self.built(self.function(launches), kernels=kernels)
 
     def rows(self, node: Node, rows: tuple[str, ...], cols: tuple[str, ...]) -> str:
         """A tensor as a matrix."""

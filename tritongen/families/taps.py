@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ..emit.configs import Traffic
-from ..emit.module import Around, Module, checked
+from ..emit.module import Around, Module
 from ..emit.statements import Launch, call
 from ..lang.ir import Call, Choose, Op, Reduce, Value
 from ..lang.promotion import is_float8
@@ -216,7 +216,7 @@ class TapsModule(RowSizes):
         nothing = self.nothing_for("n_rows == 0" if space.rows else "")
         known = self.known(self.kernel, result.output.name)
         body = self.function([Launch(launch)], known, self.sized(nothing))
-        return Module(self.view({"nests": checked(self.kernel)}, body), Traffic(frozenset({"taps"}), taps=self.count))
+        return self.built(body, Traffic(frozenset({"taps"}), taps=self.count))
 
     def is_read_by_rows(self) -> bool:
         """Never: columns next to one another are read at places next to one another, moved by a tap."""

@@ -37,6 +37,7 @@ from ..lang.ir import Op
 from ..lang.names import in_spec_names, marked, shown
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
+from ..nest.check import check as check_nest
 from ..nest.layout import laid_out
 from ..passes.lost_rows import with_lost_rows
 from ..passes.structure import read_lines, without_aliases
@@ -221,7 +222,10 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
         gradient = gradient_tests(program.op, backward, computed, tests.shapes, tables)
     tested = tests_view(spec, program, tests, gradient, configs["search"], autocast)
     sizes = family.benchmark(spec, program)
-    gluon = [one for each in (module, *(part for _, part in computed)) for one in each.gluon_kernels]
+    modules = (module, *(part for _, part in computed))
+    for kernel in (kernel for each in modules for one in each.every for kernel in one.view["nests"]):
+        check_nest(kernel.body, (*kernel.names, *kernel.constexprs, *kernel.blocks))
+    gluon = [one for each in modules for one in each.gluon_kernels]
     return {
         "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
         "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package), width),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Module, checked, empty_text
+from ...emit.module import Around, Module, empty_text
 from ...emit.statements import Call, Do, Launch, Let, call
 from ...lang.ir import Load, Op, Ref, Result, Value, walk
 from ...lang.rewrite import as_loads
@@ -46,8 +46,7 @@ class SumsModule(RowSizes):
         body = self.function(self.launches(), known, self.sized(nothing))
         every = {"sums": self.tiles, "whole": self.full, "shared": self.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
-        traffic = Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once)
-        return Module(self.view({"nests": checked(*self.kernels)}, body), traffic)
+        return self.built(body, Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once))
 
     def launches(self) -> Iterator[Let | Launch]:
         full, shared, tiles = self.full, self.shared, self.tiles.kernel

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Known, Module, checked
+from ...emit.module import Around, Common, Known, Module
 from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call
 from ...lang.ir import Result
 from ...lowering.space import Space
@@ -55,8 +55,7 @@ class Products(Common):
             return self.calling()
         plan = self.plan
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))
-        view = self.view({"nests": checked(*plan.kernels)}, self.launching())
-        return Module(view, Traffic(kinds, summing=self.summing()))
+        return self.built(self.launching(), Traffic(kinds, summing=self.summing()))
 
     def launching(self) -> list[Statement]:
         known, counts = self.recalled(), [*self.shapes.counts()]
@@ -187,12 +186,9 @@ class Products(Common):
         merged, call = self.shapes.merged_inputs(), self.called()
         forward = self.around.forward if self.by_forward else None
         kernels = ContractionKernels(forward).kernels if isinstance(forward, ContractionProgram) else ()
-        extra = {
-            "nests": (),
-            "inline": () if merged or len(call) > 1 else self.by_forward,
-            "kernels": tuple((kernel.name, kernel.doc) for kernel in kernels),
-        }
-        return Module(self.view(extra, [*self.begun(), *self.shapes.counts(), *merged, *call]), Traffic(frozenset()))
+        named = tuple((kernel.name, kernel.doc) for kernel in kernels)
+        inline = () if merged or len(call) > 1 else self.by_forward
+        return self.built([*self.begun(), *self.shapes.counts(), *merged, *call], kernels=named, inline=inline)
 
     def called(self) -> list[Statement]:
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""

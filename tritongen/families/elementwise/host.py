@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...emit.configs import Traffic
 from ...emit.host import UNFOLDED
 from ...emit.host_checks import IS_FAKE
-from ...emit.module import Around, Common, Module, checked
+from ...emit.module import Around, Common, Module
 from ...emit.statements import Call, If, Launch, Let, Return, Statement, Value, call
 from ...lang.names import in_string
 from ...lowering.space import Dim, is_line
@@ -28,13 +28,13 @@ class MapModule(Common):
         kinds = ["flat"] if is_line(self.space) else ["tile"] if self.space.split else ["flat", "tile"]
         if not self.space.dims:
             body = self.passed_fake([self.single(first)])
-            return Module(self.view({"nests": checked(first)}, body), Traffic(frozenset()))
+            return self.built(body)
         run = {1: "run_line" if kinds == ["flat"] else "run_tiles"}.get(len(kinds), "run")
         launch, retry = call(f"elementwise.{run}", self.key, **self.named(kinds)), self.retry()
         unfolded = If("not launched", (Return(retry),), UNFOLDED)
         body = self.passed_fake([Let("launched", launch), unfolded] if retry else [Launch(launch)])
         windows = "along" if self.program.maps_back else "of" if self.program.over else ""
-        return Module(self.view({"nests": self.nests()}, body), Traffic(frozenset(kinds), windows=windows))
+        return self.built(body, Traffic(frozenset(kinds), windows=windows), nests=self.nests())
 
     def passed_fake(self, launches: list[Statement]) -> list[Statement]:
         """The function, whose launches are passed `is_fake`, as they are the dtype to compute in."""
@@ -55,7 +55,7 @@ class MapModule(Common):
         tables = ["FLAT"] if is_line(self.space) else ["TILE"] if self.space.split else ["FLAT", "TILE"]
         launched = zip(self.plan.launched, tables, strict=True)
         searched = [self.searched(kernel, table) or kernel for kernel, table in launched]
-        return checked(self.plan.math, *searched)
+        return [*([self.plan.math] if self.plan.math else []), *searched]
 
     # The call of the runtime
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from ...emit.axes import spread
-from ...emit.configs import Traffic
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
@@ -126,10 +124,10 @@ class MultiStepModule(Common):
             for step, module in zip(inner, modules, strict=True)
         ]
         body = [*self.begun(), *(one for step in self.steps for one in self.called(step))]
-        extra: dict[str, Any] = {"family": "several", "steps": functions, "notes": tuple(noted(self.steps, self.views))}
         # Flags are read that decide about a step, are passed to one, or decide about what is returned.
         unread = frozenset(result.when for result in self.op.results) - reads(body).keys()
-        return Module(self.view(extra, body), Traffic(frozenset()), tuple(modules), unread=unread)
+        made = self.built(body, steps=functions, notes=tuple(noted(self.steps, self.views)))
+        return replace(made, steps=tuple(modules), unread=unread)
 
     def read_last(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What earlier steps have stored, and none after this one reads: its memory may be used again.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ...emit.configs import Traffic
-from ...emit.module import OF_BLOCKS, Around, Module, checked, empty_text
+from ...emit.module import OF_BLOCKS, Around, Module, empty_text
 from ...emit.statements import Call, Launch, Let, Value, call
 from ...lang.ir import Reduce
 from ...lowering.views import Kernel
@@ -46,8 +46,8 @@ class RowsModule(RowSizes):
         kinds = {self.table()}
         if self.registers is not None:
             kinds |= {"registers", "warps"} if self.autotune else {"registers"}
-        nests = checked(*searched, shared, *stages)
-        return Module(self.view({"nests": nests}, body), self.traffic(kinds))
+        nests = [kernel for kernel in (*searched, shared, *stages) if kernel is not None]
+        return self.built(body, self.traffic(kinds), nests=nests)
 
     @property
     def kind(self) -> str:

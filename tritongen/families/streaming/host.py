@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...emit.axes import sizes
 from ...emit.configs import Traffic
-from ...emit.module import Around, Common, Module, checked, length_text
+from ...emit.module import Around, Common, Module, length_text
 from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, Value, call, written
 from ...emit.stream_configs import Streaming
 from ...lowering.lower import compute_of
@@ -76,8 +76,8 @@ class StreamingModule(Common):
             *self.sized(),
         ]
         body = self.function(self.launches(), self.known(self.own(kernel)), between)
-        view = self.view({"nests": checked(kernel, self.reduction)}, body)
-        return Module(view, Traffic(frozenset({"streamed"}), streaming=self.streaming()), gluon=self.gluon)
+        made = self.built(body, Traffic(frozenset({"streamed"}), streaming=self.streaming()))
+        return replace(made, gluon=self.gluon)
 
     def unpacked(self) -> list[Statement]:
         return [*super().unpacked(), *(merging(self.outer, self.merged) if self.merged.every else [])]
