@@ -17,7 +17,7 @@ from ..passes.structure import without_strides
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input
 from .axes import regrouped
 from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
-from .statements import Call, If, Length, Let, Return, Statement
+from .statements import Call, If, Length, Let, Return, Statement, given
 
 UNFOLDED = "Dimensions that do not fold: contiguous copies fold into one."
 
@@ -97,13 +97,12 @@ class Host(Checks):
 
     def optional_result(self, result: Result, empty: str, shape: str) -> str:
         """The memory of a result of some shape, where it is made."""
-        first, path = self.first(), condition(result.paths)
-        assert first is not None
+        path = condition(result.paths)
         if result.when:
             return f"{empty} if {self.condition(result)} else None"
         if not path or not result.saved:
             return empty
-        unwritten = f"library.unwritten({first.name}, {shape}, {self.dtype_of(result)})"
+        unwritten = f"library.unwritten({self.first.name}, {shape}, {self.dtype_of(result)})"
         return f"{empty} if {condition_text(path)} else {unwritten}"
 
     def shape_of(self, result: Result) -> str:
@@ -122,41 +121,35 @@ class Host(Checks):
         return self.compute.constexpr and any(result.dtype.rule == "compute" for result in self.op.results)
 
     def empty(self, result: Result) -> str:
-        dtype = self.dtype_of(result)
         like = self.like(result)
-        if like is not None:
-            name = like.name
-            return (
-                f"torch.empty_like({name})" if dtype == f"{name}.dtype" else f"torch.empty_like({name}, dtype={dtype})"
-            )
-        return self.new(result, self.shape_of(result))
+        if like is None:
+            return self.new(result, self.shape_of(result))
+        return f"torch.empty_like({like.name}{self.other_dtype(result, like)})"
 
     def new(self, result: Result, shape: str, kind: str = "empty") -> str:
         """Memory of some shape for a result: empty, or zeros."""
-        first = self.first()
-        assert first is not None
+        return f"{self.first.name}.new_{kind}({shape}{self.other_dtype(result, self.first)})"
+
+    def other_dtype(self, result: Result, tensor: Input) -> str:
+        """The argument that tells the dtype of a result, where it is not that of a tensor."""
         dtype = self.dtype_of(result)
-        return f"{first.name}.new_{kind}({shape}{'' if dtype == f'{first.name}.dtype' else f', dtype={dtype}'})"
+        return "" if dtype == f"{tensor.name}.dtype" else f", dtype={dtype}"
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""
         if result.output.name in self.op.by_row:
             return None
-        for tensor in self.op.inputs:
-            plain = all(len(term.names) == 1 for term in tensor.type.shape)
-            if tensor.type.axes == result.axes and tensor.default is None and plain:
-                return tensor
-        return None
+        alike = (t for t in self.op.inputs if t.type.axes == result.axes and t.default is None and t.type.is_plain)
+        return next(alike, None)
 
     def result(self) -> str:
-        names = [self.regrouped(result) for result in self.op.results]
-        return ", ".join(names)
+        return ", ".join(map(self.regrouped, self.op.results))
 
     def regrouped(self, result: Result) -> str:
         """The result with its grouped axes put together again."""
         name = result.output.name
         text = name + self.as_given(name, self.op.grouping(result))
-        return f"{text} if {name} is not None else None" if result.when and text != name else text
+        return given(name, text) if result.when and text != name else text
 
     def as_given(self, name: str, shape: tuple[AxisTerm, ...]) -> str:
         """The calls that give a tensor the dimensions in which callers see it."""
@@ -169,9 +162,14 @@ class Host(Checks):
         still = without_strides(self.op) - self.tables
         return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in still]
 
-    def stride(self, name: str, axes: tuple[str, ...], axis: str) -> str:
-        """The stride along a named axis, counted from the end since leading axes may be any number."""
-        return f"{name}.stride({axes.index(axis) - len(axes)})" if axis in axes else "0"
+    def stride(self, name: str, axes: tuple[str, ...], axis: str, optional: bool = False) -> str:
+        """The stride along a named axis, counted from the end since leading axes may be any number; 0 of a tensor that
+        is left out.
+        """
+        if axis not in axes:
+            return "0"
+        place = axes.index(axis) - len(axes)
+        return f"tensors.stride({name}, {place})" if optional else f"{name}.stride({place})"
 
     def strides(self, name: str, axes: tuple[str, ...], over: tuple[str, ...]) -> str:
         """All strides along some axes, as a tuple in the order of the axes."""
@@ -202,12 +200,12 @@ class Host(Checks):
         is_public = self.function == self.op.name  # Its params are keywords alone.
         named = [f"{public(name) if is_public else name}={name}" for name in others]
         if len(self.op.inputs) > 1 and not any(self.as_given(t.name, t.type.shape) for t in self.op.inputs):
-            given = ", ".join([*(tensor.name for tensor in self.op.inputs), *([] if is_public else others)])
-            return f"{self.function}({', '.join([f'*tensors.contiguous({given})', *(named if is_public else [])])})"
+            passed = ", ".join([*(tensor.name for tensor in self.op.inputs), *([] if is_public else others)])
+            return f"{self.function}({', '.join([f'*tensors.contiguous({passed})', *(named if is_public else [])])})"
         tensors = []
         for tensor in self.op.inputs:
             text = f"{tensor.name}.contiguous(){self.as_given(tensor.name, tensor.type.shape)}"
-            tensors.append(f"{text} if {tensor.name} is not None else None" if tensor.default is not None else text)
+            tensors.append(given(tensor.name, text) if tensor.default is not None else text)
         return f"{self.function}({', '.join(tensors + named)})"
 
     def fold(self, group: str, dims: tuple[Dim, ...]) -> list[Statement]:
@@ -229,7 +227,7 @@ class Host(Checks):
             steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"
             text = f"({_beside(steps, own, dims)})" if folds else tuple_text(own)
             if optional:
-                text = f"{text} if {name} is not None else {tuple_text(['0'] * len(dims))}"
+                text = given(name, text, tuple_text(["0"] * len(dims)))
             found.append(Let(f"{name}_{group}", text))
         return found
 
@@ -254,20 +252,13 @@ class Host(Checks):
         (dim, *others) = self.space.cols or (None,)
         if dim is None or others or dim.axes[:1] == (BATCH,):
             return {}
-        found = {}
-        for name, axes, optional in self.moving(self.space.cols):
-            stride = self.stride(name, axes, dim.axes[0])
-            found[name] = f"tensors.stride({name}, {stride[len(name) + 8 :]}" if optional else stride
-        return found
+        moving = self.moving(self.space.cols)
+        return {name: self.stride(name, axes, dim.axes[0], optional) for name, axes, optional in moving}
 
     def optional(self, text: str, name: str, optional: bool, axes: tuple[str, ...]) -> str:
-        if not optional:
-            return text
-        zeros = tuple_text(["0"] * len(axes))
-        if BATCH in axes:
-            more = len(axes) - 1
-            zeros = f"(0,) * (len(batch) + {more})" if more else "(0,) * len(batch)"
-        return f"{text} if {name} is not None else {zeros}"
+        more = len(axes) - 1
+        leading = f"(0,) * (len(batch) + {more})" if more else "(0,) * len(batch)"
+        return given(name, text, leading if BATCH in axes else tuple_text(["0"] * len(axes))) if optional else text
 
     def compute_value(self) -> str:
         if self.compute.in_float64:
@@ -287,37 +278,28 @@ class Host(Checks):
     def tensor_fields(self) -> list[Field]:
         fields = []
         for tensor in self.op.inputs:
-            optional = tensor.default is not None
             text = f"{shape_text(tensor.type.shape)}, {word_list(tensor.type.dtypes)}."
-            if optional:
+            if tensor.default is None:
+                fields.append(Field(tensor.name, "torch.Tensor", "", text))
+            else:
                 text += f" None stands for {tensor.default}."
-            annotation = "torch.Tensor | None" if optional else "torch.Tensor"
-            fields.append(Field(tensor.name, annotation, "None" if optional else "", text))
+                fields.append(Field(tensor.name, "torch.Tensor | None", "None", text))
         return fields
 
     def param_fields(self) -> list[Field]:
         fields = []
         for param in self.op.params:
-            annotation = {"enum": "str"}.get(param.kind, param.kind)
+            limits = [f"one of {prose(word_list(tuple(map(word, param.choices))))}"] if param.choices else []
+            limits += [f"at least {param.minimum!r}"] if param.minimum is not None else []
+            limits += [f"at most {param.maximum!r}"] if param.maximum is not None else []
+            kind = {"bool": "a flag", "int": "an integer"}.get(param.kind, "a number")
             default = "" if param.default is None else literal(param.default)
-            limits = []
-            if param.kind == "enum":
-                limits.append(f"one of {prose(word_list(tuple(map(word, param.choices))))}")
-            if param.minimum is not None:
-                limits.append(f"at least {param.minimum!r}")
-            if param.maximum is not None:
-                limits.append(f"at most {param.maximum!r}")
-            kind = {"bool": "a flag", "int": "an integer"}.get(annotation, "a number")
-            text = f"{', '.join(limits) or kind}."
-            fields.append(Field(param.name, annotation, default, text))
+            fields.append(Field(param.name, param.annotation, default, f"{', '.join(limits) or kind}."))
         return fields
 
     def result_fields(self) -> list[Field]:
-        fields = []
-        for result in self.op.results:
-            shape = shape_text(self.op.grouping(result))
-            fields.append(Field(result.output.name, "torch.Tensor", "", f"{shape}, {self.dtype_words(result)}."))
-        return fields
+        shapes = ((result, shape_text(self.op.grouping(result))) for result in self.op.results)
+        return [Field(r.output.name, "torch.Tensor", "", f"{s}, {self.dtype_words(r)}.") for r, s in shapes]
 
     def dtype_words(self, result: Result) -> str:
         of = result.dtype.of

@@ -91,13 +91,13 @@ class Checks:
 
     def checks(self) -> list[Statement]:
         found: list[Statement] = []
-        first = self.first()
+        first = self.first
         for tensor in self.op.inputs:
             shape = f'"{shape_text(tensor.type.shape)}"'
             block = [self.refusal("check", tensor.name, tensor.name, dtype_constant(tensor), shape)]
             if "float8_e4m3fn" in tensor.type.dtypes:
                 block.append(self.float8_check(tensor.name, f"{tensor.name}.dtype"))
-            if first is not None and tensor is not first:
+            if tensor is not first:
                 alike = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
                 check = "check_alike" if alike else "check_device"
                 block.append(self.refusal(check, tensor.name, tensor.name, f'"{first.name}"', first.name))
@@ -114,8 +114,7 @@ class Checks:
         return Do(Call(f"tensors.{function}", (f'"{self.op.name}: {name}"', *passed)))
 
     def float8_check(self, name: str, dtype: str) -> Do:
-        first = self.first()
-        return self.refusal("check_float8", name, dtype, f"{first.name if first else name}.device")
+        return self.refusal("check_float8", name, dtype, f"{self.first.name}.device")
 
     def guarded(self, tensor: Input, block: Sequence[Statement]) -> list[Statement]:
         if tensor.default is None or not block:
@@ -143,8 +142,10 @@ class Checks:
                 found.append(refused(f"{is_outside} {literal(bound)}", must))
         return found
 
-    def first(self) -> Input | None:
-        return next((tensor for tensor in self.op.inputs if tensor.default is None), None)
+    @property
+    def first(self) -> Input:
+        """The first tensor that is always there."""
+        return next(tensor for tensor in self.op.inputs if tensor.default is None)
 
     def ordered(self) -> list[Input]:
         """The inputs with those first that define the axes."""
@@ -224,7 +225,7 @@ class Checks:
             if other is tensor or not named:
                 break
             own = _named(other)
-            plain = all(len(term.names) == 1 for one in (tensor, other) for term in one.type.shape)
+            plain = tensor.type.is_plain and other.type.is_plain
             if plain and other.default is None and own[-len(named) :] == named and not known & {*named}:
                 end = "" if own == named and BATCH not in other.type.axes else f"[-{len(named)}:]"
                 return f"{other.name}.shape{end}"

@@ -9,7 +9,7 @@ from typing import Any
 from ..lang.ir import Op, Reduce, Size, walk
 from ..lang.names import public
 from ..passes.structure import Program
-from ..spec.types import BATCH, FLOATS, Input, Param, Spec
+from ..spec.types import BATCH, FLOATS, Input, Spec
 from .host_checks import IS_FAKE, kind_check, returned_types, tuple_text
 from .statements import Call, Do, If, Statement
 
@@ -32,10 +32,9 @@ class Registered:
 
 def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Registered] = ()) -> dict[str, Any]:
     """What registered.jinja sees. `others` compute the gradient; vmap calls them one by one."""
-    names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
     n_results = len(op.results)
     says = f"torch.ops.{spec.namespace}.{op.name}{_extra_results(spec, op)}."
-    own = Registered(op.name, [*map(public, typed(op))], names, n_results, says)
+    own = Registered(op.name, [*map(public, typed(op))], op.arguments, n_results, says)
     function = f"_{op.name}_op"
     cast = _autocast(op, autocast)
     forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
@@ -49,7 +48,7 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
         "function": function,
         "operator": operator(spec.namespace, op.name),
         "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}",
-        "arguments": ", ".join(names),
+        "arguments": ", ".join(op.arguments),
         "ops": [forward, *pieces],
         "checks": _checks(op),
         "inner": f"_{op.name}_forward",
@@ -91,11 +90,7 @@ def _extra_results(spec: Spec, op: Op) -> str:
 def typed(op: Op) -> list[str]:
     """The tensors and params of an inner function, none of which it leaves to a default."""
     tensors = [f"{t.name}: torch.Tensor{' | None' if t.default is not None else ''}" for t in op.inputs]
-    return [*tensors, *(f"{param.name}: {kind(param)}" for param in op.params)]
-
-
-def kind(param: Param) -> str:
-    return {"enum": "str"}.get(param.kind, param.kind)
+    return [*tensors, *(f"{param.name}: {param.annotation}" for param in op.params)]
 
 
 def _checks(op: Op) -> list[Statement]:

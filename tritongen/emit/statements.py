@@ -124,6 +124,11 @@ def call(function: str, *passed: Value, **named: Value) -> Call:
     return Call(function, passed, {name: value for name, value in named.items() if value not in ("", False, None)})
 
 
+def given(name: str, text: str, otherwise: str = "None") -> str:
+    """A value that is made of a tensor, and another where that is None."""
+    return f"{text} if {name} is not None else {otherwise}"
+
+
 def refused(test: str, message: str) -> If:
     return If(test, (Raise(message),))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..emit.host import Host
 from ..emit.host_checks import assigned
@@ -19,7 +19,7 @@ from ..spec.types import BATCH, AxisTerm, Input, plain_shape
 class StepHost(Host):
     """Writes the function of a step: the forward has checked all that there is to check."""
 
-    origin: Origin | None = None
+    origin: Origin = field(kw_only=True)
     fills: bool = False  # whether each result is a tensor, though one may not be asked for
 
     @property
@@ -28,9 +28,7 @@ class StepHost(Host):
 
     def regrouped(self, result: Result) -> str:
         text = super().regrouped(result)
-        first = self.first()
-        assert first is not None
-        return f"library.filled({text}, {first.name})" if self.fills and result.when else text
+        return f"library.filled({text}, {self.first.name})" if self.fills and result.when else text
 
     def shape_inputs(self) -> tuple[Input, ...]:
         mine = {tensor.name for tensor in self.op.inputs}
@@ -41,7 +39,6 @@ class StepHost(Host):
         )
 
     def alike(self) -> tuple[tuple[str, str], ...]:
-        assert self.origin is not None
         return tuple(stand_ins(self.origin, self.op))
 
     def checks(self) -> list[Statement]:
@@ -49,7 +46,6 @@ class StepHost(Host):
 
     def empty_errors(self) -> list[Statement]:
         """None in a gradient: the forward has refused what has no value over nothing, unless nothing comes of it."""
-        assert self.origin is not None
         return [] if self.origin.is_gradient else super().empty_errors()
 
     def is_seen_over_nothing(self, value: Value) -> bool:
@@ -76,7 +72,6 @@ class StepHost(Host):
 
     def shapes(self) -> list[Statement]:
         """The lengths of the axes, each from the first tensor that has it, and the tensors at full length."""
-        assert self.origin is not None
         formulas = computed_in(self.origin, self.op)
         found, known = self.fixed(formulas)
         mine = [
@@ -108,14 +103,12 @@ class StepHost(Host):
 
     def is_full_length_alone(self, tensor: Input) -> bool:
         """Whether only per-row values have the leading axes at full length, and this tensor is the first of them."""
-        assert self.origin is not None
         rest = tuple(one for one in self.op.inputs if one.name not in self.op.by_row)
         others = at_full_length(self.origin, replace(self.op, inputs=rest)) or self.given_shapes()
         return not others and tensor == at_full_length(self.origin, self.op)
 
     @property
     def forward(self) -> Op:
-        assert self.origin is not None
         return self.origin.forward
 
     def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
@@ -157,7 +150,6 @@ class StepHost(Host):
 
     def expansions(self) -> list[Statement]:
         """Expands inputs of the forward along leading axes, where it may have done so."""
-        assert self.origin is not None
         full = at_full_length(self.origin, self.op)
         source = next((tensor for tensor in self.given_shapes() if BATCH in tensor.type.axes), None)
         if full is None and source is None:
@@ -177,12 +169,10 @@ class StepHost(Host):
 
     def may_be_short(self, tensor: Input) -> bool:
         """Whether an input of the forward may lack leading axes that others have."""
-        assert self.origin is not None
         return tensor.name in self.origin.short
 
     @property
     def is_gradient(self) -> bool:
-        assert self.origin is not None
         return self.origin.is_gradient
 
     def is_asked(self, result: Result) -> bool:
@@ -194,7 +184,6 @@ class StepHost(Host):
         return self.dtype(result.dtype, self.is_asked(result) and len(result.dtype.of) == 1)
 
     def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
-        assert self.origin is not None
         if dtype.rule == "compute":
             return super().dtype(dtype)
         own = {tensor.name for tensor in self.op.inputs}
@@ -226,7 +215,7 @@ class StepHost(Host):
             return None
         own = [t for t in self.op.inputs if t.name in result.dtype.of and t.type.axes == result.axes]
         own = [t for t in own if t.default is None or self.is_asked(result)]
-        plain = [t for t in own if all(len(term.names) == 1 for term in t.type.shape)]
+        plain = [t for t in own if t.type.is_plain]
         others = [t for t in self.op.inputs if t.name not in self.op.by_row]
         return plain[0] if plain else replace(self, op=replace(self.op, inputs=tuple(others))).usual_like(result)
 

@@ -415,6 +415,11 @@ class Op(Hashed):
         return one == other or (one in fixed and fixed[one] == fixed.get(other))
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of its tensors and params, in order."""
+        return tuple(one.name for several in (self.inputs, self.params) for one in several)
+
+    @property
     def lengths(self) -> dict[str, int]:
         """Lengths of axes that are known or assumed."""
         return dict(self.typical) | dict(self.sizes)

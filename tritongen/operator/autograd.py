@@ -151,7 +151,7 @@ def _registered(step: Step, optional: frozenset[str]) -> Registered:
         *typed(op),
         *(f"{name}: {kind_of(name, optional).replace('torch.Size', 'list[int]')}" for name in extra),
     ]
-    names = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params), *extra]
+    names = *op.arguments, *extra
     passed = [f"torch.Size({name})" if name in extra and kind_of(name) == "torch.Size" else name for name in names]
     return Registered(
         op.name, signature, passed, len(op.results), f"{summary(step)} What is not needed has no elements."

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..emit.host import by_presence
 from ..emit.registration import leading, operator
-from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished, written
+from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished, given, written
 from ..families.family import Step
 from ..lang.ir import Dtype, Op
 from ..lang.names import shown
@@ -28,8 +28,7 @@ def class_view(
     results = [result.output.name for result in op.results]
     own = [result.output.name for result in op.results if not result.when]
     grads = dict(gradient.seeds)
-    arguments = [*(tensor.name for tensor in op.inputs), *(param.name for param in op.params)]
-    call = ", ".join(arguments)
+    call = ", ".join(op.arguments)
     picked = _picked(len(own), len(results))
     # What is saved besides is a result of what is registered.
     constant = [name for name in results if name not in grads and (namespace or name in own)]
@@ -39,10 +38,9 @@ def class_view(
     saved = tuple(tensor for tensor in (*(one.name for one in op.inputs), *results) if tensor in read)
     seeds = [grads.get(name, f"_d{name}") for name in own]
     functions = *(f"_{step.op.name}" for step in backward.plan.steps), *(each[0] for each in inline.values())
-    nothing = If(f"{seed} is None", (Return(", ".join(["None"] * len(arguments))),))
+    nothing = If(f"{seed} is None", (Return(", ".join(["None"] * len(op.arguments))),))
     return {
         "in_forward": False,
-        "class_name": "_" + "".join(word.capitalize() for word in shown(op.name).split("_")),
         "n_results": len(own),
         "arguments": call,
         "call_forward_alone": f"_{op.name}_forward({call}{', saves=True' * saves})",
@@ -52,7 +50,7 @@ def class_view(
         "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
         "all_seeds": ", ".join([*seeds, *["*_"] * bool(picked)]),
         "forwards": not saves,  # what it is called with
-        "setup": finished(_setup(backward, arguments, saved, constant, is_alone), ("ctx", "inputs", "output")),
+        "setup": finished(_setup(backward, saved, constant, is_alone), ("ctx", "inputs", "output")),
         "backward": finished(
             [
                 *([nothing] if seed else []),
@@ -62,18 +60,16 @@ def class_view(
             ],
             ("ctx", *seeds, *functions),
         ),
-        **base_view(op),
+        **base_view(op, op),
     }
 
 
-def _setup(
-    backward: Backward, arguments: Sequence[str], saved: Sequence[str], constant: Sequence[str], is_alone: bool
-) -> Iterator[Statement]:
+def _setup(backward: Backward, saved: Sequence[str], constant: Sequence[str], is_alone: bool) -> Iterator[Statement]:
     """Saves tensors and what else the backward reads, and marks the results that are `constant`: all but one of them if
     it `is_alone`.
     """
     results = tuple(result.output.name for result in backward.forward.op.results)
-    yield Length(tuple(arguments), "inputs")
+    yield Length(backward.forward.op.arguments, "inputs")
     if len(results) > 1:
         yield Length(results, "output")
     if saved:
@@ -85,10 +81,11 @@ def _setup(
         yield from marked_constant(constant)
 
 
-def base_view(op: Op) -> dict[str, str]:
+def base_view(op: Op, computed: Op) -> dict[str, str]:
     """The class that an operator's is derived from, by what torch.func.vmap calls, and what that needs to know."""
-    named = leading(op)
-    return {"base": "BatchedOperator" if named else "Operator", "named": named}
+    named = leading(computed)
+    name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
+    return {"class_name": name, "base": "BatchedOperator" if named else "Operator", "named": named}
 
 
 def is_saved(op: Op, name: str) -> bool:
@@ -104,12 +101,11 @@ def _attributes(backward: Backward) -> Iterator[tuple[str, str]]:
     inputs = {tensor.name for tensor in op.inputs}
     leaves = (leaf for _, dtype in plan.converted.values() for leaf in dtype.leaves)
     dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
-    guards = {
-        tensor.name: f" if {tensor.name} is not None else None" for tensor in op.inputs if tensor.default is not None
-    }
+    optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
+    found = {f"{name}_shape": (name, _shape(op, name)) for name in shapes}
+    found |= {f"{name}_dtype": (name, f"{name}.dtype") for name in dtypes}
     yield from dict.fromkeys((param.name, param.name) for step in plan.steps for param in step.op.params)
-    yield from ((f"{name}_shape", f"{_shape(op, name)}{guards.get(name, '')}") for name in shapes)
-    yield from ((f"{name}_dtype", f"{name}.dtype{guards.get(name, '')}") for name in dtypes)
+    yield from ((own, given(name, text) if name in optional else text) for own, (name, text) in found.items())
 
 
 def _shape(op: Op, name: str) -> str:

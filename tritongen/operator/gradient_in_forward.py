@@ -22,16 +22,14 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     op, gradient = backward.forward.op, backward.gradient
     joint = backward.plan.steps[0].op
     inputs = [tensor.name for tensor in op.inputs]
-    params = [param.name for param in op.params]
     own = [result.output.name for result in op.results]
     grads = [result.output.name for result in joint.results[len(own) :]]
     seeds = dict(gradient.seeds)
-    arguments = ", ".join([*inputs, *params])
+    arguments = ", ".join(op.arguments)
     places = [inputs.index(name) for name in gradient.wrt]
     flags = [result.when for result in joint.results if result.when]
     eager = [f"{flag}=ctx.needs_input_grad[{place}]" for flag, place in zip(flags, places, strict=False)]
     in_place = backward.write == IN_PLACE
-    name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
     outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
     flat = [result for result in own if result not in seeds]
 
@@ -42,7 +40,6 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
 
     return {
         "in_forward": True,
-        "class_name": name,
         "arguments": arguments,
         "call_forward": call(eager, NOT_COMPILING),
         "call_forward_alone": call([f"{flag}=True" for flag in flags], "False"),
@@ -70,7 +67,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
             [*saved, _returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")],
             ("ctx", *outgoing.values(), *(f"_{step.op.name}" for step in backward.plan.steps)),
         ),
-        **base_view(joint),
+        **base_view(op, joint),
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
+from ..emit.host_checks import shape_text
 from ..lang.formulas import alone, wanted_of
 from ..lang.ir import (
     BOOL,
@@ -24,7 +25,7 @@ from ..lang.typecheck import typecheck
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions
 from ..spec.read import read_spec
-from ..spec.types import DTYPE_CLASSES, AxisTerm, Input, Param, Spec, TensorType
+from ..spec.types import DTYPE_CLASSES, Input, Param, Spec, TensorType
 from .compile import check
 
 
@@ -68,7 +69,7 @@ class _Printed:
             if name not in given or set(value.node.axes) != set(full.type.axes):
                 given[name] = full
                 values = list(_spread(values, value, full, fresh(f"{own}_term", taken)))
-            outputs[own] = f"{name}[{_dims(full.type.shape)}]"
+            outputs[own] = name + shape_text(full.type.shape)
         inputs = [given.pop(tensor.name) for tensor in forward.inputs if tensor.name in given]
         inputs = [*given.values(), *inputs]
         return "\n".join(_table(name, lines) for name, lines in self.tables(inputs, values, outputs).items() if lines)
@@ -114,8 +115,7 @@ def _quoted(text: str) -> str:
 
 
 def _input(tensor: Input) -> str:
-    dims = _dims(tensor.type.shape)
-    text = (tensor.type.variable or _dtypes(tensor.type)) + f"[{dims}]"
+    text = (tensor.type.variable or _dtypes(tensor.type)) + shape_text(tensor.type.shape)
     if tensor.default is not None:
         text += f" = {json.dumps(tensor.default)}"
     return _quoted(text)
@@ -124,14 +124,6 @@ def _input(tensor: Input) -> str:
 def _dtypes(kind: TensorType) -> str:
     named = (name for name, dtypes in DTYPE_CLASSES.items() if set(dtypes) == set(kind.dtypes) and len(dtypes) > 1)
     return next(named, "|".join(kind.dtypes))
-
-
-def _dims(shape: Iterable[AxisTerm]) -> str:
-    def of(term: AxisTerm) -> str:
-        axes = [name if size is None else f"{name}={size}" for name, size in zip(term.names, term.sizes, strict=True)]
-        return axes[0] if len(axes) == 1 else f"({' '.join(axes)})"
-
-    return ", ".join(map(of, shape))
 
 
 def _param(param: Param) -> str:

@@ -75,6 +75,11 @@ class TensorType:
         return tuple(name for term in self.shape for name in term.names)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether each dimension is one axis, or any number of leading ones."""
+        return all(len(term.names) == 1 for term in self.shape)
+
+    @property
     def joins_bools(self) -> bool:
         """Whether it may be booleans and something else."""
         return "bool" in self.dtypes and len(self.dtypes) > 1
@@ -186,6 +191,11 @@ class Param:
     choices: tuple[str, ...] = ()
     minimum: float | int | None = None
     maximum: float | int | None = None
+
+    @property
+    def annotation(self) -> str:
+        """Its type in Python."""
+        return "str" if self.kind == "enum" else self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,9 @@ def expression(text: str, op: Op) -> str:
 
 def signature(op: Op, given: Iterable[str] = ()) -> str:
     """The arguments of such a function: every tensor is there, and what else is given."""
-    kinds = {"enum": "str"}
     tensors = [f"{tensor.name}: torch.Tensor" for tensor in op.inputs] + [f"{name}: Any" for name in given]
     params = [
-        f"{param.name}: {kinds.get(param.kind, param.kind)}"
-        + ("" if param.default is None else f" = {literal(param.default)}")
+        f"{param.name}: {param.annotation}" + ("" if param.default is None else f" = {literal(param.default)}")
         for param in op.params
     ]
     return public(", ".join([*tensors, *(["*", *params] if params else [])]))

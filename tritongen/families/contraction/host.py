@@ -11,7 +11,7 @@ from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
 from ...emit.module import Around, Common, Known, Module
-from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call
+from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call, given
 from ...lang.ir import Result
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
@@ -97,8 +97,8 @@ class Products(Common):
         if names := self.operands.widened:
             widened.append(Let(", ".join(names), ", ".join(f"{name}.to(dot)" for name in names)))
         for tensor in map(self.op.input, self.operands.widened_integers):
-            absent = "" if tensor.default is None else f" if {tensor.name} is not None else None"
-            widened.append(Let(tensor.name, f"{tensor.name}.int(){absent}"))
+            text = f"{tensor.name}.int()"
+            widened.append(Let(tensor.name, text if tensor.default is None else given(tensor.name, text)))
         if widened:
             note = "Triton 3.6 multiplies that by nothing that was narrower."
             yield If("dot == torch.float64", tuple(widened), note)

@@ -221,8 +221,8 @@ class ContractionKernels(Frames):
             if tensor.name not in self.operands.names:
                 found.append(Argument(f"{tensor.name}_ptr", tensor.name))
                 for n, role in enumerate(self.contraction.roles(tensor.type.axes)):
-                    step = f"{tensor.name}.stride({n})"
-                    step = step if tensor.default is None else f"tensors.stride({tensor.name}, {n})"
+                    given = tensor.default is None
+                    step = f"{tensor.name}.stride({n})" if given else f"tensors.stride({tensor.name}, {n})"
                     found.append(Argument(stride(tensor.name, role), step))
         separate = [result.output.name for result in self.op.results if not self.is_full(result)]
         found += [Argument(f"{name}_ptr", name) for name in separate]

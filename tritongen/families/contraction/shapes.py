@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...emit.axes import places, regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.module import length_text
-from ...emit.statements import Length, Let, Statement
+from ...emit.statements import Length, Let, Statement, given
 from ...lang.ir import Reduce, Result
 from ...passes.contractions import Contraction
 from ...passes.structure import of_strips
@@ -95,7 +95,7 @@ class Shapes:
         if made != result.axes:
             text += f".permute({places(made, list(result.axes))})"
         text += regrouped(self.host.op.grouping(result))
-        return f"{text} if {name} is not None else None" if result.when and text != name else text
+        return given(name, text) if result.when and text != name else text
 
     def ordered(self, result: Result) -> tuple[str, ...]:
         """The axes of a result in the order in which its memory has them: strips come last."""

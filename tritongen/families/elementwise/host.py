@@ -79,11 +79,8 @@ class MapModule(Common):
     def line(self, operands: tuple[str, ...]) -> list[str]:
         """The length of the one axis, and the strides along it of tensors that have it."""
         (axis,) = self.space.dims[0].axes
-        moving = {name: (axes, optional) for name, axes, optional in self.host.moving(self.space.dims)}
-        strides = []
-        for axes, optional, name in ((*moving[name], name) for name in operands if name in moving):
-            place = axes.index(axis) - len(axes)
-            strides.append(f"tensors.stride({name}, {place})" if optional else f"{name}.stride({place})")
+        moving = {name: (axes, axis, optional) for name, axes, optional in self.host.moving(self.space.dims)}
+        strides = [self.host.stride(name, *moving[name]) for name in operands if name in moving]
         full = [result.output.name for result in self.op.results if result.axes == (axis,) and not result.when]
         return [f"{full[0]}.numel()" if full else axis, *strides]
 

@@ -10,7 +10,7 @@ from ...emit.axes import spread
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
-from ...emit.statements import Call, Do, If, Let, Return, Statement, reads
+from ...emit.statements import Call, Do, If, Let, Return, Statement, given, reads
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
 from ...lowering.choices import condition, simplified
@@ -220,7 +220,7 @@ class MultiStepModule(Common):
 
     def passed(self, step: Step) -> list[str]:
         """What a step is called with: tensors, params, and shapes and dtypes of others."""
-        passed = [*(tensor.name for tensor in step.op.inputs), *(param.name for param in step.op.params)]
+        passed = [*step.op.arguments]
         passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
         return passed + [self.dtype_of(name) for name in step.dtypes]
 
@@ -238,5 +238,5 @@ class MultiStepModule(Common):
     def dtype_of(self, name: str) -> str:
         """The dtype of an input of the operator, or of a tensor that it gets the dtype of."""
         if any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs):
-            return f"{name}.dtype if {name} is not None else None"
+            return given(name, f"{name}.dtype")
         return self.host.dtype(Dtype("any", (name,)))

@@ -125,10 +125,7 @@ class RowSizes(Common):
         found = {f"row_sizes[{place}]": dim.axes[0] for place, dim in enumerate(self.space.rows)}
         for name, axes, optional in self.host.moving(self.space.rows):
             for place, dim in enumerate(self.space.rows):
-                text = self.host.stride(name, axes, dim.axes[0])
-                if optional and text != "0":
-                    text = f"tensors.stride({name}, {text[len(name) + 8 :]}"
-                found[f"{name}_rows[{place}]"] = text
+                found[f"{name}_rows[{place}]"] = self.host.stride(name, axes, dim.axes[0], optional)
         return found
 
     def spelled(self, strides: dict[str, str]) -> list[str]:
