@@ -17,9 +17,8 @@ from ...lowering.space import Space
 from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Accumulate, Branch, Do, Let, Line, nested, under
-from ...nest.values import Expr, Term, V, runtime, tl
+from ...nest.values import Expr, V, runtime, tl
 from ...passes.structure import Program, references
-from ...spec.types import Input
 from ..rowwise.rows import Rows
 from ..rowwise.splits import part_pointers
 from .program import SumsProgram
@@ -60,25 +59,6 @@ class Sums(Rows):
     def zeros(self) -> list[Line]:
         zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.compute.text)
         return [Let(name, zeros) for name in self.sums]
-
-    def reads(self, values: list[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
-        """The loads of some values that step along rows or do not, and along columns or not."""
-        return [
-            line
-            for tensor in self.inputs_of(values, rows, cols)
-            for line in under(self.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
-        ]
-
-    def empty(self, tensors: list[Input]) -> list[Line]:
-        """The next rows before any is read."""
-        pointers = ((tensor.name, self.tile.tensor(tensor).pointer) for tensor in tensors)
-        return [
-            Let(f"{name}_next", tl.zeros([V.BLOCK_M, V.BLOCK_N], f"{at}.dtype.element_ty")) for name, at in pointers
-        ]
-
-    def held(self, values: list[Value]) -> list[Line]:
-        """The next rows that some values are of, in the dtype of the computation."""
-        return [Let(t.name, V[f"{t.name}_next"].to(*self.tile.widen(t))) for t in self.inputs_of(values, True, True)]
 
     def left(self, known: Container[str]) -> list[Value]:
         """The values that results and sums need beside what is known."""
@@ -243,21 +223,19 @@ def shared_kernel(program: SumsProgram) -> SumsKernel | None:
     before = [
         *builder.reads(values, False, False),
         *builder.reads(values, False, True),
-        *builder.empty(full),
+        *(builder.unread(tensor, "next") for tensor in full),
         *builder.zeros(),
     ]
     ahead = [Let(f"{tensor.name}_ahead", builder.tile.raw(tensor).value) for tensor in full]
-    following = [*builder.reads(first, True, False), *builder.held(first), *builder.reduced(first, full=False)]
+    following = [*builder.reads(first, True, False), *builder.held(full, "next"), *builder.reduced(first, full=False)]
     inside = [*builder.reads(rest, True, False), *builder.reads(rest, True, True, "read_once")]
     statistics = sorted(names, key=shown)
     pairs = [tuple(statistics[place : place + 2]) for place in range(0, len(statistics), 2)]
     for pair in pairs:
-        slots = Let("slots", V[f"{pair[0]}_slots_ptr"] + V.rows * V.CTAS_PER_ROW)
-        suffix = "_pair" if len(pair) == 2 else ""
-        following += [slots, Do(runtime[f"publish{suffix}"](V.slots + V.member, *pair, V.row_mask))]
-        absent: dict[str, Term] = {"least": 1} if len(pair) == 2 else {}
-        received = runtime[f"receive{suffix}"](V.slots, V.CTAS_PER_ROW, V.row_mask, *(0.0 for _ in pair), **absent)
-        inside += [slots, Let(", ".join(pair), received)]
+        at = V[f"{pair[0]}_slots_ptr"] + V.rows * V.CTAS_PER_ROW
+        publish, receive = builder.exchange(at, pair, [0.0] * len(pair), **({"least": 1} if len(pair) == 2 else {}))
+        following += publish
+        inside += receive
         inside += [Let(name, tl.sum(name, axis=1, keep_dims=True)) for name in pair]
     inside += [*builder.means(reductions), *builder.finish(rest, V.member.equals(0))]
     inside += [Let(f"{tensor.name}_next", V[f"{tensor.name}_ahead"]) for tensor in full]

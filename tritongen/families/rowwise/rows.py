@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,8 +14,8 @@ from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
 from ...lowering.tile import Tile, loads
 from ...lowering.views import Kernel
-from ...nest.ir import Let
-from ...nest.values import Expr, V, tl
+from ...nest.ir import Do, Let, Line, under
+from ...nest.values import Expr, Term, V, runtime, tl
 from ...passes.exponentials import exp_pairs, tells_of_nan, walks
 from ...passes.structure import Program
 from ...spec.types import Input
@@ -101,6 +101,33 @@ class Rows:
         """The inputs that some values are of and that step along rows or do not, and along columns or not."""
         names = {load.name for load in loads(value.node for value in values)}
         return [t for t in self.op.inputs if t.name in names and self.tile.moves(t.type.axes) == (rows, cols)]
+
+    def reads(self, values: Sequence[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
+        """The loads of some values that step along rows or do not, and along columns or not."""
+        return [
+            line
+            for tensor in self.inputs_of(values, rows, cols)
+            for line in under(self.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
+        ]
+
+    # Of CTAs that share rows
+
+    def unread(self, tensor: Input, when: str) -> Line:
+        """A row before any is read."""
+        return Let(f"{tensor.name}_{when}", tl.zeros([V.BLOCK_M, V.BLOCK_N], f"{tensor.name}_ptr.dtype.element_ty"))
+
+    def held(self, tensors: Iterable[Input], when: str) -> list[Line]:
+        """The chunk of a row in registers, in the dtype of the computation."""
+        return [Let(tensor.name, V[f"{tensor.name}_{when}"].to(*self.tile.widen(tensor))) for tensor in tensors]
+
+    def exchange(
+        self, at: Expr, names: Sequence[str], absent: Sequence[Term], **least: Term
+    ) -> tuple[list[Line], list[Line]]:
+        """What publishes a result of a CTA or two, in slots from a place on, and what receives those of all."""
+        slots, pair = Let("slots", at), "_pair" if len(names) == 2 else ""
+        publish = Do(runtime[f"publish{pair}"](V.slots + V.member, *names, V.row_mask))
+        received = runtime[f"receive{pair}"](V.slots, V.CTAS_PER_ROW, V.row_mask, *absent, **least)
+        return [slots, publish], [slots, Let(", ".join(names), received)]
 
     # Expressions
 

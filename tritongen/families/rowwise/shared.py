@@ -15,7 +15,7 @@ from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Access
-from ...nest.ir import Do, Let, Line
+from ...nest.ir import Let, Line
 from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.exponentials import takes_finite
 from ...passes.structure import Program
@@ -109,11 +109,9 @@ class SharedRows(RowBuilder):
         (reductions,), states = self.passes, self.exchanged
         before, ahead = self.reads(self.values, False, False), []
         for tensor in tensors:
-            x, pointer = tensor.name, self.tile.tensor(tensor).pointer
-            empty = tl.zeros([V.BLOCK_M, V.BLOCK_N], f"{pointer}.dtype.element_ty")
-            before += [Let(f"{x}_now", empty), Let(f"{x}_next", empty)]
+            before += [self.unread(tensor, "now"), self.unread(tensor, "next")]
             at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
-            ahead.append(Let(f"{x}_ahead", Access(at, V.tile_mask, fill, by="read_once").value))
+            ahead.append(Let(f"{tensor.name}_ahead", Access(at, V.tile_mask, fill, by="read_once").value))
 
         wanted = [v for v in self.arguments(reductions) if v not in reductions and not self.replaced(v, reductions)]
         following = [*self.reads([*wanted, *reductions], True, False), *self.reads([*wanted, *reductions], False, True)]
@@ -127,12 +125,10 @@ class SharedRows(RowBuilder):
         for word, (value, run) in enumerate(states):
             following += self.part(value, run, lowering)
             row = V.rows if len(states) == 1 else V.rows * len(states) + word
-            slots = Let("slots", V.mailbox_ptr + row * V.CTAS_PER_ROW)
-            pair, names = ("_pair" if len(run.states) == 2 else ""), ", ".join(run.names)
-            following += [slots, Do(runtime[f"publish{pair}"](V.slots + V.member, *run.names, V.row_mask))]
-            others = (state.identity for state in run.states)
-            received = runtime[f"receive{pair}"](V.slots, V.CTAS_PER_ROW, V.row_mask, *others)
-            inside += [slots, Let(names, received)]
+            absent = [state.identity for state in run.states]
+            publish, receive = self.exchange(V.mailbox_ptr + row * V.CTAS_PER_ROW, run.names, absent)
+            following += publish
+            inside += receive
             if run.counts:
                 left = V.n_cols - runtime.columns_of(V.CTAS_PER_ROW, 32) * V.BLOCK_N
                 count = tl.minimum(tl.maximum(left, 0), V.BLOCK_N)
@@ -148,15 +144,6 @@ class SharedRows(RowBuilder):
         stages = (ahead, following, inside)
         further = ((Argument("mailbox_ptr", "mailbox"),), ())
         return self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages, further=further)
-
-    def held(self, tensors: list[Input], when: str) -> list[Line]:
-        """The chunk of a row in registers, in the dtype of the computation."""
-        return [Let(tensor.name, V[f"{tensor.name}_{when}"].to(*self.tile.widen(tensor))) for tensor in tensors]
-
-    def reads(self, values: list[Value], rows: bool, cols: bool) -> list[Line]:
-        """The loads that some values need and that vary along rows or do not, and along columns or not."""
-        found = self.inputs_of(values, rows, cols)
-        return [line for tensor in found for line in self.tile.load_lines(tensor)]
 
     def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
         """The states of a CTA's part of a row."""
