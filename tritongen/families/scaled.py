@@ -12,8 +12,7 @@ from ..emit.module import Around, Module
 from ..emit.statements import Launch, Statement, call
 from ..lang.ir import Call, Load, Op
 from ..lowering.assemble import Assembler
-from ..lowering.choices import Choices
-from ..lowering.lower import Lowering, compute_of
+from ..lowering.lower import compute_of
 from ..lowering.space import row_space
 from ..lowering.tile import Tile
 from ..lowering.views import Argument, Kernel, Pass
@@ -50,8 +49,7 @@ def scaled_kernel(tile: Tile) -> Kernel:
     store = Do(tl.store(address, scaled, mask=V.tile_mask), comment=stays)
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
-    lowering = Lowering(op, tile.compute, tile.index, tile.size, tile.load, Choices(op))
-    kernel = assembler.part("kernel", doc, lowering, setup, walk, ())
+    kernel = assembler.part("kernel", doc, setup, walk, ())
     return replace(kernel, arguments=(*kernel.arguments, Argument("split_cols", "split_cols")))
 
 

@@ -126,7 +126,7 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         setup = self.setup(self.stored(), self.op.results, lowering)
         doc = "Loops along each row and carries the state of the scan from block to block."
-        return self.assembler.kernel("loop_kernel", doc, lowering, setup, [BLANK, *self.assembler.walked(walk)])
+        return self.assembler.kernel("loop_kernel", doc, setup, [BLANK, *self.assembler.walked(walk)])
 
     def partial(self) -> Kernel:
         """The first stage of a split: what each part of a row ends with."""
@@ -143,7 +143,7 @@ class ScanBuilder(Rows):
         walk = Pass("", tuple(starts), tuple(body), (), self.reverse)
         doc = "First stage for few long rows: each program computes the final state of its part of a row."
         further = ((), (*self.partials(), *SPLITS))
-        return self.assembler.part("partial_kernel", doc, lowering, setup, walk, stores, further)
+        return self.assembler.part("partial_kernel", doc, setup, walk, stores, further)
 
     def mapping(self) -> Kernel:
         """The second stage of a split: each program scans a part of a row, after what comes before it."""
@@ -154,7 +154,7 @@ class ScanBuilder(Rows):
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
         setup = self.setup(self.stored(), self.op.results, lowering)
-        return self.assembler.part("map_kernel", doc, lowering, setup, walk, (), (self.partials(), SPLITS))
+        return self.assembler.part("map_kernel", doc, setup, walk, (), (self.partials(), SPLITS))
 
     def partials(self) -> tuple[Argument, ...]:
         return part_pointers(name for carry in self.carries.values() for name, _ in carry.starts)

@@ -110,7 +110,7 @@ class TapsBuilder:
         self.values = needed(self.op.values, self.total.node.references)
 
     def kernel(self) -> Kernel:
-        lowering, name, count = self.lowering(), self.total.name, self.program.count
+        lowering, name, count = self.assembler.lowering(), self.total.name, self.program.count
         zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.tile.compute.text)
         comment = f"{name} = {self.total.source}" if self.total.source else ""
         setup = [*self.assembler.bases(()), *self.at(0, lowering)]
@@ -118,7 +118,7 @@ class TapsBuilder:
         columns = [*self.at(1, lowering), *self.through_outer(lowering)]
         walk = Pass(comment, start, tuple(columns), ())
         further = ((), (*part_pointers([name]), SPLITS[1]))
-        return self.assembler.part("taps_kernel", DOC, lowering, setup, walk, self.stores(), further)
+        return self.assembler.part("taps_kernel", DOC, setup, walk, self.stores(), further)
 
     def stores(self) -> list[Line]:
         name, count = self.total.name, self.program.count
@@ -179,12 +179,7 @@ class TapsBuilder:
 
     def is_masked(self, node: Call) -> bool:
         """Whether a choice of an element is a masked load, which gives the other number in lanes that are off."""
-        return self.lowering().read_where(node) is not None
-
-    def lowering(self) -> Lowering:
-        own = self.tile.index, self.tile.size, self.tile.load
-        choices = self.assembler.choices
-        return Lowering(self.op, self.tile.compute, *own, choices, guarded=self.tile.guarded)
+        return self.assembler.lowering().read_where(node) is not None
 
 
 class TapsModule(RowSizes):

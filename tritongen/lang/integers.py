@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..spec.types import DTYPE_CLASSES, Input, Param
+from .facts import fact
 from .functions import FUNCTIONS
 from .ir import (
     Call,
@@ -195,6 +196,11 @@ class Integers:
 def operands(node: Call) -> tuple[Node, ...]:
     """The arguments whose dtypes a call promotes."""
     return node.args[1:] if FUNCTIONS[node.function].accepts == "where" else node.args
+
+
+@fact
+def integers_of(op: Op) -> Integers:
+    return Integers(op)
 
 
 def is_int64(dtype: Dtype) -> bool:

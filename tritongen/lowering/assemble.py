@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from ..lang.ir import Op, Result, Value
+from ..lang.integers import integers_of
+from ..lang.ir import Op, Reduce, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..nest.conditions import condition_tree, shared_path
@@ -57,6 +58,14 @@ class Assembler:
             if line is not None and tensor.name in names:
                 lines.append(line)
         return lines
+
+    def lowering(
+        self, reduce: Callable[[Reduce, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
+    ) -> Lowering:
+        """How nodes become expressions of its kernels."""
+        tile = self.tile
+        own = tile.index, tile.size, tile.load
+        return kind(tile.op, tile.compute, *own, self.choices, reduce, guarded=tile.guarded)
 
     def reads(
         self,
@@ -112,7 +121,6 @@ class Assembler:
         self,
         suffix: str,
         doc: str,
-        lowering: Lowering,
         setup: list[Line],
         *nests: Sequence[Any],
         walks: Nest = ROWS,
@@ -123,11 +131,11 @@ class Assembler:
         arguments are what all of these read, with `further` ones before and behind the pointers to tensors.
         """
         inside = tuple(one for nest in nests for one in nested(nest))
-        return self.made(suffix, doc, (*walks, *self.needed(setup, inside, lowering), *inside), blocks, further)
+        return self.made(suffix, doc, (*walks, *self.needed(setup, inside), *inside), blocks, further)
 
-    def needed(self, setup: list[Line], inside: Nest, lowering: Lowering) -> list[Line]:
+    def needed(self, setup: list[Line], inside: Nest) -> list[Line]:
         """What a nest needs before it, params and rows in memory among it."""
-        casts = param_casts(self.tile.op, self.tile.compute, lowering)
+        casts = param_casts(self.tile.op, self.tile.compute)
         return [*needed_by(inside, [*casts, *self.tile.row_decode(), *nested(setup)])]
 
     def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
@@ -153,7 +161,6 @@ class Assembler:
         self,
         suffix: str,
         doc: str,
-        lowering: Lowering,
         setup: list[Line],
         walk: Pass,
         stores: Sequence[Any],
@@ -161,13 +168,12 @@ class Assembler:
     ) -> Kernel:
         """A kernel that goes along a part of the columns."""
         part = (BLANK, *(PART_BACKWARDS if walk.backwards else PART), *self.walked(walk, part=True))
-        return self.kernel(suffix, doc, lowering, setup, part, stores, further=further)
+        return self.kernel(suffix, doc, setup, part, stores, further=further)
 
     def along_rows(
         self,
         suffix: str,
         doc: str,
-        lowering: Lowering,
         before: Sequence[Line],
         stages: Sequence[Sequence[Line]],
         after: Sequence[Line] = (),
@@ -178,7 +184,7 @@ class Assembler:
         """
         before, after = nested(before), nested(after)
         stages = [nested(stage) for stage in stages]
-        found = self.needed(self.bases(self.tile.op.results), (*before, *chain(*stages), *after), lowering)
+        found = self.needed(self.bases(self.tile.op.results), (*before, *chain(*stages), *after))
         bases = [line for line in found if line.assigned not in passed_scalars(self.tile.op)]
         casts = [line for line in found if line not in bases]
         steps = STAGES if len(stages) > 1 else (STEP,)
@@ -244,11 +250,11 @@ def converted(op: Op, result: Result) -> str:
     return f"to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
 
 
-def param_casts(op: Op, compute: Compute, lowering: Lowering) -> list[Line]:
+def param_casts(op: Op, compute: Compute) -> list[Line]:
     """Float params come as float64 where the kernel may compute in it, others in what Triton finds enough. Where it may
     compute in integers, float params are compared and cast alone, and would be cut off.
     """
-    casts = dict.fromkeys(sorted(lowering.integers.wide, key=shown), "tl.int64")
+    casts = dict.fromkeys(sorted(integers_of(op).wide, key=shown), "tl.int64")
     if compute.mode == "float":
         casts |= {name: "COMPUTE" for name, kind in passed_scalars(op).items() if kind == "float"}
     names = (name for name in passed_scalars(op) if name in casts)

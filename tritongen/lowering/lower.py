@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..lang.exact import EXACT
 from ..lang.functions import FUNCTIONS, Function
-from ..lang.integers import Integers
+from ..lang.integers import Integers, integers_of
 from ..lang.ir import (
     INT64,
     Call,
@@ -155,7 +155,7 @@ class Lowering:
     scalar_types: ScalarTypes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.integers = Integers(self.op)
+        self.integers = integers_of(self.op)
         self.scalar_types = ScalarTypes(self.op, self.compute.text, self.compute.is_double)
 
     def line(self, value: Value, comment: bool = True) -> list[Line]:

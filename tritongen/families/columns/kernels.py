@@ -161,7 +161,7 @@ class Sums(Rows):
         before = (*self.tile.col_decode(), *before)
         first = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
         further = (first, part_pointers(self.sums))
-        kernel = self.assembler.along_rows(suffix, doc, self.lines, before, stages, after, further)
+        kernel = self.assembler.along_rows(suffix, doc, before, stages, after, further)
         return SumsKernel(kernel, slots, reads)
 
 

@@ -197,7 +197,7 @@ class ContractionKernels(Frames):
 
     def casts(self, lines: list[Line], loops: bool = True) -> list[Line]:
         """What some lines need first: params in the dtype of the math, and how many blocks groups have."""
-        casts = [*needed_by(lines, param_casts(self.op, self.compute, self.lowering()))]
+        casts = [*needed_by(lines, param_casts(self.op, self.compute))]
         if self.contraction.groups and loops:
             size = self.operands.group_size
             casts.append(Let("group_blocks", tl.cdiv(size, V.BLOCK_K)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...lang.ir import Op
 from ...lowering.assemble import BLOCKS, Assembler
-from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.lower import Compute, compute_of
 from ...lowering.positions import COLS_IN_LINE, block, rows_by_cols
 from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
@@ -178,8 +178,7 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     assembler = Assembler(tile)
     windows = replace(tile, space=space_of_windows(program, tile.space)) if program.maps_back else tile
 
-    own = windows.index, tile.size, windows.load
-    lowering = Lowering(op, tile.compute, *own, assembler.choices, guarded=windows.guarded)
+    lowering = Assembler(windows).lowering()
     values = needed(op.values, [result.output.name for result in op.results])
     if program.over:
         lines = window_lines(program, Assembler(windows), lowering, values)
@@ -192,7 +191,7 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     is_tile = bool(tile.space.dims) and not tile.space.flat
     lines = [*(tile.col_decode() if is_tile else ()), *lines]
     walks, blocks = _walks(tile, assembler.end, [*lines, *stores])
-    kernel = assembler.kernel(suffix, doc, lowering, setup, lines, stores, walks=walks, blocks=blocks)
+    kernel = assembler.kernel(suffix, doc, setup, lines, stores, walks=walks, blocks=blocks)
     if not program.maps_back:
         return kernel
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))

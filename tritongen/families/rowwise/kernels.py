@@ -63,7 +63,7 @@ class RowBuilder(Splits):
         doc = f"BLOCK_M rows per program, {self.placed}."
         cols = cols_from(expr(0), self.assembler.end, wide=True)
         inside = [BLANK, *cols, TILE, *self.tile.col_decode(), *reads, *body]
-        return self.assembler.kernel("kernel", doc, lowering, setup, inside, stores)
+        return self.assembler.kernel("kernel", doc, setup, inside, stores)
 
     def loop(self) -> Kernel:
         lowering, known = self.lowering(), set[str]()
@@ -87,7 +87,7 @@ class RowBuilder(Splits):
         if not self.program.maps_back:
             doc = "Loops along each row; each lane accumulates its own columns, and lanes are merged at the end."
         loops = [one for walk in walks for one in self.assembler.walked(walk)]
-        return self.assembler.kernel("loop_kernel", doc, lowering, setup, [BLANK, *loops], stores)
+        return self.assembler.kernel("loop_kernel", doc, setup, [BLANK, *loops], stores)
 
     def is_simple(self) -> bool:
         """Whether a loop along a row is as good as the row in registers: its states are one number."""

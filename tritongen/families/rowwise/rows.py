@@ -132,8 +132,7 @@ class Rows:
     # Expressions
 
     def lowering(self, kind: type[Lowering] = Lowering) -> Lowering:
-        own = self.tile.index, self.tile.size, self.tile.load
-        return kind(self.op, self.compute, *own, self.choices, self.full, guarded=self.tile.guarded)
+        return self.assembler.lowering(self.full, kind)
 
     def argument(self, node: Reduce, lowering: Lowering, guard: bool) -> Expr:
         """The argument of a reduction, with its masked lanes where the reduction ignores them."""

@@ -143,7 +143,7 @@ class SharedRows(RowBuilder):
         doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
         stages = (ahead, following, inside)
         further = ((Argument("mailbox_ptr", "mailbox"),), ())
-        return self.assembler.along_rows("cooperative_kernel", doc, lowering, before, stages, further=further)
+        return self.assembler.along_rows("cooperative_kernel", doc, before, stages, further=further)
 
     def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:
         """The states of a CTA's part of a row."""

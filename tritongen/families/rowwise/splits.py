@@ -78,9 +78,7 @@ class Splits(Walks):
         (walk,) = self.walks([self.reductions], known, lowering, PART)
         reads = self.assembler.reads([*self.arguments(self.reductions), *self.reductions], tiles=False)
         setup = [*self.assembler.bases(()), *reads, *before]
-        return self.assembler.part(
-            suffix, doc, lowering, setup, replace(walk, after=tuple(merges)), stores, ((), further)
-        )
+        return self.assembler.part(suffix, doc, setup, replace(walk, after=tuple(merges)), stores, ((), further))
 
     def combine(self) -> Kernel:
         """The second stage of a split: merges the partial states of each row and finishes."""
@@ -95,7 +93,7 @@ class Splits(Walks):
         inside = [BLANK, *PARTS, *lines]
         counts = any(run.counts for _, run in self.running(self.reductions))  # how many columns a part has
         further = (self.partials(), SPLITS if counts else SPLITS[:1])
-        own = "combine_kernel", doc, lowering, setup
+        own = "combine_kernel", doc, setup
         return self.assembler.kernel(*own, inside, stores, further=further)
 
     def mapping(self) -> Kernel:
@@ -124,7 +122,7 @@ class Splits(Walks):
         stores = _once(nested(row_lines)) if row_lines else []
         doc = "Second stage for few long rows: each program merges the partial results of a row and maps its part."
         further = (self.partials(), SPLITS)
-        return self.assembler.part("map_kernel", doc, lowering, setup, walk, stores, further)
+        return self.assembler.part("map_kernel", doc, setup, walk, stores, further)
 
     def merged(self, mask: Expr) -> list[Line]:
         """The partial states of a row, loaded and merged."""

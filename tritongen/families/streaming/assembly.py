@@ -131,7 +131,7 @@ class Assembly:
         across = self.across(names_of([*setup, *turn, *ahead, *loop, *partial, *end]))
         setup = [*self.places.decode(), *across, *setup]
         names = names_of([*setup, *turn, *ahead, *loop, *end])
-        casts = without_unread(param_casts(self.op, self.compute, self.lowering), names)
+        casts = without_unread(param_casts(self.op, self.compute), names)
         nest = frame(Sections(tuple(casts), tuple(setup), turn, ahead, loop, end, partial))
         tensors = (Argument(one.pointer, one.name) for one in self.tensors() if one.pointer in names)
         arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]

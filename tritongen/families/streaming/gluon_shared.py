@@ -258,7 +258,7 @@ class Signature:
             self.steps += lines.found.strides
         self.params = [one for one in param_arguments(op, builder.compute) if one.name in known]
         names = {one.name for one in self.params}
-        self.casts = [one for one in param_casts(op, builder.compute, builder.lowering) if one.assigned in names]
+        self.casts = [one for one in param_casts(op, builder.compute) if one.assigned in names]
         self.integers = [param.name for param in op.params if param.kind == "int" and param.name in names]
         self.widths = lengths_of_widths(builder, every, self.lengths)
         self.head_of_rows = [dim.index for dim in builder.places.described_dims(stream.heads)]
