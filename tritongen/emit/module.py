@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -283,26 +283,6 @@ class Common:
         sizes = [name for name in ("n", "n_rows", "n_cols") if name in kernel.names]
         key = ", ".join(f'"{name}"' for name in sizes)
         return replace(kernel, search=f"{candidates}{self.tables}", search_key=f"[{key}]")
-
-
-def starred(values: Sequence[str], space: Space) -> list[str]:
-    """The arguments of a launch, a whole `x_rows[0], x_rows[1], …` as `*x_rows`."""
-    lengths = {"rows": len(space.rows), "cols": len(space.cols), "sizes": 0}
-    pieces: list[str] = []
-    rest = list(values)
-    while rest:
-        name, bracket, position = rest[0].partition("[")
-        length = lengths.get(name.rsplit("_", 1)[-1], 0)
-        if name in ("row_sizes", "col_sizes"):
-            length = lengths[f"{name[:3]}s"]
-        first = int(position[:-1]) if bracket and position[:-1].isdigit() else length
-        dims = [f"{name}[{n}]" for n in range(first, length)]
-        if len(dims) > 1 and rest[: len(dims)] == dims and first < 2:
-            pieces.append(f"*{name}" if first == 0 else f"*{name}[1:]")
-            rest = rest[len(dims) :]
-        else:
-            pieces.append(rest.pop(0))
-    return pieces
 
 
 def length_text(axes: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...lowering.views import Argument
@@ -15,20 +16,11 @@ from .operands import Operand, Operands
 SPLIT = ("first_tile", "n_long", "long_splits", "n_short", "short_splits")
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """The arguments beside matrices and the results that have all rows and columns, by what uses them."""
-
-    loop: tuple[Argument, ...]  # over the inner axes
-    both: tuple[Argument, ...]
-    epilogue: tuple[Argument, ...]
-
-
-def beside(candidates: list[Argument], loop: list[Line], epilogue: list[Line]) -> Beside:
-    """Those of some arguments that the lines of either mention."""
+def beside(candidates: list[Argument], loop: list[Line], epilogue: list[Line]) -> Mapping[str, tuple[Argument, ...]]:
+    """Those of some arguments that the lines of either mention, by what uses them: the loop, both, the epilogue."""
     before, after = names_of(loop), names_of(epilogue)
-    groups = (before - after, before & after, after - before)
-    return Beside(*(tuple(one for one in candidates if one.name in names) for names in groups))
+    groups = {"loop": before - after, "both": before & after, "epilogue": after - before}
+    return {use: tuple(one for one in candidates if one.name in names) for use, names in groups.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +31,25 @@ class Arguments:
     operands: Operands
     alternates: bool
     full: tuple[str, ...]  # the results that have all rows and columns
-    beside: Beside
+    beside: Mapping[str, tuple[Argument, ...]]  # beside matrices and these results
 
     def strided(self) -> list[str]:
         matrices = [f"{operand.name}_ptr" for operand in self.matrices]
         strides = [stride(one.name, role) for one in self.matrices for role in self.roles(one)]
-        beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
+        beside = self.spelled("loop", "both", "epilogue")
         return [*matrices, *self.results, *self.partials, *self.lengths, "steps", *strides, *beside]
 
     def tma(self) -> list[str]:
         written = [f"{name}_{kind}" for name in self.full for kind in ("desc", "ptr")]
-        beside = self.spelled(self.beside.loop, self.beside.both, self.beside.epilogue)
+        beside = self.spelled("loop", "both", "epilogue")
         return [*self.descriptors, *written, *self.lengths, "n_tiles", *beside, *self.flags]
 
     def stream_k(self) -> list[str]:
-        beside = self.spelled(self.beside.loop, self.beside.both)
+        beside = self.spelled("loop", "both")
         return [*self.descriptors, *self.partials, *self.lengths, *SPLIT, *beside, *self.flags]
 
     def reduction(self) -> list[str]:
-        beside = self.spelled(self.beside.both, self.beside.epilogue)
+        beside = self.spelled("both", "epilogue")
         return [*self.results, *self.partials, *self.lengths[:2], *SPLIT, *beside]
 
     @property
@@ -98,5 +90,5 @@ class Arguments:
             flags = [operand.flag for operand in self.matrices]
         return [f"{flag}: tl.constexpr" for flag in flags]
 
-    def spelled(self, *groups: tuple[Argument, ...]) -> list[str]:
-        return [argument.spelling for group in groups for argument in group]
+    def spelled(self, *uses: str) -> list[str]:
+        return [argument.spelling for use in uses for argument in self.beside[use]]

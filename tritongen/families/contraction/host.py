@@ -134,8 +134,6 @@ class Products(Common):
                 specializes=plan.specialises,
             )
             kernels.append(tma)
-        beside = plan.arguments.beside
-        groups = {"loop": beside.loop, "both": beside.both, "epilogue": beside.epilogue}
         operands = call(
             "contraction.Operands",
             lengths=("n_rows", "n_cols", "n_inner"),
@@ -146,7 +144,7 @@ class Products(Common):
             group_size=self.operands.group_size,
             dtype="dot" if plan.given_dtype else "",
             accumulator=plan.accumulator,
-            **{name: tuple(one.value for one in passed) or None for name, passed in groups.items()},
+            **{use: tuple(one.value for one in passed) or None for use, passed in plan.arguments.beside.items()},
         )
         n_sums, rows = len(self.contraction.sums), self.reduced_rows()
         every = call(
@@ -174,7 +172,7 @@ class Products(Common):
     def n_beside(self) -> Value:
         """How many tensors besides matrices the loop reads blocks of, along rows and along columns."""
         beside = self.plan.arguments.beside
-        read = {argument.value for group in (beside.loop, beside.both) for argument in group}
+        read = {argument.value for use in ("loop", "both") for argument in beside[use]}
         axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
         blocks = [] if self.operands.group_size else [one for one in axes if one & {*self.contraction.inner}]
         sides = self.contraction.rows, self.contraction.cols
@@ -274,7 +272,7 @@ class Products(Common):
     def passed_params(self) -> list[str]:
         """The params, and what the host computes of them for kernels."""
         beside, params = self.plan.arguments.beside, [param.name for param in self.op.params]
-        passed = {argument.value for group in (beside.loop, beside.both, beside.epilogue) for argument in group}
+        passed = {argument.value for group in beside.values() for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
     def by_name(self) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
-from ...emit.module import Around, Common, length_text, starred
+from ...emit.module import Around, Common, length_text
 from ...emit.statements import Call, Length, Let, Statement, Value
 from ...lang.ir import Load, walk
 from ...lowering.lower import compute_of
@@ -129,15 +129,22 @@ class RowSizes(Common):
         return found
 
     def spelled(self, strides: dict[str, str]) -> list[str]:
-        """All sizes, those of a tensor that are all its strides as `*x.stride()`."""
-        texts = starred([strides.get(size, size) for size in self.every], self.space)
-        counts = {tensor.name: len(tensor.type.axes) for tensor in self.op.inputs}
-        counts |= {result.output.name: len(result.axes) for result in self.op.results}
-        for name, count in counts.items():
-            own_strides = [f"{name}.stride({place})" for place in range(-count, 0)]
+        """All sizes, those of a tensor that are all its strides as `*x.stride()`, and all of `x_rows` as `*x_rows`."""
+        n_rows, n_cols = len(self.space.rows), len(self.space.cols)
+        tensors = {tensor.name: len(tensor.type.axes) for tensor in self.op.inputs}
+        tensors |= {result.output.name: len(result.axes) for result in self.op.results}
+        lengths = {"row_sizes": n_rows, "col_sizes": n_cols}
+        lengths |= {f"{name}_{group}": n for name in tensors for group, n in (("rows", n_rows), ("cols", n_cols))}
+        runs = {f"*{name}": [f"{name}[{n}]" for n in range(length)] for name, length in lengths.items()}
+        runs |= {f"*{name}[1:]": [f"{name}[{n}]" for n in range(1, length)] for name, length in lengths.items()}
+        runs |= {
+            f"*{name}.stride()": [f"{name}.stride({n})" for n in range(-rank, 0)] for name, rank in tensors.items()
+        }
+        texts = [strides.get(size, size) for size in self.every]
+        for short, run in runs.items():
             for first in range(len(texts)):
-                if count > 1 and texts[first : first + count] == own_strides:
-                    texts[first : first + count] = [f"*{name}.stride()"]
+                if len(run) > 1 and texts[first : first + len(run)] == run:
+                    texts[first : first + len(run)] = [short]
         return texts
 
     # How columns lie in memory
