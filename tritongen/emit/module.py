@@ -133,6 +133,7 @@ class Common:
         view = {
             "name": op.name,
             "function": self.around.function,
+            "arguments": ", ".join(op.arguments),
             "title": _sentence(op),
             "summary": _sentence(op),
             "formula": [line for one in said(op) for line in formula(one)],

@@ -21,70 +21,39 @@ LOWER = ("float16", "bfloat16", "float32")
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One of torch.ops: its name, its typed arguments, and what it passes on to the function that launches."""
+    """One of torch.ops: its name there, the function that it calls, with what arguments, and the rule of vmap."""
 
     name: str
-    signature: Sequence[str]
-    passed: Sequence[str]
-    n_results: int
+    function: str
+    inner: str
+    signature: str
+    passed: str
+    returns: str
     says: str
+    vmap: str
 
 
 def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Registered] = ()) -> dict[str, Any]:
     """What registered.jinja sees. `others` compute the gradient; vmap calls them one by one."""
-    n_results = len(op.results)
-    says = f"torch.ops.{spec.namespace}.{op.name}{_extra_results(spec, op)}."
-    own = Registered(op.name, [*map(public, typed(op))], op.arguments, n_results, says)
-    function = f"_{op.name}_op"
-    cast = _autocast(op, autocast)
-    forward = _op_view(own, spec.namespace, op.name, f"_{op.name}_forward", over_batch(op, function), cast)
-    pieces = [
-        _op_view(one, spec.namespace, f"_{one.name}", f"_{one.name}", f"autograd.one_by_one, _{one.name}_op")
-        for one in others
-    ]
+    function, returns = f"_{op.name}_op", returned_types(*[False] * len(op.results))
+    extra = [result.output.name for result in op.results[len(spec.outputs) :]]
+    says = f"torch.ops.{spec.namespace}.{op.name}{', and what the backward needs: ' * bool(extra)}{', '.join(extra)}."
+    signature, passed = ", ".join(map(public, typed(op))), ", ".join(op.arguments)
+    inner, vmap = f"_{op.name}_forward", over_batch(op, function)
     return {
         "kind": spec.register,
         "namespace": spec.namespace,
-        "function": function,
-        "operator": operator(spec.namespace, op.name),
-        "either": f"call: Callable[..., Any] = {operator(spec.namespace, op.name)}",
-        "arguments": ", ".join(op.arguments),
-        "ops": [forward, *pieces],
+        "ops": [Registered(op.name, function, inner, signature, passed, returns, says, vmap), *others],
+        "autocast": autocast,
         "checks": _checks(op),
-        "inner": f"_{op.name}_forward",
-        "inner_signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),
-        "inner_returns": returned_types(*[False] * n_results),
-        "lowers": any("_LIBRARY" in line for line in cast),
+        "signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),
+        "returns": returns,
     }
 
 
 def operator(namespace: str, name: str) -> str:
     """What torch has under a name now: a later copy of a folder has taken it over from an earlier one."""
     return f"torch.ops.{namespace}.{name}.default"
-
-
-def _op_view(
-    one: Registered, namespace: str, name: str, inner: str, vmap: str, autocast: Sequence[str] = ()
-) -> dict[str, Any]:
-    return {
-        "name": f"{namespace}::{name}",
-        "function": f"_{one.name}_op",
-        "inner": inner,
-        "signature": ", ".join(one.signature),
-        "passed": ", ".join(one.passed),
-        "returns": returned_types(*[False] * one.n_results),
-        "says": one.says,
-        "rules": [
-            f"_{one.name}_op.register_fake(functools.partial({inner}, {IS_FAKE}=True))",
-            f"_{one.name}_op.register_vmap(functools.partial({vmap}))",
-            *autocast,
-        ],
-    }
-
-
-def _extra_results(spec: Spec, op: Op) -> str:
-    extra = [result.output.name for result in op.results[len(spec.outputs) :]]
-    return f", and what the backward needs: {', '.join(extra)}" if extra else ""
 
 
 def typed(op: Op) -> list[str]:
@@ -139,12 +108,3 @@ def autocast_rule(program: Program, rule: str) -> str:
         return rule if floats and all(set(LOWER) <= set(dtypes) for dtypes in floats) else ""
     sums = any(isinstance(value.node, Reduce) and value.node.kind not in EXACT for value in program.reductions)
     return rule if sums and floats and all("float32" in dtypes for dtypes in floats) else ""
-
-
-def _autocast(op: Op, rule: str) -> list[str]:
-    """The lines that register the rule."""
-    name, devices = op.name, ("cuda", "cpu")
-    lower = '_LIBRARY.impl("{0}", library.lower(_{0}_op, "{1}"), "Autocast{2}", allow_override=True)'
-    widen = '_{0}_op.register_autocast("{1}", torch.float32)'
-    line = {"lower": lower, "float32": widen}.get(rule)
-    return [line.format(name, device, device.upper()) for device in devices] if line else []

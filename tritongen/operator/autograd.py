@@ -147,12 +147,16 @@ def _module(backward: Backward, step: Step, register: str, autotune: bool, befor
 def _registered(step: Step, optional: frozenset[str]) -> Registered:
     """A step as an operator of torch's, which knows shapes as lists."""
     op, extra = step.op, step.extra
-    signature = [
-        *typed(op),
-        *(f"{name}: {kind_of(name, optional).replace('torch.Size', 'list[int]')}" for name in extra),
-    ]
+    kinds = (f"{name}: {kind_of(name, optional).replace('torch.Size', 'list[int]')}" for name in extra)
     names = *op.arguments, *extra
     passed = [f"torch.Size({name})" if name in extra and kind_of(name) == "torch.Size" else name for name in names]
     return Registered(
-        op.name, signature, passed, len(op.results), f"{summary(step)} What is not needed has no elements."
+        f"_{op.name}",
+        f"_{op.name}_op",
+        f"_{op.name}",
+        ", ".join([*typed(op), *kinds]),
+        ", ".join(passed),
+        returned_types(*[False] * len(op.results)),
+        f"{summary(step)} What is not needed has no elements.",
+        f"autograd.one_by_one, _{op.name}_op",
     )

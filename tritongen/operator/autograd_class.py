@@ -28,7 +28,6 @@ def class_view(
     results = [result.output.name for result in op.results]
     own = [result.output.name for result in op.results if not result.when]
     grads = dict(gradient.seeds)
-    call = ", ".join(op.arguments)
     picked = _picked(len(own), len(results))
     # What is saved besides is a result of what is registered.
     constant = [name for name in results if name not in grads and (namespace or name in own)]
@@ -42,12 +41,8 @@ def class_view(
     return {
         "in_forward": False,
         "n_results": len(own),
-        "arguments": call,
-        "call_forward_alone": f"_{op.name}_forward({call}{', saves=True' * saves})",
-        "call_plain": f"_{op.name}_forward({call}{', saves=False' * saves}){picked}",
-        "call": "call_and_save" if picked else "call",
         "picked": picked,
-        "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
+        "wrt": ", ".join(gradient.wrt),
         "all_seeds": ", ".join([*seeds, *["*_"] * bool(picked)]),
         "forwards": not saves,  # what it is called with
         "setup": finished(_setup(backward, saved, constant, is_alone), ("ctx", "inputs", "output")),

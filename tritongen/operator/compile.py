@@ -283,7 +283,7 @@ def forward_module(forward: Step, spec: Spec, autocast: str) -> Module:
     module = module_of(forward, around, spec.schedule.autotune)
     registration = registration_view(spec, forward.op, autocast)
     view = module.view | {"registration": registration, "head": "inner.jinja"}
-    if registration["lowers"]:
+    if autocast == "lower":
         view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Library.
     return replace(module, view=view)
 

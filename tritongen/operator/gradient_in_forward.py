@@ -40,15 +40,13 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
 
     return {
         "in_forward": True,
-        "arguments": arguments,
         "call_forward": call(eager, NOT_COMPILING),
         "call_forward_alone": call([f"{flag}=True" for flag in flags], "False"),
-        "call_plain": f"_{op.name}_forward({arguments})",
         "picked": "[0]" if len(own) == 1 else f"[:{len(own)}]",
         "targets": ", ".join([*own, *grads]),
         "own_results": ", ".join(own),
         "save": [Do(Call("ctx.save_for_backward", tuple(grads))), *marked_constant(flat)],
-        "requires": f"autograd.needs_gradient({', '.join(gradient.wrt)})",
+        "wrt": ", ".join(gradient.wrt),
         "seeds": ", ".join(outgoing[result] for result in own),
         "eager": finished(
             [*saved, *_once(op.name, grads, bool(flags)), _returned(backward, "{step}({seed}, {own})")],
