@@ -22,20 +22,7 @@ from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
-from .statements import (
-    Allocate,
-    Call,
-    Do,
-    If,
-    Length,
-    Let,
-    Return,
-    Statement,
-    call,
-    called,
-    finished,
-    in_place,
-)
+from .statements import Allocate, Call, Do, If, Length, Let, Return, Statement, call, called, finished, in_place
 
 NO_TRAFFIC = Traffic(frozenset())
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns

@@ -10,16 +10,7 @@ from ..autodiff.gradient import Gradient, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..emit.host_checks import shape_text
 from ..lang.formulas import alone, wanted_of
-from ..lang.ir import (
-    BOOL,
-    Call,
-    Formula,
-    Load,
-    Op,
-    Ref,
-    Size,
-    Value,
-)
+from ..lang.ir import BOOL, Call, Formula, Load, Op, Ref, Size, Value
 from ..lang.names import fresh
 from ..lang.typecheck import typecheck
 from ..lang.unparse import spelled

@@ -28,15 +28,7 @@ from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
 from .masked import masks_by_number, without_masked_rows
 from .oracle import original_lines, own_lines, signature, torch_lines
-from .samples import (
-    RAGGED,
-    Shapes,
-    other_values,
-    range_of,
-    refused_shapes,
-    refused_values,
-    required_values,
-)
+from .samples import RAGGED, Shapes, other_values, range_of, refused_shapes, refused_values, required_values
 
 TEMPLATES = (
     "test.py.jinja",
