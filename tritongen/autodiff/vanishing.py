@@ -11,22 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from ..lang.ir import (
-    Call,
-    Cast,
-    Choose,
-    Constant,
-    Index,
-    Load,
-    Node,
-    Op,
-    Reduce,
-    Ref,
-    Scan,
-    Take,
-    children,
-    walk,
-)
+from ..lang.ir import Call, Cast, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Scan, Take, children, walk
 from ..passes.exponentials import resolve
 from .algebra import Algebra
 from .reals import IsSeen, Reals

@@ -8,12 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..lang.functions import OPERATORS
-from ..lang.syntax import SYMBOLS
+from ..lang.unparse import operation
 from .axes import Axes, Dim, Dims
 
-_SYMBOL = {function: symbol for symbol, function in OPERATORS.items()}
-_OF_SYMBOL = {symbol: kind for kind, symbol in SYMBOLS.items()}
 KEEPS_AXES = frozenset(("softmax", "log_softmax", "cumsum", "cumprod", "sort", "argsort"))
 _MAKES_AXES = frozenset(("topk", "argtopk", "scatter_sum"))  # The first that they name, of the others.
 
@@ -168,17 +165,6 @@ def _tree(
 
 
 def _applied(function: str, args: list[ast.expr], options: list[ast.keyword]) -> ast.expr:
-    symbol = _SYMBOL.get(function, "")
-    if options or not symbol:
-        return ast.Call(ast.Name(function), args, options)
-    if len(args) == 1:
-        unary: dict[str, ast.unaryop] = {"u-": ast.USub(), "not": ast.Not(), "~": ast.Invert(), "u+": ast.UAdd()}
-        return ast.UnaryOp(unary[symbol], args[0])
-    if symbol in ("and", "or"):
-        return ast.BoolOp(ast.And() if symbol == "and" else ast.Or(), args)
-    if symbol == "**" and isinstance(args[1], ast.UnaryOp) and isinstance(args[1].operand, ast.Constant):
+    if function == "pow" and isinstance(args[1], ast.UnaryOp) and isinstance(args[1].operand, ast.Constant):
         args[1] = ast.Constant(-args[1].operand.value)  # type: ignore[operator]
-    kind = _OF_SYMBOL[symbol]()
-    if isinstance(kind, ast.cmpop):
-        return ast.Compare(args[0], [kind], [args[1]])
-    return ast.BinOp(args[0], kind, args[1])
+    return (None if options else operation(function, *args)) or ast.Call(ast.Name(function), args, options)

@@ -25,6 +25,7 @@ COMPUTED: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "exp": math.exp,
     "log": math.log,
+    "sqrt": math.sqrt,
     "to_int": int,
     "to_float": float,
     "eq": operator.eq,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 from .building import hint
-from .expressions import Apply, bare
 from .formulas import symbol_of
 from .refusals import Refusal
 from .regions import Region, is_number
@@ -18,9 +17,8 @@ from .table import row_of
 from .targets import Length, Target
 from .tracing import Argument, Trace
 from .translation import Translation
-from .values import Value
 from .variables import variables
-from .writing import Imported, NeedsOnes, Refusals, written
+from .writing import Refusals, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +94,10 @@ def _region(
     part, given = part_of(trace, nodes, results, names)
     own = replace(target, command=f"{target.command} --partial", summary="", is_part=True)
     try:
-        try:
-            made = _written(own, part, scalars, name)
-        except NeedsOnes as error:
-            made = _written(own, part, scalars, name, error.names)
+        made = written(own, part, scalars, name)
     except (Refusals, Refusal):
         return None
     return Region(tuple(nodes), given, tuple(results), part, made)
-
-
-def _written(
-    target: Target, part: Trace, scalars: Mapping[str, float | int], name: str, ones: Container[str] = ()
-) -> Imported:
-    translation = Translation(part, scalars, ones)
-    values = translation.run()
-    if translation.problems or not all(isinstance(one, Value) for one in values):
-        raise Refusals(translation.problems)
-    if not any(isinstance(bare(one.expr), Apply) for one in values):
-        raise Refusals([])
-    return written(target, part, translation, values, name)
 
 
 def part_of(

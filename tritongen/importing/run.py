@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..diagnostics.report import Rejected
@@ -10,9 +10,7 @@ from .partial import Partial, partial
 from .refusals import NOWHERE, Refusal, diagnostic
 from .targets import Example, Located, Target, load, parse_example
 from .tracing import Trace, bound, trace
-from .translation import Translation
-from .values import Value
-from .writing import Imported, NeedsOnes, Refusals, written
+from .writing import Imported, Refusals, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,8 @@ def imported(spelled: str, init: Sequence[str], example: str, name: str = "") ->
 def imported_target(target: Target, given: Mapping[str, Example | object], name: str = "") -> Result:
     """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
     try:
-        return _result(target, trace(target, given), _scalars(target, given), name)
+        traced = trace(target, given)
+        return Result(written(target, traced, _scalars(target, given), name or target.name), target, traced)
     except Located as error:
         raise Rejected([diagnostic(error.refusal, error.place)]) from None
     except Refusals as error:
@@ -62,23 +61,3 @@ def _scalars(target: Target, given: Mapping[str, Example | object]) -> dict[str,
     """The numbers of a target and its example, by their names."""
     found = {name: value for name, value in bound(target, given).items() if isinstance(value, int | float)}
     return dict(target.scalars) | {name: value for name, value in found.items() if not isinstance(value, bool)}
-
-
-def _result(target: Target, traced: Trace, scalars: Mapping[str, float | int], name: str) -> Result:
-    try:
-        made = _written(target, traced, scalars, name or target.name)
-    except NeedsOnes as error:
-        made = _written(target, traced, scalars, name or target.name, error.names)
-    return Result(made, target, traced)
-
-
-def _written(
-    target: Target, traced: Trace, scalars: Mapping[str, float | int], name: str, ones: Container[str] = ()
-) -> Imported:
-    translation = Translation(traced, scalars, ones)
-    values = translation.run()
-    if translation.problems:
-        raise Refusals(translation.problems)
-    if not all(isinstance(one, Value) for one in values):
-        raise Refusals([(Refusal("a result that is no tensor"), NOWHERE)])
-    return written(target, traced, translation, values, name)

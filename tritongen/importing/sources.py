@@ -6,13 +6,13 @@ import ast
 import functools
 import linecache
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from .expressions import Apply, Expr, Number, Param, subexpressions
+from .formulas import COMPUTED
 from .refusals import Place
 
-_FUNCTIONS = {"sqrt": math.sqrt, "log": math.log, "exp": math.exp}
+_FUNCTIONS = ("sqrt", "log", "exp")
 _CONSTANTS = {"pi": math.pi, "e": math.e}
 _OPERATORS: dict[type, str] = {
     ast.Add: "add",
@@ -107,12 +107,14 @@ def _of_params(node: ast.expr, scalars: Mapping[str, float | int]) -> tuple[Expr
     if not given or None in given:
         return None
     known = [one for one in given if one is not None]
-    name = _function(node)
+    name, values = _function(node), [one[1] for one in known]
+    if not name or (name == "pow" and abs(values[1]) > 64):
+        return None
     try:
-        value = _computed(node, [one[1] for one in known])
+        value = COMPUTED[name](*values)
     except (ArithmeticError, ValueError):
         return None
-    return (Apply(name, tuple(one[0] for one in known)), value) if name and value is not None else None
+    return (Apply(name, tuple(one[0] for one in known)), value) if isinstance(value, int | float) else None
 
 
 def _operands(node: ast.expr) -> Iterator[ast.expr]:
@@ -132,23 +134,3 @@ def _function(node: ast.expr) -> str:
     called = node.func if isinstance(node, ast.Call) else node
     name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
     return name if name in _FUNCTIONS else ""
-
-
-def _computed(node: ast.expr, values: list[float | int]) -> float | int | None:
-    name = _function(node)
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name](values[0])
-    if name == "neg":
-        return -values[0]
-    one, other = values
-    if name == "pow" and abs(other) > 64:
-        return None
-    computed: dict[str, Callable[[], Any]] = {
-        "add": lambda: one + other,
-        "sub": lambda: one - other,
-        "mul": lambda: one * other,
-        "div": lambda: one / other,
-        "pow": lambda: one**other,
-    }
-    found = computed[name]() if name in computed else None
-    return found if isinstance(found, int | float) else None

@@ -16,18 +16,7 @@ from .formulas import symbol_of
 from .limits import limits
 from .recording import Recording, place_in, recorded
 from .refusals import NOWHERE, Place, Refusal
-from .targets import (
-    Example,
-    Length,
-    Located,
-    Target,
-    is_library,
-    place_of,
-    snake,
-    tensors_of,
-    user_place,
-    with_tensors,
-)
+from .targets import Example, Length, Located, Target, is_library, place_of, snake, tensors_of, user_place, with_tensors
 
 if TYPE_CHECKING:
     import torch

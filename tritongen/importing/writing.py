@@ -62,8 +62,22 @@ class Imported:
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # along which integers are positions
 
 
-def written(target: Target, trace: Trace, translation: Translation, values: Sequence[Value], name: str) -> Imported:
+def written(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> Imported:
     """The spec of a function whose every operator has words. Raises `Refusals`."""
+    try:
+        return _written(target, trace, Translation(trace, scalars), name)
+    except NeedsOnes as error:
+        return _written(target, trace, Translation(trace, scalars, error.names), name)
+
+
+def _written(target: Target, trace: Trace, translation: Translation, name: str) -> Imported:
+    values = translation.run()
+    if translation.problems:
+        raise Refusals(translation.problems)
+    if not all(isinstance(one, Value) for one in values):
+        raise Refusals([(Refusal("a result that is no tensor"), NOWHERE)])
+    if target.is_part and not any(isinstance(bare(one.expr), Apply) for one in values):
+        raise Refusals([])
     return _Writer(target, trace, translation, values, name).imported()
 
 

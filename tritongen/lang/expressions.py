@@ -18,21 +18,7 @@ from .exact import exact_arguments
 from .function import Function
 from .functions import FUNCTIONS, OPERATORS, POWERS
 from .hints import for_name, for_syntax, record_subexpressions
-from .ir import (
-    BOOL,
-    Call,
-    Choose,
-    Constant,
-    Dtype,
-    Index,
-    Load,
-    Node,
-    Reduce,
-    Ref,
-    Scalar,
-    Value,
-    walk,
-)
+from .ir import BOOL, Call, Choose, Constant, Dtype, Index, Load, Node, Reduce, Ref, Scalar, Value, walk
 from .promotion import as_float, constant, fold_constants, in_range, kind_of, promote
 from .special import may_be
 from .syntax import CONSTANTS, LEFT_OUT, SYMBOLS, Text, is_none, symbol

@@ -12,17 +12,7 @@ from ..diagnostics.report import Mistake, Mistakes, listed
 from ..spec.types import AxisTerm, Output, Spec, default_shape, inference_order
 from .expressions import Abandoned, Expressions, axis_list
 from .formulas import by_params, formulas_of, typical_lengths
-from .ir import (
-    Dtype,
-    Formula,
-    Index,
-    Load,
-    Op,
-    Reduce,
-    Ref,
-    Result,
-    Value,
-)
+from .ir import Dtype, Formula, Index, Load, Op, Reduce, Ref, Result, Value
 from .layout import dimensions, former_dimensions, written
 from .promotion import kind_of
 from .syntax import NotAnExpression, Text

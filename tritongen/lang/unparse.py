@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
+from typing import Any
 
 from .functions import FUNCTIONS, OPERATORS
 from .ir import (
@@ -26,12 +27,8 @@ from .ir import (
 from .syntax import SYMBOLS
 from .trees import literal
 
-_OF_SYMBOL = {symbol: kind for kind, symbol in SYMBOLS.items()}
-_OPERATOR = {
-    function: _OF_SYMBOL[symbol]
-    for symbol, function in OPERATORS.items()
-    if symbol in _OF_SYMBOL and not function.startswith(("bitwise", "logical"))
-}
+_KINDS = {symbol: kind for kind, symbol in SYMBOLS.items()} | {"and": ast.And, "or": ast.Or}
+_OPERATOR: dict[str, type[Any]] = {function: _KINDS[symbol] for symbol, function in OPERATORS.items()}
 
 
 @lru_cache(maxsize=2**14)
@@ -85,18 +82,21 @@ def _along(node: Reduce | ScatterSum | Scan) -> ast.Call:
     return call
 
 
-def _call(function: str, trees: tuple[ast.expr, ...], args: tuple[Node, ...]) -> ast.expr:
+def operation(function: str, *trees: ast.expr) -> ast.expr | None:
+    """What an operator of the language says; None for a function that none says."""
     kind = _OPERATOR.get(function)
-    if kind is not None and issubclass(kind, ast.cmpop):
+    if kind is None:
+        return None
+    if issubclass(kind, ast.cmpop):
         return ast.Compare(trees[0], [kind()], [trees[1]])
-    if kind is not None and issubclass(kind, ast.operator):
+    if issubclass(kind, ast.operator):
         return ast.BinOp(trees[0], kind(), trees[1])
-    if kind is not None and issubclass(kind, ast.unaryop):
-        return ast.UnaryOp(kind(), trees[0])
-    if function in ("logical_and", "logical_or"):
-        return ast.BoolOp(ast.And() if function == "logical_and" else ast.Or(), list(trees))
-    if function == "logical_not":
-        return ast.UnaryOp(ast.Not(), trees[0])
+    return ast.BoolOp(kind(), [*trees]) if issubclass(kind, ast.boolop) else ast.UnaryOp(kind(), trees[0])
+
+
+def _call(function: str, trees: tuple[ast.expr, ...], args: tuple[Node, ...]) -> ast.expr:
+    if not function.startswith("bitwise") and (tree := operation(function, *trees)):
+        return tree
     row = FUNCTIONS[function]
     given = list(trees)
     while given and row.args[len(given) - 1].default == getattr(args[len(given) - 1], "value", ...):

@@ -11,22 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from ..lang.facts import fact
-from ..lang.ir import (
-    ALWAYS,
-    Call,
-    Constant,
-    Dtype,
-    Index,
-    Node,
-    Op,
-    Reduce,
-    Ref,
-    Result,
-    Size,
-    Strips,
-    Value,
-    walk,
-)
+from ..lang.ir import ALWAYS, Call, Constant, Dtype, Index, Node, Op, Reduce, Ref, Result, Size, Strips, Value, walk
 from ..lang.names import fresh
 from ..lang.unparse import spelled
 from ..lowering.choices import Choices

@@ -9,17 +9,7 @@ from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Size
 from ...nest.values import Expr, V, expr
 from ...passes.contractions import applied
 from ...passes.exponentials import resolve
-from ...passes.masks.expressions import (
-    FALSE,
-    ZERO,
-    Expression,
-    Extreme,
-    First,
-    Last,
-    Value,
-    replaced,
-    subexpressions,
-)
+from ...passes.masks.expressions import FALSE, ZERO, Expression, Extreme, First, Last, Value, replaced, subexpressions
 from ...passes.masks.scores import Mask, mask_of
 from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
 from ...spec.types import INTS

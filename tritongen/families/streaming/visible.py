@@ -8,16 +8,7 @@ from dataclasses import dataclass
 
 from ...lang.ir import Constant, Node, Scalar, Size
 from ...nest.values import Expr, V, expr, product, runtime
-from ...passes.masks.expressions import (
-    FALSE,
-    Expression,
-    First,
-    Last,
-    Number,
-    Value,
-    replaced,
-    unheld,
-)
+from ...passes.masks.expressions import FALSE, Expression, First, Last, Number, Value, replaced, unheld
 from ...passes.masks.tiles import Range
 from ...testing.samples import required_values
 from .program import StreamingProgram
