@@ -102,3 +102,5 @@ def test_positions_in_int64() -> None:
         assert warned(spec(inputs.format(dtypes), 'y = "take(t, i, V)"'), N=10**8) == []
     rows = spec('t = "bfloat16[V, E=512]"; i = "int64[N]"', 'y = "take(t, i, V)"')
     assert warned(rows, N=10**7) == []
+    own = warned(spec('x = "bfloat16[M, N=1024]"', 'y = "sort(x, N)"', '[grad]\nwrt = ["x"]\n[bench]\nM = 1000000'))
+    assert ("TG905", ("compute", "y")) in own, "what a line keeps for its gradient is that line's"

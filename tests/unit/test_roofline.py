@@ -274,3 +274,15 @@ def test_lengths_that_nobody_gives_are_those_of_the_benchmark() -> None:
 def test_plan_of_names_that_kernels_have_too(path: Path) -> None:
     """Such as `q` beside `dq`: what is planned keeps the names of a spec, and builds no file."""
     assert account_of(read_spec(path.name, path.read_text(encoding="utf-8")), {}, H100).steps
+
+
+def test_names_of_a_spec_that_the_generator_has_too() -> None:
+    """They clash with none of its own, and are printed as they are in the spec."""
+    text = (
+        '[op]\nname = "clash"\n[inputs]\nx = "float[M, N]"\n[params]\nn_rows = 0.5\n'
+        '[compute]\ny = "softmax(x, N) * n_rows"\n[outputs]\ny = "x"\n[grad]\nwrt = ["x"]\n'
+    )
+    account = account_of(read_spec("clash.toml", text), {"M": 64}, H100)
+    assert dict(account.lengths) == {"M": 64, "N": 4096}
+    assert [one.name for step in account.forward for one in step.writes][:1] == ["y"]
+    assert any("n_rows" in line for step in account.forward for line in step.math)

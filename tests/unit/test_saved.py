@@ -245,3 +245,15 @@ def test_nothing_else_that_steps_store_is_better_kept(seed: int) -> None:
     for some in (some for count in range(1, 3) for some in combinations(names, count)):
         gradient = derive(first.op, spec.grad, stored=some)
         assert plan_backward(gradient, first, families_of_steps(False)).time >= backward.time - 1
+
+
+def test_integers_are_saved_with_all_their_digits() -> None:
+    """Positions and counts may have more than float32 has."""
+    text = (
+        '[op]\nname = "kept"\n[inputs]\nx = "float[M, N]"\n[compute]\nh = "argmax(x, N)"\nk = "sum(x > 0, N)"\n'
+        'y = "exp(x) * k"\nz = "sum(x * where(index(N) == h, 2.0, 1.0), N)"\n[outputs]\ny = "x"\nz = "auto[M]"\n'
+        '[grad]\nwrt = ["x"]\nsave = ["h", "k"]\n'
+    )
+    account = account_of(read_spec("kept.toml", text), {}, DEVICES["h100"])
+    dtypes = {one.name: one.dtype for step in account.backward for one in step.reads}
+    assert (dtypes["h"], dtypes["k"]) == ("int64", "int64")

@@ -514,3 +514,47 @@ wrt = ["x", "w"]
     written = Written(text, tmp_path)
     lengths = {"B": 3, "G": 2, "C": 3, "D": 4, "P": 5}
     written.compare(lengths, written.drawn(lengths))
+
+
+@pytest.mark.parametrize("over", ["M, K", "K, M"])
+def test_a_largest_element_of_columns_in_another_order(over: str, tmp_path: Path) -> None:
+    """Its position counts in the order of the line, also where sums over rows go along columns in theirs."""
+    text = f"""[inputs]
+x = "float[N, M, K]"
+t = "float[K, M]"
+[compute]
+h = "argmax(x, {over})"
+y = "2 * x"
+o = "where(index({over}) == h, t, 0.25)"
+[outputs]
+y = "auto[M, N, K]"
+o = "auto[N, K, M]"
+[grad]
+wrt = ["x", "t"]
+"""
+    written = Written(text, tmp_path)
+    for lengths in ({"M": 5, "N": 16, "K": 7}, {"M": 50, "N": 3, "K": 70}):
+        written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_step_whose_results_are_chosen_reads_what_is_saved(tmp_path: Path) -> None:
+    """It runs whatever the params are, since its results tell the last step lengths."""
+    text = """[inputs]
+b = "float[M, N=1]"
+q = "float[]"
+w = "int64[K]"
+[params]
+on = true
+[compute]
+o = "b * q if on else b + 1"
+y = "take(softmax(o, N), w, N)"
+[outputs]
+o = "auto[M, N]"
+y = "auto[M, K]"
+[grad]
+wrt = ["q"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 17, "N": 1, "K": 2}
+    for on in (True, False):
+        written.compare(lengths, written.drawn(lengths), {"on": on})

@@ -8,12 +8,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, is_order, walk
+from ..lang.ir import Constant, Dtype, Load, Node, Op, Ref, Result, Scalar, Take, Value, walk
 from ..lang.names import shown
 from ..lang.rewrite import as_loads, replaced
 from ..lang.unparse import spelled
 from ..passes.structure import name_reductions, references
-from ..spec.types import BATCH, FLOATS, Grad, Input, Output, TensorType, intermediate_dtypes, plain_shape
+from ..spec.types import BATCH, FLOATS, Grad, Input, Output, TensorType, plain_shape
 from .compared import rounded
 from .conditions import with_conditions, with_names
 from .read_once import read_once
@@ -197,8 +197,7 @@ def _inputs(reverse: Reverse, saved: dict[str, str], outputs: set[str]) -> list[
     ]
     for name, own in saved.items():
         node = reverse.values[name].node
-        dtypes = node.dtype.of if is_order(node) else intermediate_dtypes(node.dtype.kind)
-        found.append(Input(own, TensorType(dtypes, plain_shape(node.axes))))
+        found.append(Input(own, TensorType(node.dtype.intermediates, plain_shape(node.axes))))
     return found
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from operator import is_
 from typing import Any, Literal, TypeGuard, cast
 
-from ..spec.types import AxisTerm, Input, Output, Param, default_shape
+from ..spec.types import BOOLS, COMPUTED, INTS, AxisTerm, Input, Output, Param, default_shape
 from .hashed import Hashed
 
 Kind = Literal["bool", "int", "float", "any"]
@@ -51,8 +51,16 @@ class Dtype:
 
     @property
     def intermediate(self) -> Dtype:
-        """The dtype in which steps pass a value of it on: bool as it is, all else as kernels compute."""
-        return BOOL if self.kind == "bool" else COMPUTE
+        """The dtype in which steps pass a value of it on: floats as kernels compute, of which positions may have more
+        digits than float32.
+        """
+        return self if self.kind in ("bool", "int") else COMPUTE
+
+    @property
+    def intermediates(self) -> tuple[str, ...]:
+        """The dtypes that it may be then."""
+        known = self.of if {*self.of} <= {*INTS} else INTS
+        return {"bool": BOOLS, "int": known or INTS}.get(self.kind, COMPUTED)
 
 
 BOOL = Dtype("bool", ("bool",))

@@ -192,9 +192,9 @@ class Made:
 
 
 @functools.lru_cache(maxsize=1)
-def made_of(spec: Spec, is_marked: bool = True) -> Made:
+def made_of(spec: Spec) -> Made:
     """What files are printed from. Raises `Mistakes` for what is wrong with a spec's math."""
-    spec, forward = _forward(spec, marked if is_marked else lambda *same: same)
+    spec, forward = _forward(spec, marked)
     with in_spec_names():
         backward = backward_of(spec, forward)
         autocast = autocast_rule(forward.program, forward.family.autocast)

@@ -11,9 +11,10 @@ from functools import partial
 from ..autodiff.gradient import Gradient, conditions_named, derive
 from ..diagnostics.report import Mistake, Mistakes
 from ..families.family import Families, Step
+from ..families.multi_step.decided import read_unchosen
 from ..families.registry import single_step_of, step_of
 from ..families.stream import StoredScores
-from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, is_order, walk
+from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
 from ..lowering.choices import Choices
 from ..lowering.space import row_space
@@ -80,13 +81,13 @@ def plan_backward(gradient: Gradient, first: Step, families: Families, similar: 
     forward = Planner(gradient, rows, families).forward()
     gradient = rounded_as_stored(_read_as_saved(gradient, forward.op), forward)
     near = _stored_by(similar.plan) if similar else frozenset[str]()
-    best = Backward(gradient, forward, Plan(*Planner(gradient, rows, families, near=near).plan()))
+    best = Planner(gradient, rows, families, near=near).backward(forward)
     shared = replace(gradient, op=shared_sums_first(gradient.op))
     if shared == gradient:
         return best
     try:
         near = _stored_by(best.plan)
-        other = Backward(shared, forward, Plan(*Planner(shared, rows, families, near=near).plan()))
+        other = Planner(shared, rows, families, near=near).backward(forward)
     except Mistakes:
         return best
     return other if other.time < best.time else best
@@ -200,6 +201,12 @@ class Planner:
         paths = {name: choices.reading_paths(name, self.op.values, gathered=True) for name in saved}
         return {name: found for name, found in paths.items() if found and found != ALWAYS}
 
+    def backward(self, forward: Step) -> Backward:
+        """The plan, behind a forward that saves what it reads."""
+        expected = self.paths
+        plan = Plan(*self.plan())
+        return Backward(self.gradient, forward if self.paths == expected else self.forward(), plan)
+
     def plan(self) -> tuple[tuple[Step, ...], dict[str, str]]:
         """The steps, and the gradients as the host spells them."""
         spelled: dict[str, str] = {}
@@ -224,7 +231,11 @@ class Planner:
             spelled[name] = self.expanded(node.name if given and isinstance(node, Load) else own, name, result)
         dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
         results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
-        return tuple(self.informed(step, users) for step in self.split(results)), spelled
+        steps = self.split(results)
+        for step in steps:  # What a step reads whatever the params are is saved then.
+            read = read_unchosen(step.family.steps(step.program), without_optional(step.op, self.paths))
+            self.paths = {name: paths for name, paths in self.paths.items() if name not in read}
+        return tuple(self.informed(step, users) for step in steps), spelled
 
     def is_laid_out_as(self, result: Result, other: str) -> bool:
         """Whether a gradient has the dimensions of another in the same order."""
@@ -400,8 +411,7 @@ class Planner:
             tensor = self.ordered(self.gradient.op.input(own))
             ref = Ref(own, node.axes, node.dtype)
             output = Output(own, "auto", tensor.type.shape)
-            default = node.dtype if is_order(node) else node.dtype.intermediate
-            dtype, paths = dtypes.get(own, default), self.paths.get(own, ALWAYS)
+            dtype, paths = dtypes.get(own, node.dtype.intermediate), self.paths.get(own, ALWAYS)
             results = (*results, Result(output, ref, tensor.type.axes, dtype, when=SAVES, paths=paths, saved=True))
             if tensor.type.axes == self.rows:
                 by_row.add(own)

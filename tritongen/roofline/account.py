@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..diagnostics.report import Mistake
 from ..families.stream import StoredScores
-from ..lang.names import in_spec_names, without_marks
+from ..lang.names import in_spec_names, shown, without_marks
 from ..lang.unparse import spelled
 from ..operator.compile import Made, made_of, stored_in
 from ..operator.scheduled import schedule_warnings
 from ..passes.renamed import renamed
 from ..spec.types import Spec
-from .count import Counted, StepCost
+from .count import Counted, StepCost, Tensor
 from .devices import DEVICES, Device
 from .hidden import hidden_costs
 from .sizes import lengths_of
@@ -48,11 +48,26 @@ class Account:
 
 def account_of(spec: Spec, given: Mapping[str, int], device: Device) -> Account:
     """What a spec costs where axes have given lengths. Raises `Mistakes` for what is wrong with its math."""
-    made = made_of(spec, is_marked=False)
-    view, account = made.module.view, _costs_of(made, given, device)
+    made = made_of(spec)
+    with in_spec_names():
+        view, account = made.module.view, _costs_of(made, given, device)
     views = _by_name([view, *(view["gradient"]["functions"] if made.backward else ())])
     before, after = (tuple(_named(step, views) for step in steps) for steps in (account.forward, account.backward))
-    return replace(account, forward=before, backward=after)
+    found: Account = _in_spec_names(replace(account, forward=before, backward=after))
+    return found
+
+
+def _in_spec_names(value: Any) -> Any:
+    """A value with all names in its texts as they are in the spec; steps keep theirs."""
+    match value:
+        case str():
+            return shown(value)
+        case tuple():
+            return tuple(map(_in_spec_names, value))
+        case Account() | StepCost() | Tensor() | StoredScores() | Mistake():
+            named = {one.name: getattr(value, one.name) for one in fields(value)}
+            return replace(value, **{name: _in_spec_names(part) for name, part in named.items()})
+    return value
 
 
 def warnings_of(spec: Spec) -> tuple[Mistake, ...]:
@@ -68,7 +83,8 @@ def _costs_of(made: Made, given: Mapping[str, int], device: Device) -> Account:
     """The account, but for what functions are called."""
     spec, forward, backward = made.spec, made.forward, made.backward
     usual = forward.family.benchmark(spec, forward.program).typical
-    counted = Counted(forward.op, lengths_of(forward.op, given, usual), device)
+    asked = {axis: given[name] for axis in forward.op.axes if (name := shown(axis)) in given}
+    counted = Counted(forward.op, lengths_of(forward.op, asked, usual), device)
     first = forward if backward is None else backward.forward
     saved = frozenset(result.output.name for result in first.op.results if result.saved)
     before, after = counted.steps(first, saved), list[StepCost]()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..diagnostics.report import Mistake, listed
 from ..lang.ir import Load, Op, Reduce, Scan, Take, Value
+from ..lang.names import shown
 from ..lang.unparse import spelled
 from ..passes.structure import computed, gone_through, line_of, repeated
 from ..planner.cost import reducing_rows
@@ -34,10 +35,11 @@ def hidden_costs(spec: Spec, op: Op, counted: Counted, steps: Sequence[StepCost]
 
 def _placed(warning: Mistake, spec: Spec) -> Mistake:
     """A warning at its line, also of a part of that; of a gradient, which has none, where it is asked for."""
-    table, name = warning.key
+    table, name = map(shown, warning.key)
     if table != "compute":
         return warning
-    lines = [line.name for line in spec.compute if f"{name}_".startswith(f"{line.name}_")]
+    names = [shown(line.name) for line in spec.compute]
+    lines = [line for line in names if f"{name}_".startswith(f"{line}_")]
     if lines or spec.grad is None:
         return replace(warning, key=("compute", max([*lines, ""], key=len)))
     return replace(warning, message=f"{name}: {warning.message}", key=("grad", "wrt"))

@@ -19,11 +19,6 @@ INTS = ("uint8", "int8", "int16", "int32", "int64")
 BOOLS = ("bool",)
 
 
-def intermediate_dtypes(kind: str) -> tuple[str, ...]:
-    """The dtypes in which steps pass a value of a kind to others."""
-    return BOOLS if kind == "bool" else COMPUTED
-
-
 # A dtype class of the language and the dtypes it admits, in the order in which tests run them.
 DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "float": FLOATS,

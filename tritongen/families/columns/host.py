@@ -13,7 +13,7 @@ from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
 from ...lowering.tile import needed
 from ...passes.structure import Program
-from ...spec.types import COMPUTED, Input, TensorType, intermediate_dtypes, plain_shape
+from ...spec.types import COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import Sums, SumsKernel, full_kernel, shared_kernel, tiles_kernel
 from .program import SumsProgram
@@ -124,7 +124,7 @@ def _given(program: SumsProgram, rows: Op) -> Op:
 
 def _stored_as(rows: Op, result: Result) -> tuple[str, ...]:
     """The dtypes in which the function that reduces the rows stores a result: float32 where no call computes wider."""
-    dtypes = intermediate_dtypes(result.dtype.kind)
+    dtypes = result.dtype.intermediates
     return ("float32",) if dtypes == COMPUTED and compute_of(rows).text == "tl.float32" else dtypes
 
 

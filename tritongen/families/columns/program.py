@@ -81,6 +81,8 @@ def _fits_beside(op: Op, names: Set[str], cols: tuple[str, ...], every: set[str]
     lies_across = any({*t.type.axes} == every and {*t.type.axes[-1:]} & {*cols} for t in op.inputs)
     return (
         all({*node.over} == {*cols} and {*node.axes} == {*rows[0].axes} for node in rows)
+        # Positions count in the order of their axes.
+        and all(node.over == cols for node in rows if node.kind in ("argmax", "argmin"))
         and not any(isinstance(node, Load) and node.at for node in nodes)
         and (bool(rows) or lies_across or first.axes[: len(cols)] != cols)
     )

@@ -42,6 +42,20 @@ def may_be_absent(step: Step, paths: Paths) -> frozenset[str]:
     )
 
 
+def read_unchosen(steps: Sequence[Step], entire: Op) -> frozenset[str]:
+    """The inputs that are None where what reads them is not chosen, but that a step reads all the same, which runs for
+    the lengths that its results tell others.
+    """
+    paths, found = paths_of(steps, entire), set[str]()
+    for step in steps:
+        on_paths = simplified([path for result in step.op.results for path in paths[result.output.name]])
+        for name in entire.chosen & {tensor.name for tensor in step.op.inputs}:
+            both = [joined(way, path) for way in on_paths for path in _reading(step, name)]
+            if not all(any(implies(way, path) for path in paths[name]) for way in both if way is not None):
+                found.add(name)
+    return frozenset(found)
+
+
 def _reading(step: Step, name: str) -> tuple[Path, ...]:
     """The paths on which a step reads an input: whatever the params are, where it is gathered."""
     nodes = [node for value in step.op.values for node in walk(value.node)]
