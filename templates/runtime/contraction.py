@@ -7,6 +7,7 @@ its number of groups:
 - TMA: descriptors, a descriptor and the tensor of each result, lengths, the number of tiles
 - stream-K: descriptors, partial sums, lengths, the first tile, the split as in `choose_stream_k`
 - reduction: results, partial sums, rows and columns, the first tile, the split
+- Gluon: descriptors, that of the result, lengths
 
 Then come the other arguments of the loop over the inner axis, those that the loop and the epilogue share, and those of
 the epilogue, for kernels that have these; then the layouts of descriptors, and constexprs. None stands for partial sums
@@ -56,6 +57,7 @@ class Tma(NamedTuple):
     n_halves: int = 1  # in which a tile is summed, by columns
     n_slices: int = 2  # in which it is written
     specializes: bool = False  # whether it takes WARP_SPECIALIZE
+    gluon: Any = None  # a `Gluon`
 
 
 class Kernels(NamedTuple):
@@ -111,6 +113,34 @@ class Facts(NamedTuple):
     is_readable: bool  # whether TMA can read all matrices in place
 
 
+class Gluon(NamedTuple):
+    """The Gluon kernel that multiplies float8 on Hopper: the name of a module in the package of `gluon_kernels`, and
+    the operator's.
+    """
+
+    module: str
+    name: str
+
+    def stages(self, operands: Operands, facts: Facts) -> list[launch.Stage]:
+        """Its launch; none where it is not for these matrices."""
+        matrices = (*operands.left, *operands.right, *operands.results)
+        left, right, result = _given(matrices)
+        dtypes, sizes = (left.dtype, right.dtype, result.dtype), operands.lengths
+        has_groups = operands.group_size > 0
+        tile = matmul_heuristics.gluon_tile(facts.device, dtypes, *sizes, has_groups)
+        beside = (*operands.loop, *operands.both, *operands.epilogue)
+        others = [one for one in beside if isinstance(one, torch.Tensor)]
+        is_wide = tensors.index_dtype(*others) == tl.int64
+        if tile is None or is_wide or not tma.is_aligned(result.view(sizes[:2])):
+            return []
+        from . import contraction_gluon  # Gluon is imported where it is launched.
+
+        kernels = launch.gluon_kernels(self.module, self.name)
+        kernel = getattr(kernels, f"{self.name}_gluon_kernel")
+        args = (*operands.terms(), *beside)
+        return [contraction_gluon.stage(kernel, left, right, result, args, tile)]
+
+
 def run(
     key: launch.Key | None,
     by_name: dict[str, Any],
@@ -140,6 +170,10 @@ def run(
     facts = Facts(device, dtype, index, accumulator, is_readable)
     table: matmul_heuristics.Tma | matmul_heuristics.Strided
     if kernels.tma is not None and _use_tma(operands, facts, kernels.tma):
+        own = kernels.tma.gluon
+        if own is not None and (stages := own.stages(operands, facts)):
+            launch.run_stages(key, by_name, stages)
+            return
         table = kernels.tma.table
         way = partial(_by_tma, kernels, kernels.tma, operands, facts)
     else:

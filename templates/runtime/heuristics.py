@@ -12,6 +12,9 @@ import triton
 from .launch import INTERPRETED, is_nvidia, memoized
 from .tensors import cdiv, power_of_two
 
+# The first Triton that Gluon kernels compile with, and the first that they were not tested with.
+GLUON, GLUON_END = (3, 6), (3, 10)
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 LARGEST = 1 << 20  # elements of a tensor of Triton's
 SHORTEST_BLOCK = 1024  # columns of a block that reads one element of some inputs
 STRIDED_WHOLE = 128  # columns of full rows with sums over rows, if not contiguous
@@ -33,6 +36,11 @@ def shared_memory(device: torch.device) -> int:
         return 2**16
     properties = torch.cuda.get_device_properties(device)
     return properties.shared_memory_per_multiprocessor - 1024
+
+
+def knows_gluon() -> bool:
+    """Whether Gluon kernels were tested with this Triton."""
+    return GLUON <= TRITON < GLUON_END
 
 
 class Table:

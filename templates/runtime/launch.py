@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import functools
+import importlib
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -280,6 +282,16 @@ def is_replayed(device: torch.device) -> bool:
 def device_of(args: tuple[Any, ...]) -> torch.device:
     """The device of the first argument that is a tensor."""
     return next(arg.device for arg in args if isinstance(arg, torch.Tensor))
+
+
+def gluon_kernels(module: str, name: str) -> Any:
+    """The module of the Gluon kernels of an operator, which is imported when they are launched: that of the operator
+    itself where it is one file, else that of its package.
+    """
+    own = sys.modules[module]
+    if hasattr(own, f"{name}_gluon_kernel"):
+        return own
+    return importlib.import_module(".gluon_kernels", module.rpartition(".")[0])
 
 
 class Stage(NamedTuple):

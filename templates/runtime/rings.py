@@ -10,8 +10,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     mbarrier,
     tma,
     warpgroup_mma,
+    warpgroup_mma_wait,
 )
 
+from .matmul import locate
 from .online import exp_shift_low, scaled_low
 
 # Triton 3.6 has other names for them.
@@ -60,14 +62,32 @@ def memory(desc, COUNT: gl.constexpr):
 
 
 @gluon.jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """So many barriers, each of which so many arrive at."""
+    found = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for place in gl.static_range(COUNT):
+        mbarrier.init(found.index(place), count=ARRIVALS)
+    return found
+
+
+@gluon.jit
 def ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
     """Shared memory for a ring of blocks, with full and empty barriers for each."""
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=READERS)
-    return memory(desc, STAGES), full, free
+    return memory(desc, STAGES), barriers(STAGES, 1), barriers(STAGES, READERS)
+
+
+@gluon.jit
+def wait_for(barriers, step, BEFORE: gl.constexpr = 0):
+    """Wait for the barrier of a step, or with BEFORE 1 for the turn before it; the stage of the step."""
+    STAGES: gl.constexpr = barriers.shape[0]
+    mbarrier.wait(barriers.index(step % STAGES), step // STAGES & 1 ^ BEFORE)
+    return step % STAGES
+
+
+@gluon.jit
+def arrive(barriers, step):
+    """Arrive at the barrier of a step."""
+    mbarrier.arrive(barriers.index(step % barriers.shape[0]))
 
 
 @gluon.jit
@@ -76,9 +96,7 @@ def fill(ring, step, desc, head, row, col=0):
     been read.
     """
     blocks, full, free = ring
-    STAGES: gl.constexpr = blocks.shape[0]
-    stage, turn = step % STAGES, step // STAGES
-    mbarrier.wait(free.index(stage), turn & 1 ^ 1)
+    stage = wait_for(free, step, 1)
     mbarrier.expect(full.index(stage), desc.block_type.nbytes)
     place = row.to(gl.int32), gl.to_tensor(col).to(gl.int32)
     async_load(desc, head + place, full.index(stage), blocks.index(stage))
@@ -88,18 +106,14 @@ def fill(ring, step, desc, head, row, col=0):
 def take(ring, step):
     """Wait for the block of a step, and view it as a matrix."""
     blocks, full, _ = ring
-    STAGES: gl.constexpr = blocks.shape[0]
-    stage, turn = step % STAGES, step // STAGES
-    mbarrier.wait(full.index(stage), turn & 1)
-    return as_matrix(blocks.index(stage))
+    return as_matrix(blocks.index(wait_for(full, step)))
 
 
 @gluon.jit
 def give_back(ring, step):
     """Signal that the block of a step has been read (its empty barrier)."""
-    blocks, _, free = ring
-    STAGES: gl.constexpr = blocks.shape[0]
-    mbarrier.arrive(free.index(step % STAGES))
+    _, _, free = ring
+    arrive(free, step)
 
 
 @gluon.jit
@@ -125,9 +139,9 @@ def as_matrix(block):
 
 
 @gluon.constexpr_function
-def product_layout(n_cols):
-    """The register layout of a WGMMA accumulator of four warps."""
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, n_cols, 16])
+def product_layout(n_cols, n_terms=16):
+    """The register layout of a WGMMA accumulator of four warps; an instruction takes 32 terms of bytes."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, n_cols, n_terms])
 
 
 @gluon.jit
@@ -261,10 +275,124 @@ def across_columns(x):
 
 
 @gluon.jit
-def store_block(desc, blocks, place, head, row, x):
+def store_block(desc, blocks, place, head, row, x, col=0):
     """Store the result of a warp group by TMA, through shared memory of its own."""
     tma.store_wait(0)  # The store before has read its staging buffer.
     as_matrix(blocks.index(place)).store(x.to(desc.dtype))
     fence_async_shared()
-    at = head + (row.to(gl.int32), 0)  # noqa: RUF005
+    at = head + (row.to(gl.int32), gl.to_tensor(col).to(gl.int32))  # noqa: RUF005
     async_store(desc, at, blocks.index(place))
+
+
+# Products of float8: tensor cores accumulate it with 14 bits, so that a product has 128 terms, and warp
+# groups add products in float32. Each has 64 rows of a tile, and multiplies by 128 columns at a time.
+
+
+@gluon.jit
+def ring_of_tiles(
+    a_desc,
+    b_desc,
+    STAGES: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+):
+    """A ring whose stages have the blocks of all rows and columns of a tile, behind one barrier."""
+    ROWS: gl.constexpr = BLOCK_M // a_desc.block_shape[0]
+    COLS: gl.constexpr = BLOCK_N // b_desc.block_shape[0]
+    blocks = memory(a_desc, STAGES * ROWS), memory(b_desc, STAGES * COLS)
+    return blocks, barriers(STAGES, 1), barriers(STAGES, ROWS)
+
+
+@gluon.jit
+def count_tiles(n_rows, n_cols, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """The number of tiles of a result."""
+    return gl.cdiv(n_rows, BLOCK_M) * gl.cdiv(n_cols, BLOCK_N)
+
+
+@gluon.jit
+def fill_tiles(
+    ring,
+    a_desc,
+    b_desc,
+    lengths,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    GROUP: gl.constexpr,
+):
+    """Producer warp: loads the blocks of all steps of a program's tiles. What is outside of matrices is 0."""
+    blocks, full, free = ring
+    a_blocks, b_blocks = blocks  # Triton 3.6 refuses targets within targets.
+    n_rows, n_cols, n_steps = lengths
+    ROWS: gl.constexpr = a_blocks.shape[0] // full.shape[0]
+    COLS: gl.constexpr = b_blocks.shape[0] // full.shape[0]
+    step = gl.to_tensor(0)
+    n_tiles = count_tiles(n_rows, n_cols, BLOCK_M, BLOCK_N)
+    for tile in range(gl.program_id(0), n_tiles, gl.num_programs(0)):
+        row, col = locate(tile, n_rows, n_cols, BLOCK_M, BLOCK_N, GROUP)
+        for block in range(n_steps):
+            stage = wait_for(free, step, 1)
+            ready, start = full.index(stage), block * a_desc.block_shape[1]
+            n_bytes: gl.constexpr = (
+                ROWS * a_desc.block_type.nbytes + COLS * b_desc.block_type.nbytes
+            )
+            mbarrier.expect(ready, n_bytes)
+            for i in gl.static_range(COLS):
+                at = [col + i * b_desc.block_shape[0], start]
+                async_load(b_desc, at, ready, b_blocks.index(stage * COLS + i))
+            for i in gl.static_range(ROWS):
+                at = [row + i * a_desc.block_shape[0], start]
+                async_load(a_desc, at, ready, a_blocks.index(stage * ROWS + i))
+            step += 1
+
+
+@gluon.jit
+def begin_product(ring, step, ROW: gl.constexpr, COL: gl.constexpr):
+    """Wait for the blocks of a step, and issue the product of one of the rows and one of the columns."""
+    blocks, full, _ = ring
+    a_blocks, b_blocks = blocks
+    ROWS: gl.constexpr = a_blocks.shape[0] // full.shape[0]
+    COLS: gl.constexpr = b_blocks.shape[0] // full.shape[0]
+    stage = wait_for(full, step)
+    left = a_blocks.index(stage * ROWS + ROW)
+    right = b_blocks.index(stage * COLS + COL).permute((1, 0))
+    zeros = gl.zeros([64, 128], gl.float32, product_layout(128, 32))
+    return warpgroup_mma(left, right, zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def pin(sums):
+    """Sums that are complete here. LLVM else moves additions down, past the next product: the registers of one product
+    more are live then, and spill. It moves nothing past volatile assembly.
+    """
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=f,f", [sums], gl.float32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def add_scaled(sums, product, scale):
+    """Sums and a product times a scale of its own."""
+    return pin(gl.fma(product, scale.broadcast_to(product.shape), sums))
+
+
+@gluon.jit
+def sum_products(ring, step, n_steps, ROW: gl.constexpr, UNROLL: gl.constexpr):
+    """The sums of a warp group over the steps of a tile, and the step behind them. While a product is added the next
+    one is under way, but for the last of UNROLL: of products across the back edge of a loop ptxas makes all wait for
+    one another (its warning C7514).
+    """
+    sums = gl.zeros([64, 128], gl.float32, product_layout(128, 32))
+    for _block in range(0, n_steps, UNROLL):
+        product = begin_product(ring, step, ROW, 0)
+        for i in gl.static_range(UNROLL):
+            following = product
+            if i < UNROLL - 1:
+                following = begin_product(ring, step + 1, ROW, 0)
+                product = warpgroup_mma_wait(1, deps=(product,))
+            else:
+                product = warpgroup_mma_wait(0, deps=(product,))
+            give_back(ring, step)
+            sums = pin(sums + product)
+            product = following
+            step += 1
+    return sums, step

@@ -1,8 +1,6 @@
 """Launches of Gluon kernels that hold a tile of rows and stream another axis."""
 
-import importlib
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -48,10 +46,7 @@ def run(
     given = descriptors(every, steps, gluon, batch, block)
     if given is None:
         return False
-    kernels = sys.modules[gluon.module]  # of an operator in one file, otherwise:
-    if not hasattr(kernels, f"{gluon.name}_gluon_kernel"):
-        package = gluon.module.rpartition(".")[0]
-        kernels = importlib.import_module(".gluon_kernels", package)
+    kernels = launch.gluon_kernels(gluon.module, gluon.name)
     kernel = getattr(kernels, f"{gluon.name}_gluon_kernel")
     # Strides of tensors without a descriptor.
     others = [

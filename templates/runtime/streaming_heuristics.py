@@ -7,9 +7,6 @@ from . import heuristics
 from .launch import capability, is_traced, memoized
 from .tensors import cdiv, power_of_two
 
-# The first Triton that Gluon kernels compile with, and the first that they were not tested with.
-GLUON, GLUON_END = (3, 6), (3, 10)
-TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 Tiling = tuple[int, int, int, int, int]
 Timed = tuple[int, int, int, int]
 Widths = tuple[int, ...]
@@ -34,7 +31,7 @@ def use_gluon(
         and n_rows > 64
         and n_cols > 0
         and (64 if is_gradient else 0) < max(widths) <= 128
-        and GLUON <= TRITON < GLUON_END
+        and heuristics.knows_gluon()
     )
 
 
@@ -59,7 +56,9 @@ def most_rows(n_rows: int, widths: Widths, itemsize: int, device: torch.device) 
     (of Triton 3.6 and 3.7) leaves out descriptors that Hopper's warp groups read.
     """
     most = max(16, power_of_two(n_rows))
-    are_lost = len({min(one * itemsize, 128) for one in widths}) > 1 and TRITON < (3, 8)
+    are_lost = len(
+        {min(one * itemsize, 128) for one in widths}
+    ) > 1 and heuristics.TRITON < (3, 8)
     return min(most, 32) if are_lost and capability(device)[0] == 9 else most
 
 

@@ -65,9 +65,12 @@ def describe(
     tensor: torch.Tensor, blocks: list[int], alignment: int = 16
 ) -> TensorDescriptor:
     """A descriptor of a tensor, or of an aligned copy where TMA does not support it at this alignment of rows."""
-    if not is_aligned(tensor, alignment):
-        tensor = copies.with_cols_last(tensor)
-    return TensorDescriptor.from_tensor(tensor, blocks)
+    return TensorDescriptor.from_tensor(readable(tensor, alignment), blocks)
+
+
+def readable(tensor: torch.Tensor, alignment: int = 16) -> torch.Tensor:
+    """A tensor, or an aligned copy where TMA does not support it at this alignment of rows."""
+    return tensor if is_aligned(tensor, alignment) else copies.with_cols_last(tensor)
 
 
 def block_bytes(desc: TensorDescriptor) -> int:

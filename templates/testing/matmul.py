@@ -7,10 +7,11 @@ import pytest
 import torch
 from triton import Config
 
-from ..runtime import matmul_heuristics
+from ..runtime import launch, matmul_heuristics
 from .gradients import BackwardTests
 from .harness import SUMS, Dtypes, Harness, Patch, Shape, each, gpu, in_turn, only
 from .inputs import DEVICE, Layout, backward_matrices, contiguous
+from .launches import hopper, noted
 from .operator import OperatorTests
 
 described = pytest.mark.skipif(
@@ -136,6 +137,10 @@ class MatmulTests(Products, OperatorTests):
 
     stream_k: ClassVar[Sequence[tuple[int, int]]] = ()  # long and short parts of tiles
     joined: ClassVar[tuple[str, str] | None] = None  # inputs that TMA copies as one
+    gluon_matmuls: ClassVar[
+        Sequence[Shape]
+    ] = ()  # of matrices that a Gluon kernel multiplies
+    has_groups: ClassVar[bool] = False  # of terms, with scales of their own
 
     @classmethod
     def strided_in_turn(cls) -> list[tuple[Any, ...]]:
@@ -214,6 +219,28 @@ class MatmulTests(Products, OperatorTests):
         self.force_small(patch, tma=True, tile=tile)
         self.force_stream_k(patch, long_splits, short_splits)
         self.check(*self.make(self.shared, self.half()))
+
+    @hopper
+    @each("shape", lambda cls: cls.gluon_matmuls)
+    @each(
+        "tile",
+        lambda cls: (
+            matmul_heuristics.OF_GROUPS if cls.has_groups else matmul_heuristics.OF_ALL
+        ),
+    )
+    def test_gluon_kernel(self, shape: Shape, tile: Any, patch: Patch) -> None:
+        """The Gluon kernel of Hopper, several tiles to a program, and the plain kernel on the same tensors."""
+        patch.setattr(matmul_heuristics, "use_tma", lambda *_: True)
+        patch.setattr(matmul_heuristics, "persistent_programs", lambda _: 2)
+        launched = noted(patch)
+        tensors = self.make(shape)
+        for chosen in (tile, None):
+            patch.setattr(matmul_heuristics, "gluon_tile", lambda *_, it=chosen: it)
+            launch.LAUNCHES.clear()
+            launched.clear()
+            self.check(*tensors)
+            found = any(name.endswith("_gluon_kernel") for name in launched)
+            assert found == (chosen is not None)
 
     @gpu
     @described

@@ -3,9 +3,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import pytest
 import torch
 from triton import Config
 
@@ -13,18 +12,13 @@ from ..runtime import launch, streaming, streaming_heuristics
 from .gradients import BackwardTests
 from .harness import Dtypes, Harness, Patch, Shape, each, gpu, in_turn, only, wide
 from .inputs import DEVICE
+from .launches import hopper, noted
 from .matmul import Products, Tiles
 from .operator import OperatorTests
 
 Hidden = tuple[str, float, int, int]  # as in `hiding`
 SMALL = streaming_heuristics.streamed_tile(32, 16, 4, 1)
 WIDE = streaming_heuristics.streamed_tile(16, 32, 4, 1)
-hopper = pytest.mark.skipif(
-    DEVICE != "cuda"
-    or torch.version.hip is not None
-    or torch.cuda.get_device_capability()[0] != 9,
-    reason="needs NVIDIA's Hopper",
-)
 
 
 def streamed(
@@ -126,13 +120,7 @@ class StreamingTests(Products, OperatorTests):
     @each("shape", lambda cls: cls.gluon)
     def test_gluon_kernel(self, shape: Shape, dtype: torch.dtype, patch: Patch) -> None:
         """The Gluon kernel of Hopper, and the plain kernel on the same tensors."""
-        launched, launcher = list[str](), launch.launched
-
-        def noted(kernel: Any, *others: Any) -> Any:
-            launched.append(kernel.__name__)
-            return launcher(kernel, *others)
-
-        patch.setattr(launch, "launched", noted)
+        launched = noted(patch)
         tensors = self.make(shape, self.all_of(dtype))
         for is_gluon in (True, False):
             if not is_gluon:

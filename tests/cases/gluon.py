@@ -65,8 +65,8 @@ def launching(spec: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     return operator, launched(operator, monkeypatch)
 
 
-def launched(operator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that an operator launches from now on."""
+def launched(operator: ModuleType, monkeypatch: pytest.MonkeyPatch, rules: str = "streaming_heuristics") -> list[str]:
+    """The kernels that an operator launches from now on, by rules that ask for the capability of the device."""
     names: list[str] = []
     launch: Any = importlib.import_module(runtime_of(operator, "launch").__name__)
     run = launch.launched
@@ -79,7 +79,7 @@ def launched(operator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]
 
     monkeypatch.setattr(launch, "launched", spy)
     if not IS_HOPPER:
-        monkeypatch.setattr(runtime_of(operator, "streaming_heuristics"), "capability", lambda _: (9, 0))
+        monkeypatch.setattr(runtime_of(operator, rules), "capability", lambda _: (9, 0))
     return names
 
 

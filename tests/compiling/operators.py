@@ -20,7 +20,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -185,13 +185,26 @@ class Operator:
         return runtime_of(self.package, name)
 
     def kernels(self, gluon: bool) -> set[str]:
-        files = ["kernels", *(["gluon_kernels"] if gluon and self.has_gluon else [])]
-        modules = [importlib.import_module(f"{self.package.__name__}.{name}") for name in files]
-        return {name for module in modules for name in vars(module) if name.endswith("_kernel")}
+        modules = [
+            importlib.import_module(f"{self.package.__name__}.kernels"),
+            *([self.gluon_kernels] if gluon else []),
+        ]
+        return {name for module in modules if module for name in vars(module) if name.endswith("_kernel")}
+
+    @cached_property
+    def gluon_kernels(self) -> ModuleType | None:
+        has_own = (Path(*self.package.__path__) / "gluon_kernels.py").exists()
+        return importlib.import_module(f"{self.package.__name__}.gluon_kernels") if has_own else None
 
     @property
-    def has_gluon(self) -> bool:
-        return (Path(*self.package.__path__) / "gluon_kernels.py").exists()
+    def gluon_tiles(self) -> tuple[Any, ...]:
+        """The tiles of a Gluon kernel that multiplies float8, if there is one."""
+        kernel = getattr(self.gluon_kernels, f"{self.function.__name__}_gluon_kernel", None)
+        if kernel is None or "GROUP" not in kernel.arg_names:
+            return ()
+        rules = self.runtime("matmul_heuristics")
+        found: tuple[Any, ...] = rules.OF_ALL if "UNROLL" in kernel.arg_names else rules.OF_GROUPS
+        return found
 
     def tables(self, backward: bool) -> dict[str, Any]:
         """The tables of the backward, whose names say more than their kind, or of the forward."""
@@ -229,6 +242,8 @@ def call(launches: Launches, spec: Spec, operator: Operator, dtypes: tuple[str, 
     if kinds.isdisjoint(LOOPS) or "TILE" in backward_kinds:
         flat = "FLAT" in kinds | backward_kinds
         layouts = ["sliced", "line" if flat else "contiguous"]
+    if operator.gluon_tiles and launches.driver.target == "sm_90":
+        layouts.append("even")  # TMA writes results whose rows begin at 16 bytes.
     for layout in layouts:
         tensors = [draw(one, spec, dtypes, layout, launches.largest) for one in spec.inputs]
         absent = [other and one.default is not None for one in spec.inputs]
@@ -322,8 +337,11 @@ def ways(
         pointed += [(table, "choose", strided(table)) for table in of("STRIDED")]
         products = [[*pointed, (matmul_heuristics, "choose_split_k", always(count))] for count in (1, 3)]
         if of("TMA") and half and target in ("sm_90", "sm_100"):
+            plain = (matmul_heuristics, "gluon_tile", always(None))
             for split in (always((0, 0, 0, 0)), lambda tiles, *_: (1, 2, tiles - 1, 3)):
-                products.append([*described, (matmul_heuristics, "choose_stream_k", split)])
+                products.append([*described, plain, (matmul_heuristics, "choose_stream_k", split)])
+        if half and target == "sm_90":
+            products += [[*described, (matmul_heuristics, "gluon_tile", always(one))] for one in operator.gluon_tiles]
     fixed = [(table, "choose", whole_row) for table in of("REGISTERS")]
     fixed += [(table, "choose", whole_step) for table in of("WHOLE")]
     fixed.append((heuristics, "choose_groups", always(2)))

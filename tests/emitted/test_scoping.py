@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.importing import refused_targets
 from tritongen.emit.scoping import undefined_names
 from tritongen.operator.compile import generate
 from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
@@ -28,8 +29,15 @@ def test_emitted_files(path: Path) -> None:
 
 @pytest.mark.parametrize("folder", RUNTIME_FOLDERS)
 def test_the_runtime(folder: str) -> None:
-    missing = {name: undefined_names(text) for name, text in runtime_files(folder).items() if name.endswith(".py")}
-    assert not any(missing.values())
+    texts = {name: text for name, text in runtime_files(folder).items() if name.endswith(".py")}
+    assert {name: found for name, text in texts.items() if (found := undefined_names(text))} == {}
+    assert {name: found for name, text in texts.items() if (found := refused_targets(text))} == {}
+
+
+def test_targets_that_triton_refuses() -> None:
+    text = "def f(x):\n    (a, b), c = x\n    for d, (e, g) in x:\n        a, b = (a, (b, c))\n    h = i = a\n"
+    assert refused_targets(f"@gluon.jit\n{text}") == ["h = i = a", "((a, b), c)", "(d, (e, g))"]
+    assert refused_targets(text) == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from .operands import Operand
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
 ALIGN = {"rows": "ALIGN_M", "cols": "ALIGN_N", "inner": "ALIGN_K"}  # of contiguous axes, in the strided kernel
 BLOCK = {"rows": "BLOCK_M", "cols": "BLOCK_N"}
-FIRST = {"rows": V.first_row.to("INDEX"), "cols": V.first_col.to("INDEX")}
 NONE: Mapping[str, int] = {}
 SUFFIX = {"batch": "batch", "rows": "row", "cols": "col", "inner": "inner"}
 
@@ -83,7 +82,7 @@ class Places:
         places = {"batch": V.batch, "rows": V.rows, "cols": V.cols, "inner": inner_of(side)}
         if side is None:
             places["cols"] = V[self.columns(tensor.axes)]
-        places |= {role: FIRST[role] for role in uniform}
+        places |= {role: self.first(role) for role in uniform}
         terms: list[Expr] = []
         for role in sorted(self.contraction.roles(tensor.axes), key=list(places).index):
             lacks = self.contraction.lacking(role, tensor.axes)
@@ -92,6 +91,10 @@ class Places:
             at = functools.reduce(operator.floordiv, map(self.size_name, reversed(lacks)), places[role])
             terms.append(at * stride(tensor.name, role))
         return Address(tensor.pointer, (*terms,))
+
+    def first(self, role: str) -> Expr:
+        """Where the rows or the columns of a tile begin."""
+        return V[f"first_{SUFFIX[role]}"].to("INDEX")
 
     def of_result(self, result: Result) -> Address:
         """The address of a contiguous result that has not all of batch, rows and columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...diagnostics.report import Mistake
+from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op
 from ...lang.promotion import is_float8
@@ -76,7 +77,11 @@ class Contraction(Family[ContractionProgram]):
             # differentiated where it is.
             "stores_between": "True" if rounds or program.contraction.col_groups else "",
         }
-        return FamilyTests("MatmulTests", MatmulShapes(spec, program), declared)
+        shapes = MatmulShapes(spec, program)
+        if module.gluon is not None:
+            declared["gluon_matmuls"] = tuple_text([str(shape) for shape in shapes.gluon()])
+            declared["has_groups"] = "True" if program.contraction.groups else ""
+        return FamilyTests("MatmulTests", shapes, declared)
 
     def gradient_tests(self, module: Module) -> Mapping[str, str]:
         kinds = {"pointers": ("backward_split_k", "(2, 3)"), "shares": ("backward_stream_k", "((1, 3), (5, 2))")}

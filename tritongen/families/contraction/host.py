@@ -19,6 +19,7 @@ from ...passes.scalars import passed_scalars
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .forward import call_of_forward
+from .gluon import gluon_view
 from .kernels import ContractionKernels
 from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Shapes
@@ -48,6 +49,9 @@ class Products(Common):
         plan = self.plan
         kernels = [] if by_gemm else plan.kernels
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
+        # Torch has to see what a triton_op launches.
+        has_gluon = plan.descriptors is not None and around.register != "triton_op"
+        self.gluon = gluon_view(program, plan.arguments) if has_gluon else None
         self.shapes = Shapes(self.contraction, self.operands, self.host, program.seen.inputs)
 
     def module(self) -> Module:
@@ -55,7 +59,7 @@ class Products(Common):
             return self.calling()
         plan = self.plan
         kinds = frozenset(kind for kind in ("pointers", "descriptors", "shares") if getattr(plan, kind))
-        return self.built(self.launching(), Traffic(kinds, summing=self.summing()))
+        return replace(self.built(self.launching(), Traffic(kinds, summing=self.summing())), gluon=self.gluon)
 
     def launching(self) -> list[Statement]:
         known, counts = self.recalled(), [*self.shapes.counts()]
@@ -132,6 +136,7 @@ class Products(Common):
                 n_halves=2 if plan.halved else "",
                 n_slices=1 if plan.full_rows else plan.slices if plan.slices > 2 else "",
                 specializes=plan.specialises,
+                gluon=self.gluon and call("contraction.Gluon", module="__name__", name=f'"{self.op.name}"'),
             )
             kernels.append(tma)
         operands = call(

@@ -56,6 +56,17 @@ class MatmulShapes(Shapes):
         """
         return [self.sides(40, 72, 96), self.sides(45, 69, 101)]
 
+    def gluon(self) -> list[tuple[int, ...]]:
+        """Several tiles, the last of them cut off, of results whose rows begin at 16 bytes, as TMA writes them."""
+        cases = [self.sides(300, 264, 1040), self.sides(129, 136, 528)]
+        fixed = dict(self.program.op.sizes)
+
+        def cols(case: tuple[int, ...]) -> int:
+            known = dict(zip(self.axes, case, strict=True)) | fixed
+            return math.prod(known[axis] for axis in self.contraction.cols)
+
+        return [case for case in cases if cols(case) % 8 == 0]
+
     def shared(self) -> tuple[int, ...]:
         """Eleven small tiles, of which split-K and stream-K divide several."""
         return self.sides(165, 21, 101)

@@ -160,7 +160,7 @@ class MultiStep(Family[MultiStepProgram]):
         }
         if streaming_steps(program):
             shapes = StreamStepShapes(spec, program)
-            if module.gluon_kernels:
+            if any(one["family"] == "streaming" for one in module.gluon_kernels):
                 declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
             return FamilyTests("StreamStepsTests", shapes, declared, streams=True)
         declared["shifts"] = SHIFTS if compares_values(spec) else ""

@@ -13,24 +13,19 @@ from ...nest.ir import Let, Line, names_of, nested
 from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
+from ..gluon import SHARED, calls_only, gluon_value, in_gluon, listed, names_in
 from ..stream import Scores, Stream
 from . import partial_sums
 from .assembly import Assembly
 from .gluon_shared import (
-    SHARED,
     GluonBuilder,
     GluonLines,
     OfRows,
     Signature,
     bounds_of,
-    calls_only,
-    gluon_value,
-    in_gluon,
     is_for_gluon,
     is_of_scores,
-    listed,
     matrices_in,
-    names_in,
     scale_value,
     spread,
 )

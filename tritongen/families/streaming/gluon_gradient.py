@@ -13,22 +13,18 @@ from ...nest.values import Expr, V, runtime, tl
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
+from ..gluon import SHARED, calls_only, gluon_value, in_gluon, names_in
 from ..stream import Scores, Stream, StreamSum
 from .gluon_shared import (
-    SHARED,
     GluonBuilder,
     GluonLines,
     OfRows,
     Signature,
     bounds_of,
-    calls_only,
-    gluon_value,
-    in_gluon,
     is_across,
     is_for_gluon,
     is_spread,
     matrices_in,
-    names_in,
     reads_matrices_behind,
     scale_value,
     spread,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,10 +15,11 @@ from ...lang.trees import walk as nodes_of
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...nest.access import Address
-from ...nest.ir import Accumulate, Let, Line, lines_of, names_of, with_values
+from ...nest.ir import Accumulate, Let, Line, names_of, with_values
 from ...nest.values import Expr, V, expr, runtime
 from ...passes.structure import reached
 from ...spec.types import Input
+from ..gluon import in_gluon, listed, names_in
 from ..stream import Stream
 from .below import Below
 from .kernels import Builder
@@ -26,11 +27,6 @@ from .places import Places
 from .program import StreamingProgram
 
 HALF = {"float16", "bfloat16"}
-# What Gluon has of what kernels call of Triton's language.
-SHARED = frozenset(
-    "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
-    " where".split()
-)
 
 
 def is_for_gluon(op: Op, stream: Stream) -> bool:
@@ -323,12 +319,6 @@ class Signature:
         }
 
 
-def calls_only(lines: Iterable[Line], names: Container[str]) -> bool:
-    """Whether some lines call no more of Triton's language than some names."""
-    every = (node for line in lines_of(lines) for value in line.values for node in nodes_of(value.tree))
-    return all(node.attr in names for node in every if isinstance(node, ast.Attribute) and Expr(node.value) == V.tl)
-
-
 def spread(value: Expr) -> Expr:
     """A vector of rows as a column, which meets tiles."""
     return value[:, None]
@@ -338,25 +328,6 @@ def is_spread(line: Line) -> bool:
     """Whether a value of a line has a vector as a column."""
     nodes = (node for value in line.values for node in nodes_of(value.tree))
     return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) for node in nodes)
-
-
-def names_in(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
-    """Those of some names that are in some lines."""
-    known = names_of(lines)
-    return [name for name in names if name in known]
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in front of other arguments."""
-    return "".join(f"{name}, " for name in names)
-
-
-def in_gluon(lines: Iterable[Line]) -> list[Line]:
-    return [*with_values((*lines,), gluon_value)]
-
-
-def gluon_value(value: Expr) -> Expr:
-    return value.with_names({"tl": V.gl})
 
 
 def scale_value(lowering: Lowering, scale: Node | None) -> Expr | None:

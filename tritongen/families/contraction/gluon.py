@@ -1,0 +1,173 @@
+"""The Gluon kernel of a matmul of float8: on Hopper one warp loads blocks by TMA, and warp groups multiply and add."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+from ...lang.promotion import is_float8
+from ...lowering.assemble import param_casts
+from ...lowering.tile import loads
+from ...nest.ir import Let, Line, names_of, needed_by, nested
+from ...nest.values import Expr, V, expr
+from ...passes.factors import dtypes_of
+from ...spec.types import Input
+from ..gluon import SHARED, calls_only, gluon_value, in_gluon, names_in
+from .addressing import Places
+from .arguments import Arguments
+from .kernels import ContractionKernels
+from .program import ContractionProgram
+from .sums import Lines
+
+TERMS, COLS = 128, 128  # of a product, and its columns
+HALF = {"float16", "bfloat16"}
+
+
+def gluon_view(program: ContractionProgram, arguments: Arguments) -> dict[str, Any] | None:
+    """What the template prints of a product of two matrices of float8, in groups of 128 terms that have scales of their
+    own or without groups, and of math that has numbers of rows and of columns besides; None for other math.
+
+    It takes the `arguments` of plain kernels.
+    """
+    builder = GluonBuilder(program)
+    return builder.view(arguments) if builder.takes(arguments) else None
+
+
+class Vectors(Places):
+    """Reads vectors: along the other axis threads would hold each number many times. All positions are inside."""
+
+    def mask(self, axes: tuple[str, ...], side: int | None = None) -> None:
+        return None
+
+    def first(self, role: str) -> Expr:
+        return V.first_col
+
+    def uniform(self, tensor: Input) -> dict[str, int]:
+        return {role: n for role, n in super().uniform(tensor).items() if role == "cols" and n % COLS == 0}
+
+    def load(self, tensor: Input, side: int | None = None) -> list[Line]:
+        read = self.loaded(tensor, side, self.uniform(tensor)).value
+        return [Let(tensor.name, read[slice(None), None] if "rows" in self.roles(tensor.name) else read)]
+
+    def is_of_cols(self, tensor: Input) -> bool:
+        """Whether the columns of a product have numbers of their own."""
+        return "cols" in self.roles(tensor.name) and not self.uniform(tensor)
+
+
+class GluonBuilder(ContractionKernels):
+    """Makes the lines of a scale, of what is read besides matrices, and of the math behind the sums."""
+
+    places: Vectors
+
+    def __init__(self, program: ContractionProgram) -> None:
+        super().__init__(program)
+        self.places = Vectors(self.op, self.contraction, self.compute, program.picked)
+        self.has_groups = bool(self.contraction.groups)
+        self.beside = [one for one in self.op.inputs if one.name not in self.operands.names]
+
+    def takes(self, arguments: Arguments) -> bool:
+        return self.is_product() and self.is_tile() and self.reads_vectors() and self.calls_known(arguments)
+
+    def is_product(self) -> bool:
+        """Whether there is one product, of two matrices of float8, in blocks of 128 terms."""
+        operands = self.operands
+        return (
+            operands.float8
+            and len(self.contraction.products) == 1
+            and len(operands.matrices) == 2
+            and operands.group_size in ("", str(TERMS))
+            and not (self.contraction.batch or self.places.picked or self.triangle)
+            and not any(map(self.choices.of, self.products))
+        )
+
+    def is_tile(self) -> bool:
+        """Whether the result has all rows and columns, and there is no other, in half precision as it may be."""
+        (result, *others) = self.op.results
+        known = chain.from_iterable(dtypes_of(self.op, leaf) for leaf in result.dtype.of)
+        return (
+            not others
+            and self.is_full(result)
+            and self.places.fills(result.node)
+            and bool({*known} & HALF)
+            and not is_float8(self.op, result.dtype)
+            and not (result.when or self.others or self.strips)
+        )
+
+    def reads_vectors(self) -> bool:
+        """Whether tensors besides matrices have a number for each row or each column, or one for many of those."""
+        every = [{*self.places.roles(one.name)} for one in self.beside]
+        return (
+            all(one.default is None for one in self.op.inputs)
+            and all(len(roles - {"inner"}) < 2 for roles in every)
+            and all(param.kind == "float" for param in self.op.params)
+            and self.compute.text == "tl.float32"
+        )
+
+    def calls_known(self, arguments: Arguments) -> bool:
+        """Whether Gluon has what lines call, and these have no positions but those of what they read."""
+        scale, _ = self.scaling()
+        reads, math = self.ending()
+        behind = names_of(math)
+        return (
+            not any(
+                ":" in one for one in arguments.spelled(*arguments.beside)
+            )  # Constants are of dtypes, or of choices.
+            and calls_only([*scale, *reads, *math], SHARED | {"load"})
+            and behind.isdisjoint(("rows", "cols", "first_col"))
+            # Columns of a group have one scale, and the second block of a tile may begin past the last.
+            and not any(map(self.places.is_of_cols, self.read_in(scale)))
+            and not (self.has_groups and ("rows" not in names_of(scale) or "first_col" in names_of(reads)))
+        )
+
+    def read_in(self, lines: list[Line]) -> list[Input]:
+        names = {line.assigned for line in lines}
+        return [one for one in self.beside if one.name in names]
+
+    def scaling(self) -> tuple[list[Line], Expr]:
+        """The scale of a group's product, after the lines that it is made of."""
+        (product,) = self.contraction.products
+        if product.scale is None:
+            return [], expr("1.0")
+        lines = Lines()
+        scale = self.scale(product, lines, {})
+        return [*nested(lines.loop)], scale
+
+    def ending(self) -> tuple[list[Line], list[Line]]:
+        """What is read besides, and the math of the result."""
+        values = [v for v in self.needed_after([self.op.results[0].output.name]) if v.name not in self.contraction.sums]
+        names = {load.name for load in loads(value.node for value in values)}
+        reads = [line for one in self.beside if one.name in names for line in self.places.load(one)]
+        lowering = self.lowering()
+        return reads, [*nested(line for value in values for line in lowering.line(value))]
+
+    def view(self, arguments: Arguments) -> dict[str, Any]:
+        scale, factor = self.scaling()
+        reads, math = self.ending()
+        casts = needed_by([*scale, *math, Let("scale", factor)], param_casts(self.op, self.compute))
+        passed = arguments.spelled(*arguments.beside)
+        left, right = (one.name for one in arguments.matrices)
+        (y,) = arguments.full
+        of_scale = names_in([*scale, Let("scale", factor)], passed)
+        of_cols = [one.name for one in self.read_in(reads) if self.places.is_of_cols(one)]
+        descs = f"{left}_desc, {right}_desc, {y}_desc"
+        lengths = ", ".join(arguments.lengths)
+        return {
+            "family": "contraction",
+            "template": "gluon.jinja",
+            "name": self.op.name,
+            "has_groups": self.has_groups,
+            "matrices": f"{left}_desc, {right}_desc",
+            "sum": self.contraction.sums[0],
+            "y": y,
+            "signature": ", ".join([descs, lengths, *passed]),
+            "n_terms": arguments.lengths[-1],
+            "casts": in_gluon(casts),
+            "scale": in_gluon(scale),
+            "factor": gluon_value(factor),
+            "of_scale": of_scale,
+            "reads": in_gluon(reads),
+            "has_rows": self.has_groups or "rows" in names_of(reads),
+            "of_cols": of_cols,
+            "math": in_gluon(math),
+            "given": ", ".join([f"{y}_desc", f"{y}_blocks", *passed]),
+        }
