@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..emit.axes import expanded, places, regrouped, sizes, spread
+from ..emit.axes import regrouped, sizes, spread
 from ..emit.module import Around, Common, Module, length_text
 from ..emit.statements import Launch, Let, Statement, call
 from ..lang.ir import Load, Node, Op, Result, ScatterSum
@@ -80,10 +80,7 @@ class ScatterModule(Common):
         text, made = result.output.name, (*self.lines, *self.sum.into, *self.cols)
         if len((*self.lines, *self.sum.into)) > 1 or len(self.cols) != 1 or BATCH in made:
             text += f".view({sizes(list(made))})"
-        present = [axis for axis in result.axes if axis in made]
-        if list(made) != present:
-            text += f".permute({places(made, present)})"
-        return expanded(text, present, list(result.axes)) + regrouped(self.op.grouping(result))
+        return spread(text, made, list(result.axes)) + regrouped(self.op.grouping(result))
 
 
 class Scatter(Family[ScatterProgram]):

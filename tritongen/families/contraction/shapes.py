@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...emit.axes import places, regrouped, sizes, spread
+from ...emit.axes import regrouped, sizes, spread
 from ...emit.host import Host
 from ...emit.module import length_text
 from ...emit.statements import Length, Let, Statement, given
@@ -47,19 +47,15 @@ class Shapes:
 
     def merged(self, tensor: Input) -> str:
         """A tensor with one dimension for each role that its axes play."""
-        axes, text = tensor.type.axes, tensor.name
+        axes = tensor.type.axes
         roles = self.contraction.roles(axes)
-        wanted = [axis for role in roles for axis in self.contraction.axes(role) if axis in axes]
-        if list(axes) != wanted:
-            text += f".permute({places(axes, wanted)})"
         is_matrix = tensor.name in self.operands.names
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
         telling = {role: self.contraction.telling(role, axes) for role in roles}
         every = [axis for role in roles for axis in telling[role] if axis not in lacks[role]]
-        if len(every) == len(wanted) == len(roles) and BATCH not in wanted:
+        text = spread(tensor.name, axes, every)  # What it lacks of a role's axes is the same along them.
+        if len(every) == len(axes) == len(roles) and BATCH not in axes:
             return text
-        if len(every) > len(wanted):  # What it lacks of a role's axes is the same along them.
-            text = spread(tensor.name, axes, every)
         has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
         lengths = (COUNTS[r] if has[r] == self.contraction.axes(r) else length_text(has[r]) for r in roles)
         return f"{text}.reshape({', '.join(lengths)})"
@@ -91,10 +87,7 @@ class Shapes:
     def returned(self, result: Result, unfolding: str = "") -> str:
         """The result in its own order, and as its dimensions group axes."""
         name, made = result.output.name, self.ordered(result)
-        text = f"{name}{unfolding}"
-        if made != result.axes:
-            text += f".permute({places(made, list(result.axes))})"
-        text += regrouped(self.host.op.grouping(result))
+        text = spread(f"{name}{unfolding}", made, list(result.axes)) + regrouped(self.host.op.grouping(result))
         return given(name, text) if result.when and text != name else text
 
     def ordered(self, result: Result) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from ...nest.ir import Advance, Nest, Run, lines_of, names_of
 from ...nest.values import Term, V
 from ...passes.scalars import passed_scalars
 from ...passes.structure import Program, without_strides
-from .windows import decoded_window, result_lines, space_of_results, space_of_windows, window_lines
+from .windows import WindowLines, space_of_results, space_of_windows
 
 FLAT = "Contiguous data, as one run of elements."
 LINE = "Elements in a line, with any strides."
@@ -177,16 +177,11 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     op = tile.op
     assembler = Assembler(tile)
     windows = replace(tile, space=space_of_windows(program, tile.space)) if program.maps_back else tile
-
-    lowering = Assembler(windows).lowering()
     values = needed(op.values, [result.output.name for result in op.results])
-    if program.over:
-        lines = window_lines(program, Assembler(windows), lowering, values)
-    else:
-        lines = [*assembler.reads(values), *(line for value in values for line in lowering.line(value))]
-    stores = assembler.stores(op.results)
+    inner = WindowLines(program, Assembler(windows), values)
+    lines, stores = inner.lines(), assembler.stores(op.results)
     if program.maps_back:
-        lines, stores = [*decoded_window(program), *lines, *result_lines(program, assembler, lowering, values)], []
+        lines, stores = [*inner.decoded(), *lines, *inner.results(assembler)], []
     setup = assembler.bases(op.results)
     is_tile = bool(tile.space.dims) and not tile.space.flat
     lines = [*(tile.col_decode() if is_tile else ()), *lines]

@@ -12,7 +12,6 @@ from typing import Any
 from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
 from ...lowering.accumulate import Accumulator, Running, Span, running
 from ...lowering.assemble import Assembler
-from ...lowering.lower import Lowering
 from ...lowering.space import Dim, Space, index_of, is_line
 from ...lowering.tile import loads, needed
 from ...nest.ir import For, Let, Line, Nest, nested
@@ -115,97 +114,78 @@ def space_of_windows(program: Program, space: Space) -> Space:
     return replace(space, cols=(col,), taken=tuple(taken))
 
 
-def decoded_window(program: Program) -> list[Line]:
-    """Which window a column of results is in."""
-    first, *others = columns(program)
-    lengths = dict(program.op.sizes)
-    count = math.prod(lengths[axis] for axis in others)
-    return [Let(index_of(first), V.cols // count)] if others else []
+class WindowLines:
+    """The lines of programs that go through a window for each element."""
 
+    def __init__(self, program: Program, assembler: Assembler, values: list[Value]) -> None:
+        self.program, self.assembler, self.values = program, assembler, values
+        self.lowering = assembler.lowering()
+        self.lengths, self.over = dict(program.op.sizes), set(program.over)
+        self.reductions = [value for value in values if isinstance(value.node, Reduce)]
+        # Those that vary along a window.
+        self.inside = [v for v in values if v not in self.reductions and set(v.node.axes) & self.over]
 
-def window_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> list[Any]:
-    """What is the same for a full window, the loop through it, and what is made of the reductions."""
-    lengths = dict(program.op.sizes)
-    reductions = [value for value in values if isinstance(value.node, Reduce)]
-    inside = _inside(program, values)
-    later = _made_of(values, {value.name for value in reductions})
-    before = [value for value in values if value.name not in later and value not in inside]
-    after = [value for value in values if value.name in later and value not in (*reductions, *inside)]
-    count = str(math.prod(lengths[axis] for axis in program.over))
-    accumulator = Accumulator(lowering.compute.text, "float", span=Span("0", count))
-    states = [(value, running(value, accumulator, plain_max=False)) for value in reductions]
+    def lines(self) -> list[Any]:
+        """What is the same for a full window, the loop through it, and what is made of the reductions."""
+        later = _made_of(self.values, {value.name for value in self.reductions})
+        others = [value for value in self.values if value not in (*self.reductions, *self.inside)]
+        count = str(math.prod(self.lengths[axis] for axis in self.program.over))
+        accumulator = Accumulator(self.lowering.compute.text, "float", span=Span("0", count))
+        states = [(value, running(value, accumulator, plain_max=False)) for value in self.reductions]
 
-    lines = assembler.reads(values, window=False)
-    lines += [line for value in before for line in lowering.line(value)]
-    lines += [_start(value, state, assembler) for value, state in states]
-    lines += _through(program, assembler, _body(program, assembler, lowering, inside, states)) if reductions else ()
-    lines += [line for _, state in states for line in state.finish]
-    return lines + [line for value in after for line in lowering.line(value)]
+        lines = self.assembler.reads(self.values, window=False)
+        lines += [line for value in others if value.name not in later for line in self.lowering.line(value)]
+        lines += [self.start(value, state) for value, state in states]
+        lines += self.through(self.assembler, self.body(states)) if self.reductions else ()
+        lines += [line for _, state in states for line in state.finish]
+        return lines + [line for value in others if value.name in later for line in self.lowering.line(value)]
 
+    def body(self, states: list[tuple[Value, Running]]) -> list[Line]:
+        """What is read and computed of each element of a window, and the steps of the reductions."""
+        reduced = needed(self.program.op.values, [value.name for value in self.reductions])
+        body = self.assembler.reads(reduced, window=True)
+        body += [line for value in self.inside if value in reduced for line in self.lowering.line(value)]
+        for value, state in states:
+            self.lowering.begin(value.name)
+            assert isinstance(value.node, Reduce)
+            self.lowering.put(*state.step(self.lowering.operand(value.node.arg)))
+            body += self.lowering.pending
+        return body
 
-def _body(
-    program: Program,
-    assembler: Assembler,
-    lowering: Lowering,
-    inside: list[Value],
-    states: list[tuple[Value, Running]],
-) -> list[Line]:
-    """What is read and computed of each element of a window, and the steps of the reductions."""
-    reduced = needed(program.op.values, [value.name for value, _ in states])
-    body = assembler.reads(reduced, window=True)
-    body += [line for value in inside if value in reduced for line in lowering.line(value)]
-    for value, state in states:
-        lowering.begin(value.name)
-        assert isinstance(value.node, Reduce)
-        lowering.put(*state.step(lowering.operand(value.node.arg)))
-        body += lowering.pending
-    return body
+    def start(self, value: Value, state: Running) -> Line:
+        """Where a reduction begins."""
+        (one,) = state.states
+        rows, lanes = ("", "BLOCK") if is_line(self.assembler.tile.space) else TILE
+        comment = f"{value.name} = {value.source}" if value.source else ""
+        return replace(replace(one, rows=rows, lanes=lanes).line, comment=comment)
 
+    def through(self, assembler: Assembler, body: list[Line]) -> Nest:
+        """The loop through a window, unrolled."""
+        inside: Nest = nested(body)
+        for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= self.over]):
+            if any(f"{dim.index}.to(" in line.text for line in body if isinstance(line, Line)):
+                # Unrolled, it is a plain number, which has no dtype to be cast from.
+                inside = (Let(dim.index, tl.full((), dim.index, "tl.int64")), *inside)
+            inside = (For(tl.static_range(self.lengths[dim.axes[0]]), index=dim.index, body=inside),)
+        return inside
 
-def _start(value: Value, state: Running, assembler: Assembler) -> Line:
-    """Where a reduction begins."""
-    (one,) = state.states
-    rows, lanes = ("", "BLOCK") if is_line(assembler.tile.space) else TILE
-    return replace(
-        replace(one, rows=rows, lanes=lanes).line, comment=f"{value.name} = {value.source}" if value.source else ""
-    )
+    # Of results that vary along a window
 
+    def decoded(self) -> list[Line]:
+        """Which window a column of results is in."""
+        first, *others = columns(self.program)
+        count = math.prod(self.lengths[axis] for axis in others)
+        return [Let(index_of(first), V.cols // count)] if others else []
 
-def result_lines(program: Program, assembler: Assembler, lowering: Lowering, values: list[Value]) -> Nest:
-    """The loop through the results that vary along a window, in their own space, once its reductions are known."""
-    over, wanted = set(program.over), _again(_inside(program, values), {r.output.name for r in program.op.results})
-    names = {load.name for load in loads(value.node for value in wanted)}
-    along = [tensor for tensor in program.op.inputs if tensor.name in names and set(tensor.type.axes) & over]
-    body = [line for tensor in along for line in assembler.tile.load_lines(tensor)]
-    body += [line for value in wanted for line in lowering.line(value)]
-    return _through(program, assembler, [*body, *assembler.stores(program.op.results)])
-
-
-def _inside(program: Program, values: list[Value]) -> list[Value]:
-    """The values that vary along a window."""
-    over, reductions = set(program.over), program.reductions
-    return [value for value in values if value not in reductions and set(value.node.axes) & over]
-
-
-def _through(program: Program, assembler: Assembler, body: list[Line]) -> Nest:
-    """The loop through a window, unrolled."""
-    lengths = dict(program.op.sizes)
-    inside: Nest = nested(body)
-    for dim in reversed([dim for dim in assembler.tile.space.taken if set(dim.axes) <= set(program.over)]):
-        if any(f"{dim.index}.to(" in line.text for line in body if isinstance(line, Line)):
-            # Unrolled, it is a plain number, which has no dtype to be cast from.
-            inside = (Let(dim.index, tl.full((), dim.index, "tl.int64")), *inside)
-        inside = (For(tl.static_range(lengths[dim.axes[0]]), index=dim.index, body=inside),)
-    return inside
-
-
-def _again(inside: list[Value], names: set[str]) -> list[Value]:
-    """The values inside a window that results of some names are made of, once its reductions are known."""
-    wanted = set(names)
-    for value in reversed(inside):
-        if value.name in wanted:
-            wanted |= references(value.node)
-    return [value for value in inside if value.name in wanted]
+    def results(self, assembler: Assembler) -> Nest:
+        """The loop through the results, in their own space, once their reductions are known."""
+        op = self.program.op
+        wanted = needed(tuple(self.inside), [result.output.name for result in op.results])
+        names = {load.name for load in loads(value.node for value in wanted)}
+        along = [tensor for tensor in op.inputs if tensor.name in names and set(tensor.type.axes) & self.over]
+        body = [line for tensor in along for line in assembler.tile.load_lines(tensor)]
+        body += [line for value in wanted for line in self.lowering.line(value)]
+        return self.through(assembler, [*body, *assembler.stores(op.results)])
 
 
 def _in_window(value: Value, over: set[str]) -> bool:
