@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -22,20 +22,34 @@ from .statements import Call, If, Length, Let, Return, Statement, given
 UNFOLDED = "Dimensions that do not fold: contiguous copies fold into one."
 
 
-def promoted(leaf_texts: Mapping[str, str], absent: Mapping[str, str]) -> str:
-    """The promotion of some dtypes by their texts, of which some have none at times."""
-    texts = [f"*(() if {absent[leaf]} else ({text},))" if leaf in absent else text for leaf, text in leaf_texts.items()]
-    first, *others = dict.fromkeys(texts)
-    return f"tensors.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+@dataclass(frozen=True, slots=True)
+class Dtypes:
+    """How host code spells the dtypes of tensors, of which some are left out at times."""
 
+    texts: Mapping[str, str]
+    optional: Set[str] = frozenset()
 
-def by_presence(dtype: Dtype, leaf_texts: Mapping[str, str], absent: Mapping[str, str]) -> str:
-    """What a dtype is the promotion of, by the texts of each, some of which are `absent` where a condition holds."""
-    if not dtype.otherwise or not absent.keys() >= {*dtype.of}:
-        return promoted({leaf: leaf_texts[leaf] for leaf in dtype.of}, absent)
-    given = promoted({leaf: leaf_texts[leaf] for leaf in dtype.of}, absent if len(dtype.of) > 1 else {})
-    otherwise = promoted({leaf: leaf_texts[leaf] for leaf in dtype.otherwise}, absent)
-    return f"{otherwise} if {' and '.join(absent[leaf] for leaf in dtype.of)} else {given}"
+    def promoted(self, leaves: Iterable[str], are_given: bool = False) -> str:
+        """The promotion of the dtypes of tensors, and of others by name."""
+        texts = dict.fromkeys(map(self.given if are_given else self.given_or_none, leaves))
+        first, *others = texts
+        return f"tensors.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+
+    def given(self, leaf: str) -> str:
+        return self.texts.get(leaf, f"torch.{leaf}")
+
+    def absent(self, leaf: str) -> str:
+        return f"{self.given(leaf).removesuffix('.dtype')} is None"
+
+    def given_or_none(self, leaf: str) -> str:
+        return f"*(() if {self.absent(leaf)} else ({self.given(leaf)},))" if leaf in self.optional else self.given(leaf)
+
+    def of(self, dtype: Dtype) -> str:
+        """What a dtype is the promotion of."""
+        if not dtype.otherwise or not self.optional >= {*dtype.of}:
+            return self.promoted(dtype.of)
+        are_absent = " and ".join(map(self.absent, dtype.of))
+        return f"{self.promoted(dtype.otherwise)} if {are_absent} else {self.promoted(dtype.of, len(dtype.of) == 1)}"
 
 
 @dataclass(frozen=True)
@@ -49,36 +63,37 @@ class Host(Checks):
     parted: tuple[tuple[str, str], ...] = ()
     tables: frozenset[str] = frozenset()
 
-    def dtype(self, dtype: Dtype) -> str:
-        if dtype.rule == "compute":
-            return "tensors.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
-        inputs = {tensor.name: tensor for tensor in self.op.inputs}
-        leaf_texts = {leaf: f"{leaf}.dtype" if leaf in inputs else f"torch.{leaf}" for leaf in dtype.leaves}
-        absent = {name: f"{name} is None" for name, tensor in inputs.items() if tensor.default is not None}
-        return self.by_rule(dtype, leaf_texts, absent, inputs)
+    @property
+    def known_inputs(self) -> tuple[Input, ...]:
+        """The tensors of which it has dtypes."""
+        return self.op.inputs
+
+    @property
+    def dtypes(self) -> Dtypes:
+        optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
+        return Dtypes({tensor.name: f"{tensor.name}.dtype" for tensor in self.op.inputs}, optional)
 
     def dtype_of(self, result: Result) -> str:
         return self.dtype(result.dtype)
 
-    def by_rule(
-        self, dtype: Dtype, leaf_texts: Mapping[str, str], absent: Mapping[str, str], inputs: Mapping[str, Input]
-    ) -> str:
-        """A dtype, by the texts of what it is the promotion of, some of which are `inputs`.
-
-        `absent` tells when some of them have none.
-        """
-        if not leaf_texts:
+    def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
+        """The dtype, of tensors that are all there if that `is_there`."""
+        if dtype.rule == "compute":
+            return "tensors.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+        if not dtype.leaves:
             return "torch.get_default_dtype()"
-        known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in leaf_texts}
+        inputs = {tensor.name: tensor for tensor in self.known_inputs}
+        known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in dtype.leaves}
         ints = [leaf for leaf, own in known.items() if own <= INTS]
         floats = [leaf for leaf in dtype.of if known[leaf] <= {*FLOATS}]
         is_float = any(leaf not in inputs or inputs[leaf].default is None for leaf in floats)
         own = tuple(leaf for leaf in dtype.of if not is_float or leaf not in ints)
-        text = by_presence(replace(dtype, of=own), leaf_texts, absent)
+        dtypes = replace(self.dtypes, optional=frozenset()) if is_there else self.dtypes
+        text = dtypes.of(replace(dtype, of=own))
         if is_float:
             return text
         if dtype.rule == "float":
-            return "torch.get_default_dtype()" if len(ints) == len(leaf_texts) else f"tensors.as_float({text})"
+            return "torch.get_default_dtype()" if len(ints) == len(known) else f"tensors.as_float({text})"
         if dtype.rule == "int" and any("bool" in own for own in known.values()):
             return f"tensors.int_dtype({text})"
         return f"tensors.sum_dtype({text})" if dtype.rule == "sum" else text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ..emit.host import Host
+from ..emit.host import Dtypes, Host
 from ..emit.host_checks import assigned
 from ..emit.statements import Length, Statement
 from ..lang.formulas import lengths_in_order
-from ..lang.ir import Dtype, Formula, Op, Reduce, Result, Value, walk
+from ..lang.ir import Formula, Op, Reduce, Result, Value, walk
 from ..passes.empty_sums import is_seen
 from ..passes.exponentials import VALUELESS, is_hidden
 from ..planner.steps import Origin, at_full_length, computed_in, stand_ins
@@ -183,25 +183,17 @@ class StepHost(Host):
         """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
         return self.dtype(result.dtype, self.is_asked(result) and len(result.dtype.of) == 1)
 
-    def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
-        if dtype.rule == "compute":
-            return super().dtype(dtype)
-        own = {tensor.name for tensor in self.op.inputs}
+    @property
+    def known_inputs(self) -> tuple[Input, ...]:
+        return (*self.forward.inputs, *self.op.inputs)
+
+    @property
+    def dtypes(self) -> Dtypes:
         alike = dict(stand_ins(self.origin, self.op))
-        leaf_texts = {
-            leaf: f"{leaf}.dtype"
-            if leaf in own
-            else f"{alike[leaf]}.dtype"
-            if leaf in alike
-            else f"{leaf}_dtype"
-            if f"{leaf}_dtype" in self.extra
-            else f"torch.{leaf}"
-            for leaf in dtype.leaves
-        }
-        optional = [t.name for t in self.forward.inputs if t.default is not None and t.name not in alike]
-        absent = {leaf: f"{leaf if leaf in own else f'{leaf}_dtype'} is None" for leaf in optional}
-        inputs = {tensor.name: tensor for tensor in (*self.forward.inputs, *self.op.inputs)}
-        return self.by_rule(dtype, leaf_texts, {} if is_there else absent, inputs)
+        texts = {name.removesuffix("_dtype"): name for name in self.extra if name.endswith("_dtype")}
+        texts |= {leaf: f"{name}.dtype" for leaf, name in alike.items()} | dict(super().dtypes.texts)
+        optional = (t.name for t in self.forward.inputs if t.default is not None and t.name not in alike)
+        return Dtypes(texts, frozenset(optional))
 
     def condition(self, result: Result) -> str:
         """Where a gradient is asked for; by an input that is not there none is."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ..emit.host import by_presence
+from ..emit.host import Dtypes
 from ..emit.registration import leading, operator
 from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished, given, written
 from ..families.family import Step
@@ -153,7 +153,9 @@ class _Backward:
     def converted(self, name: str) -> list[Statement]:
         """Converts what steps read in another dtype."""
         seed, dtype = self.plan.converted[name]
-        to = Let(name, Call(f"{seed}.to", (_dtype_text(dtype, self.op.inputs),)))
+        optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
+        kept = Dtypes({one: f"ctx.{one}_dtype" for one in self.inputs}, optional)  # None of those that were left out
+        to = Let(name, Call(f"{seed}.to", (kept.of(dtype),)))
         return [Let(name, "None"), If(self.needed(name), (to,))]
 
     def called(self, step: Step) -> list[Statement]:
@@ -224,14 +226,6 @@ def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:
     if dtype is None or tensor.default is None:
         return tensor.name
     return f"{tensor.name} if needs[{inputs.index(dtype.of[0])}] else None"
-
-
-def _dtype_text(dtype: Dtype, inputs: Sequence[Input]) -> str:
-    """The dtype, by what the context keeps: None as the dtype of an input that was left out."""
-    optional = {tensor.name: tensor.default is not None for tensor in inputs}
-    leaf_texts = {leaf: f"ctx.{leaf}_dtype" if leaf in optional else f"torch.{leaf}" for leaf in dtype.leaves}
-    absent = {leaf: f"{text} is None" for leaf, text in leaf_texts.items() if optional.get(leaf)}
-    return by_presence(dtype, leaf_texts, absent)
 
 
 def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
