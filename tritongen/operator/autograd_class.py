@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ from ..emit.host import Dtypes
 from ..emit.registration import leading, operator
 from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished, given, written
 from ..families.family import Step
-from ..lang.ir import Dtype, Op
+from ..lang.ir import Op
 from ..lang.names import shown
 from ..plan.backward import Backward
 from ..spec.types import BATCH, Input
@@ -147,8 +147,11 @@ class _Backward:
                 return [*before, Return(last.value)]
         return [*found, Return(result)]
 
-    def needed(self, own: str) -> str:
-        return _needed(self.backward, own, self.inputs)
+    def needed(self, *names: str) -> str:
+        """Whether any gradient is needed that some results of steps are for."""
+        users = (users_of(self.backward, own) for own in names)
+        every = (f"needs[{self.inputs.index(name)}]" for some in users for name in self.plan.spelled if name in some)
+        return " or ".join(dict.fromkeys(every))
 
     def converted(self, name: str) -> list[Statement]:
         """Converts what steps read in another dtype."""
@@ -161,9 +164,9 @@ class _Backward:
     def called(self, step: Step) -> list[Statement]:
         """Calls a step where it is needed, and what it reads was made."""
         names = [result.output.name for result in step.op.results]
-        flags = _flags((result.when, self.needed(result.output.name)) for result in step.op.results if result.when)
-        made_by = self.dtypes if self.namespace else {}
-        passed = [_passed(one, made_by.get(one.name), self.inputs) for one in step.op.inputs]
+        whens = dict.fromkeys(result.when for result in step.op.results if result.when)
+        flags = (self.needed(*(r.output.name for r in step.op.results if r.when == when)) for when in whens)
+        passed = [self.passed(tensor) for tensor in step.op.inputs]
         passed += [f"ctx.{param.name}" for param in step.op.params]
         passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
         name = f"_{step.op.name}"
@@ -178,9 +181,15 @@ class _Backward:
             return [let]
         return [Let(" = ".join(names), "None"), If(condition, (made,))]
 
+    def passed(self, tensor: Input) -> str:
+        """A tensor as a step is passed it. A registered operator that made it returns an empty tensor in place of a
+        gradient by an input that was left out.
+        """
+        dtype = self.dtypes.get(tensor.name) if self.namespace and tensor.default is not None else None
+        return tensor.name if dtype is None else f"{tensor.name} if needs[{self.inputs.index(dtype.of[0])}] else None"
+
     def condition(self, step: Step) -> str:
-        terms = (term for result in step.op.results for term in self.needed(result.output.name).split(" or "))
-        needs = " or ".join(dict.fromkeys(terms))
+        needs = self.needed(*(result.output.name for result in step.op.results))
         made = self.dtypes.keys() | {*self.plan.converted}
         between = [f"{one.name} is not None" for one in step.op.inputs if one.name in made and one.default is None]
         needs = f"({needs})" if between and " or " in needs else needs
@@ -209,29 +218,6 @@ class _Backward:
         is_none = text != own and (is_optional or (own in self.dtypes and not self.is_single))
         filled = bool(self.namespace) and is_optional
         return f"{text} if needs[{place}] else None" if absent or is_none or filled else text
-
-
-def _flags(needs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """For each flag of a step, in the order of its parameters, whether any result is needed that it is for."""
-    found: dict[str, dict[str, None]] = {}
-    for when, needed in needs:
-        found.setdefault(when, {}).update(dict.fromkeys(needed.split(" or ")))
-    return (" or ".join(terms) for terms in found.values())
-
-
-def _passed(tensor: Input, dtype: Dtype | None, inputs: list[str]) -> str:
-    """A tensor as a step is passed it. A registered operator that made it, with a dtype, returns no None for a gradient
-    by an input that was left out, but an empty tensor.
-    """
-    if dtype is None or tensor.default is None:
-        return tensor.name
-    return f"{tensor.name} if needs[{inputs.index(dtype.of[0])}] else None"
-
-
-def _needed(backward: Backward, own: str, inputs: list[str]) -> str:
-    """Whether any gradient is needed that a result of a step is for."""
-    users = users_of(backward, own)
-    return " or ".join(f"needs[{inputs.index(name)}]" for name in backward.plan.spelled if name in users)
 
 
 def users_of(backward: Backward, own: str) -> set[str]:
