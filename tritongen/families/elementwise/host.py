@@ -12,15 +12,15 @@ from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
 from ...passes.structure import Program, without_strides
 from ...spec.types import BATCH
-from .kernels import MapKernels, plan_map
+from .kernels import MapKernels
 
 
 class MapModule(Common):
     """Says which of the runtime's functions launches the kernels of a program, and on what: see its elementwise.py."""
 
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
-        self.plan: MapKernels = plan_map(program)
-        super().__init__(program, autotune, self.plan.space, self.plan.compute, [*self.plan.launched], around)
+        self.plan = MapKernels(program)
+        super().__init__(program, autotune, self.plan.space, self.plan.tile.compute, self.plan.launched, around)
 
     def module(self) -> Module:
         plan = self.plan

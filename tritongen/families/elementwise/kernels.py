@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ...lang.ir import Op
 from ...lowering.assemble import BLOCKS, Assembler
-from ...lowering.lower import Compute, compute_of
+from ...lowering.lower import compute_of
 from ...lowering.positions import COLS_IN_LINE, block, rows_by_cols
-from ...lowering.space import Dim, Space, ends_in_columns, is_line, map_space
+from ...lowering.space import Dim, ends_in_columns, is_line, map_space
 from ...lowering.tile import Tensor, Tile, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Advance, Nest, Run, lines_of, names_of
@@ -26,120 +24,86 @@ SINGLE = "A single element."
 RUN_BLOCKS = ("BLOCK", "INDEX")
 
 
-@dataclass(frozen=True, slots=True)
 class MapKernels:
     """The kernels of an elementwise program.
 
-    `math` is on elements that pointers are at, run by those that are launched: on blocks of one run of elements or of
+    `math` is on elements that pointers are at, run by those that are `launched`: on blocks of one run of elements or of
     all that are in a line, and on tiles. Where an input lacks an axis or the math uses an index, the one that is
-    launched has the math itself, as has that of a single element. `sizes` are lengths and strides that the math asks
-    for besides.
+    launched has the math itself, as has that of a single element.
     """
 
-    space: Space
-    compute: Compute
-    sizes: tuple[Argument, ...]
-    launched: tuple[Kernel, ...]
     math: Kernel | None = None
 
+    def __init__(self, program: Program) -> None:
+        op = self.op = program.op
+        space = map_space(op, tuple(value.node for value in op.values), program.over)
+        space = self.space = space_of_results(program, space) if program.maps_back else space
+        tile = self.tile = Tile(op, space, compute_of(op))
+        if space.split or not space.dims:
+            is_plain = space.split and not is_line(space) and not program.over and ends_in_columns(op, space.col_axes)
+            suffix, doc = ("strided_kernel", TILES) if space.dims and not is_line(space) else ("kernel", LINE)
+            self.body = _kernel(replace(tile, aligned=is_plain), program, suffix, doc if space.dims else SINGLE)
+            first = [*(one.pointer for one in self.tensors), *self.lengths, *self.strides]
+            by_name = dict(zip(self.body.names, self.body.arguments, strict=True))
+            self.others = tuple(argument for name, argument in by_name.items() if name not in first)
+            self.launched = [replace(self.body, arguments=(*(by_name[name] for name in first), *self.others))]
+            return
+        self.body = _kernel(replace(tile, space=replace(space, rows=(), flat=True)), program, "tile", "")
+        self.others = self.body.arguments[len(self.tensors) :]
+        self.launched = [self.line()] if is_line(space) else [self.flat(), self.strided()]
+        names = (*self.pointers, Argument("tile_mask", "tile_mask"), *self.others)
+        plain = tuple(replace(argument, spelling=argument.name) for argument in names)
+        self.math = replace(self.body, arguments=plain, fixed=())
 
-def plan_map(program: Program) -> MapKernels:
-    op = program.op
-    space, compute = map_space(op, tuple(value.node for value in op.values), program.over), compute_of(op)
-    space = space_of_results(program, space) if program.maps_back else space
-    tile = Tile(op, space, compute)
-    if not space.dims:
-        single = _kernel(tile, program, "kernel", SINGLE)
-        return MapKernels(space, compute, _sizes(op, single.arguments[len(_tensors(tile, single)) :]), (single,))
-    if space.split:
-        is_plain = not is_line(space) and not program.over and ends_in_columns(op, space.col_axes)
-        strided, sizes = _with_math(replace(tile, aligned=is_plain), program)
-        return MapKernels(space, compute, sizes, (strided,))
-    pointed = replace(tile, space=replace(space, rows=(), flat=True))
-    callers = Callers(tile, _kernel(pointed, program, "tile", ""))
-    launched = (callers.line(),) if is_line(space) else (callers.flat(), callers.strided())
-    return MapKernels(space, compute, _sizes(op, callers.others), launched, callers.math())
-
-
-def _sizes(op: Op, arguments: Sequence[Argument]) -> tuple[Argument, ...]:
-    """The arguments that are no params."""
-    params = passed_scalars(op)
-    return tuple(argument for argument in arguments if argument.value not in params)
-
-
-def _with_math(tile: Tile, program: Program) -> tuple[Kernel, tuple[Argument, ...]]:
-    """A strided kernel that has the math itself, its arguments in the order in which they are passed; and `sizes`."""
-    line = is_line(tile.space)
-    kernel = _kernel(tile, program, "kernel", LINE) if line else _kernel(tile, program, "strided_kernel", TILES)
-    tensors = _tensors(tile, kernel)
-    sizes = ["n_cols"] if line else _tile_sizes(tile)
-    first = [*(tensor.pointer for tensor in tensors), *sizes, *_strides(tile, tensors)]
-    by_name = dict(zip(kernel.names, kernel.arguments, strict=True))
-    rest = [argument for name, argument in by_name.items() if name not in first]
-    return replace(kernel, arguments=(*(by_name[name] for name in first), *rest)), _sizes(tile.op, rest)
-
-
-def _tensors(tile: Tile, kernel: Kernel) -> list[Tensor]:
-    """The tensors that a kernel takes pointers to."""
-    tensors = [*map(tile.tensor, tile.op.inputs), *map(tile.result, tile.op.results)]
-    return [tensor for tensor in tensors if tensor.pointer in kernel.names]
-
-
-def _tile_sizes(tile: Tile) -> list[str]:
-    """The lengths that a kernel on tiles is passed: of rows and columns, and of dimensions that rows are made of."""
-    return ["n_rows", "n_cols", *(dim.size for dim in tile.space.rows[1:] if dim.size.isidentifier())]
-
-
-def _strides(tile: Tile, tensors: list[Tensor]) -> list[str]:
-    """The strides that a kernel is passed: those of each tensor along what it moves along."""
-    space, others = tile.space, without_strides(tile.op)
-    moving = [tensor for tensor in tensors if tensor.name not in others]
-    return [tensor.stride(dim) for tensor in moving for dim in space.steps(tensor.axes, space.dims)]
-
-
-@dataclass(frozen=True, slots=True)
-class Callers:
-    """Makes the kernels that run `body`, the math on elements that pointers are at."""
-
-    tile: Tile
-    body: Kernel
+    @property
+    def sizes(self) -> list[Argument]:
+        """The lengths and strides that the math asks for besides."""
+        params = passed_scalars(self.op)
+        return [argument for argument in self.others if argument.value not in params]
 
     @property
     def tensors(self) -> list[Tensor]:
-        return _tensors(self.tile, self.body)
+        """The tensors that the math takes pointers to."""
+        tensors = [*map(self.tile.tensor, self.op.inputs), *map(self.tile.result, self.op.results)]
+        return [tensor for tensor in tensors if tensor.pointer in self.body.names]
 
     @property
-    def others(self) -> tuple[Argument, ...]:
-        """The arguments of the math besides pointers."""
-        return self.body.arguments[len(self.tensors) :]
+    def pointers(self) -> tuple[Argument, ...]:
+        return self.body.arguments[: len(self.tensors)]
 
-    def math(self) -> Kernel:
-        pointers = self.body.arguments[: len(self.tensors)]
-        names = (*pointers, Argument("tile_mask", "tile_mask"), *self.others)
-        plain = tuple(replace(argument, spelling=argument.name) for argument in names)
-        return replace(self.body, arguments=plain, fixed=())
+    @property
+    def lengths(self) -> list[str]:
+        """Those of rows and columns that a kernel is passed, and of dimensions that rows are made of."""
+        if not self.space.dims or is_line(self.space):
+            return ["n_cols"] if self.space.dims else []
+        return ["n_rows", "n_cols", *(dim.size for dim in self.space.rows[1:] if dim.size.isidentifier())]
+
+    @property
+    def strides(self) -> list[str]:
+        """The strides that a kernel is passed: those of each tensor along what it moves along."""
+        others = without_strides(self.op)
+        moving = [tensor for tensor in self.tensors if tensor.name not in others]
+        return [one.stride(dim) for one in moving for dim in self.space.steps(one.axes, self.space.dims)]
+
+    # Those that run the math
 
     def flat(self) -> Kernel:
         return self.block(FLAT, "offsets", ["n"], self.moved())
 
     def line(self) -> Kernel:
         """One kernel for any strides, since Triton compiles those of 1 as such."""
-        return self.block(LINE, "cols", ["n", *_strides(self.tile, self.tensors)], self.moved(self.tile.space.cols))
+        return self.block(LINE, "cols", ["n", *self.strides], self.moved(self.space.cols))
 
     def strided(self) -> Kernel:
-        space = self.tile.space
-        sizes = [*_tile_sizes(self.tile), *_strides(self.tile, self.tensors)]
-        walk = (*rows_by_cols(V.n_cols), *self.tile.row_decode())
-        return self.kernel(
-            "strided_kernel", TILES, sizes, (*walk, *self.moved(space.rows, space.cols), self.run()), BLOCKS
-        )
+        walk = (*rows_by_cols(V.n_cols), *self.tile.row_decode(), *self.moved(self.space.rows, self.space.cols))
+        return self.kernel("strided_kernel", TILES, [*self.lengths, *self.strides], (*walk, self.run()), BLOCKS)
 
     def block(self, doc: str, of: str, sizes: list[str], moved: Nest) -> Kernel:
         return self.kernel("kernel", doc, sizes, (*block(of), *moved, self.run(of)), RUN_BLOCKS)
 
     def moved(self, *groups: tuple[Dim, ...]) -> Nest:
         """What moves each pointer to the elements, along one group of dimensions after another or along the run."""
-        still = without_strides(self.tile.op)
+        still = without_strides(self.op)
         moving = [tensor for tensor in self.tensors if tensor.axes and tensor.name not in still]
         steps = [tuple(tuple((dim.index, one.stride(dim)) for dim in dims) for dims in groups) for one in moving]
         run = ((("offsets", ""),),)
@@ -150,16 +114,9 @@ class Callers:
         return Run(self.body.name, names[:n_pointers], (*names[n_pointers:], *self.body.constexprs), of)
 
     def kernel(self, suffix: str, doc: str, sizes: list[str], body: Nest, blocks: tuple[str, ...]) -> Kernel:
-        pointers = self.body.arguments[: len(self.tensors)]
-        return Kernel(
-            name=f"{self.tile.op.name}_{suffix}",
-            doc=doc,
-            arguments=(*pointers, *(Argument(name, name) for name in sizes), *self.others),
-            constexprs=self.body.constexprs,
-            blocks=blocks,
-            body=body,
-            fixed=tuple(p.name for p in self.tile.op.params if p.kind == "int" and p.name in self.body.names),
-        )
+        arguments = (*self.pointers, *(Argument(name, name) for name in sizes), *self.others)
+        name = f"{self.op.name}_{suffix}"
+        return replace(self.body, name=name, doc=doc, arguments=arguments, blocks=blocks, body=body)
 
 
 def _walks(tile: Tile, end: Term, nest: list[Any]) -> tuple[Nest, tuple[str, ...]]:
