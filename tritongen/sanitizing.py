@@ -34,7 +34,8 @@ class Sanitizer:
 
 # Each tensor has memory of its own, so that what is out of bounds is in no other's; graphs cannot be captured then.
 MEMORY = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-CHECKED = "--target-processes", "all", "--error-exitcode", "1"
+CHECKED = "--error-exitcode", "1"
+CHILDREN = "--target-processes", "all"  # where tests run in these: else ptxas and the like would be slowed down
 SANITIZERS = {
     "memcheck": Sanitizer(
         "accesses out of bounds or misaligned, by NVIDIA's compute-sanitizer",
@@ -61,13 +62,16 @@ def is_installed(sanitizer: Sanitizer) -> bool:
     return hasattr(triton.knobs.compilation, "instrumentation_mode")
 
 
-def command_of(sanitizer: Sanitizer, arguments: Sequence[str], words: str) -> list[str]:
+def command_of(sanitizer: Sanitizer, arguments: Sequence[str], words: str, has_workers: bool) -> list[str]:
     """The command that runs pytest under a sanitizer, with its own arguments, of which `words` are those of -k."""
     values = {place + 1 for place, one in enumerate(arguments) if one == CHOICE}
     own = [one for place, one in enumerate(arguments) if one not in (OPTION, CHOICE) and place not in values]
     if sanitizer.without:
         own += ["-k", f"({words}) and {sanitizer.without}" if words else sanitizer.without]
-    tool = [path_of(sanitizer.command[0]) or sanitizer.command[0], *sanitizer.command[1:]] if sanitizer.command else []
+    tool: list[str] = []
+    if sanitizer.command:
+        first, *rest = sanitizer.command
+        tool = [path_of(first) or first, *rest, *(CHILDREN if has_workers else ())]
     return [*tool, sys.executable, "-m", "pytest", *own]
 
 
@@ -109,7 +113,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     for name in ready:
         one = SANITIZERS[name]
         print(f"{name}: {one.finds}", flush=True)
-        command = command_of(one, config.invocation_params.args, config.getoption("keyword"))
+        has_workers = bool(config.getoption("numprocesses", None))
+        command = command_of(one, config.invocation_params.args, config.getoption("keyword"), has_workers)
         codes.append(subprocess.run(command, env={**os.environ, **one.environment, WITHIN: name}).returncode)
         print(f"{name}: {'nothing found' if codes[-1] == 0 else f'exit code {codes[-1]}'}", flush=True)
     return next((code for code in codes if code), 0)

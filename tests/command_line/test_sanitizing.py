@@ -39,7 +39,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def call(*arguments: str, chosen: tuple[str, ...] = ("memcheck",)) -> int | None:
         words = dict(itertools.pairwise(arguments)).get("-k", "")
-        options = {sanitizing.OPTION: "--sanitize" in arguments, sanitizing.CHOICE: list(chosen), "keyword": words}
+        options: dict[str, Any] = {"numprocesses": 1 if "-n" in arguments else None}
+        options |= {sanitizing.OPTION: "--sanitize" in arguments, sanitizing.CHOICE: list(chosen), "keyword": words}
         parameters = SimpleNamespace(args=(*arguments, "-q", "-p", "no:cacheprovider", str(tests)))
         config = SimpleNamespace(getoption=options.get, invocation_params=parameters)
         return sanitizing.pytest_cmdline_main(cast(pytest.Config, config))
@@ -55,6 +56,13 @@ def test_the_exit_code_is_that_of_the_tests(run: Any, tmp_path: Path, monkeypatc
     first, *second = (tmp_path / "calls").read_text().splitlines()
     assert "--tool memcheck" in first
     assert "--sanitize" not in first + "".join(second)
+
+
+def test_workers_are_checked_too(run: Any, tmp_path: Path) -> None:
+    assert run("--sanitize", "-n", "1") == 0
+    assert run("--sanitize") == 0
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert ["--target-processes all" in call for call in calls] == [True, False]
 
 
 def test_without_the_option_nothing_is_run(run: Any) -> None:
