@@ -5,12 +5,14 @@ Operators run on a GPU where there is one, unless TRITON_INTERPRET=1 has them in
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 DEVICE = "cuda" if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1" else "cpu"
 
@@ -43,17 +45,48 @@ def compare(
     return found
 
 
+class NothingTimes(TorchDispatchMode):
+    """Has 0 times what is infinite be 0, as gradients are of what was not chosen, but in matmuls, or what may be one
+    where axes are `short`: of one element.
+    """
+
+    def __init__(self, short: bool) -> None:
+        super().__init__()
+        self.short = short
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = function.overloadpacket.__name__.rstrip("_")
+        factors = [one for one in args[: {"mul": 2, "div": 1}.get(name, 0)] if isinstance(one, torch.Tensor)]
+        zeros = [] if len(factors) == 2 and _is_matmul(*factors, self.short) else [one == 0 for one in factors]
+        found = function(*args, **(kwargs or {}))
+        return functools.reduce(lambda found, zero: found.masked_fill_(zero, 0), zeros, found)
+
+
+def _is_matmul(left: torch.Tensor, right: torch.Tensor, short: bool) -> bool:
+    """Whether factors have an axis in common and each may have one that the other lacks."""
+    pairs = [*zip(*(zip(one.shape, one.stride(), strict=True) for one in (left, right)), strict=False)]
+    has = [tuple(size != 1 and bool(stride) for size, stride in pair) for pair in pairs]
+    return (True, True) in has and ((True, False) in has or short) and ((False, True) in has or short)
+
+
 def differentiated(
-    function: Callable[..., object], tensors: Sequence[torch.Tensor], by: Sequence[int], dtype: torch.dtype
+    function: Callable[..., object],
+    tensors: Sequence[torch.Tensor],
+    by: Sequence[int],
+    dtype: torch.dtype,
+    backward: contextlib.AbstractContextManager[object] | None = None,
 ) -> list[torch.Tensor]:
-    """The results of a call, and their gradients, with outgoing ones that a dtype has."""
+    """The results of a call, and their gradients in a context, with outgoing ones that a dtype has."""
     leaves = [one.detach().requires_grad_(place in by) for place, one in enumerate(tensors)]
     found = function(*leaves)
     results: list[torch.Tensor] = list(found) if isinstance(found, tuple) else [found]  # type: ignore[list-item]
     random = torch.Generator().manual_seed(1)
     drawn = [torch.randn(one.shape, generator=random, dtype=torch.float64) for one in results]
     smooth = [(one, seed.to(dtype).to(one)) for one, seed in zip(results, drawn, strict=True) if one.requires_grad]
-    gradients = _gradients(smooth, [leaves[place] for place in by]) if by else ()
+    with backward or contextlib.nullcontext():
+        gradients = _gradients(smooth, [leaves[place] for place in by]) if by else ()
     return [*(one.detach() for one in results), *gradients]
 
 

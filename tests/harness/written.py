@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tests.harness.importing import built
-from tests.harness.oracles import differentiated
+from tests.harness.oracles import NothingTimes, differentiated
 from tests.random.evaluated import LEADING, Evaluated
 from tritongen.spec.read import read_spec
 
@@ -84,8 +84,12 @@ class Written:
         wanted = differentiated(of_all(formula), wide, by, dtype)
         results = [one.name for one in self.evaluated.outputs]
         labels = [*results, *(f"d{here[place]}" for place in by)]
-        for label, one, other in zip(labels, found, wanted, strict=True):
+        of_chosen = (
+            differentiated(of_all(formula), wide, by, dtype, NothingTimes(1 in lengths.values())) if finite else wanted
+        )
+        for label, one, other, chosen in zip(labels, found, wanted, of_chosen, strict=True):
             if finite and label not in results:
+                other = torch.where(other.isfinite(), other, chosen)
                 one, other = (torch.where(other.isfinite(), both, 0) for both in (one, other))
             scale = max(1.0, float(other.double().nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
 

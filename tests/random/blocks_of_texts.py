@@ -226,8 +226,28 @@ def masked(text: Text) -> Value:
     return text.line(form.format(x.name, mask.name), x.axes)
 
 
+def positive(text: Text) -> Value:
+    """A function that has an infinite derivative where it is not chosen, of what other blocks may have made."""
+    x = text.value()
+    g = text.line(f"relu({x.name})", x.axes)
+    text.lost = True
+    form = text.random.choice(("log({0})", "sqrt({0})", "1 / {0}", "{0} * log({0})", "rsqrt({0})"))
+    return text.line(f"where({g.name} > 0, {form.format(g.name)}, 0.0)", x.axes)
+
+
+def positive_sum(text: Text) -> Value:
+    """The same, of a sum, and a mask of fewer axes than what it is of."""
+    x = text.value(2)
+    over = text.some(x.axes)
+    s = text.line(f"sum(relu({x.name}), {listed(over)})", text.without(x.axes, *over))
+    text.lost = True
+    form = text.random.choice(("{0} / {1}", "{0} * rsqrt({1})", "{0} * log({1})", "{0} + sqrt({1})"))
+    return text.line(f"where({s.name} > 2, {form.format(x.name, f'relu({s.name} - 2)')}, 0.0)", x.axes)
+
+
 BLOCKS: tuple[Block, ...] = (
     mapped, met, met, joined, joined, reduced, reduced, unlike, unlike, normed, positioned, product, epilogue, mixture,
     attention, gather, gather, scan, convolution, chosen, scaled, masked,
 )  # fmt: skip
 STARTS: tuple[Block, ...] = (*BLOCKS, mixture, mixture, attention, gather)
+CHOICES: tuple[Block, ...] = (positive, positive_sum)

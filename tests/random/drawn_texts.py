@@ -35,7 +35,9 @@ class Value:
 class Text:
     """A random spec: its text, the lengths of its axes, and how integers are drawn."""
 
-    def __init__(self, seed: int, starts: Sequence[Block], blocks: Sequence[Block]) -> None:
+    def __init__(
+        self, seed: int, starts: Sequence[Block], blocks: Sequence[Block], choices: Sequence[Block] = ()
+    ) -> None:
         self.random = Random(f"{seed} of texts")
         self.lengths: dict[str, int] = {}
         self.fixed: set[str] = set()
@@ -49,10 +51,13 @@ class Text:
         self.shown: set[str] = set()  # lines that are results for sure
         self.params: dict[str, str] = {}
         self.outside = self.random.random() < 0.15  # whether positions may be outside of their axes
-        self.lost = False  # whether a row has no keys, and what is made of it is masked
+        self.lost = False  # whether rows without keys, or infinite derivatives, are masked
         while not self.lines:
             self.random.choice(starts)(self)
         for _ in range(self.random.choice((0, 1, 1, 2, 3))):
+            self.random.choice(blocks)(self)
+        if choices and Random(f"{seed} of choices").random() < 0.12:
+            self.random.choice(choices)(self)
             self.random.choice(blocks)(self)
         self.outputs = [one for one in self.values if one.name in self.unused | self.shown or self.maybe(0.15)]
         self.wrt: list[str] = []

@@ -28,7 +28,7 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 from templates.testing.launches import check_bounds
 from tests.harness.written import Written
 from tests.random import processes
-from tests.random.blocks_of_texts import BLOCKS, STARTS
+from tests.random.blocks_of_texts import BLOCKS, CHOICES, STARTS
 from tests.random.drawn_texts import Text
 from tests.random.evaluated import Undecided
 from tests.random.processes import REFUSED, RIGHT, Outcome, Task
@@ -38,7 +38,7 @@ MEMORY = 8 << 30  # bytes of a process in the interpreter
 
 
 def drawn(seed: int) -> Text:
-    return Text(seed, STARTS, BLOCKS)
+    return Text(seed, STARTS, BLOCKS, CHOICES)
 
 
 def check(text: Text, written: Written) -> None:
