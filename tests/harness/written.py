@@ -82,14 +82,14 @@ class Written:
             found = differentiated(of_all(lambda *own: self.operator(*own, **(params or {}))), given, by, dtype)
         wide = [one.double() if one.is_floating_point() else one for one in given]
         wanted = differentiated(of_all(formula), wide, by, dtype)
+        if finite:  # Where they are not, they are of what was chosen alone.
+            of_chosen = differentiated(of_all(formula), wide, by, dtype, NothingTimes(1 in lengths.values()))
+            pairs = zip(wanted, of_chosen, strict=True)
+            wanted = [torch.where(one.isfinite(), one, other) for one, other in pairs]
         results = [one.name for one in self.evaluated.outputs]
-        labels = [*results, *(f"d{here[place]}" for place in by)]
-        of_chosen = (
-            differentiated(of_all(formula), wide, by, dtype, NothingTimes(1 in lengths.values())) if finite else wanted
-        )
-        for label, one, other, chosen in zip(labels, found, wanted, of_chosen, strict=True):
+        labels = [*results, *(f"the gradient by {here[place]}" for place in by)]
+        for label, one, other in zip(labels, found, wanted, strict=True):
             if finite and label not in results:
-                other = torch.where(other.isfinite(), other, chosen)
                 one, other = (torch.where(other.isfinite(), both, 0) for both in (one, other))
             scale = max(1.0, float(other.double().nan_to_num(0, 0, 0).abs().max())) if other.numel() else 1.0
 
