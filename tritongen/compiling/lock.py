@@ -54,7 +54,6 @@ class Kernel:
 
 
 def kernel_of(data: Mapping[str, Any]) -> Kernel:
-    """The kernel that is these data."""
     op, name, target, variant = (data[key] for key in KEYS)
     return Kernel(op, name, target, variant, {fact: data[fact] for fact in FACTS})
 

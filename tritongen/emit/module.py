@@ -149,7 +149,6 @@ class Common:
 
     @property
     def returned(self) -> str:
-        """What the function returns."""
         return self.host.result()
 
     def function(
@@ -177,7 +176,6 @@ class Common:
         return [*wide, *(Allocate(result.output.name, self.memory(result)) for result in self.op.results)]
 
     def memory(self, result: Result) -> str:
-        """The memory of a result."""
         return self.host.made(result)
 
     def again(self, known: Known | None) -> list[Statement]:
@@ -222,7 +220,6 @@ class Common:
         return {in_string(name): self.constant(name) for name in names} | ({"INDEX": index} if index else {})
 
     def launcher(self, kernel: Kernel) -> str:
-        """What launches a kernel."""
         return self.around.launcher(kernel.name)
 
     def table_of(self, kind: str) -> str:

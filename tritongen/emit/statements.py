@@ -134,7 +134,6 @@ def refused(test: str, message: str) -> If:
 
 
 def written(value: Value) -> str:
-    """A value as Python."""
     match value:
         case Call():
             named = (f"{name}={written(own)}" for name, own in value.named.items())

@@ -137,7 +137,6 @@ def timed_streams(schedule: Schedule) -> tuple[tuple[Streamed, ...], tuple[Strea
 
 
 def _lists(schedule: Schedule) -> dict[str, tuple[int, ...]]:
-    """What `[schedule]` lists of a tile."""
     given = {"block_m": schedule.block_m, "block_n": schedule.block_n}
     given |= {"warps": schedule.num_warps, "stages": schedule.num_stages}
     return {name: values for name, values in given.items() if values}

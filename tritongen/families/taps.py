@@ -45,7 +45,6 @@ class TapsProgram(Program):
 
     @property
     def total(self) -> Value:
-        """The sum."""
         (value,) = self.reductions
         return value
 

@@ -94,7 +94,6 @@ def of_symbol(symbol: Any) -> Formula:
 
 
 def symbol_of(expr: Expr) -> Symbol | None:
-    """The symbol that a formula is."""
     if isinstance(expr, Formula) and len(expr.terms) == 1:
         (product, by), *_ = expr.terms
         if by == 1 and len(product) == 1 and product[0][1] == 1 and isinstance(product[0][0], Symbol):

@@ -186,7 +186,6 @@ def _scalars(recorder: _Recorder) -> Iterator[None]:
 
 
 def place_in(frame: FrameType) -> Place:
-    """What a frame is computing."""
     positions = list(frame.f_code.co_positions())
     line, end, column, last = positions[frame.f_lasti // 2] if frame.f_lasti >= 0 else (None,) * 4
     wide = last - column if line == end and last is not None and column is not None else 1

@@ -125,7 +125,6 @@ class Node:
     _expr = expr
 
     def symbolic(self) -> Any:
-        """As torch has it."""
         return (torch.SymInt if self.is_int() else torch.SymFloat if self.is_float() else torch.SymBool)(self)
 
     def clone(self) -> Node:

@@ -65,7 +65,6 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.placed(self.graph.placeholder(name), made)
 
     def placed(self, node: torch.fx.Node, tensor: Any) -> Any:
-        """A tensor as the value of a node."""
         node.meta["val"] = tensor
         self._nodes[id(tensor)] = tensor, node
         for place, size in enumerate(getattr(tensor, "shape", ())):

@@ -65,7 +65,6 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_class(dtype: torch.dtype) -> str:
-    """The class of dtypes that an input is of, or its dtype."""
     if dtype.is_floating_point:
         return "float8" if dtype.itemsize == 1 else "float"
     return dtype_name(dtype)

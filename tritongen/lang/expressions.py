@@ -359,7 +359,6 @@ class Expressions:
         return node if isinstance(node, Ref | Load) else self.line_of(suffix, node)
 
     def line_of(self, suffix: str, node: Node) -> Ref:
-        """The node as a line of its own."""
         if isinstance(node, Ref):
             return node
         name = f"{self.target}_{suffix}"

@@ -189,7 +189,6 @@ def _fix(typer: Expressions, formula: Formula) -> None:
 
 
 def value_of(node: Node, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> int:
-    """What a formula is for some lengths and params."""
     match node:
         case Constant(value=int() as value):
             return value

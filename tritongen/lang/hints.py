@@ -37,7 +37,6 @@ def for_name(found: Expressions, name: str) -> str:
 
 
 def for_function(found: Expressions, name: str, tree: ast.Call) -> str:
-    """The hint for a call of a function that there is not."""
     if name in (*found.values, *found.inputs, *found.params):
         return f"{name} is a value: write * to multiply it, take({name}, i, N) to read at a position"
     known = [*FUNCTIONS, *REDUCTIONS, *SPECIAL, *ALONG]

@@ -212,7 +212,6 @@ def inside(bounds: Bounds | None, room: Bounds) -> bool:
 
 
 def bounds_of_dtypes(dtypes: tuple[str, ...]) -> Bounds | None:
-    """The integers of some dtypes."""
     if not set(dtypes) <= {*DTYPE_CLASSES["int"], "bool"}:
         return None
     signed = any(dtype.startswith("int") for dtype in dtypes)

@@ -45,7 +45,6 @@ class Dtype:
         return (*self.of, *(leaf for leaf in self.otherwise if leaf not in self.of))
 
     def renamed(self, name: Callable[[str], str]) -> Dtype:
-        """The dtype by other names."""
         of, otherwise = (tuple(dict.fromkeys(map(name, leaves))) for leaves in (self.of, self.otherwise))
         return replace(self, of=of, otherwise=otherwise)
 
@@ -95,7 +94,6 @@ class Tree(Hashed):
 
     @cached_property
     def functions(self) -> frozenset[str]:
-        """The functions that are called."""
         own = (self.function,) if isinstance(self, Call) else ()
         return frozenset(own).union(*(part.functions for part in children(self)))
 
@@ -107,7 +105,6 @@ class Tree(Hashed):
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The inputs that are read."""
         own = (self.name,) if isinstance(self, Load) else ()
         return frozenset(own).union(*(part.reads for part in children(self)))
 

@@ -125,7 +125,6 @@ class Accumulator:
 
     @property
     def mask(self) -> str:
-        """The mask of what is reduced."""
         return "tile_mask" if self.rows == "BLOCK_M" else "col_mask"
 
     def identity(self, kind: str) -> Expr:

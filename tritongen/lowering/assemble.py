@@ -100,7 +100,6 @@ class Assembler:
 
     @property
     def end(self) -> Expr:
-        """The end of a row."""
         return runtime.aligned(V.n_cols, V.ALIGN) if self.tile.aligned else V.n_cols
 
     def walked(self, walk: Pass, part: bool = False) -> Nest:

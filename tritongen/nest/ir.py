@@ -282,7 +282,6 @@ def with_values(nest: Nest, change: Callable[[Expr], Expr]) -> Nest:
 
 
 def names_of(nest: Iterable[Any]) -> set[str]:
-    """The names in a nest."""
     return set[str]().union(*(one.names for one in statements_of(nest)))
 
 

@@ -44,7 +44,6 @@ class Expr:
 
     @cached_property
     def calls(self) -> bool:
-        """Whether it calls something."""
         return any(isinstance(node, ast.Call) for node in walk(self.tree))
 
     def changed(self, change: Callable[[ast.AST], ast.AST | None]) -> Expr:

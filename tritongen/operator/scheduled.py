@@ -43,7 +43,6 @@ def _in_vain(key: str, values: tuple[int, ...], idle: list[int], schedule: Sched
 
 
 def _values(tables: Iterable[Table], key: str) -> Iterator[int]:
-    """All values of a key that tables have."""
     for table in tables:
         yield from (table.block_m,) if key == "block_m" else ()
         tuples = (table.configs, table.single, table.double, table.wide, table.described, *table.timed)

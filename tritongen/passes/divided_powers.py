@@ -47,7 +47,6 @@ def divisor_of(op: Op, score: Node, less: Node) -> Node | None:
 
 
 def power_below(score: Node, less: Node) -> Call:
-    """exp(score - less)."""
     below = applied("sub", score, less)
     return Call("exp", (below,), below.axes, below.dtype)
 

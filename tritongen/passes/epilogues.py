@@ -38,7 +38,6 @@ def _is_grouped(op: Op, node: Reduce, names: Container[str]) -> bool:
 
 
 def follows(op: Op, node: Node, names: Container[str]) -> bool:
-    """Whether a node is made of some products."""
     return any(isinstance(part, Ref) and part.name in names for part in below(op, node))
 
 

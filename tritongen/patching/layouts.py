@@ -98,7 +98,6 @@ def _by_tensors(operator: Operator, window: Window, bound: Bound, found: Mapping
 
 
 def _having(axis: object, axes_of: Mapping[str, Container[object]]) -> set[str]:
-    """The tensors that have an axis."""
     return {name for name, axes in axes_of.items() if axis in axes}
 
 

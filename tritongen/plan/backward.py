@@ -148,7 +148,6 @@ def _moved_for(gradient: Gradient) -> int:
 
 
 def _stored_by(plan: Plan) -> frozenset[str]:
-    """What is stored by the steps that those of a plan are made of."""
     inner = (one for step in plan.steps for one in step.family.steps(step.program))
     return frozenset(result.output.name for one in inner for result in one.op.results)
 

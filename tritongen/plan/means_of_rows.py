@@ -232,7 +232,6 @@ class MeansOfRows:
         return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs, made=self.outgoing.made(self.op))
 
     def of_sums(self, means: tuple[Mean, ...]) -> tuple[Op, dict[str, Node]]:
-        """The sums, and their gradients."""
         names = [mean.name for mean in means]
         results = tuple(own_result(self.op.value(name)) for name in names)
         inputs = by_name(*(mean.gradient for mean in means), *self.op.inputs, *self.known)

@@ -40,7 +40,6 @@ class Multiplied:
         return list(dict.fromkeys(n.name for node in nodes for n in walk(node) if isinstance(n, Load)))
 
     def dtype_of(self, name: str) -> Dtype:
-        """The dtype that is multiplied."""
         product = self.products[name][0]
         dtype = promote(product.left, product.right)
         return self.shared(dtype) if dtype.kind == "float" else Dtype("int", ("int32",))

@@ -281,7 +281,6 @@ class _Planner(MeansOfRows):
 
 
 def _by(gradient: Gradient, names: Container[str]) -> Gradient:
-    """The gradient by some names alone."""
     pairs = [(name, r) for name, r in zip(gradient.wrt, gradient.op.results, strict=True) if name in names]
     results = tuple(result for _, result in pairs)
     op = restricted(gradient.op, results, f"_{results[0].output.name}")

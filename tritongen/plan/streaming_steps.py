@@ -227,7 +227,6 @@ def _names(results: Sequence[Result]) -> list[str]:
 
 
 def own_result(value: Value) -> Result:
-    """A value as a result of its own dtype."""
     node = value.node
     return Result(Output(value.name), value.ref, node.axes, node.dtype)
 

@@ -22,7 +22,6 @@ PART_OF_A_LINE = "what follows the sums is made of a part of a line"
 
 
 def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
-    """The steps of a forward that stream, and what."""
     return [(step, stream) for step in steps_of(forward) if (stream := step.family.stream(step.program))]
 
 
@@ -53,7 +52,6 @@ def with_copies(forward: Step, copies: Mapping[str, str]) -> Op:
 
 
 def without_copies(values: Iterable[Value], copies: Mapping[str, str]) -> tuple[Value, ...]:
-    """The values without the copies of lines."""
     return tuple(renamed_value(value, copies) for value in values if value.name not in copies)
 
 

@@ -96,7 +96,6 @@ def _is_of_rows(op: Op, value: Value) -> bool:
 
 @fact
 def _reductions(op: Op) -> frozenset[str]:
-    """The reductions that are no matmuls."""
     nodes = {value.name: value.node for value in op.values}
     return frozenset(name for name, one in nodes.items() if isinstance(one, Reduce) and not is_product(op, one))
 
@@ -198,7 +197,6 @@ def _activations_first(op: Op, node: Node, left: Node, right: Node) -> tuple[Nod
 
 
 def _made_of(op: Op, node: Node) -> list[Input]:
-    """The inputs that a node is made of."""
     refs = op.refs
     nodes = [node, *(op.value(name).node for name in reached(refs, references(node), ()))]
     read = {name for one in nodes for name in reads(one)}

@@ -171,7 +171,6 @@ class _Splitter:
         return self.named(f"{name}_sum", self.over_strips(self.by_strips("sum", node.arg, node, name), node))
 
     def by_strips(self, kind: str, arg: Node, node: Reduce, name: str) -> Ref:
-        """What each strip gives."""
         axis = self.along(node).axis
         reduction = Reduce(kind, arg, node.over, (*node.axes, axis), node.dtype, strips=axis)
         word = "" if kind == node.kind else f"_{kind}"
@@ -188,7 +187,6 @@ class _Splitter:
         return self.known[node]
 
     def along(self, node: Reduce) -> Strips:
-        """The strips of what a node reduces."""
         if node.over not in self.strips:
             name = "_".join("batch" if axis == BATCH else axis for axis in node.over)
             axis = fresh(f"{name}_strips", {*self.op.axes})

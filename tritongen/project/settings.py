@@ -85,7 +85,6 @@ def shown_path(path: str) -> str:
 
 
 def find_settings(folder: str) -> Settings:
-    """The settings that hold in a folder."""
     return _Finder().settings(os.path.abspath(folder))
 
 

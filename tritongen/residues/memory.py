@@ -50,7 +50,6 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tensor.is_floating_point() or tensor.untyped_storage().data_ptr() in self.words
 
     def storage(self, tensor: torch.Tensor) -> Elements:
-        """All elements of the storage of a tensor."""
         key = self._key(tensor)
         if key not in self.known:
             with torch._C._DisableTorchDispatch():

@@ -143,7 +143,6 @@ def without_batch(terms: Sequence[AxisTerm]) -> list[AxisTerm]:
 
 
 def _tell(lengths: dict[str, int], terms: Sequence[AxisTerm], shape: Sequence[int]) -> None:
-    """The lengths of axes that a shape tells."""
     for term, size in zip(terms, shape, strict=True):
         unknown = [name for name in term.names if name not in lengths]
         if unknown:

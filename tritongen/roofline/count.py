@@ -134,7 +134,6 @@ class Counted:
         return Tensor(name, result.axes, dtype, bytes_, self.count, saved=name in saved)
 
     def products(self, step: Step) -> list[Product]:
-        """The matmuls of a step."""
         op = step.op
         nodes = ((value, value.node) for value in op.values)
         sums = ((value, node) for value, node in nodes if isinstance(node, Reduce) and is_product(op, node))

@@ -288,7 +288,6 @@ class _Parser:
 
 
 def is_axis(name: str) -> bool:
-    """Whether an axis can have this name."""
     return bool(_AXIS.fullmatch(name))
 
 

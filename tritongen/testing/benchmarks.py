@@ -193,7 +193,6 @@ def product(factors: list[str]) -> str:
 
 
 def draw(tensor: Input, spec: Spec, op: Op, lengths: Sizes) -> str:
-    """The call that draws an input."""
     names = lengths.names
     shape = [" * ".join(names[axis] for axis in term.names) for term in tensor.type.shape]
     bounds = list(lengths.bounds) if set(tensor.type.dtypes) & set(FLOATS) else []

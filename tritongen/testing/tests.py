@@ -186,7 +186,6 @@ def derived_text(op: Op, shapes: Shapes) -> str:
 
 
 def declared_input(tensor: Input, spec: Spec, summed: str) -> str:
-    """The call that declares an input."""
     axes = tuple_of(" * ".join(term.names) for term in tensor.type.shape)
     found = range_of(tensor, spec)
     options = {

@@ -156,7 +156,6 @@ class Sums(Rows):
         slots: tuple[str, ...] = (),
         reads: tuple[str, ...] = (),
     ) -> SumsKernel:
-        """The kernel of some lines."""
         stages = (ahead, following, inside) if suffix == "cooperative_kernel" else (inside,)
         before = (*self.tile.col_decode(), *before)
         first = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]

@@ -44,12 +44,10 @@ class Frames(Sums):
 
     @property
     def strips(self) -> tuple[Reduce, ...]:
-        """What is reduced by strips of tiles."""
         return tuple(v.node for v in self.op.values if isinstance(v.node, Reduce) and v.node.strips)
 
     @property
     def groups(self) -> tuple[Reduce, ...]:
-        """What is reduced of groups of columns."""
         return self.others if self.places.group else ()
 
     @property
@@ -80,7 +78,6 @@ class Frames(Sums):
         return found[::-1]
 
     def stored_partials(self) -> Nest:
-        """The stores of partial sums."""
         stores = {
             name: Do(runtime.store_partial(f"{name}_partial_ptr", V.partial, name)) for name in self.contraction.sums
         }
@@ -274,7 +271,6 @@ class Frames(Sums):
 def _tile(
     rows: str, col: str = "first_col", cols: str = "BLOCK_N", *, n_rows: Expr = V.n_rows, n_cols: Expr = V.n_cols
 ) -> Nest:
-    """The rows and columns of a tile."""
     return (
         Positions(V.first_row.to("INDEX"), name="rows", block=rows, lanes="[:, None]"),
         Positions(V[col].to("INDEX"), name="cols", block=cols, lanes="[None, :]"),

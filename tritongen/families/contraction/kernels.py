@@ -246,7 +246,6 @@ class ContractionKernels(Frames):
         frame: Callable[[Nest, Lines], Nest],
         blocks: tuple[str, ...] = BLOCKS,
     ) -> Kernel:
-        """The kernel of some lines."""
         lines = Lines(*([*nested(part)] for part in (lines.setup, lines.loop, lines.end)))
         arguments = tuple(Argument(one, "") for one in spelled)
         names = {argument.name for argument in arguments}

@@ -186,7 +186,6 @@ class MultiStepModule(Common):
         return bool(result.when) and result.paths != ALWAYS and self.is_read(result)
 
     def is_read(self, result: Result) -> bool:
-        """Whether a step reads a result."""
         return any(tensor.name == result.output.name for step in self.steps for tensor in step.op.inputs)
 
     def around_of(self, step: Step) -> Around:

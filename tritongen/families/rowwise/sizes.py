@@ -27,7 +27,6 @@ class RowSizes(Common):
 
     @cached_property
     def column_strides(self) -> dict[str, str]:
-        """The strides of columns that are passed as they are."""
         return self.host.column_strides()
 
     @cached_property

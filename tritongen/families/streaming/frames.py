@@ -116,7 +116,6 @@ class Frames:
 
     @property
     def partial_rows(self) -> Nest:
-        """Where the partial sums of rows are."""
         said = "Partial sums [n_splits, heads, rows, ...]."
         head = Let("split_head", tl.program_id(1) * (tl.num_programs(0) // V.tiles) + V.head, comment=said)
         if group := self.stream.group:

@@ -110,7 +110,6 @@ class Builder(Assembly):
         return self.kernel(partial_sums.stores(self.stream) if splits else ())
 
     def build(self) -> None:
-        """Make all lines."""
         pending = dict(self.sums)
         done: set[str] = set()
         for value in self.op.values:

@@ -124,7 +124,6 @@ class Places(Tile):
     # Elements
 
     def axes_of(self, tensor: Input) -> tuple[str, ...]:
-        """The axes of what is read of an input."""
         return self.pages.axes_of(tensor) if self.pages else tensor.type.axes
 
     def address(self, tensor: Tensor) -> Address:

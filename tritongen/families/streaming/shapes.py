@@ -25,7 +25,6 @@ class StreamShapes(Shapes):
 
     @property
     def streaming(self) -> StreamingProgram:
-        """The step that streams."""
         raise NotImplementedError
 
     @property

@@ -225,7 +225,6 @@ class TileSpans:
 
 
 def is_test(expression: Expression) -> bool:
-    """Whether an expression is a truth."""
     match expression:
         case Number(value=value):
             return isinstance(value, bool)
