@@ -14,27 +14,18 @@ from typing import TYPE_CHECKING
 from ..diagnostics.report import Mistake
 from ..spec.lengths import LENGTH
 from ..spec.types import Input, Param, ParamValue, Statement, inference_order
+from .functions import OPERATORS
 from .integers import INT64, IntegerBounds, bounds_in
 from .ir import Call, Constant, Dtype, Formula, Node, Op, Scalar, Size, walk
+from .promotion import ARITHMETIC
 from .syntax import SYMBOLS, NotAnExpression, Text, symbol
-from .trees import parse, substitute
+from .unparse import operation
 
 if TYPE_CHECKING:
     from .expressions import Expressions
 
 INT = Dtype("int")
-# What a formula may have, and how the host spells it.
-_PYTHON = {
-    "add": "x + y",
-    "sub": "x - y",
-    "mul": "x * y",
-    "neg": "-x",
-    "floor_divide": "x // y",
-    "remainder": "x % y",
-    "minimum": "min(x, y)",
-    "maximum": "max(x, y)",
-}
-_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "//": "floor_divide", "%": "remainder", "u-": "neg"}
+_OPERATORS = {symbol: OPERATORS[symbol] for symbol in ("+", "-", "*", "//", "%", "u-")}
 _ALLOWED = "a formula has lengths, integer params, integers, + - * // % and minimum, maximum"
 
 
@@ -197,12 +188,7 @@ def value_of(node: Node, lengths: Mapping[str, int], params: Mapping[str, ParamV
         case Scalar(name=name):
             return int(params[name])
         case Call(function=function, args=args):
-            x, *others = (value_of(arg, lengths, params) for arg in args)
-            y = others[0] if others else 0
-            known = {"add": x + y, "sub": x - y, "mul": x * y, "neg": -x, "minimum": min(x, y), "maximum": max(x, y)}
-            if function in known:
-                return known[function]
-            return x // y if function == "floor_divide" else x % y
+            return int(ARITHMETIC[function](*(value_of(arg, lengths, params) for arg in args)))
     raise AssertionError(f"a formula has no {type(node).__name__}")
 
 
@@ -251,7 +237,8 @@ def _tree(node: Node) -> ast.expr:
         case Scalar(name=name):
             return ast.Name(name)
         case Call(function=function, args=args):
-            return substitute(parse(_PYTHON[function]), dict(zip("xy", map(_tree, args), strict=False)))
+            trees = [*map(_tree, args)]
+            return operation(function, *trees) or ast.Call(ast.Name(function[:3]), trees, [])  # min and max
     raise AssertionError(f"a formula has no {type(node).__name__}")
 
 

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from ..spec.types import BOOLS, FLOAT8S, FLOATS, INTS
 from .ir import INT64, Constant, Dtype, Kind, Node, Op
@@ -110,10 +111,10 @@ def fold_constants(name: str, args: list[Node]) -> Constant | None:
     """
     values = [arg.value for arg in args if isinstance(arg, Constant)]
     constants = [value for value in values if isinstance(value, int | float)]
-    if name not in _ARITHMETIC or len(constants) < len(args):
+    if name not in ARITHMETIC or len(constants) < len(args):
         return None
     try:
-        result = _ARITHMETIC[name](*constants)
+        result = ARITHMETIC[name](*constants)
     except ZeroDivisionError:
         raise ArithmeticError("it divides by zero") from None
     except OverflowError:
@@ -153,7 +154,7 @@ def _largest(choose: Callable[..., float | int]) -> Callable[..., object]:
 
 
 _OF_ONE = ("sqrt", "exp", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf")
-_ARITHMETIC: dict[str, Callable[..., object]] = {
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     **{name: getattr(math, name) for name in _OF_ONE},
     "rsqrt": lambda x: 1 / math.sqrt(x),
     "maximum": _largest(max),

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ..importing.formulas import COMPUTED
+
 Axes = frozenset[int]
 NONE: Axes = frozenset()
 SCALARS = frozenset(("number", "param", "size"))
@@ -225,12 +227,7 @@ class Forms:
 
 
 _ALIASES = {"clamp_min": "maximum", "clamp_max": "minimum", "divide": "div", "multiply": "mul", "subtract": "sub"}
-_COMPARED: dict[str, Callable[..., bool]] = {
-    "eq": lambda one, other: one == other,
-    "ne": lambda one, other: one != other,
-    "lt": lambda one, other: one < other,
-    "le": lambda one, other: one <= other,
-}
+_COMPARED = {name: COMPUTED[name] for name in ("eq", "ne", "lt", "le")}
 _ARITHMETIC: dict[str, Callable[..., Form]] = {
     "add": lambda t, x, y: t.sum([x, y]),
     "sub": lambda t, x, y: t.sum([x, t.negative(y)]),
@@ -266,17 +263,9 @@ def value(form: Form, known: Callable[[Form], float | None]) -> float | None:
         return None
 
 
-_COMPUTED: dict[str, Callable[..., float]] = {
+_COMPUTED: dict[str, Callable[..., float]] = COMPUTED | {
     "add": lambda *args: math.fsum(args),
     "mul": lambda *args: math.prod(args),
     "reciprocal": lambda x: 1 / x,
-    "sqrt": math.sqrt,
     "rsqrt": lambda x: 1 / math.sqrt(x),
-    "pow": lambda x, y: x**y,
-    "exp": math.exp,
-    "log": math.log,
-    "maximum": max,
-    "minimum": min,
-    "floor_divide": lambda x, y: x // y,
-    **_COMPARED,
 }
