@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.nests import given, parsed
+from tests.harness.nests import given, parsed, value
 from tritongen.nest.ir import Branch, For, Line, Nest, lines_of
 from tritongen.nest.layout import laid_out
-from tritongen.nest.values import expr
 
 WEIGHT = "tl.load(weight_ptr + cols * stride_weight_n, mask=col_mask, other=0.0).to(COMPUTE)"
 LOAD = f"weight = {WEIGHT}"
@@ -20,7 +19,7 @@ def texts(nest: Nest, width: int = 84) -> list[str]:
 
 
 def loop(*body: Line) -> For:
-    return For(expr("range(2)"), index="start", body=body)
+    return For(value("range(2)"), index="start", body=body)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +69,9 @@ def test_margins_count() -> None:
     """The comment of a line goes above the first of those that it becomes; an `elif` stands where its `if` does."""
     one = parsed(LOAD, "The weight.")
     width = len(LOAD) + 8
-    inner = Branch(expr("b"), body=(one,))
+    inner = Branch(value("b"), body=(one,))
     assert laid_out((inner,), width, 4) == (inner,)
-    assert laid_out((Branch(expr("a"), body=(one,), other=(inner,)),), width, 4)[0].other == (inner,)
+    assert laid_out((Branch(value("a"), body=(one,), other=(inner,)),), width, 4)[0].other == (inner,)
     (branch,) = laid_out((loop(inner),), width, 4)[0].body
     assert [line.comment for line in branch.body] == ["The weight.", ""]
 

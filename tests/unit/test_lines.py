@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.harness.nests import parsed
+from tests.harness.nests import parsed, value
 from tritongen.lang.ir import BOOL, Call, Constant, Dtype, Scalar
 from tritongen.lang.trees import parse
 from tritongen.lowering.views import Kernel
 from tritongen.nest.conditions import after_and
 from tritongen.nest.ir import Advance, Branch, Positions, Run, names_of, nested, under, without_unread
-from tritongen.nest.values import Expr, expr
+from tritongen.nest.values import Expr
 
 WORD = Dtype("str")
 LINES = {
@@ -35,7 +35,7 @@ def test_names_of_lines_are_variables() -> None:
 
 
 def test_names_of_all_statements() -> None:
-    rows = Positions(expr("start"), name="rows", block="BLOCK_M")
+    rows = Positions(value("start"), name="rows", block="BLOCK_M")
     assert names_of([rows]) == {"start", "BLOCK_M", "rows"}
     assert names_of([replace(rows, wide=True)]) == {"start", "BLOCK_M", "rows", "INDEX"}
     assert names_of([Advance("x_ptr", ((("i", "stride"), ("j", "")),), False)]) == {"x_ptr", "i", "stride", "j"}
@@ -73,10 +73,10 @@ def test_what_depends_on_conditions_stands_in_branches() -> None:
         parsed("w = 5"),
     ]
     first, branch, last = nested(lines)
-    inner = Branch(expr("mode == 'a'"), body=(parsed("z = 3"),))
+    inner = Branch(value("mode == 'a'"), body=(parsed("z = 3"),))
     assert (first, last) == (lines[0], lines[-1])
-    other = Branch(expr("mode == 'a'"), body=(parsed("z = 4"),))
-    assert branch == Branch(expr("flag"), comment="y is", body=(parsed("y = 2"), inner), other=(other,))
+    other = Branch(value("mode == 'a'"), body=(parsed("z = 4"),))
+    assert branch == Branch(value("flag"), comment="y is", body=(parsed("y = 2"), inner), other=(other,))
     assert names_of([branch]) == {"flag", "mode", "y", "z"}
 
 

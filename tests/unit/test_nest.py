@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cases.step_case import Case
-from tests.harness.nests import parsed
+from tests.harness.nests import parsed, value
 from tritongen.lowering.positions import ROWS, TILE, cols_from
 from tritongen.nest.check import check
 from tritongen.nest.ir import Branch, For, Given, Let, Positions, needed_by, without_dead_code
@@ -28,7 +28,7 @@ def test_accesses_that_are_masked_along_all_dims_pass() -> None:
 )
 def test_load_whose_mask_lacks_a_dim_is_refused(mask: str, missing: str) -> None:
     with pytest.raises(TypeError, match=f"the mask has no {missing}$"):
-        check((*WALKS, ROW, For(expr("range(2)"), index="start", body=(parsed(LOAD.format(mask)),))))
+        check((*WALKS, ROW, For(value("range(2)"), index="start", body=(parsed(LOAD.format(mask)),))))
 
 
 def test_position_that_is_read_moves_along_the_dims_of_its_own_address() -> None:
@@ -70,7 +70,7 @@ def test_tile_whose_shape_does_not_fit_is_refused(lines: list[str], wrong: str) 
 
 
 def test_value_of_branches_has_the_larger_shape() -> None:
-    branch = Branch(expr("w_ptr is not None"), body=(parsed("w = x"),))
+    branch = Branch(value("w_ptr is not None"), body=(parsed("w = x"),))
     store = parsed("tl.store(y_ptr + rows, w, mask=row_mask)")
     check((*TILES, parsed("w = 1.0"), store))
     with pytest.raises(TypeError, match="the address has no BLOCK_N"):
@@ -78,13 +78,13 @@ def test_value_of_branches_has_the_larger_shape() -> None:
 
 
 def test_lanes_that_branches_merge_are_merged_behind_them() -> None:
-    merge = Branch(expr("mode == 'sum'"), body=(parsed("x = tl.sum(x, axis=1, keep_dims=True)"),))
+    merge = Branch(value("mode == 'sum'"), body=(parsed("x = tl.sum(x, axis=1, keep_dims=True)"),))
     check((*TILES, merge, parsed("tl.store(y_ptr + rows, x, mask=row_mask)")))
 
 
 def test_choice_of_a_tile_and_a_number_is_as_large_as_the_tile() -> None:
     """So may one be of what has a shape that is not known."""
-    branch = Branch(expr("is_wanted"), body=(parsed("scale = tl.load(scale_ptr)"), parsed(LOAD.format("tile_mask"))))
+    branch = Branch(value("is_wanted"), body=(parsed("scale = tl.load(scale_ptr)"), parsed(LOAD.format("tile_mask"))))
     sums, chosen = parsed("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)"), "scale * x if is_wanted else 0.0"
     check((*WALKS, ROW, branch, sums, parsed(f"sums += tl.where(col_mask, {chosen}, 0.0)")))
     check((*WALKS, sums, parsed(f"sums += tl.where(col_mask, {chosen.replace('x', 'x.of_some_shape()')}, 0.0)")))
@@ -94,7 +94,7 @@ def test_choice_of_a_tile_and_a_number_is_as_large_as_the_tile() -> None:
 
 def test_sums_of_lanes_are_as_large_as_a_row_once_they_are_merged() -> None:
     sums = parsed("sums = tl.zeros([BLOCK_M, BLOCK_N], COMPUTE)")
-    loop = For(expr("range(2)"), index="start", body=(*TILES, parsed("sums += x")))
+    loop = For(value("range(2)"), index="start", body=(*TILES, parsed("sums += x")))
     merge = parsed("sums = tl.sum(sums, axis=1, keep_dims=True)")
     store = parsed("tl.store(y_ptr + rows, sums, mask=row_mask)")
     check((*ROWS, sums, loop, merge, store))
@@ -107,8 +107,8 @@ def test_positions_move_by_numbers() -> None:
 
 
 def test_positions_and_masks_that_nothing_reads_are_left_out() -> None:
-    body = (*cols_from(expr("start"), "n_cols"), TILE, parsed(LOAD.format("col_mask")))
-    (left,) = without_dead_code((*ROWS, For(expr("range(2)"), index="start", body=body)))
+    body = (*cols_from(value("start"), "n_cols"), TILE, parsed(LOAD.format("col_mask")))
+    (left,) = without_dead_code((*ROWS, For(value("range(2)"), index="start", body=body)))
     assert [type(one) for one in left.body] == [Positions, Given, Let]
     again, use = parsed("row_mask = row_mask & is_wanted"), parsed("tl.store(y_ptr + rows, 0.0, mask=row_mask)")
     assert without_dead_code((*ROWS, again, use)) == (*ROWS, again, use)

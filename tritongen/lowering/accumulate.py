@@ -42,7 +42,7 @@ class State:
     identity: Expr
     dtype: str
     start: Expr | None = None
-    lanes: str = "BLOCK_N"
+    lanes: Term = "BLOCK_N"
     rows: str = "BLOCK_M"
 
     @property
@@ -225,13 +225,16 @@ def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var
     raise AssertionError(kind)
 
 
+_VECTORS = V.BLOCK_N // V.VECTOR
+
+
 def running_sum(value: Value, accumulator: Accumulator) -> Running:
     """The state of a sum, or mean, of so many terms that the rounding errors are accumulated too (Kahan).
 
     Neighbouring columns share a state, so that all of this takes no more registers than a plain sum.
     """
     plain = running(value, accumulator, False)
-    name, lost, lanes, zero = value.name, f"{value.name}_lost", "BLOCK_N // VECTOR", expr(0.0)
+    name, lost, lanes, zero = value.name, f"{value.name}_lost", _VECTORS, expr(0.0)
     return replace(
         plain,
         states=(State(name, zero, accumulator.dtype, lanes=lanes, rows=accumulator.rows),),
@@ -245,7 +248,8 @@ def _degrees(node: Reduce, accumulator: Accumulator) -> Expr:
     """What a variance divides by; as in torch never below 0, so that no elements give NaN."""
     if not node.correction:
         return V[accumulator.count]
-    return tl.maximum(V[accumulator.count] - expr(f"{node.correction:g}"), 0)
+    whole = int(node.correction)
+    return tl.maximum(V[accumulator.count] - (whole if whole == node.correction else node.correction), 0)
 
 
 def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: bool) -> Running:
@@ -256,8 +260,8 @@ def running_exp(largest: Value, total: Value, accumulator: Accumulator, finite: 
     """
     both, names = f"{largest.name}, {total.name}", (largest.name, total.name)
     states = (
-        State(largest.name, expr(-math.inf), accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
-        State(total.name, expr(0.0), accumulator.dtype, lanes="BLOCK_N // VECTOR", rows=accumulator.rows),
+        State(largest.name, expr(-math.inf), accumulator.dtype, lanes=_VECTORS, rows=accumulator.rows),
+        State(total.name, expr(0.0), accumulator.dtype, lanes=_VECTORS, rows=accumulator.rows),
     )
     return Running(
         states,

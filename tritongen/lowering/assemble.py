@@ -72,7 +72,7 @@ class Assembler:
         values: list[Value],
         tiles: bool | None = None,
         policy: str = "",
-        first: str = "",
+        first: Expr | None = None,
         window: bool | None = None,
     ) -> list[Line]:
         """The loads that some values need; with `tiles`, only those that vary along columns or not, and with `window`
@@ -235,18 +235,18 @@ class Assembler:
 _GROUPS = ((True, True), (False, True), (True, False), (False, False))
 
 
-def stored(op: Op, result: Result) -> str:
+def stored(op: Op, result: Result) -> Expr:
     """A result in the dtype that it is stored in, where the store itself does not see to that."""
     kinds = (result.dtype.kind, result.node.dtype.kind)
     bools = kinds != ("bool", "bool") and (kinds[0] in ("any", "bool") or kinds[1] == "bool")
-    return converted(op, result) if bools or is_float8(op, result.dtype) else result.output.name
+    return converted(op, result) if bools or is_float8(op, result.dtype) else V[result.output.name]
 
 
-def converted(op: Op, result: Result) -> str:
+def converted(op: Op, result: Result) -> Expr:
     """A result in the dtype that it is stored in."""
     name = result.output.name
     dtype = f"{name}_ptr.dtype.element_ty"
-    return f"to_float8({name}, {dtype})" if is_float8(op, result.dtype) else f"{name}.to({dtype})"
+    return runtime.to_float8(name, dtype) if is_float8(op, result.dtype) else V[name].to(dtype)
 
 
 def param_casts(op: Op, compute: Compute) -> list[Line]:

@@ -138,9 +138,9 @@ class Tile:
         mask, other = self.mask(mine.axes), None if self.space.flat else self.fill(tensor)
         return Access(self.address(mine), mask, other, by=policy if None not in (mask, other) else "")
 
-    def load_lines(self, tensor: Input, policy: str = "", first: str = "") -> list[Line]:
+    def load_lines(self, tensor: Input, policy: str = "", first: Expr | None = None) -> list[Line]:
         """With the `first` column of a block, one element is loaded where the full block shares it."""
-        if first and self.is_uniform(tensor):
+        if first is not None and self.is_uniform(tensor):
             one = Let(tensor.name, self.read_once(tensor, first).value)
             return [
                 Branch(
@@ -162,11 +162,11 @@ class Tile:
         free = len(self.space.cols) > 1 and not any(dim.pinned for dim in self.space.cols)
         return free and tensor.default is None and cols[-1] not in own and bool({*cols} & {*own})
 
-    def read_once(self, tensor: Input, first: str) -> Access:
+    def read_once(self, tensor: Input, first: Expr) -> Access:
         """What reads the one element of a row in the block of columns that begins at `first`."""
         mine = self.tensor(tensor)
         dims = self.space.cols
-        steps = (_along(expr(first), dims, n).to("INDEX") * mine.stride(dim) for n, dim in enumerate(dims[:-1]))
+        steps = (_along(first, dims, n).to("INDEX") * mine.stride(dim) for n, dim in enumerate(dims[:-1]))
         mask = V.row_mask if self.moves(mine.axes)[0] else None
         return Access(Address(self.base(mine), (*steps,)), mask, self.fill(tensor), self.widen(tensor))
 

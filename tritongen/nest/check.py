@@ -68,7 +68,8 @@ class _Check:
                 case Positions(name=name, start=start, block=block, lanes=lanes, wide=wide):
                     self.positions.add(name)
                     self.kinds.known[name] = together("wide" if wide else "narrow", self.kinds.of(start.tree))
-                    self.shapes[name] = _lying((block,), [*lanes.strip("[]").split(", ")]) if lanes else (block,)
+                    shape = (str(block),)
+                    self.shapes[name] = _lying(shape, [*lanes.strip("[]").split(", ")]) if lanes else shape
                 case Branch(body=body, other=other):
                     self.branch(body, other)
                 case For(span=span, index=index, body=body):

@@ -197,7 +197,7 @@ class Positions(Line):
 
     start: Expr
     name: str
-    block: str
+    block: Expr | str
     lanes: str = ""
     wide: bool = False
     operands = ("start",)

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from ..lang.trees import changed, literal, parse, walk
+from ..lang.trees import changed, literal, walk
 
 
 def _binary(kind: ast.operator) -> Callable[[Expr, Term], Expr]:
@@ -58,10 +58,7 @@ class Expr:
 
     def to(self, *dtypes: Term) -> Expr:
         """The value in a dtype, by way of those before it."""
-        found = self
-        for dtype in dtypes:
-            found = Expr(ast.Call(ast.Attribute(found.tree, "to"), [tree_of(dtype)], []))
-        return found
+        return functools.reduce(lambda found, dtype: found.method("to", dtype), dtypes, self)
 
     __add__, __sub__ = _binary(ast.Add()), _binary(ast.Sub())
     __mul__, __truediv__ = _binary(ast.Mult()), _binary(ast.Div())
@@ -90,6 +87,9 @@ class Expr:
 
     def field(self, name: str) -> Expr:
         return Expr(ast.Attribute(self.tree, name))
+
+    def method(self, name: str, *args: Term) -> Expr:
+        return Expr(ast.Call(ast.Attribute(self.tree, name), [*map(tree_of, args)], []))
 
     @property
     def negated(self) -> Expr:
@@ -145,7 +145,7 @@ def tree_of(operand: Term) -> ast.expr:
         case ast.expr():
             return operand
         case str():
-            return _parsed(operand).tree
+            return named(operand).tree
         case list():
             return ast.List([*map(tree_of, operand)])
         case tuple():
@@ -177,6 +177,7 @@ class _Variables:
     """The names of a kernel."""
 
     def __getattr__(self, name: str) -> Expr:
+        assert name.isidentifier(), name
         return Expr(ast.Name(name))
 
     __getitem__ = __getattr__
@@ -207,14 +208,15 @@ tl, runtime = _Functions("tl"), _Functions()
 def expr(operand: Term) -> Expr:
     """What an operand is as a value."""
     return (
-        operand
-        if isinstance(operand, Expr)
-        else _parsed(operand)
-        if isinstance(operand, str)
-        else Expr(tree_of(operand))
+        operand if isinstance(operand, Expr) else named(operand) if isinstance(operand, str) else Expr(tree_of(operand))
     )
 
 
 @functools.cache
-def _parsed(text: str) -> Expr:
-    return Expr(parse(text))
+def named(text: str) -> Expr:
+    """A name, with fields that it may have as in `x_ptr.dtype`, or a number that is spelled."""
+    first, *fields = text.split(".")
+    if not fields and first.isdigit():
+        return Expr(ast.Constant(int(first)))
+    assert all(map(str.isidentifier, (first, *fields))), text
+    return functools.reduce(Expr.field, fields, V[first])

@@ -175,9 +175,9 @@ class Frames(Sums):
         said = f"{_SLICING[self.slices]}: the store of one slice overlaps with the math of the next."
         width = V.BLOCK_N // self.slices
         if self.places.group:
-            positions = self.of_groups(end, col="slice_col", cols=width.text)
+            positions = self.of_groups(end, col="slice_col", cols=width)
         else:
-            positions = _unknown(needed_by(end, _tile("BLOCK_M", "slice_col", width.text)), known)
+            positions = _unknown(needed_by(end, _tile("BLOCK_M", "slice_col", width)), known)
         slices = (
             expr((f"{name}_first", f"{name}_second"))
             if self.halved
@@ -222,13 +222,13 @@ class Frames(Sums):
         return (Let("matrix, first_row, first_col", runtime.locate_in_batch(tile, *tiles)), *batch)
 
     def of_groups(
-        self, end: Sequence[Line], rows: str = "BLOCK_M", col: str = "first_col", cols: str = "BLOCK_N"
+        self, end: Sequence[Line], rows: str = "BLOCK_M", col: str = "first_col", cols: Expr = V.BLOCK_N
     ) -> Nest:
         """The positions that an epilogue needs of a tile whose columns are in groups: [rows, groups, inside of one]."""
         first = V[col].to("INDEX") // self.places.group
         positions = (
             Positions(V.first_row.to("INDEX"), name="rows", block=rows, lanes="[:, None, None]"),
-            Positions(first, name="groups", block=f"{cols} // {self.places.group}", lanes="[None, :, None]"),
+            Positions(first, name="groups", block=cols // self.places.group, lanes="[None, :, None]"),
             Positions(expr(0), name="inside", block=str(self.places.group), lanes="[None, None, :]", wide=True),
             Given("cols", V.groups * self.places.group + V.inside),
             Given("row_mask", V.rows < V.n_rows),
@@ -269,7 +269,7 @@ class Frames(Sums):
 
 
 def _tile(
-    rows: str, col: str = "first_col", cols: str = "BLOCK_N", *, n_rows: Expr = V.n_rows, n_cols: Expr = V.n_cols
+    rows: str, col: str = "first_col", cols: Expr = V.BLOCK_N, *, n_rows: Expr = V.n_rows, n_cols: Expr = V.n_cols
 ) -> Nest:
     return (
         Positions(V.first_row.to("INDEX"), name="rows", block=rows, lanes="[:, None]"),

@@ -19,7 +19,7 @@ from ...lowering.choices import condition
 from ...lowering.tile import loads
 from ...lowering.views import Argument, Kernel
 from ...nest.ir import Branch, Do, Let, Line, Nest, names_of, needed_by, nested, under
-from ...nest.values import V, expr, runtime, tl
+from ...nest.values import V, runtime, tl
 from ...passes.structure import of_strips, references
 from ...spec.types import BATCH
 from .addressing import ALIGN, stride
@@ -70,7 +70,7 @@ class ContractionKernels(Frames):
         if self.is_full(result):
             desc = f"{name}_desc" if described else "None"
             is_as_it_is = not is_float8(self.op, result.dtype)
-            value = V[name] if is_as_it_is else expr(converted(self.op, result))
+            value = V[name] if is_as_it_is else converted(self.op, result)
             if not self.places.fills(result.node):  # Of a choice, or without an input, it may be a row or a number.
                 value = tl.where(self.places.full_mask, value, 0)
             value = runtime.merge_groups(value) if self.places.group else value
@@ -162,14 +162,14 @@ class ContractionKernels(Frames):
 
         if joined := self.operands.joined:
             (left,) = (operand for operand in self.operands.matrices if operand.side == 0)
-            both = f"{joined.name}_desc.load([0, first_col, start]).reshape(2 * BLOCK_N, BLOCK_K).T"
-            lines.setup += self.start("2 * BLOCK_N", [joined.sum])
-            lines.loop += [*read(left), Let(joined.name, expr(both))]
+            both = runtime[f"{joined.name}_desc.load"]([0, V.first_col, V.start])
+            lines.setup += self.start(2 * V.BLOCK_N, [joined.sum])
+            lines.loop += [*read(left), Let(joined.name, both.method("reshape", 2 * V.BLOCK_N, V.BLOCK_K).T)]
             lines.loop.append(self.summing(joined.sum, left.name, joined.name))
         elif self.halved:
             (name,) = self.contraction.sums
             left, right = sorted(self.operands.matrices, key=lambda operand: operand.side)
-            lines.setup += self.start("BLOCK_N // 2", [f"{name}{half}" for half in HALVES])
+            lines.setup += self.start(V.BLOCK_N // 2, [f"{name}{half}" for half in HALVES])
             first, second = (self.summing(f"{name}{half}", left.name, f"{right.name}{half}") for half in HALVES)
             lines.loop += [*read(left), *(line for half in HALVES for line in read(right, half))]
             lines.loop += [first, replace(second, comment="")]

@@ -12,7 +12,7 @@ from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import needed
 from ...nest.ir import Accumulate, Let, Line, under
-from ...nest.values import Expr, Term, V, runtime, tl
+from ...nest.values import Expr, Term, V, joined, runtime, tl
 from ...passes.contractions import Product
 from ...passes.structure import references
 from ...passes.triangles import triangle_condition
@@ -263,23 +263,23 @@ class Sums:
         is_met = lowering.expression(condition)
         return [Let("n_summed", tl.where(is_met, every, 0), comment="Fully masked tiles skip the loop.")]
 
-    def start(self, width: str = "BLOCK_N", names: Iterable[str] = (), knows: bool = True) -> list[Line]:
+    def start(self, width: Term = V.BLOCK_N, names: Iterable[str] = (), knows: bool = True) -> list[Line]:
         """The accumulators, NaN of matrices that do not exist where a loop `knows` of them."""
         shape = [V.BLOCK_M, width]
         zeros = tl.zeros(shape, V.ACC)
-        if knows and self.existing:
+        if knows and self.existing is not None:
             zeros = tl.full(shape, tl.where(self.existing, 0.0, math.nan), V.ACC)
         return [Let(name, zeros) for name in names or self.contraction.sums]
 
     def missing(self) -> list[Line]:
         """The sums are NaN of matrices that do not exist: flattened loops want accumulators that begin with zeros."""
-        sums = self.contraction.sums if self.existing else ()
+        sums = self.contraction.sums if self.existing is not None else ()
         return [Let(name, tl.where(self.existing, name, math.nan)) for name in sums]
 
     @property
-    def existing(self) -> str:
-        """Whether all matrices exist that are picked; "" where none is."""
-        return " & ".join(f"{one.name}_exists" for one in self.places.picked)
+    def existing(self) -> Expr | None:
+        """Whether all matrices exist that are picked; None where none is."""
+        return joined(*(V[f"{one.name}_exists"] for one in self.places.picked))
 
 
 def _padding_value(op: Op, node: Node, inner: tuple[str, ...]) -> str:

@@ -10,7 +10,7 @@ from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Pass
 from ...nest.ir import Do, Line, under
-from ...nest.values import tl
+from ...nest.values import Expr, V, tl
 from ...passes.exponentials import takes_finite
 from ...passes.structure import references
 from .rows import Rows
@@ -36,7 +36,7 @@ class Walks(Rows):
     def again(self, tile_results: list[Result], known: set[str], lowering: Lowering) -> Pass:
         """The loop that maps the columns, once their row is known."""
         wanted = needed(self.op.values, [result.output.name for result in tile_results], known)
-        body = self.assembler.reads(wanted, True, "read_once", self.first("(last - start)"))
+        body = self.assembler.reads(wanted, True, "read_once", self.first(V.last - V.start))
         for value in wanted:
             body += lowering.line(value, comment=bool(value.source))
         body += self.assembler.stores(tile_results)
@@ -59,7 +59,7 @@ class Walks(Rows):
             made_of = self.arguments(reductions, known)
             wanted = [v for v in made_of if self.along(v) and not self.replaced(v, reductions)]
             policy = "read_again" if len(passes) > level + 1 or self.program.maps_back else ""
-            body = self.assembler.reads([*wanted, *reductions], True, policy, self.first("start"))
+            body = self.assembler.reads([*wanted, *reductions], True, policy, self.first(V.start))
             for value in wanted:
                 body += lowering.line(value)
             for value, state in states:
@@ -75,9 +75,9 @@ class Walks(Rows):
             walks.append(Pass(self.comment(reductions), tuple(start), tuple(body), tuple(after)))
         return walks
 
-    def first(self, text: str) -> str:
-        """The first column of a block; "" where vectors of columns share a state, which need an element each."""
-        return "" if self.pairs else text
+    def first(self, at: Expr) -> Expr | None:
+        """The first column of a block; None where vectors of columns share a state, which need an element each."""
+        return None if self.pairs else at
 
     @property
     def uniform(self) -> tuple[str, ...]:

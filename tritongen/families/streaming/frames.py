@@ -7,7 +7,7 @@ from typing import Any
 
 from ...lowering.positions import ROW_MASK, TILE
 from ...nest.ir import BLANK, Branch, For, Given, Let, Line, Nest, Positions, names_of
-from ...nest.values import Expr, V, either, runtime, tl
+from ...nest.values import Expr, V, either, product, runtime, tl
 from ...passes.masks.tiles import longest
 from ..stream import Stream
 from . import partial_sums
@@ -70,7 +70,7 @@ class Frames:
         """Programs have a tile of rows each, and go along the columns."""
         runs = (*sections.ahead, self.runs(sections.loop))
         if self.stream.outer_axes:
-            n_turns = " * ".join(f"size_{axis.lower()}" for axis in self.stream.outer_axes)
+            n_turns = product(*(V[f"size_{axis.lower()}"] for axis in self.stream.outer_axes))
             runs = (For(runtime.range(n_turns), index="turn", body=(*sections.turn, *runs)),)
         split: Nest = ()
         end = sections.end
