@@ -34,7 +34,7 @@ class Sanitizer:
 
 # Each tensor has memory of its own, so that what is out of bounds is in no other's; graphs cannot be captured then.
 MEMORY = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-CHECKED = "--error-exitcode", "1"
+CHECKED = "--error-exitcode", "1", "--report-api-errors", "no"  # as of memory that there is too little of
 CHILDREN = "--target-processes", "all"  # where tests run in these: else ptxas and the like would be slowed down
 SANITIZERS = {
     "memcheck": Sanitizer(
