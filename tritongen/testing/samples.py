@@ -54,6 +54,11 @@ class Shapes:
         return (2, 3, 2, 2)[: max(2, 5 - named)]
 
     @property
+    def spread(self) -> tuple[int, ...]:
+        """The leading axes where the first is spread out: as many as kernels step through."""
+        return self.leading[1:]
+
+    @property
     def named(self) -> int:
         return len(self.axes) - self.batch
 

@@ -28,7 +28,7 @@ from ..resources import templates_dir
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input, Spec
 from .masked import masks_by_number, without_masked_rows
 from .oracle import original_lines, own_lines, signature, torch_lines
-from .samples import RAGGED, Shapes, other_values, range_of, refused_shapes, refused_values, required_values
+from .samples import ALIGNED, RAGGED, Shapes, other_values, range_of, refused_shapes, refused_values, required_values
 
 TEMPLATES = (
     "test.py.jinja",
@@ -277,7 +277,7 @@ def far(op: Op, shapes: Shapes) -> tuple[str, tuple[int, ...]] | None:
     if not outer.names:
         return None
     if outer.names == (BATCH,):
-        return tensor.name, shapes.deep()[1:]
+        return tensor.name, shapes.of(shapes.spread, 2, ALIGNED)
     fixed = math.prod(size or 1 for size in outer.sizes)
     lengths = {axis: RAGGED if axis == shapes.long else 3 for axis in shapes.axes}
     free = [axis for axis in outer.names if axis in lengths]

@@ -18,6 +18,7 @@ class MatmulShapes(Shapes):
     """Shapes of so many rows, columns and inner elements."""
 
     program: ContractionProgram
+    spread = (3,)  # More would be copied, since they do not fold.
 
     @property
     def contraction(self) -> Contraction:
