@@ -20,23 +20,8 @@ from .inputs import DEVICE
 
 FEW = 8  # tests for which threads are not worth it
 hopper = pytest.mark.skipif(
-    DEVICE != "cuda"
-    or torch.version.hip is not None
-    or torch.cuda.get_device_capability()[0] != 9,
-    reason="needs NVIDIA's Hopper",
+    launch.capability(torch.device(DEVICE))[0] != 9, reason="needs NVIDIA's Hopper"
 )
-
-
-def noted(patch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the kernels that are launched from now on."""
-    names, launcher = list[str](), launch.launched
-
-    def note(kernel: Any, *others: Any) -> Any:
-        names.append(kernel.__name__)
-        return launcher(kernel, *others)
-
-    patch.setattr(launch, "launched", note)
-    return names
 
 
 def once(test: Callable[..., Any]) -> Callable[..., Any]:
