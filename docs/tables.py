@@ -67,9 +67,16 @@ def first_line(text: str | None) -> str:
 
 
 def aten() -> str:
-    from tritongen.importing.coverage import rows
+    """The operators of the table, by the module that has them; with other overloads and private names left out."""
+    from tritongen.importing.operators import __all__ as kinds
+    from tritongen.importing.table import OPERATORS
 
-    return table("kind | operators of ATen", ((kind, " ".join(f"`{one}`" for one in names)) for kind, names in rows()))
+    found: dict[str, set[str]] = {kind: set() for kind in kinds}
+    for name, build in OPERATORS.items():
+        if not name.startswith("_") and not build.__name__.startswith("_no_"):
+            found[build.__module__.rpartition(".")[2]].add(name.partition(".")[0])
+    rows = ((kind, " ".join(f"`{one}`" for one in sorted(found[kind]))) for kind in kinds)
+    return table("kind | operators of ATen", rows)
 
 
 TABLES = {
