@@ -127,7 +127,7 @@ class GluonBuilder(ContractionKernels):
         """The scale of a group's product, after the lines that it is made of."""
         (product,) = self.contraction.products
         if product.scale is None:
-            return [], expr("1.0")
+            return [], expr(1.0)
         lines = Lines()
         scale = self.scale(product, lines, {})
         return [*nested(lines.loop)], scale
