@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from tests.harness.importing import built
-from tests.harness.oracles import compare
+from tests.harness.oracles import DEVICE, compare, differentiated, on_device
+from tritongen.operator.compile import backward_of, forward_of
 from tritongen.spec.read import read_spec
+from tritongen.spec.types import Spec
 
 NUMBERS = {
     "y": "x - max(x, N) - max(x, M)",
@@ -18,7 +20,7 @@ NUMBERS = {
 }
 
 
-def operator(inputs: str, lines: str, outputs: str, folder: Path, wrt: str = "") -> Callable[..., object]:
+def spec_of(inputs: str, lines: str, outputs: str, wrt: str = "") -> Spec:
     def table(name: str, entries: str) -> str:
         pairs = (entry.split(" = ", 1) for entry in entries.split("\n"))
         return f"[{name}]\n" + "\n".join(f'{own} = "{text}"' for own, text in pairs) + "\n"
@@ -26,7 +28,11 @@ def operator(inputs: str, lines: str, outputs: str, folder: Path, wrt: str = "")
     text = '[op]\nname = "steps"\nsummary = "Several steps."\n'
     text += table("inputs", inputs) + table("compute", lines) + table("outputs", outputs)
     text += f"[grad]\nwrt = {wrt.split()}\n".replace("'", '"') if wrt else ""
-    return built(read_spec("steps.toml", text), folder).steps
+    return read_spec("steps.toml", text)
+
+
+def operator(inputs: str, lines: str, outputs: str, folder: Path, wrt: str = "") -> Callable[..., object]:
+    return built(spec_of(inputs, lines, outputs, wrt), folder).steps
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +102,45 @@ def test_gradient_of_what_reads_no_input_of_a_sum(tmp_path: Path, dtype: torch.d
     shapes = ((2, 5, 6), (7, 6), (7,), (2, 5, 7))
     tensors = [torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for shape in shapes]
     compare(rendered, formula, tensors, [0, 2, 3], 1e-9 if dtype == torch.float64 else 1e-5)
+
+
+# Inputs, lines and their formula, with a bias that the gradient does not read, of which dtypes are promotions.
+NO_LONGER_READ: dict[str, tuple[str, str, Callable[..., torch.Tensor], tuple[int, ...]]] = {
+    "norm": (
+        "x = float[T, D]\nw = float[F, D]\nb = float[F]\nf = float[F]",
+        "h = sum(x * w, D) + b\ny = h * rsqrt(mean(h * h, F) + 0.1) * f",
+        lambda x, w, b, f: (h := x @ w.T + b) * (h * h).mean(1, keepdim=True).add(0.1).rsqrt() * f,
+        (7,),
+    ),
+    "loss": (
+        "x = float[T, D]\nw = float[F, D]\nb = float[F]\nf = float[T]",
+        "y = f * logsumexp(sum(x * w, D) + b, F)",
+        lambda x, w, b, f: (x @ w.T + b).logsumexp(1) * f,
+        (5,),
+    ),
+}
+
+
+@pytest.mark.parametrize("output", ["auto", "x"])
+@pytest.mark.parametrize("name", NO_LONGER_READ)
+def test_gradients_of_an_input_that_is_not_read(tmp_path: Path, name: str, output: str) -> None:
+    """The factor of the matmuls is stored once, in torch's dtype, and not computed for each tile of both."""
+    inputs, lines, formula, last = NO_LONGER_READ[name]
+    spec = spec_of(inputs, lines, f"y = {output}", "x w b")
+    backward = backward_of(spec, forward_of(spec))
+    assert backward is not None
+    inner = [one for step in backward.plan.steps for one in step.family.steps(step.program) or (step,)]
+    matmuls = [one.family.matmuls(one.program) for one in inner]
+    assert [one.is_plain for one in matmuls if one] == [True, True]
+    rendered = built(spec, tmp_path).steps
+    random = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(shape, generator=random) for shape in ((5, 6), (7, 6), (7,), last)]
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+        compare(rendered, formula, [one.to(dtype) for one in tensors], [0, 1, 2], tolerance)
+    halves = [one if place == 2 else one.half() for place, one in enumerate(tensors)]
+    dtype = torch.float32 if output == "auto" else torch.float16
+    mixed = differentiated(on_device(rendered), [one.to(DEVICE) for one in halves], [0, 1, 2], dtype)
+    exact = differentiated(formula, [one.double() for one in halves], [0, 1, 2], dtype)
+    assert [one.dtype for one in mixed] == [dtype, torch.float16, torch.float16, torch.float32]
+    for one, wanted in zip(mixed, exact, strict=True):
+        torch.testing.assert_close(one.cpu().double(), wanted, rtol=4e-3, atol=4e-3 * float(wanted.abs().max()))

@@ -65,6 +65,8 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     if dtype.kind == "float":
         known = _promoted_dtype(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
+        if not dtype.rule:  # What a gradient is no longer made of is a float, too, whose dtype its steps are told.
+            floats |= {*known.leaves} - {tensor.name for tensor in op.inputs}
         return known if known.of and set(known.leaves) <= floats else None
     own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_integral(op, name)]
     return dtype if len(dtype.leaves) == 1 and own and not dtype.rule else None
