@@ -49,6 +49,23 @@ wrt = ["images", "texts", "w", "v"]
 
 
 # Rows and columns, sums of both at once, and what goes on from either.
+ATTENTIONS = """
+[op]
+name = "attentions"
+[inputs]
+q = "float[M, D]"
+k = "float[N, D]"
+j = "float[N, D]"
+v = "float[N, E]"
+[compute]
+s = "sum(q * k, D)"
+p = "softmax(where(index(M) >= index(N), s, -inf), N)"
+t = "sum(q * j, D)"
+o = "sum(p * v, N) - sum(softmax(t, N) * v, N)"
+y = "o * rsqrt(mean(o * o, E) + 1e-5)"
+[outputs]
+y = "auto"
+"""
 NORMS = """
 [op]
 name = "norms"
@@ -157,7 +174,14 @@ class Asking:
 
 
 @pytest.mark.parametrize(
-    ("text", "most"), [(TOWERS, 1), (TOWERS.replace("J]", "J=16]").replace("D]", "D=32]"), 1), (NORMS, 3)]
+    ("text", "most"),
+    [
+        (TOWERS, 1),
+        (TOWERS.replace("J]", "J=16]").replace("D]", "D=32]"), 1),
+        (NORMS, 3),
+        (ATTENTIONS, 2),
+        (ATTENTIONS.replace("D]", "D=32]").replace("N, E]", "N=64, E=32]"), 2),
+    ],
 )
 def test_what_is_refused_no_family_takes(text: str, most: int) -> None:
     op = name_reductions(typecheck(read_spec("refused.toml", text)))

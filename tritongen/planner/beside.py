@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..lang.ir import Call, Cast, Constant, Load, Op, Reduce, Ref, Result, Scalar, Size, Value
+from ..lang.ir import Call, Cast, Constant, Index, Load, Op, Reduce, Ref, Result, Scalar, Size, Value
 from ..passes.contractions import free_sides
-from ..passes.structure import reached
+from ..passes.structure import is_extremum, reached
 
 # Other math has kernels of its own, of which this knows nothing.
-PLAIN = frozenset({Call, Cast, Constant, Load, Reduce, Ref, Scalar, Size})
+PLAIN = frozenset({Call, Cast, Constant, Index, Load, Reduce, Ref, Scalar, Size})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Beside:
         # Heads are as narrow as tiles, and groups of columns and rows of tiles as short, where a length says so; heads
         # are likely to be, where there are exponentials.
         self.is_long = not op.sizes
+        self.extrema = {name for name, node in sums.items() if is_extremum(node)} - self.strips
         self.powers = {value.name for value in op.values if any("exp" in one for one in value.node.functions)}
 
     def refuses(self, computed: frozenset[str], targets: Iterable[Result]) -> bool:
@@ -56,7 +57,21 @@ class Beside:
         matmuls = [one for one in sums if one.sides]
         if not matmuls:
             return self.reads_along_several(computed, sums)
+        if len({one.over for one in matmuls}) > 1 and self.is_not_streamed(computed, sums, matmuls):
+            return True
         return self.has_more_than(matmuls[0], computed, sums, targets)
+
+    def is_not_streamed(self, computed: frozenset[str], sums: Sequence[_Sum], matmuls: Iterable[_Sum]) -> bool:
+        """Whether surely no kernel streams matmuls over different axes, which no other computes: it takes exponentials
+        below one maximum, and all its matmuls are sums of others or read by these.
+        """
+        every, read = sum(one.bit for one in sums), 0
+        streamed = set[str]()
+        for one in sums:
+            read |= one.below
+            streamed |= one.over if one.below & every else set()
+        apart = (one for one in matmuls if not one.below & every and not one.bit & read)
+        return len(self.extrema & computed) > 1 or any(streamed.isdisjoint(one.over) for one in apart)
 
     def has_more_than(
         self, first: _Sum, computed: frozenset[str], sums: Sequence[_Sum], targets: Iterable[Result]
