@@ -24,6 +24,8 @@ from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
 from .statements import Allocate, Call, Do, If, Length, Let, Return, Statement, call, called, finished, in_place
 
+# How a call finds the launch of a call like it, and what it is given to launch again; None where no call does.
+Known = tuple[Call, Call] | None
 NO_TRAFFIC = Traffic(frozenset())
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -73,21 +75,9 @@ class Around:
     before: int = 0  # how many others have tables whose names end so, and with a number
     forward: Program | None = None  # of a gradient whose operator has a function for it, which the gradient may call
 
-    def launcher(self, kernel: str) -> str:
-        """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
-        return self.wrapped(f"kernels.{kernel}") or f"kernels.{kernel}"
-
     def wrapped(self, kernel: str) -> str:
         """A kernel that torch has to see launched, wrapped; else nothing."""
         return f"library.wrap_triton({kernel})" if self.register == "triton_op" else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """How a call finds the launch of a call like it: by what, and what it is given to launch again."""
-
-    lookup: Call
-    replay: Call
 
 
 class Common:
@@ -121,7 +111,6 @@ class Common:
             "name": op.name,
             "function": self.around.function,
             "arguments": ", ".join(op.arguments),
-            "title": _sentence(op),
             "summary": _sentence(op),
             "formula": [line for one in said(op) for line in formula(one)],
             "notes": (),
@@ -141,7 +130,6 @@ class Common:
             "gradient": None,
             "steps": (),
             "inline": (),
-            "head": "signature.jinja",
         }
         return Module(view | extra, traffic)
 
@@ -152,21 +140,21 @@ class Common:
         return self.host.result()
 
     def function(
-        self, launches: Iterable[Statement], known: Known | None = None, between: Iterable[Statement] = ()
+        self, launches: Iterable[Statement], known: Known = None, between: Iterable[Statement] = ()
     ) -> list[Statement]:
         """What most functions do: `between` is what stands between the memory of results and launches."""
         fake = [If(IS_FAKE, (Return(self.returned),))] if IS_FAKE in self.around.extra else []
         start = [*self.begun(known), *self.allocated(), *self.again(known), *between, *fake]
         return [*start, Length("index", self.index()), *self.launched(launches)]
 
-    def begun(self, known: Known | None = None) -> list[Statement]:
+    def begun(self, known: Known = None) -> list[Statement]:
         """It looks up a call like this one, checks arguments, and unpacks shapes."""
         refusals, shapes = tuple(self.outer.checks()), self.unpacked()
         scalars = [Length(scalar.name, scalar.text) for scalar in host_scalars(self.op).values()]
         if known is None:
             return [*refusals, *shapes, *scalars]
         first = [If("replay is None", refusals)] if refusals else []
-        return [Let(("key", "replay"), known.lookup), *first, *once(shapes), *scalars]
+        return [Let(("key", "replay"), known[0]), *first, *once(shapes), *scalars]
 
     def unpacked(self) -> list[Statement]:
         return self.outer.shapes()
@@ -178,9 +166,9 @@ class Common:
     def memory(self, result: Result) -> str:
         return self.host.made(result)
 
-    def again(self, known: Known | None) -> list[Statement]:
+    def again(self, known: Known) -> list[Statement]:
         """A call like one before launches the same again."""
-        return [If("replay is not None", (Do(known.replay), Return(self.returned)))] if known else []
+        return [If("replay is not None", (Do(known[1]), Return(self.returned)))] if known else []
 
     def nothing_for(self, is_empty: str, *before: Statement) -> list[Statement]:
         """Nothing is launched for no elements."""
@@ -194,9 +182,7 @@ class Common:
         return [*found, Return(self.returned)]
 
     def index(self) -> str:
-        names = [t.name for t in self.op.inputs] + [r.output.name for r in self.op.results]
-        names = [name for name in names if name not in self.op.by_row]
-        return f"tensors.index_dtype({', '.join(names)})"
+        return f"tensors.index_dtype({', '.join(name for name in self.op.tensors if name not in self.op.by_row)})"
 
     @property
     def knows(self) -> bool:
@@ -220,7 +206,9 @@ class Common:
         return {in_string(name): self.constant(name) for name in names} | ({"INDEX": index} if index else {})
 
     def launcher(self, kernel: Kernel) -> str:
-        return self.around.launcher(kernel.name)
+        """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
+        name = f"kernels.{kernel.name}"
+        return self.around.wrapped(name) or name
 
     def table_of(self, kind: str) -> str:
         """A table of configs.py, by its kind."""
@@ -242,18 +230,17 @@ class Common:
             return self.alignment()
         return "compute" if name == "COMPUTE" else name
 
-    def known(self, kernel: Kernel, *sums: str) -> Known | None:
+    def known(self, kernel: Kernel, *sums: str) -> Known:
         """As calls of a kernel are known, which may write partial sums, for which repeated calls need memory."""
         if not self.knows:
             return None
         tensors, params = self.given(kernel)
-        return Known(self.lookup(), call("replay", (*tensors, *sums), *filter(None, [params])))
+        return (self.lookup(), call("replay", (*tensors, *sums), *filter(None, [params])))
 
     def given(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tensors and params of a kernel that the function is given or makes."""
         tensors, _, params = self.arguments(kernel)
-        names = {tensor.name for tensor in self.op.inputs} | {result.output.name for result in self.op.results}
-        return tuple(name for name in tensors if name in names), params
+        return tuple(name for name in tensors if name in self.op.tensors), params
 
     def lookup(self, *more: str) -> Call:
         """By what the launch of a call like this one is looked up."""

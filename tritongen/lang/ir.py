@@ -424,6 +424,12 @@ class Op(Hashed):
         """The names of its tensors and params, in order."""
         return tuple(one.name for several in (self.inputs, self.params) for one in several)
 
+    @cached_property
+    def tensors(self) -> dict[str, tuple[str, ...]]:
+        """The axes of its inputs and results."""
+        inputs = {tensor.name: tensor.type.axes for tensor in self.inputs}
+        return inputs | {result.output.name: result.axes for result in self.results}
+
     @property
     def lengths(self) -> dict[str, int]:
         """Lengths of axes that are known or assumed."""

@@ -282,7 +282,7 @@ def forward_module(forward: Step, spec: Spec, autocast: str) -> Module:
     around = Around(f"_{name}_forward", (IS_FAKE,), register=spec.register)
     module = module_of(forward, around, spec.schedule.autotune)
     registration = registration_view(spec, forward.op, autocast)
-    view = module.view | {"registration": registration, "head": "inner.jinja"}
+    view = module.view | {"registration": registration}
     if autocast == "lower":
         view["also_untyped"] = ", allow-untyped-calls"  # torch has no types for Library.
     return replace(module, view=view)

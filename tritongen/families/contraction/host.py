@@ -282,18 +282,17 @@ class Products(Common):
 
     def by_name(self) -> list[str]:
         """What repeated launches are given by name."""
-        names = [tensor.name for tensor in self.op.inputs] + [result.output.name for result in self.op.results]
-        return [*names, *self.passed_params()]
+        return [*self.op.tensors, *self.passed_params()]
 
     def joined(self) -> dict[str, str]:
         """The tensor that stands for two that one descriptor has together."""
         joined = self.operands.joined if self.plan.descriptors else None
         return {joined.name: f"launch.first_of({joined.first.name}, {joined.second.name})"} if joined else {}
 
-    def recalled(self) -> Known | None:
+    def recalled(self) -> Known:
         """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
             return None
         joined = self.joined()
         separate = [text.replace("first_of", "distance") for text in joined.values()]
-        return Known(self.lookup(*separate), call("replay", (*self.by_name(), *joined.values())))
+        return self.lookup(*separate), call("replay", (*self.by_name(), *joined.values()))

@@ -91,9 +91,8 @@ class MapModule(Common):
 
     def axes_of(self, name: str) -> str:
         """The axes along which a kernel steps through a tensor by strides, and which it looks up positions along."""
-        tensors = {tensor.name: tensor.type.axes for tensor in self.op.inputs}
-        axes = tensors | {result.output.name: result.axes for result in self.op.results}
-        return " ".join(axes[name]) if axes[name] and name not in without_strides(self.op) else "()"
+        axes = self.op.tensors[name]
+        return " ".join(axes) if axes and name not in without_strides(self.op) else "()"
 
     @property
     def folded(self) -> tuple[str, ...]:

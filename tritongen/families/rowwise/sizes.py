@@ -130,8 +130,7 @@ class RowSizes(Common):
     def spelled(self, strides: dict[str, str]) -> list[str]:
         """All sizes, those of a tensor that are all its strides as `*x.stride()`, and all of `x_rows` as `*x_rows`."""
         n_rows, n_cols = len(self.space.rows), len(self.space.cols)
-        tensors = {tensor.name: len(tensor.type.axes) for tensor in self.op.inputs}
-        tensors |= {result.output.name: len(result.axes) for result in self.op.results}
+        tensors = {name: len(axes) for name, axes in self.op.tensors.items()}
         lengths = {"row_sizes": n_rows, "col_sizes": n_cols}
         lengths |= {f"{name}_{group}": n for name in tensors for group, n in (("rows", n_rows), ("cols", n_cols))}
         runs = {f"*{name}": [f"{name}[{n}]" for n in range(length)] for name, length in lengths.items()}
