@@ -29,24 +29,11 @@ CHECK_SHAPE = "check_shape"
 EMPTY = "n_cols == 0"
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A module constant: a tuple of the dtypes that some input may have, say."""
-
-    name: str
-    value: str
-
-
-def constants(op: Op) -> tuple[Constant, ...]:
-    """What the runtime has no tuple for."""
-    found = {}
-    for tensor in op.inputs:
-        dtypes = tensor.type.dtypes
-        name = dtype_constant(tensor)
-        if dtypes in CLASS_NAMES:
-            continue
-        found[name] = Constant(name, tuple_text([f"torch.{dtype}" for dtype in dtypes]))
-    return tuple(found[name] for name in sorted(found, key=shown))
+def constants(op: Op) -> dict[str, str]:
+    """The constants of a module, dtypes that some input may have: what the runtime has no tuple for."""
+    found = [(dtype_constant(one), one.type.dtypes) for one in op.inputs if one.type.dtypes not in CLASS_NAMES]
+    ordered = sorted(found, key=lambda one: shown(one[0]))
+    return {name: tuple_text([f"torch.{dtype}" for dtype in dtypes]) for name, dtypes in ordered}
 
 
 def dtype_constant(tensor: Input) -> str:

@@ -104,7 +104,6 @@ class Common:
         """The module of the function that does what its `body` says: templates see `extra` besides."""
         outer = self.outer
         op, known = outer.op, constants(outer.op)
-        given = [one.name for several in (op.inputs, op.params, known) for one in several]
         tensors, params = outer.tensor_fields(), outer.param_fields()
         results = outer.result_fields()
         view = {
@@ -120,7 +119,7 @@ class Common:
             "fields": [*tensors, *params],
             "results": results,
             "raises": raises(op),
-            "body": finished(body, (*given, *outer.extra)),
+            "body": finished(body, (*op.arguments, *known, *outer.extra)),
             "constants": known,
             "tables": self.tables,
             "also_untyped": "",

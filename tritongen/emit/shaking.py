@@ -10,7 +10,7 @@ import ast
 import functools
 import symtable
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..lang.trees import parsed_module
 from .scoping import global_names
@@ -42,7 +42,6 @@ class Chunk:
     attributes: frozenset[Name] = frozenset()  # as in `launch.run`
     passed: frozenset[str] = frozenset()  # names that are read for themselves, and not for an attribute
     imports: tuple[ast.Import | ast.ImportFrom, ...] = ()  # of functions when they run
-    inner: tuple[tuple[str, Import], ...] = ()  # what those bind, in a library
 
     @property
     def is_import(self) -> bool:
@@ -114,7 +113,7 @@ class Library:
         return {name: _text(self.modules[name], names_of[name]) for name in sorted(names_of)}
 
     def _module(self, name: str, text: str) -> Module:
-        chunks = tuple(self._in_library(name, chunk) for chunk in chunks_of(text))
+        chunks = chunks_of(text)
         defined = {own: chunk for chunk in chunks for own in chunk.names if not chunk.is_exports}
         imported = {
             own: target
@@ -124,9 +123,9 @@ class Library:
         }
         return Module(name, chunks, defined, imported)
 
-    def _in_library(self, module: str, chunk: Chunk) -> Chunk:
-        inner = tuple(found for one in chunk.imports for found in self._targets(module, one))
-        return replace(chunk, inner=inner) if inner else chunk
+    def inner(self, module: str, chunk: Chunk) -> Iterator[tuple[str, Import]]:
+        """What the imports of functions of a module bind when they run."""
+        return (found for one in chunk.imports for found in self._targets(module, one))
 
     def _targets(self, module: str, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
         """What an import in a module binds, and to what."""
@@ -157,7 +156,7 @@ class Library:
         for own in chunk.uses:
             yield module.name, own
         aliases = [(own, module.imported[own]) for own in chunk.uses if own in module.imported]
-        for own, target in [*aliases, *chunk.inner]:
+        for own, target in [*aliases, *self.inner(module.name, chunk)]:
             if target.name:
                 yield target.module, target.name
             elif target.module:

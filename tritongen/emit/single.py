@@ -34,7 +34,7 @@ def single_file(library: Library, own: Iterable[str], top: str) -> str:
     for name in order:
         module = library.modules[name]
         chunks = [chunk for chunk in module.chunks if _is_reachable(module, chunk, reached)]
-        texts = [_renamed(module, chunk, names) for chunk in chunks]
+        texts = [_renamed(module, chunk, dict(library.inner(name, chunk)), names) for chunk in chunks]
         if texts:
             sections.append("\n\n".join([_title(module), *texts]))
     return "\n".join([top, *merged(imports), "\n\n", "\n\n\n".join(sections), ""])
@@ -225,10 +225,10 @@ def _is_followed(lines: list[bytes], row: int) -> bool:
     return row + 1 < len(lines) and len(lines[row + 1]) - len(lines[row + 1].lstrip()) == indent
 
 
-def _renamed(module: Module, chunk: Chunk, names: Mapping[Name, str]) -> str:
+def _renamed(module: Module, chunk: Chunk, inner: Mapping[str, Import], names: Mapping[Name, str]) -> str:
     """A statement's text with the names that its definitions have in the file."""
     lines = [line.encode() for line in chunk.lines]
-    renames = _Renames(module, dict(chunk.inner), names)
+    renames = _Renames(module, inner, names)
     edits: list[tuple[int, int, int, int, str]] = []
     for statement in parsed_module("\n".join(chunk.lines)).body:
         renames.visit(statement)

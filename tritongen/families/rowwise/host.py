@@ -133,11 +133,8 @@ class RowsModule(RowSizes):
 
     def launch_of(self, kernel: Kernel) -> dict[str, Value]:
         """A kernel, and what it takes."""
-        return {
-            "kernel": self.launcher(kernel),
-            "args": self.args(kernel),
-            "constants": self.own_constants(kernel),
-        }
+        own = self.own_constants(kernel)
+        return {"kernel": self.launcher(kernel), "args": self.args(kernel), "constants": own}
 
     def own_constants(self, kernel: Kernel) -> Value:
         """What a kernel is compiled for, by a name where that of the loop has one."""
@@ -151,20 +148,16 @@ class RowsModule(RowSizes):
     def states(self) -> Value:
         """The dtypes of the states of a part of a row."""
         states = self.plan.states
-        dtypes = [self.torch_dtype(dtype) for _, dtype, _ in states]
+        known = {"INDEX": "torch.int64", "COMPUTE": "tensors.torch_dtype(compute)"}
+        dtypes = [known.get(dtype, dtype.replace("tl.", "torch.")) for _, dtype, _ in states]
         if len(set(dtypes)) == 1 and len(states) > 1 and not any(path for _, _, path in states):
             return f"({dtypes[0]},) * {len(states)}"
         paths = [f" if {condition_text(path)} else None" if path else "" for _, _, path in states]
         return tuple(f"{dtype}{path}" for dtype, path in zip(dtypes, paths, strict=True))
 
     def traffic(self, kinds: set[str]) -> Traffic:
-        moves = [
-            (
-                self.space.steps(t.type.axes, self.space.rows),
-                self.space.steps(t.type.axes, self.space.cols),
-            )
-            for t in self.op.inputs
-        ]
+        steps, rows, cols = self.space.steps, self.space.rows, self.space.cols
+        moves = [(steps(t.type.axes, rows), steps(t.type.axes, cols)) for t in self.op.inputs]
         streams = sum(bool(cols) and (bool(rows) or not self.space.rows) for rows, cols in moves)
         flags = all(isinstance(v.node, Reduce) and v.node.kind in ("any", "all") for v in self.program.reductions)
         vectors = sum(bool(cols) and not rows for rows, cols in moves)
@@ -172,17 +165,6 @@ class RowsModule(RowSizes):
         in_place = any(result.over for result in self.op.results)
         reducing, col_dims = not self.program.maps_back, len(self.space.cols)
         return Traffic(frozenset(kinds), streams, vectors, flags, reducing, online, in_place, col_dims=col_dims)
-
-    def torch_dtype(self, dtype: str) -> str:
-        if dtype == "INDEX":
-            return "torch.int64"
-        if dtype == "COMPUTE":
-            return "tensors.torch_dtype(compute)"
-        return {
-            "tl.float32": "torch.float32",
-            "tl.int64": "torch.int64",
-            "tl.int32": "torch.int32",
-        }[dtype]
 
     def table(self) -> str:
         """The kind of the table of the loop along a row."""
