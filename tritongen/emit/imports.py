@@ -19,18 +19,9 @@ from .scoping import undefined_names
 RUNTIME_FOLDER = "_runtime"
 TESTING_FOLDER = "_testing"  # beside it: what emitted tests and benchmarks share
 
-STANDARD = {
-    "contextlib": "import contextlib",
-    "functools": "import functools",
-    "itertools": "import itertools",
-    "math": "import math",
-    "os": "import os",
-    "Callable": "from collections.abc import Callable",
-    "Iterable": "from collections.abc import Iterable",
-    "Sequence": "from collections.abc import Sequence",
-    "Any": "from typing import Any",
-    "ClassVar": "from typing import ClassVar",
-}
+STANDARD = {name: f"import {name}" for name in ("contextlib", "functools", "itertools", "math", "os")}
+STANDARD |= {name: f"from collections.abc import {name}" for name in ("Callable", "Iterable", "Sequence")}
+STANDARD |= {name: f"from typing import {name}" for name in ("Any", "ClassVar")}
 PACKAGES = {
     "pytest": "import pytest",
     "torch": "import torch",

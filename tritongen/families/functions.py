@@ -26,25 +26,16 @@ def summary(step: Step) -> str:
     return "\n    ".join(wrapped(shown(text), after="")) if len(shown(text)) > LONGEST else text
 
 
-def _says_all(text: str) -> bool:
-    """Whether a docstring is that of a function by itself, on a line."""
-    return len(shown(text)) <= 88 - len('    """Computes ."""')
-
-
 def function_view(step: Step, is_registered: bool, optional: frozenset[str]) -> dict[str, Any]:
     """The head of a step's function."""
     op = step.op
     extra = [f"{name}: {kind_of(name, optional)}" for name in (*step.extra, *([IS_FAKE] if is_registered else []))]
-    lines = _wrapped(step)
-    is_one = len(lines) == 1 and not step.says and _says_all(lines[0])
+    lines = tuple(line for value in docstring_values(op) for line in formula(value, 100))
+    room = 88 - len('    """Computes ."""')  # of a docstring on one line
+    is_one = len(lines) == 1 and not step.says and len(shown(lines[0])) <= room
     return {
         "signature": ", ".join([*typed(op), *extra]),
         "returns": returned_types(*(bool(result.when) and not is_registered for result in op.results)),
         "summary": f"Computes {lines[0]}." if is_one else summary(step),
         "formula": () if is_one else lines,
     }
-
-
-def _wrapped(step: Step) -> tuple[str, ...]:
-    """The lines of a step's math, on lines that are not too long."""
-    return tuple(line for value in docstring_values(step.op) for line in formula(value, 100))

@@ -76,7 +76,7 @@ def backward_of(spec: Spec, forward: Step) -> Backward | None:
 
 def _planned(spec: Spec, forward: Step) -> Backward:
     assert spec.grad is not None
-    op, families = forward.op, _families(spec)
+    op, families = forward.op, families_of_steps(spec.register != "none")
     is_ahead = spec.grad.write != "backward"
     # Refuses, for contractions too, what has no gradient at all.
     gradient = derive(op, replace(spec.grad, save=None) if is_ahead else spec.grad)
@@ -146,11 +146,6 @@ def _refused(step: Step, schedule: Schedule) -> list[Mistake]:
     each = [{mistake.key[1]: mistake for mistake in one.family.check(schedule)} for one in steps]
     mistakes = {key: mistake for found in reversed(each) for key, mistake in found.items()}
     return [mistakes[key] for key in mistakes if key in ("block_m", "block_n") or all(key in found for found in each)]
-
-
-def _families(spec: Spec) -> Families:
-    """The families that steps of a plan may be of."""
-    return families_of_steps(spec.register != "none")
 
 
 def _step(spec: Spec, op: Op) -> Step:

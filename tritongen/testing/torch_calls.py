@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from string import ascii_letters
 
 from ..lang.names import shown
 from ..lang.reductions import REDUCTIONS
-from ..lang.trees import literal, parse
+from ..lang.trees import parse
+from ..nest.values import Term as Operand
+from ..nest.values import tree_of
 from ..spec.types import BATCH
 
 CONSTANTS = ("inf", "nan", "pi", "e")
@@ -23,10 +26,7 @@ SCALARS = frozenset(
 )
 # Reductions that torch does along one dimension at a time, and those that reduce all by default.
 ONE_DIM = frozenset(("prod", "argmax", "argmin", "cumsum", "cumprod"))
-ANY_DIMS = frozenset(REDUCTIONS) - {"softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"} | {
-    "amax",
-    "amin",
-}
+ANY_DIMS = frozenset((*REDUCTIONS, "amax", "amin")) - {"softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,20 @@ def zero() -> Term:
 
 def as_tensor(term: Term) -> ast.expr:
     """A Python number as a tensor; in float64 it keeps its value, and promotes nothing."""
-    dtype = [ast.keyword("dtype", parse("torch.float64"))] if term.kind in ("float", "") else []
-    return ast.Call(parse("torch.tensor"), [term.tree], dtype)
+    dtype: dict[str, Operand] = {"dtype": parse("torch.float64")} if term.kind in ("float", "") else {}
+    return call("torch.tensor", term.tree, **dtype)
 
 
-def call(function: str, *args: ast.expr | int) -> ast.expr:
-    return ast.Call(parse(function), [_node(arg) for arg in args], [])
+def call(function: str, *args: Operand, **named: Operand) -> ast.expr:
+    return ast.Call(parse(function), *_passed(args, named))
 
 
-def method(value: ast.expr, name: str, *args: ast.expr | int) -> ast.expr:
-    return ast.Call(ast.Attribute(value, name), [_node(arg) for arg in args], [])
+def method(value: ast.expr, name: str, *args: Operand, **named: Operand) -> ast.expr:
+    return ast.Call(ast.Attribute(value, name), *_passed(args, named))
 
 
-def _node(value: ast.expr | int) -> ast.expr:
-    return literal(value) if isinstance(value, int) else value
+def _passed(args: Iterable[Operand], named: Mapping[str, Operand]) -> tuple[list[ast.expr], list[ast.keyword]]:
+    return [*map(tree_of, args)], [ast.keyword(name, tree_of(arg)) for name, arg in named.items()]
 
 
 def axis_of(tree: ast.expr) -> str:
@@ -125,33 +125,24 @@ def moved(has: tuple[str, ...], wants: tuple[str, ...]) -> str:
     return f".movedim({source}, {tuple(range(-len(named), 0))})"
 
 
-def _dims(dims: tuple[int, ...]) -> ast.expr:
-    return parse(repr(dims[0] if len(dims) == 1 else dims))
-
-
 def reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, ast.expr]) -> ast.expr:
     function = "torch.linalg.vector_norm" if name == "norm" else f"torch.{name}"
-    names = {"p": "ord"}
-    keywords = [ast.keyword(names.get(key, key), value) for key, value in options.items()]
-    if dims:
-        keywords.insert(0, ast.keyword("dim", _dims(dims)))
-    return ast.Call(parse(function), [x], keywords)
+    given: dict[str, Operand] = {"dim": dims[0] if len(dims) == 1 else dims} if dims else {}
+    return call(function, x, **given, **{{"p": "ord"}.get(key, key): value for key, value in options.items()})
 
 
 def merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...]]:
     """Several dimensions as one, for what torch reduces one at a time."""
     last = tuple(range(-len(dims), 0))
     if dims != tuple(range(dims[0], dims[0] + len(dims))):
-        x = ast.Call(ast.Attribute(x, "movedim"), [_dims(dims), _dims(last)], [])
-        dims = last
+        x, dims = method(x, "movedim", dims, last), last
     return method(x, "flatten", dims[0], dims[-1]), (dims[-1],)
 
 
 def normalised(name: str, x: ast.expr, dims: tuple[int, ...]) -> ast.expr:
     if len(dims) == 1:
         return call(f"torch.{name}", x, dims[0])
-    total = ast.Call(parse("torch.logsumexp"), [x, _dims(dims)], [ast.keyword("keepdim", literal(True))])
-    shifted = ast.BinOp(x, ast.Sub(), total)
+    shifted = ast.BinOp(x, ast.Sub(), call("torch.logsumexp", x, dims, keepdim=True))
     return shifted if name == "log_softmax" else call("torch.exp", shifted)
 
 

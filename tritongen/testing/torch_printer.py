@@ -257,8 +257,7 @@ class Printer:
         term, name = self.visit(tree.args[0]), ast.unparse(tree.args[1])
         value = term.tree if term.tensor else as_tensor(term)
         dtype = f"{name}.dtype" if name in self.terms else f"torch.{name}"
-        cast = ast.Call(ast.Attribute(value, "to"), [parse(dtype)], [])
-        return Term(cast, term.axes, True, "bool" if name == "bool" else "")
+        return Term(method(value, "to", parse(dtype)), term.axes, True, "bool" if name == "bool" else "")
 
     def take(self, tree: ast.Call) -> Term:
         source, index = self.visit(tree.args[0]), self.visit(tree.args[1])
