@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..building import Building
 
 
-def normalised(t: Building, x: Value, over: list[Dim], eps: Any, names: tuple[str, str] = ("mu", "rstd")) -> Value:
+def normalised(t: Building, x: Value, over: list[Dim], eps: Any) -> Value:
     """(x - mu) * rstd over some axes."""
-    mu = t.line(names[0], t.reduced("mean", x, over, x.dims))
+    mu = t.line("mu", t.reduced("mean", x, over, x.dims))
     var = t.reduced("var", x, over, x.dims, correction=0)
-    rstd = t.line(names[1], t.apply("rsqrt", t.apply("add", var, eps)))
+    rstd = t.line("rstd", t.apply("rsqrt", t.apply("add", var, eps)))
     return t.apply("mul", t.apply("sub", x, mu), rstd)
 
 
