@@ -16,7 +16,7 @@ import pytest
 from tritongen.autodiff.compared import rounded
 from tritongen.autodiff.gradient import derive
 from tritongen.families.streaming.family import STREAMING
-from tritongen.families.streaming.slopes import sloped
+from tritongen.families.streaming.scores import sloped
 from tritongen.families.streaming.tile_sums import tile_sum_of
 from tritongen.lang.ir import Call, Node, Op, Reduce, Tree, walk
 from tritongen.lang.names import shown

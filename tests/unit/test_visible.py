@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tritongen.families.registry import families_of_steps, step_of
-from tritongen.families.streaming.sizes import StreamingSizes
-from tritongen.families.streaming.visible import visible_range
+from tritongen.families.streaming.sizes import StreamingSizes, visible_range
 from tritongen.lang.typecheck import typecheck
 from tritongen.spec.read import read_spec
 from tritongen.spec.types import Spec

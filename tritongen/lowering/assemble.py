@@ -139,22 +139,9 @@ class Assembler:
 
     def made(self, suffix: str, doc: str, body: Nest, blocks: tuple[str, ...], further: Further = NONE) -> Kernel:
         """A kernel that takes what its body reads."""
-        op, compute, body = self.tile.op, self.tile.compute, without_dead_code(body)
-        names = names_of(body)
-        pointers = [Argument(one.pointer, one.name) for one in self.tensors()]
-        others = [*self.sizes(), *self.strides(), *param_arguments(op, compute)]
-        pointers, others = ([one for one in some if one.name in names] for some in (pointers, others))
-        constexprs = [param.name for param in op.params if param.kind in ("bool", "enum")]
-        constexprs += [*(["COMPUTE"] if compute.constexpr else []), "VECTOR", "UNIFORM", "ALIGN"]
-        return Kernel(
-            name=f"{op.name}_{suffix}",
-            doc=doc,
-            arguments=(*further[0], *pointers, *further[1], *others),
-            constexprs=tuple(name for name in constexprs if name in names),
-            blocks=blocks,
-            body=body,
-            fixed=tuple(param.name for param in op.params if param.kind == "int" and param.name in names),
-        )
+        others, constexprs = [*self.sizes(), *self.strides()], ("VECTOR", "UNIFORM", "ALIGN")
+        found = kernel_of(self.tile.op, self.tile.compute, self.tensors(), body, further, others, constexprs)
+        return replace(found, name=f"{self.tile.op.name}_{suffix}", doc=doc, blocks=blocks)
 
     def part(
         self,
@@ -233,6 +220,36 @@ class Assembler:
 
 # Whether tensors move along rows and along columns, in the order of groups.
 _GROUPS = ((True, True), (False, True), (True, False), (False, False))
+
+
+def kernel_of(
+    op: Op,
+    compute: Compute,
+    tensors: Iterable[Tensor],
+    body: Nest,
+    further: Further,
+    others: Iterable[Argument],
+    constexprs: Iterable[str],
+) -> Kernel:
+    """A kernel that takes what its body reads of tensors, others, params and constants, and all that is further."""
+    body = without_dead_code(body)
+    names = names_of(body)
+    pointers = (Argument(one.pointer, one.name) for one in tensors)
+    flags = (param.name for param in op.params if param.kind in ("bool", "enum"))
+    constexprs = (*flags, *(["COMPUTE"] if compute.constexpr else []), *constexprs)
+    return Kernel(
+        name=op.name,
+        doc="",
+        arguments=(
+            *further[0],
+            *(one for one in pointers if one.name in names),
+            *further[1],
+            *(one for one in (*others, *param_arguments(op, compute)) if one.name in names),
+        ),
+        constexprs=tuple(name for name in constexprs if name in names),
+        body=body,
+        fixed=tuple(param.name for param in op.params if param.kind == "int" and param.name in names),
+    )
 
 
 def stored(op: Op, result: Result) -> Expr:

@@ -17,8 +17,7 @@ from ...testing.fitting import Fitting
 from ...testing.samples import usual_params
 from ..family import MultiStepProgram
 from ..streaming.program import StreamingProgram
-from ..streaming.sizes import PAGE, StreamingSizes
-from ..streaming.visible import visible_range
+from ..streaming.sizes import PAGE, StreamingSizes, visible_range
 
 HEAD, FEW = 128, 8  # the last axis of a side that has several; matrices in a batch
 SIZES = tuple(2**n for n in range(9, 14))  # by which the harness goes

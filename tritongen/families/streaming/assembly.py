@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ...lang.ir import Load, Op, Value
-from ...lowering.assemble import param_arguments, param_casts
+from ...lowering.assemble import kernel_of, param_casts
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering
 from ...lowering.space import Space
 from ...lowering.tile import Tensor, loads
 from ...lowering.views import Argument, Kernel
-from ...nest.ir import Let, Line, Nest, names_of, nested, under, without_dead_code, without_unread
+from ...nest.ir import Let, Line, Nest, names_of, needed_by, nested, under
 from ...nest.values import Expr, V, tl
 from ...passes.paged import Paged, Pages
+from ...spec.types import BATCH
 from ..stream import Stream, in_kernels
-from . import pages
 from .blocks import Blocks
 from .frames import Sections
 from .places import Places
@@ -78,7 +78,7 @@ class Assembly:
             lines = self.places.described(load, read) if load.name in self.described else [read]
             return [*lines, *converted]
         assert self.pages is not None
-        return [*self.pages_of_block(paged), *pages.matrix(self.places, self.pages, paged)]
+        return [*self.pages_of_block(paged), *self.places.paged_matrix(self.pages, paged)]
 
     def pages_of_block(self, paged: Paged) -> list[Line]:
         """The lines that look up pages where none has so far: those of the next block are carried by the loop."""
@@ -87,14 +87,14 @@ class Assembly:
             return []
         assert self.pages is not None
         self.read.add(looked_up)
-        self.lines.setup.append(pages.head(self.places, paged))
+        self.lines.setup.append(self.places.table(paged))
         first, following = (
-            pages.page_indices(self.places, self.pages, paged, start, *self.blocks.ends)
+            self.places.page_indices(self.pages, paged, start, *self.blocks.ends)
             for start in (V.bounds[0], V.start + V.BLOCK_N)
         )
         comment = "" if self.lines.ahead else "Page indices are prefetched one block ahead."
         self.lines.ahead.append(replace(first, comment=comment))
-        return [pages.positions(self.places, paged, *self.blocks.ends), following]
+        return [self.places.in_pages(paged, *self.blocks.ends), following]
 
     @property
     def masked(self) -> Expr:
@@ -130,30 +130,17 @@ class Assembly:
         )
         across = self.across(names_of([*setup, *turn, *ahead, *loop, *partial, *end]))
         setup = [*self.places.decode(), *across, *setup]
-        names = names_of([*setup, *turn, *ahead, *loop, *end])
-        casts = without_unread(param_casts(self.op, self.compute), names)
-        nest = frame(Sections(tuple(casts), tuple(setup), turn, ahead, loop, end, partial))
-        tensors = (Argument(one.pointer, one.name) for one in self.tensors() if one.pointer in names)
-        arguments = [*before, *tensors, *behind, *(Argument(name, name) for name in lengths)]
-        heads, others = self.sizes(names)
-        params = (one for one in param_arguments(self.op, self.compute) if one.name in names)
-        arguments += [*heads, *self.strides(names), *others, *params]
-        constexprs = [param.name for param in self.op.params if param.kind in ("bool", "enum") and param.name in names]
-        constexprs += ["COMPUTE"] if self.compute.constexpr else []
-        known = [f"size_{axis.lower()}" for axis in self.constant_axes]
-        known += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
-        constexprs += [name for name in known if name in names]
+        casts = needed_by([*setup, *turn, *ahead, *loop, *end], param_casts(self.op, self.compute))
+        nest = frame(Sections(casts, tuple(setup), turn, ahead, loop, end, partial))
+        further = before, (*behind, *(Argument(name, name) for name in lengths))
+        heads, others = self.sizes()
+        sizes = (*heads, *self.strides(), *others)
+        constants = [f"size_{axis.lower()}" for axis in self.constant_axes]
+        constants += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
+        found = kernel_of(self.op, self.compute, self.tensors(), nest, further, sizes, constants)
         by_length = self.steps_by_length()
-        integers = tuple(param.name for param in self.op.params if param.kind == "int" and param.name in names)
-        return Kernel(
-            name=f"{self.op.name}_{suffix}",
-            doc=doc,
-            arguments=tuple(arguments),
-            constexprs=tuple(constexprs),
-            blocks=blocks,
-            body=without_dead_code(nest),
-            fixed=(*lengths, *(one.name for one in arguments if one.name in by_length), *integers),
-        )
+        fixed = (*lengths, *(name for name in found.names if name in by_length), *found.fixed)
+        return replace(found, name=f"{self.op.name}_{suffix}", doc=doc, blocks=blocks, fixed=fixed)
 
     def steps_by_length(self) -> set[str]:
         """The steps from head to head of tensors with a value for each row or column: as long as these are many.
@@ -186,33 +173,25 @@ class Assembly:
                 found.append(Let(mask, V[at] < f"size_{axis.lower()}"))
         return found
 
-    def sizes(self, names: set[str]) -> tuple[list[Argument], list[Argument]]:
+    def sizes(self) -> tuple[list[Argument], list[Argument]]:
         """The lengths of the dimensions of the batch, and others."""
-        found = []
-        for place, dim in enumerate(self.space.rows):
-            if dim.size in names:
-                found.append(Argument(dim.size, f"head_sizes[{place}]"))
-        known = {"n_rows", "n_cols", *(one.name for one in found)}
-        known |= {f"size_{axis.lower()}" for axis in self.constant_axes}
-        others = [Argument(f"size_{axis.lower()}", axis) for axis in (*self.stream.outer_axes, *self.stream.heads)]
-        for axis in self.op.axes:
-            name = self.places.size_name(axis)
-            if name not in {*known, *(one.name for one in others)} and name in names:
-                others.append(Argument(name, "math.prod(batch)" if name == "size_batch" else axis))
-        return found, others
+        heads = [Argument(dim.size, f"head_sizes[{place}]") for place, dim in enumerate(self.space.rows)]
+        known = {"n_rows", "n_cols", *(one.name for one in heads), *map(self.places.size_name, self.constant_axes)}
+        others: dict[str, Argument] = {}
+        for axis in (*self.stream.outer_axes, *self.stream.heads, *self.op.axes):
+            name = self.places.size_name(axis)  # That of axes that are merged may be that of `...`.
+            others.setdefault(name, Argument(name, "math.prod(batch)" if axis == BATCH else axis))
+        return heads, [one for name, one in others.items() if name not in known]
 
-    def strides(self, names: set[str]) -> list[Argument]:
+    def strides(self) -> list[Argument]:
         found = []
         # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
         for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
             steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
-            for dim, value in steps:
-                if dim in self.space.steps(tensor.axes, (dim,)) and tensor.stride(dim) in names:
-                    found.append(Argument(tensor.stride(dim), value))
-            for axis in in_kernels(self.stream, tensor.axes):
-                name = self.places.taken_stride(tensor, axis)
-                if axis not in self.stream.batch and name in names:
-                    at = tensor.axes.index(axis) - len(tensor.axes)
-                    value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
-                    found.append(Argument(name, value))
+            mine = self.space.steps(tensor.axes, self.space.rows)
+            found += [Argument(tensor.stride(dim), value) for dim, value in steps if dim in mine]
+            for axis in (axis for axis in in_kernels(self.stream, tensor.axes) if axis not in self.stream.batch):
+                at = tensor.axes.index(axis) - len(tensor.axes)
+                value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
+                found.append(Argument(self.places.taken_stride(tensor, axis), value))
         return found

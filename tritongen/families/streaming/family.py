@@ -8,7 +8,7 @@ from ...diagnostics.report import Mistake
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...lang.ir import Op
-from ...passes.paged import pages_of
+from ...passes.paged import Pages, pages_of
 from ...passes.picked import with_picks_inside
 from ...passes.rounded_weights import weights_before_casts
 from ...spec.types import BATCH, Schedule, Spec
@@ -18,7 +18,6 @@ from ..stream import Stream
 from ..tensor_cores import allowed_errors, too_small
 from .blocks import Blocks, blocks_of
 from .host import StreamingModule
-from .pages import are_streamed
 from .program import StreamingProgram
 from .shapes import StreamingShapes
 from .sizes import StreamingSizes
@@ -83,6 +82,21 @@ class Streaming(Family[StreamingProgram]):
 
     def benchmark(self, spec: Spec, program: StreamingProgram) -> StreamingSizes:
         return StreamingSizes(program, spec)
+
+
+def are_streamed(pages: Pages, stream: Stream) -> bool:
+    """Whether all that lies in pages is streamed, as matrices or as per-position values, by tables that scores
+    determine, and no matrix that does not.
+
+    Scores are NaN by the rows of pages that do not exist, and so is all that is made of them.
+    """
+    tables = {one.table: one.pages for score in stream.scores if (one := pages.of(score.right.name))}
+    names = {load.name for load in stream.matrices}
+    inside = {*stream.batch, *stream.heads, stream.streamed}
+    return not any(load.name in names for load in pages.along) and all(
+        tables.get(one.table) == one.pages and (one.load.name in names or {*pages.joined_axes(one.load.axes)} <= inside)
+        for one in pages.inputs
+    )
 
 
 def grouped(stream: Stream, blocks: Blocks) -> Stream:

@@ -31,8 +31,7 @@ from .gluon_shared import (
 )
 from .places import Places
 from .program import StreamingProgram
-from .scales import scale_of
-from .slopes import sloped
+from .scores import scale_of, sloped
 from .streams import is_row_sum
 
 

@@ -33,7 +33,7 @@ from .gluon_shared import (
 from .partial_sums import LEAST
 from .places import Places
 from .program import StreamingProgram
-from .scales import to_base2
+from .scores import to_base2
 
 
 def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:

@@ -21,8 +21,7 @@ from ...passes.structure import reached
 from ...spec.types import Input
 from ..gluon import in_gluon, listed, names_in
 from ..stream import Stream
-from .below import Below
-from .kernels import Builder
+from .kernels import Below, Builder
 from .places import Places
 from .program import StreamingProgram
 
@@ -102,7 +101,7 @@ class FoundBounds:
 
     def view(self) -> dict[str, Any]:
         sizes = ["n_rows", "n_cols", *(dim.size for dim in self.dims[1:])]
-        strides = [one.name for one in self.builder.strides(names_of(self.lines))]
+        strides = names_in(self.lines, [one.name for one in self.builder.strides()])
         return {
             "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
             "head": self.builder.places.decode(),
@@ -246,9 +245,8 @@ class Signature:
         self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*self.dims[1:], *self.group))]
         every = [*lines.of_tile, *lines.of_half, *([Let("factor", scale)] if scale else [])]
         known = names_of(every)
-        own = names_of([*lines.tile_reads, *lines.of_half])
         self.pointers = [f"{name}_ptr" for name in self.tensors if name not in described]
-        self.steps = [one.name for one in builder.strides(own)]
+        self.steps = names_in([*lines.tile_reads, *lines.of_half], [one.name for one in builder.strides()])
         if lines.found:
             self.pointers.append("bounds_ptr")
             self.steps += lines.found.strides

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
@@ -20,14 +21,13 @@ from ...passes.exponentials import resolve
 from ...passes.structure import guaranteed_axes, references
 from ..stream import Scores, Stream, StreamSum
 from ..tensor_cores import input_precision
-from . import pages, partial_sums
+from . import partial_sums
 from .assembly import Assembly, Lines
-from .below import Below
 from .blocks import is_finite_past_the_end
 from .frames import BLOCKS, Frames
-from .low import has_low_scores
-from .places import Places, space_of
+from .places import Places, at_pages, space_of
 from .program import StreamingProgram
+from .scores import has_low_scores
 from .spelling import Spelling
 from .streams import is_below, is_row_sum
 
@@ -35,7 +35,42 @@ NOTHING = expr(0.0)
 DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
 
 
-L = TypeVar("L", bound="Below")
+@dataclass
+class Below(Lowering):
+    """Takes exponentials below a number of rows or columns, and in the loop below the largest so far.
+
+    Those of `low` scores have a factor for each row. Of `scores`, the axes of what exponentials are of, tanh is as
+    exact as that needs whose factors are of a `dtype`, which is known for a line of some axes.
+    """
+
+    largest: str = ""
+    low: str = ""
+    in_loop: bool = True
+    scores: frozenset[str] = frozenset()
+    dtype: Callable[[tuple[str, ...]], Term] = field(kw_only=True)
+
+    def expression(self, node: Node) -> Expr:
+        if self.in_loop and isinstance(node, Ref) and node.name == self.largest:
+            return V.shift
+        return super().expression(node)
+
+    def call(self, node: Call) -> Expr:
+        match node:
+            case Call(function="exp", args=(Call(function="sub", args=(x, y)),)) if set(y.axes) < set(x.axes):
+                online = self.in_loop and isinstance(y, Ref) and y.name == self.largest
+                terms = map(self.in_compute, (x, y))
+                if online and self.low:
+                    return runtime[f"exp2_shifted{self.low}"](*terms, V.factor)
+                return runtime["exp2_shifted" if online else "exp2_sub"](*terms)
+            case Call(function="tanh", args=(x,)) if self.scores and self.scores <= set(node.axes):
+                return self.tanh(self.in_compute(x), node.axes)
+        return super().call(node)
+
+    def tanh(self, x: Expr, axes: tuple[str, ...]) -> Expr:
+        return runtime.tanh_of(x, self.dtype(axes))
+
+
+L = TypeVar("L", bound=Below)
 
 
 class Builder(Assembly):
@@ -141,7 +176,8 @@ class Builder(Assembly):
         self.block(score.right)
         self.lines.loop.append(Let(score.name, self.dot(score.left.name, V[score.right.name].T)))
         if self.pages and (paged := self.pages.of(score.right.name)):
-            self.lines.loop.append(pages.missing(paged, score.name))
+            # Scores are NaN where there is no page.
+            self.lines.loop.append(Let(score.name, tl.where(at_pages(paged) >= 0, score.name, math.nan)))
 
     @property
     def at_the_end(self) -> Expr:

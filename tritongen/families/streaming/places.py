@@ -121,6 +121,32 @@ class Places(Tile):
         """
         return (*self.space.rows[: 3 - len(axes)], *self.dims(axes))
 
+    # Pages
+
+    def table(self, paged: Paged) -> Line:
+        """The line that points to a table of the page indices."""
+        return Let(f"{paged.table}_head", self.head(self.of_input(paged.table)).value)
+
+    def page_indices(self, pages: Pages, paged: Paged, start: Term, first: Term, last: Term) -> Line:
+        """The line that looks up pages of a block from `start` on that a tile needs: from `first` to `last`."""
+        stride = self.taken_stride(self.of_input(paged.table), pages.page)
+        sizes = stride, self.size_name(pages.slot), V.BLOCK_N, V.INDEX
+        found = runtime.page_numbers(f"{paged.table}_head", start, first, last, *sizes)
+        return Let(f"{paged.table}_ahead", found)
+
+    def in_pages(self, paged: Paged, first: Term, last: Term) -> Line:
+        """The line that tells the page of each position of a block."""
+        n_pages = self.size_name(paged.pages)
+        return Let(f"{paged.table}_at", runtime.pages_at(f"{paged.table}_ahead", V.block, first, last, n_pages))
+
+    def paged_matrix(self, pages: Pages, paged: Paged) -> list[Line]:
+        """The lines that load a block of a matrix."""
+        tensor, width = self.of_input(paged.load.name), self.stream.width(paged.load)
+        strides = (self.taken_stride(tensor, axis) for axis in (paged.pages, pages.slot, width))
+        rows = f"{paged.table}_at", V.block % self.size_name(pages.slot)
+        read = runtime.load_rows_at(f"{tensor.name}_head", *rows, *strides, f"size_{width.lower()}")
+        return [Let(tensor.name, read), *self.converted(paged.load)]
+
     # Elements
 
     def axes_of(self, tensor: Input) -> tuple[str, ...]:

@@ -1,0 +1,262 @@
+"""What scores are made of, as kernels may take it apart: a scale, a slope, and what may be low.
+
+Exponents may take the number that all scores are multiplied by. Scores may be finite but far below 0, as under a finite
+mask. A slope times the distance of rows and columns, as ALiBi adds it, is one value per row within a block plus one for
+each column: scores take those of columns, by one multiply-add each, and their maximum those of rows. A distance for
+each score would be an integer to subtract, convert and multiply.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ...lang.ir import (
+    INT64,
+    Call,
+    Cast,
+    Choose,
+    Constant,
+    Index,
+    Load,
+    Node,
+    Op,
+    Reduce,
+    Ref,
+    Scalar,
+    Size,
+    Take,
+    Value,
+    children,
+    walk,
+)
+from ...lang.rewrite import rebuild, replaced
+from ...lowering.tile import needed
+from ...passes.contractions import applied
+from ...passes.exponentials import resolve
+from ...passes.triangles import slopes_of
+from ..stream import Stream, is_exponent
+
+LARGE = 2**28  # As in `LOW` of the runtime.
+ROWS = Ref("tile_rows", (), INT64)
+FIRST = Ref("first_col", (), INT64)
+
+
+def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
+    """The number that all scores are multiplied by, a param or above 0, and what they are without it; None where a line
+    reads them otherwise than as exponents, or where they are more than a matmul with a scale and a mask.
+    """
+    full = op.value(score).node
+    found = scaled_matmul(op, full, stream.scores[0].name) if is_exponent_alone(op, score, stream) else None
+    return (found.scale, replaced(full, found.without)) if found else (None, full)
+
+
+def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
+    """Whether lines read scores as exponents below the largest, which is of them, and otherwise not."""
+    nodes = [part for value in op.values for part in walk(value.node)]
+    uses = [part for part in nodes if isinstance(part, Ref) and part.name == score]
+    exponents = [part for part in nodes if is_exponent(part, score, stream.largest)]
+    return len(uses) <= len(exponents) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledMatmul:
+    """A matmul times a number, and both by themselves."""
+
+    node: Node
+    product: Ref
+    scale: Node
+
+    def without(self, node: Node) -> Node:
+        """The matmul where a node is both."""
+        return self.product if node == self.node else node
+
+
+def scaled_matmul(op: Op, full: Node, product_name: str) -> ScaledMatmul | None:
+    """The number that a matmul with a name is multiplied or divided by, as in `scale_of`, behind which is a mask."""
+    match full:
+        case Call(function="where", args=(_, node, Constant(value=value))) if value == -math.inf:
+            pass
+        case node:
+            pass
+    match node:
+        case (
+            Call(function="mul", args=(Ref() as product, scale)) | Call(function="mul", args=(scale, Ref() as product))
+        ):
+            is_scale = _is_scale(op, scale)
+        case Call(function="div", args=(Ref() as product, divisor)):
+            is_scale = not isinstance(divisor, Scalar) and _is_scale(op, divisor)
+            scale = applied("div", Constant(1.0, divisor.dtype), divisor)
+        case _:
+            return None
+    return ScaledMatmul(node, product, scale) if is_scale and product.name == product_name else None
+
+
+def _is_scale(op: Op, node: Node) -> bool:
+    """Whether a node is a float param, or a number above 0: one that is written, a length, or a root of that."""
+    match node:
+        case Scalar(name=name):
+            return any(param.name == name and param.kind == "float" for param in op.params)
+        case Constant(value=float() | int() as number):
+            return number > 0
+        case Call(function="sqrt" | "rsqrt", args=(Size(),)) | Size():
+            return True
+    return False
+
+
+def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
+    """The number that scores are multiplied by whose exponentials are taken below per-row or per-column values, and
+    these scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
+    """
+    nodes = [part for value in op.values for part in walk(value.node)]
+    names = [name for part in nodes if (name := _score_of(part, stream))]
+    uses = [part for part in nodes if isinstance(part, Ref) and part.name in names]
+    if len({*names}) != 1 or len(uses) > len(names):
+        return None, None
+    value = op.value(names[0])
+    found = scaled_matmul(op, value.node, stream.scores[0].name)
+    if found is None:
+        return None, None
+    product = applied("mul", found.product, Ref("factor", (), value.node.dtype))
+    node = replaced(value.node, lambda part: product if part == found.node else part)
+    return found.scale, replace(value, node=node)
+
+
+def _score_of(node: Node, stream: Stream) -> str:
+    """The score that a node is the exponential of, below a value for each row or column; "" for other nodes."""
+    match node:
+        case Call(function="exp", args=(Call(function="sub", args=(Ref(name=name), y)),)):
+            return name if (stream.rows in y.axes) != (stream.streamed in y.axes) else ""
+    return ""
+
+
+# Slopes
+
+
+@dataclass(frozen=True, slots=True)
+class Sloped:
+    """Scores without the bias that a slope gives each row at the first column of a block, and that bias.
+
+    Lines that only the slope read are `unread`.
+    """
+
+    score: Node
+    lead: Node
+    unread: frozenset[str] = frozenset()
+
+
+def sloped(op: Op, score: str, stream: Stream) -> Sloped | None:
+    """None where scores have no such slope, or where a line reads them otherwise than as exponents."""
+    found = _Slopes(op, stream).found(op.value(score).node) if is_exponent_alone(op, score, stream) else None
+    if found is None:
+        return None
+    rest = tuple(replace(value, node=found.score) if value.name == score else value for value in op.values)
+    read = {value.name for value in needed(rest, (result.output.name for result in op.results))}
+    return replace(found, unread=frozenset(value.name for value in op.values) - read)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slopes:
+    op: Op
+    stream: Stream
+
+    def found(self, node: Node) -> Sloped | None:
+        """The terms of a sum without their lead, behind a mask."""
+        match node:
+            case Call(function="where", args=(test, then, Constant(value=value) as other)) if value == -math.inf:
+                found = self.found(then)
+                return found and replace(found, score=replace(node, args=(test, found.score, other)))
+            case Call(function="add" | "sub" as function, args=(one, other)):
+                if found := self.found(one):
+                    return replace(found, score=replace(node, args=(found.score, other)))
+                if found := self.found(other):
+                    lead = found.lead if function == "add" else _negated(found.lead)
+                    return Sloped(replace(node, args=(one, found.score)), lead)
+            case Call(function="neg", args=(arg,)) if found := self.found(arg):
+                return Sloped(replace(node, args=(found.score,)), _negated(found.lead))
+            case Call(function="mul", args=(one, other)):
+                return self.product(node, one, other) or self.product(node, other, one)
+            case Ref(name=name) if name not in {score.name for score in self.stream.scores} and self.crosses(node):
+                return self.found(self.op.value(name).node)
+        return None
+
+    def product(self, node: Call, slope: Node, distance: Node) -> Sloped | None:
+        """A slope of the head times a difference of positions."""
+        distance = resolve(self.op, distance)
+        steps = slopes_of(self.op, distance) or {}
+        step = steps.get(self.stream.streamed)
+        if step not in (1, -1) or not steps.get(self.stream.rows):
+            return None
+        if slope.dtype.kind != "float" or {self.stream.rows, self.stream.streamed} & {*slope.axes}:
+            return None
+        column = Index(self.stream.streamed, (self.stream.streamed,))
+        ahead = applied("sub", *((column, FIRST) if step == 1 else (FIRST, column)))
+        lead = Call("mul", (slope, self.at_the_first(distance)), slope.axes, node.dtype)
+        return Sloped(replace(node, args=(slope, ahead)), lead)
+
+    def crosses(self, node: Node) -> bool:
+        return {self.stream.rows, self.stream.streamed} <= {*node.axes}
+
+    def at_the_first(self, node: Node) -> Node:
+        """A distance at the first column of a block, for the rows of a tile."""
+        match node:
+            case Index(axis=axis):
+                return {self.stream.rows: ROWS, self.stream.streamed: FIRST}.get(axis, node)
+            case Ref():
+                return self.at_the_first(resolve(self.op, node))
+        return rebuild(node, tuple(map(self.at_the_first, children(node))))
+
+
+def _negated(node: Node) -> Node:
+    return Call("neg", (node,), node.axes, node.dtype)
+
+
+# What may be low
+
+
+def has_low_scores(op: Op, stream: Stream) -> bool:
+    """Whether what may be low is added to the scores that exponentials are of, or chosen instead of them."""
+    largest = op.value(stream.largest).node if stream.largest else None
+    return isinstance(largest, Reduce) and _Term(op, stream).may_be_low(largest.arg)
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """What is added to scores, or a factor of that. Matmuls are not low, and neither are factors of them, such as a
+    scale, or of per-position values, such as a slope.
+    """
+
+    op: Op
+    stream: Stream
+    is_factor: bool = False
+    of_scores: bool = False
+
+    def may_be_low(self, node: Node) -> bool:
+        match node:
+            case Constant(value=float() | int() as number):
+                return LARGE < abs(number) < math.inf and not self.of_scores
+            case Scalar():
+                return node.dtype.kind == "float" and not self.is_factor
+            case Load() | Take():
+                is_mask = not self.is_factor or (self.stream.streamed in node.axes and not self.of_scores)
+                return node.dtype.kind == "float" and is_mask
+            case Ref(name=name):
+                return not self.is_product(name) and self.may_be_low(self.op.value(name).node)
+            case Cast(arg=arg):
+                return self.may_be_low(arg)
+            case Call(function="mul" | "div", args=args):
+                factor = replace(self, is_factor=True, of_scores=self.of_scores or self.has_scores(node))
+                return any(map(factor.may_be_low, args))
+            case Call(function="where", args=(_, *args)) | Call(args=args):
+                term = _Term(self.op, self.stream) if self.has_scores(node) else self
+                return any(map(term.may_be_low, args))
+            case Choose(then=then, other=other):
+                return self.may_be_low(then) or self.may_be_low(other)
+        return False
+
+    def is_product(self, name: str) -> bool:
+        return any(name == one.name for one in self.stream.scores)
+
+    def has_scores(self, node: Node) -> bool:
+        names = [part.name for part in walk(node) if isinstance(part, Ref)]
+        return any(self.is_product(name) or self.has_scores(self.op.value(name).node) for name in names)
