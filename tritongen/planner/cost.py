@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ..lang.facts import fact
 from ..lang.ir import Load, Op
 from ..passes.contractions import Contraction
 from ..passes.exponentials import walks
@@ -64,6 +65,7 @@ def least_time(op: Op, inputs: Iterable[str], tensors: Iterable[tuple[str, ...]]
     return (LAUNCH + sum(stored(one, lengths) for one in axes) / BANDWIDTH) * ROUNDED
 
 
+@fact
 def _lengths(op: Op) -> dict[str, int]:
     """The lengths that a spec tells, and the number of strips, twice, since their values are float32."""
     sizes = op.lengths
