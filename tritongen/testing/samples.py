@@ -215,7 +215,7 @@ class Shapes:
 
     def is_valueless(self, axis: str) -> bool:
         """Whether something would have no value if this axis were empty."""
-        trees = (parse(statement.expression) for statement in self.spec.compute)
+        trees = (Text(statement.expression).parse() for statement in self.spec.compute)
         calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
         return axis in self.program.over and any(map(_has_no_identity, calls))
 
@@ -262,10 +262,6 @@ def _has_no_identity(call: ast.Call) -> bool:
     return name in _VALUELESS or (name == "norm" and p in ("inf", "-inf"))
 
 
-def parse(expression: str) -> ast.expr:
-    return Text(expression).parse()
-
-
 # Values
 
 
@@ -280,7 +276,7 @@ def _range_by_math(tensor: Input, spec: Spec) -> Range | None:
     those that positions are compared with: a mask by lengths of 0 and less would leave rows without any elements. Some
     of them are larger than the ragged length of an axis.
     """
-    trees = [(statement.name, parse(statement.expression)) for statement in spec.compute]
+    trees = [(statement.name, Text(statement.expression).parse()) for statement in spec.compute]
     nodes = [node for _, tree in trees for node in ast.walk(tree)]
     for node in nodes:
         if _is_call(node, "take") and tensor.name in _names(node.args[1]):

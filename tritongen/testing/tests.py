@@ -99,7 +99,7 @@ def tests_view(
     others = {
         "OwnMathTests": bool(oracles.keys() - {"original"}),
         "OriginalTests": bool(spec.original),
-        "RegisteredTests": is_registered(spec),
+        "RegisteredTests": spec.register != "none",
         "Float8Tests": has_float8(op, dtypes),
         "SearchedTests": searches,
         "StreamsBetween" if family.base == "StreamingTests" else "StoresBetween": stores_between,
@@ -133,10 +133,6 @@ def kernel_tests(family: FamilyTests, gradient: GradientTests) -> list[str]:
 def has_float8(op: Op, results: Iterable[str]) -> bool:
     """Whether an input or a result may be of float8."""
     return any("float8" in text for text in (*results, *(one for tensor in op.inputs for one in tensor.type.dtypes)))
-
-
-def is_registered(spec: Spec) -> bool:
-    return spec.register != "none"
 
 
 def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
@@ -231,7 +227,7 @@ def decays(op: Op) -> list[str]:
 
 def registered_view(spec: Spec, op: Op, autocast: str) -> dict[str, str]:
     """What tests of a registered operator declare besides."""
-    if not is_registered(spec):
+    if spec.register == "none":
         return {}
     required = required_values(op)
     floats = [tensor.type.dtypes for tensor in op.inputs if set(tensor.type.dtypes) & set(FLOATS)]

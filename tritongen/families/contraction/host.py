@@ -10,9 +10,8 @@ from dataclasses import replace
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Known, Module
+from ...emit.module import Around, Known, Module
 from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call, given
-from ...lang.ir import Result
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_scalars
@@ -22,16 +21,14 @@ from .forward import call_of_forward
 from .gluon import gluon_view
 from .kernels import ContractionKernels
 from .program import ContractionProgram, is_one_matmul, summed_batch
-from .shapes import Shapes
+from .shapes import Matrices
 
 
-class Products(Common):
+class Products(Matrices):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes.
 
     With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own. With `search`, tiles are timed.
     """
-
-    program: ContractionProgram
 
     def __init__(
         self, program: ContractionProgram, around: Around, by_gemm: bool = False, search: bool = False
@@ -52,7 +49,6 @@ class Products(Common):
         # Torch has to see what a triton_op launches.
         has_gluon = plan.descriptors is not None and around.register != "triton_op"
         self.gluon = gluon_view(program, plan.arguments) if has_gluon else None
-        self.shapes = Shapes(self.contraction, self.operands, self.host, program.seen.inputs)
 
     def module(self) -> Module:
         if self.by_gemm:
@@ -62,30 +58,27 @@ class Products(Common):
         return replace(self.built(self.launching(), Traffic(kinds, summing=self.summing())), gluon=self.gluon)
 
     def launching(self) -> list[Statement]:
-        known, counts = self.recalled(), [*self.shapes.counts()]
-        is_empty = " or ".join(f"{COUNTS[role]} == 0" for role in self.shapes.present(("batch", "rows", "cols")))
+        known, counts = self.recalled(), [*self.counts()]
+        is_empty = " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols")))
         by_name = {name: name for name in self.by_name()} | self.joined()
         return [
             *self.begun(known),
             *counts,
             *self.splits(),
-            *self.shapes.strips(self.plan.strips),
+            *self.strips(self.plan.strips),
             *self.allocated(),
             *self.nothing_for(f"{is_empty} or is_fake" if IS_FAKE in self.around.extra else is_empty),
             *(self.constant_lengths(counts[0].target) if self.is_traced else ()),
-            *self.shapes.merged_inputs(),
+            *self.merged_inputs(),
             *self.again(known),
             *([Let("by_name", by_name)] if known else []),
             *self.of_one_dtype(),
             *self.launched([Launch(self.launch())]),
         ]
 
-    def memory(self, result: Result) -> str:
-        return self.shapes.made(result)
-
     @property
     def returned(self) -> str:
-        return ", ".join(map(self.shapes.returned, self.op.results))
+        return ", ".join(map(self.as_made, self.op.results))
 
     def constant_lengths(self, names: str) -> list[Statement]:
         return [
@@ -110,7 +103,7 @@ class Products(Common):
     def matrices(self, side: int) -> tuple[str, ...]:
         """The matrices of a side, with the inner axes last."""
         operands = [operand for operand in self.operands.matrices if operand.side == side]
-        return tuple(map(self.shapes.inner_last, operands))
+        return tuple(map(self.inner_last, operands))
 
     def launch(self) -> Call:
         """The launch: its kernels, in order, and its operands, where these differ from the default."""
@@ -186,17 +179,17 @@ class Products(Common):
 
     def calling(self) -> Module:
         """A function that calls gemm."""
-        merged, call = self.shapes.merged_inputs(), self.called()
+        merged, call = self.merged_inputs(), self.called()
         forward = self.around.forward if self.by_forward else None
         kernels = ContractionKernels(forward).kernels if isinstance(forward, ContractionProgram) else ()
         named = tuple((kernel.name, kernel.doc) for kernel in kernels)
         inline = () if merged or len(call) > 1 else self.by_forward
-        return self.built([*self.begun(), *self.shapes.counts(), *merged, *call], kernels=named, inline=inline)
+        return self.built([*self.begun(), *self.counts(), *merged, *call], kernels=named, inline=inline)
 
     def called(self) -> list[Statement]:
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
-        name, returned = result.output.name, self.shapes.returned(result, self.shapes.unfolding(result))
+        name, returned = result.output.name, self.as_made(result, self.unfolding(result))
         multiply = "split_gemm.multiply" if self.splits_to_bfloat16 else "gemm.gemm"
         passed = *self.sides_of_call(), *filter(None, [self.precision])
         search = "search.fastest" if self.search else ""
@@ -205,7 +198,7 @@ class Products(Common):
         return [Return(every)] if returned == name else [Let(name, every), Return(returned)]
 
     def sides_of_call(self) -> list[str]:
-        return [*map(self.shapes.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
+        return [*map(self.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
 
     @property
     def by_forward(self) -> tuple[str, ...]:
@@ -237,7 +230,7 @@ class Products(Common):
         n_batch = COUNTS["batch"] if self.contraction.batch else "1"
         passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
         is_split = f"replay is None and split_gemm.splits({passed})"
-        return [If(is_split, (*self.shapes.merged_inputs(), *self.called()))]
+        return [If(is_split, (*self.merged_inputs(), *self.called()))]
 
     def summing(self) -> Summing:
         plan = self.plan

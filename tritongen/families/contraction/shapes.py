@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ...emit.axes import regrouped, sizes, spread
-from ...emit.host import Host
-from ...emit.module import length_text
+from ...emit.module import Common, length_text
 from ...emit.statements import Length, Let, Statement, given
 from ...lang.ir import Reduce, Result
 from ...passes.contractions import Contraction
@@ -15,16 +13,15 @@ from ...passes.structure import of_strips
 from ...spec.types import BATCH, Input
 from .addressing import COUNTS
 from .operands import Operand, Operands
+from .program import ContractionProgram
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
+class Matrices(Common):
     """Spells them for the wrapper of a contraction."""
 
     contraction: Contraction
     operands: Operands
-    host: Host
-    inputs: tuple[Input, ...]  # as kernels see them
+    program: ContractionProgram
 
     def present(self, roles: tuple[str, ...]) -> list[str]:
         return [role for role in roles if self.contraction.axes(role)]
@@ -41,7 +38,7 @@ class Shapes:
 
     def merged_inputs(self) -> list[Statement]:
         """The inputs whose axes are not already one for each role get one dimension for each."""
-        found = [(tensor, self.merged(tensor)) for tensor in self.inputs]
+        found = [(tensor, self.merged(tensor)) for tensor in self.program.seen.inputs]
         changed = ((tensor, Let(tensor.name, text)) for tensor, text in found if text != tensor.name)
         return [one for tensor, let in changed for one in self.host.guarded(tensor, [let])]
 
@@ -72,8 +69,7 @@ class Shapes:
             text = f"{operand.name}.permute({', '.join(map(str, order))})"
         return text if operand.tensor.default is None else f"None if {operand.name} is None else {text}"
 
-    def made(self, result: Result) -> str:
-        """The memory of a result, or None where it is not made."""
+    def memory(self, result: Result) -> str:
         shape = self.host.sizes(self.ordered(result))
         return self.host.optional_result(result, self.host.new(result, shape), shape)
 
@@ -84,15 +80,15 @@ class Shapes:
             return ""
         return ".view(batch)" if made == (BATCH,) else f".view({sizes(list(made))})"
 
-    def returned(self, result: Result, unfolding: str = "") -> str:
+    def as_made(self, result: Result, unfolding: str = "") -> str:
         """The result in its own order, and as its dimensions group axes."""
         name, made = result.output.name, self.ordered(result)
-        text = spread(f"{name}{unfolding}", made, list(result.axes)) + regrouped(self.host.op.grouping(result))
+        text = spread(f"{name}{unfolding}", made, list(result.axes)) + regrouped(self.op.grouping(result))
         return given(name, text) if result.when and text != name else text
 
     def ordered(self, result: Result) -> tuple[str, ...]:
         """The axes of a result in the order in which its memory has them: strips come last."""
-        node = of_strips(self.host.op, result)
+        node = of_strips(self.op, result)
         strips = (node.strips,) if node else ()
         roles = self.contraction.roles(tuple(axis for axis in result.axes if axis not in strips))
         present = [role for role in ("batch", "rows", "cols") if role in roles]
@@ -103,5 +99,5 @@ class Shapes:
         found = {}
         for node in reductions:
             count = ("n_rows", "n_cols")[self.contraction.strips_axis(node)]
-            found[node.strips] = f"tensors.cdiv({count}, {self.host.op.strips_along(node.strips).width})"
+            found[node.strips] = f"tensors.cdiv({count}, {self.op.strips_along(node.strips).width})"
         return [Let(*one) for one in found.items()]
