@@ -33,6 +33,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
     flat = [result for result in own if result not in seeds]
 
+    save = Do(Call("ctx.save_for_backward", tuple(grads)))
     saved = [Let(tuple(grads), "ctx.saved_tensors"), Length("needs", "ctx.needs_input_grad")]
 
     def call(flags: list[str], place: str) -> str:
@@ -40,12 +41,14 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
 
     return {
         "in_forward": True,
-        "call_forward": call(eager, NOT_COMPILING),
+        "forward": [
+            Let((*own, *grads), call(eager, NOT_COMPILING)),
+            save,
+            *marked_constant(flat),
+            Return(", ".join(own)),
+        ],
         "call_forward_alone": call([f"{flag}=True" for flag in flags], "False"),
         "picked": "[0]" if len(own) == 1 else f"[:{len(own)}]",
-        "targets": ", ".join([*own, *grads]),
-        "own_results": ", ".join(own),
-        "save": [Do(Call("ctx.save_for_backward", tuple(grads))), *marked_constant(flat)],
         "wrt": ", ".join(gradient.wrt),
         "seeds": ", ".join(outgoing[result] for result in own),
         "eager": finished(
@@ -53,11 +56,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
             ("ctx", *outgoing.values()),
         ),
         "setup": finished(
-            [
-                Length((*own, *grads), "output"),
-                Do(Call("ctx.save_for_backward", tuple(grads))),
-                *marked_constant([*flat, *grads]),
-            ],
+            [Length((*own, *grads), "output"), save, *marked_constant([*flat, *grads])],
             ("ctx", "output"),
         ),
         "all_seeds": ", ".join(outgoing.values()),
