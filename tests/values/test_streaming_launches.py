@@ -161,7 +161,7 @@ def test_no_block_lies_over_one_that_is_swizzled_otherwise(
 ) -> None:
     """In tiles of warp groups, of which ptxas 12.8 loses descriptors: in a gradient, too, of which a part is needed."""
     streaming_heuristics = runtime_module("streaming_heuristics")
-    monkeypatch.setattr(streaming_heuristics, "TRITON", version)
+    monkeypatch.setattr(streaming_heuristics.heuristics, "TRITON", version)
     monkeypatch.setattr(streaming_heuristics, "capability", lambda _: (9, 0))
     tile = (256, 64, 32, 4, 2)
     table = streaming_heuristics.Streamed((tile,), (tile,), timed_half=(tile[1:],), timed_wide=(tile[1:],))
