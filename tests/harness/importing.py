@@ -84,7 +84,17 @@ def written(spec: Spec, folder: Path) -> Path:
 
 def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """What pytest says of the tests of operators in a folder."""
-    command = ("-m", "pytest", "-q", "--import-mode=importlib", "--rootdir", str(home), *options, str(home), *INTERPRETING)
+    command = (
+        "-m",
+        "pytest",
+        "-q",
+        "--import-mode=importlib",
+        "--rootdir",
+        str(home),
+        *options,
+        str(home),
+        *INTERPRETING,
+    )
     return python(*command, cwd=home, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
 
 
