@@ -19,11 +19,10 @@ from . import partial_sums
 from .gluon import gluon_view
 from .gluon_gradient import gradient_view
 from .gluon_shared import tiled_of
-from .kernels import DESCRIPTOR, Builder
+from .kernels import DESCRIPTOR, Builder, Reduction
 from .merging import merging, parted_tensors
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
-from .reduction import Reduction
 
 
 class StreamingModule(Common):

@@ -28,8 +28,7 @@ from ...passes.shifts import rescaling_of
 from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
 from ...spec.types import BATCH, FLOATS
 from ..stream import NotStreamed, Scores, Stream, StreamSum, of_bytes
-from .exponents import Exponents
-from .factors import Factors
+from .exponents import Exponents, Factors
 
 # Elements of a head that a tile holds: half precision in 160 KB of shared memory, backward, too.
 WIDEST_HEAD = 1024
