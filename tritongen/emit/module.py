@@ -243,7 +243,11 @@ class Common:
 
     def lookup(self, *more: str) -> Call:
         """By what the launch of a call like this one is looked up."""
-        settings = [text for param in self.op.params for text in _setting(param)]
+        # Of a float, a launch depends on the type alone, where there is any number of values.
+        each = (
+            (f"type({one.name})", one.name if one.kind != "float" or _limited(one) else "") for one in self.op.params
+        )
+        settings = [text for both in each for text in both if text]
         inputs = tuple(tensor.name for tensor in self.op.inputs)
         return call("launch.lookup", f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra)
 
@@ -319,11 +323,6 @@ def _declared(field: Field) -> str:
 def _sentence(op: Op) -> str:
     text = prose(" ".join(op.summary.split())) or f"The operator {op.name}"
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _setting(param: Any) -> list[str]:
-    """What of a param a launch depends on: its type alone, where each number does."""
-    return [f"type({param.name})"] + ([param.name] if param.kind != "float" or _limited(param) else [])
 
 
 def _limited(param: Any) -> bool:

@@ -100,7 +100,7 @@ def tests_view(
         "OwnMathTests": bool(oracles.keys() - {"original"}),
         "OriginalTests": bool(spec.original),
         "RegisteredTests": spec.register != "none",
-        "Float8Tests": has_float8(op, dtypes),
+        "Float8Tests": any("float8" in one for one in (*dtypes, *(d for t in op.inputs for d in t.type.dtypes))),
         "SearchedTests": searches,
         "StreamsBetween" if family.base == "StreamingTests" else "StoresBetween": stores_between,
     }
@@ -128,11 +128,6 @@ def kernel_tests(family: FamilyTests, gradient: GradientTests) -> list[str]:
     has = ["MapKernels"] if family.base == "ElementwiseTests" else []
     has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
     return [family.base, *(base for base in gradient.bases or ("ForwardTests",) if base not in has)]
-
-
-def has_float8(op: Op, results: Iterable[str]) -> bool:
-    """Whether an input or a result may be of float8."""
-    return any("float8" in text for text in (*results, *(one for tensor in op.inputs for one in tensor.type.dtypes)))
 
 
 def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
