@@ -104,3 +104,14 @@ wrt = ["x"]
     lengths = {"N": 3, "K": 4, "I": positions, "J": 6}
     tensors = written.drawn(lengths) | {"j": torch.tensor([0, 4, 5, -1, 3, -9])}
     written.compare(lengths, tensors, finite=True)
+
+
+@pytest.mark.parametrize("at", ["i", "clamp(i, 0, size(M) - 1)", "i * 2", "i + index(N)", "i + index(K)"])
+@pytest.mark.parametrize("n", [3, 8])
+def test_positions_that_a_block_of_columns_has_one_of(at: str, n: int, tmp_path: Path) -> None:
+    """A sum over both axes reads a position once where a block lies in a row, and then one element."""
+    inputs = '[inputs]\nt = "float[M]"\ni = "int64[N]"\nx = "float[K]"\n'
+    compute = f'[compute]\ny = "mean(where(x > 0, take(t * 2 + 1, {at}, M), 0.5), N, K)"\n[outputs]\ny = "auto[]"\n'
+    written = Written(inputs + compute, tmp_path)
+    lengths = {"M": 13, "N": n, "K": 8}
+    written.compare(lengths, written.drawn(lengths))

@@ -210,7 +210,8 @@ class Tile:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
         tensor = self.op.input(node.name)
         address, checks, alike = self.located(node, lowering)
-        mask, is_checked = self.mask_of_gather(node.axes), bool(checks or alike)
+        mask = None if self.may_be_one(node) else self.mask_of_gather(node.axes)
+        is_checked = bool(checks or alike)
         if alike and (mask is not None or checks):
             # Triton's interpreter takes no mask that is a tile's & a number's.
             mask, checks = (mask, checks) if mask is not None else (joined(*checks), [])
@@ -266,6 +267,13 @@ class Tile:
     def is_one_for_a_block(self, part: Node) -> bool:
         """Whether a part of a position is an input of which a block of columns may have one element."""
         return isinstance(part, Load) and not part.at and self.is_uniform(self.op.input(part.name))
+
+    def may_be_one(self, node: Load) -> bool:
+        """Whether a block of columns may read one element: at a position that lanes beyond the end have, too."""
+        parts = [part for _, index in node.at for part in nodes_of(self.op, index)]
+        alike = any(map(self.is_one_for_a_block, parts)) and {*self.op.input(node.name).type.axes} <= {*dict(node.at)}
+        moving = [part for part in parts if isinstance(part, Load | Index | Reduce) and any(self.moves(part.axes))]
+        return alike and not self.moves(node.axes)[0] and all(map(self.is_one_for_a_block, moving))
 
     def mask_of_gather(self, axes: tuple[str, ...]) -> Expr | None:
         """The mask of what is read at computed positions, but for where those are outside."""
