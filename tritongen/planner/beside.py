@@ -43,6 +43,7 @@ class Beside:
         self.sums = {name: _sum(op, stored, sums[name], name, bits) for name in sums.keys() - self.strips}
         self.read = {name: sum(bits[one] for one in refs & sums.keys()) for name, refs in op.refs.items()}
         self.others = {value.name for value in op.values if not value.node.kinds <= PLAIN or value.node.gathers}
+        self.masked = {value.name for value in op.values if Index in value.node.kinds}
         # Heads are as narrow as tiles, and groups of columns and rows of tiles as short, where a length says so; heads
         # are likely to be, where there are exponentials.
         self.is_long = not op.sizes
@@ -55,11 +56,12 @@ class Beside:
             return False
         sums = [self.sums[name] for name in computed if name in self.sums]
         matmuls = [one for one in sums if one.sides]
+        is_masked = not self.masked.isdisjoint(computed)  # Kernels may stream that, however long rows of tiles are.
         if not matmuls:
-            return self.reads_along_several(computed, sums)
+            return not is_masked and self.reads_along_several(computed, sums)
         if len({one.over for one in matmuls}) > 1 and self.is_not_streamed(computed, sums, matmuls):
             return True
-        return self.has_more_than(matmuls[0], computed, sums, targets)
+        return not is_masked and self.has_more_than(matmuls[0], computed, sums, targets)
 
     def is_not_streamed(self, computed: frozenset[str], sums: Sequence[_Sum], matmuls: Iterable[_Sum]) -> bool:
         """Whether surely no kernel streams matmuls over different axes, which no other computes: it takes exponentials

@@ -207,7 +207,13 @@ class MultiStepModule(Common):
             return
         results = names if len(names) > 1 else names[0]
         let = Let(results, self.views.get(names[0]) or call)
-        yield from (Let(results, ", ".join(["None"] * len(names))), If(condition, (let,))) if condition else (let,)
+        if condition:  # Under which there is what else may be None: type checkers cannot know that.
+            present = [one.name for one in step.op.inputs if one.default is None and one.name in self.paths]
+            present = [name for name in present if self.paths[name] != ALWAYS]
+            asserted = [Do(f"assert {name} is not None") for name in present]
+            yield from (Let(results, ", ".join(["None"] * len(names))), If(condition, (*asserted, let)))
+        else:
+            yield let
         if is_last:
             yield Return(self.returned)
             return
