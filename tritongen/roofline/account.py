@@ -64,7 +64,9 @@ def _in_spec_names(value: Any) -> Any:
             return shown(value)
         case tuple():
             return tuple(map(_in_spec_names, value))
-        case Account() | StepCost() | Tensor() | StoredScores() | Mistake():
+        case Mistake():
+            return without_marks(value)
+        case Account() | StepCost() | Tensor() | StoredScores():
             named = {one.name: getattr(value, one.name) for one in fields(value)}
             return replace(value, **{name: _in_spec_names(part) for name, part in named.items()})
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -105,13 +106,12 @@ class GluonBuilder(ContractionKernels):
 
     def calls_known(self, arguments: Arguments) -> bool:
         """Whether Gluon has what lines call, and these have no positions but those of what they read."""
-        scale, _ = self.scaling()
-        reads, math = self.ending()
+        scale, _ = self.scaling
+        reads, math = self.ending
         behind = names_of(math)
+        has_constants = any(":" in one for one in arguments.spelled(*arguments.beside))  # of dtypes, or of choices
         return (
-            not any(
-                ":" in one for one in arguments.spelled(*arguments.beside)
-            )  # Constants are of dtypes, or of choices.
+            not has_constants
             and calls_only([*scale, *reads, *math], SHARED | {"load"})
             and behind.isdisjoint(("rows", "cols", "first_col"))
             # Columns of a group have one scale, and the second block of a tile may begin past the last.
@@ -123,6 +123,7 @@ class GluonBuilder(ContractionKernels):
         names = {line.assigned for line in lines}
         return [one for one in self.beside if one.name in names]
 
+    @cached_property
     def scaling(self) -> tuple[list[Line], Expr]:
         """The scale of a group's product, after the lines that it is made of."""
         (product,) = self.contraction.products
@@ -132,6 +133,7 @@ class GluonBuilder(ContractionKernels):
         scale = self.scale(product, lines, {})
         return [*nested(lines.loop)], scale
 
+    @cached_property
     def ending(self) -> tuple[list[Line], list[Line]]:
         """What is read besides, and the math of the result."""
         values = [v for v in self.needed_after([self.op.results[0].output.name]) if v.name not in self.contraction.sums]
@@ -141,8 +143,8 @@ class GluonBuilder(ContractionKernels):
         return reads, [*nested(line for value in values for line in lowering.line(value))]
 
     def view(self, arguments: Arguments) -> dict[str, Any]:
-        scale, factor = self.scaling()
-        reads, math = self.ending()
+        scale, factor = self.scaling
+        reads, math = self.ending
         casts = needed_by([*scale, *math, Let("scale", factor)], param_casts(self.op, self.compute))
         passed = arguments.spelled(*arguments.beside)
         left, right = (one.name for one in arguments.matrices)

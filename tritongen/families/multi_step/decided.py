@@ -16,7 +16,8 @@ def paths_of(steps: Sequence[Step], entire: Op) -> Paths:
     """Of what steps compute, the paths on which other steps read it, or it is one of the results of all; and of inputs
     of the operator that are None where what reads them is not chosen, the paths on which they are present.
     """
-    given = {name: Choices(entire).reading_paths(name, entire.values) for name in entire.chosen}
+    choices = Choices(entire)
+    given = {name: choices.reading_paths(name, entire.values) for name in entire.chosen}
     found: dict[str, list[Path]] = {result.output.name: [] for step in steps for result in step.op.results}
     found |= {result.output.name: [*(result.paths if result.when else ALWAYS)] for result in entire.results}
     for step in reversed(steps):
@@ -32,28 +33,33 @@ def paths_of(steps: Sequence[Step], entire: Op) -> Paths:
     return {name: tuple(simplified(paths)) or ALWAYS for name, paths in found.items()} | given
 
 
+def running(step: Step, paths: Paths) -> list[Path]:
+    """The paths on which a step runs: on which any of its results is read."""
+    return simplified([path for result in step.op.results for path in paths[result.output.name]])
+
+
 def may_be_absent(step: Step, paths: Paths) -> frozenset[str]:
     """The inputs of a step that are not there at times when it runs."""
-    on_paths = simplified([path for result in step.op.results for path in paths[result.output.name]])
-    return frozenset(
-        tensor.name
-        for tensor in step.op.inputs
-        if not all(any(implies(way, path) for path in paths.get(tensor.name, ALWAYS)) for way in on_paths)
-    )
+    on_paths = running(step, paths)
+    return frozenset(one.name for one in step.op.inputs if not _is_on(on_paths, paths.get(one.name, ALWAYS)))
 
 
 def read_unchosen(steps: Sequence[Step], entire: Op) -> frozenset[str]:
     """The inputs that are None where what reads them is not chosen, but that a step reads all the same, which runs for
     the lengths that its results tell others.
     """
-    paths, found = paths_of(steps, entire), set[str]()
+    paths, found = paths_of(steps, entire) if entire.chosen else {}, set[str]()
     for step in steps:
-        on_paths = simplified([path for result in step.op.results for path in paths[result.output.name]])
         for name in entire.chosen & {tensor.name for tensor in step.op.inputs}:
-            both = [joined(way, path) for way in on_paths for path in _reading(step, name)]
-            if not all(any(implies(way, path) for path in paths[name]) for way in both if way is not None):
+            both = [joined(way, path) for way in running(step, paths) for path in _reading(step, name)]
+            if not _is_on([way for way in both if way is not None], paths[name]):
                 found.add(name)
     return frozenset(found)
+
+
+def _is_on(on_paths: Sequence[Path], others: Sequence[Path]) -> bool:
+    """Whether each of some paths is one of others, or goes on from one."""
+    return all(any(implies(way, path) for path in others) for way in on_paths)
 
 
 def _reading(step: Step, name: str) -> tuple[Path, ...]:

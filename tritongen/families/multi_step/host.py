@@ -13,7 +13,7 @@ from ...emit.module import Around, Common, Module
 from ...emit.statements import Call, Do, If, Let, Return, Statement, given, reads
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
-from ...lowering.choices import condition, simplified
+from ...lowering.choices import condition
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
 from ...nest.conditions import condition_text
@@ -24,7 +24,7 @@ from ...spec.types import DTYPE_CLASSES, FLOATS, Input, TensorType, plain_shape
 from ..family import MultiStepProgram, Step, module_of
 from ..functions import function_view
 from ..step_host import StepHost
-from .decided import may_be_absent, paths_of
+from .decided import may_be_absent, paths_of, running
 
 OTHERS = (*DTYPE_CLASSES["int"], *DTYPE_CLASSES["bool"])
 
@@ -237,7 +237,7 @@ class MultiStepModule(Common):
         returned = [None if self.is_read(one) else optional.get(one.output.name) for one in step.op.results]
         if all(returned):
             return " or ".join(dict.fromkeys(self.host.condition(one) for one in returned if one))
-        path = condition(simplified([path for one in step.op.results for path in self.paths[one.output.name]]))
+        path = condition(running(step, self.paths))
         return condition_text(path) if path else ""
 
     def dtype_of(self, name: str) -> str:
