@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import multiprocessing as mp
 import os
@@ -19,7 +20,7 @@ from typing import Any
 
 SPAWN = mp.get_context("spawn")  # Each has a GPU for itself, and memory that no kernel of others has written to.
 SEEDS = 200  # of a process: each keeps the modules of what it has built
-RIGHT, REFUSED = "right", "refused"
+RIGHT, REFUSED, LATE = "right", "refused", "HANG"
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,14 @@ class Worker:
 
     def begin(self, seed: int) -> None:
         self.seed, self.since, self.left, self.text = seed, time.monotonic(), self.left - 1, ""
-        self.pipe.send(seed)
+        with contextlib.suppress(OSError):  # It has ended: `outcome` says so of this seed.
+            self.pipe.send(seed)
 
     def outcome(self) -> Outcome | None:
         """What came of the seed, or how the process ended; None as long as neither is so."""
         try:
             found, is_last = self.pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):  # An OSError where it was killed while it wrote
             self.process.join()
             found, is_last = Outcome(f"CRASH {self.process.exitcode}", self.stack(), self.text), True
         self.text = found.text
@@ -87,7 +89,7 @@ class Worker:
         os.kill(self.process.pid, signal.SIGUSR1)
         time.sleep(0.5)
         self.end()
-        return Outcome("HANG", f"after {time.monotonic() - self.since:.0f} s, {self.stack()}", self.text)
+        return Outcome(LATE, f"after {time.monotonic() - self.since:.0f} s, {self.stack()}", self.text)
 
     def end(self) -> None:
         self.left = 0
@@ -144,7 +146,7 @@ def outcomes(task: Task, seeds: range, jobs: int, limit: float, until: float) ->
                     if found is not None:
                         yield one.seed, found
                         one.seed = -1
-                workers = [one for one in workers if one.left]
+                workers = [one for one in workers if one.left or one.seed >= 0]
         finally:
             for one in workers:
                 one.end()
@@ -161,7 +163,10 @@ def arguments(about: str) -> argparse.Namespace:
 
 
 def main(task: Task, given: argparse.Namespace) -> int:
-    """Prints a line for each seed that is not right, and how many were right, refused and wrong; returns the last."""
+    """Prints a line for each seed that is not right, and how many were right, refused, wrong or timed out.
+
+    Returns how many were neither right nor refused.
+    """
     start = time.monotonic()
     kinds = Counter[str]()
     seeds = range(given.first, given.first + given.count)
@@ -175,9 +180,9 @@ def main(task: Task, given: argparse.Namespace) -> int:
             print(f"=== {done} in {time.monotonic() - start:.0f} s: {dict(kinds)}", flush=True)
     run = kinds.total()
     used = sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    rest = {kind: count for kind, count in kinds.items() if kind not in (RIGHT, REFUSED, LATE)}
     print(
         f"{run} of {given.count} run in {time.monotonic() - start:.0f} s, {used / max(1, run):.2f} s of CPU each:"
-        f" {kinds[RIGHT]} right, {kinds[REFUSED]} refused, {wrong} wrong"
-        f" {dict(kinds - Counter({RIGHT: kinds[RIGHT], REFUSED: kinds[REFUSED]}))}"
+        f" {kinds[RIGHT]} right, {kinds[REFUSED]} refused, {wrong - kinds[LATE]} wrong, {kinds[LATE]} timed out {rest}"
     )
     return wrong
