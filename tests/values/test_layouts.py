@@ -9,8 +9,6 @@ import torch
 
 from tests.harness.importing import built
 from tests.harness.oracles import DEVICE
-from tests.harness.projects import Project, fake, old
-from tritongen.project.build import build, check
 from tritongen.spec.read import read_spec
 
 # The inputs, the line, its entry in [outputs], and what torch computes of the inputs.
@@ -104,27 +102,3 @@ def test_layout(case: str, tmp_path: Path) -> None:
         torch.autograd.grad(got, learned, incoming), torch.autograd.grad(wanted, learned, incoming), strict=True
     ):
         torch.testing.assert_close(found, exact)
-
-
-def test_a_new_order_is_reported_of_what_an_earlier_version_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    project = Project(tmp_path)
-    inputs, (line, output), _ = LAYOUTS["take"]
-    path = project.spec("laid_out")
-    path.write_text(text_of(inputs, line, output))
-    with monkeypatch.context() as patched:
-        patched.setattr("tritongen.resources.__version__", "0.0.1")
-        build(generate=old)
-    told = [one for one in check(generate=fake).findings if one.code == "TG709"]
-    assert [(one.path, one.message) for one in told] == [
-        ("specs/laid_out.toml", "y has the dimensions [..., T, E] now, and had [..., E, T]")
-    ]
-    assert told[0].hint == 'state the order: y = "table[..., T, E]", or y = "table[..., E, T]" for the former'
-    path.write_text(text_of(inputs, line, "table[..., T, E]"))
-    assert "TG709" not in {one.code for one in check(generate=fake).findings}  # The order is stated.
-    path.write_text(text_of(inputs, line, output))
-    build(generate=fake)
-    path.write_text(text_of(inputs, f"{line} * 2", output))
-    assert {one.code for one in check(generate=fake).findings} == {"TG701"}  # The order was accepted.

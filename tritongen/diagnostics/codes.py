@@ -159,28 +159,13 @@ _TREE = (
         """,
     ),
     row(
-        "TG709",
-        "a result with its dimensions in another order than before",
-        """
-        Up to version 0.1, a result whose order [outputs] does not state had the axes of the input
-        with the most axes first. Now it has those of the input that [outputs] names, and what a
-        `take` brings stands where the axis stood that it replaces. `check` reports this of files
-        that an earlier version wrote. State the order, or build to accept the new one.
-
-            # table = "float[V, E]", i = "int32[..., T]", y = "take(table, i, V)"
-            [outputs]
-            y = "table"               # [..., T, E] now, [..., E, T] before
-            y = "table[..., T, E]"    # states it
-        """,
-    ),
-    row(
         "TG710",
         "generated files that this project did not put there",
         """
         A file's header says from which spec, by which project and to which path it was written. Of a
-        copy, of a file of tritongen 0.1, and of a project whose spec is gone, this is another path or
-        another project, or not known. Nothing keeps such files up to date, and `build` neither removes
-        nor exports them: move them out of the generated folder, or remove them.
+        copy, and of a project whose spec is gone, this is another path or another project. Nothing keeps
+        such files up to date, and `build` neither removes nor exports them: move them out of the generated
+        folder, or remove them.
         """,
     ),
     row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..spec.types import BATCH, AxisTerm, Output, default_shape
@@ -32,17 +32,6 @@ def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm
     if named is not None:
         return _grouped(axes, named.type.shape)
     return default_shape(typer.spec.inputs, axes)
-
-
-def former_dimensions(typer: Expressions, node: Node) -> tuple[AxisTerm, ...]:
-    """The dimensions in the order of version 0.1: that of the input with the most axes, then of the others."""
-    return default_shape(typer.spec.inputs, typer.natural_order(node.axes))
-
-
-def written(shape: Iterable[AxisTerm]) -> str:
-    """`[..., (H D), N]`"""
-    terms = (term.names[0] if len(term.names) == 1 else f"({' '.join(term.names)})" for term in shape)
-    return f"[{', '.join(terms)}]"
 
 
 def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:

@@ -6,14 +6,15 @@ mistake is reported once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..diagnostics.report import Mistake, Mistakes, listed
-from ..spec.types import AxisTerm, Output, Spec, default_shape, inference_order
+from ..spec.types import Output, Spec, default_shape, inference_order
 from .expressions import Abandoned, Expressions, axis_list
 from .formulas import by_params, formulas_of, typical_lengths
 from .ir import Dtype, Formula, Index, Load, Op, Reduce, Ref, Result, Value
-from .layout import dimensions, former_dimensions, written
+from .layout import dimensions
 from .promotion import kind_of
 from .syntax import NotAnExpression, Text
 
@@ -23,29 +24,17 @@ def typecheck(spec: Spec) -> Op:
     return _Typer(spec).op()
 
 
-def moved_dimensions(spec: Spec) -> tuple[Mistake, ...]:
-    """The results of a correct spec whose dimensions came in another order before version 0.2."""
-    typer = _Typer(spec)
-    typer.op()
-    return tuple(typer.moved)
-
-
 class _Typer(Expressions):
     """The result of type-checking a spec."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.moved: list[Mistake] = []
-        self.formulas: tuple[Formula, ...] = ()
-
     def op(self) -> Op:
-        self.formulas = formulas_of(self)
+        formulas = formulas_of(self)
         for statement in self.spec.compute:
             self.statement(statement.name, statement.expression)
         results = [result for output in self.spec.outputs if (result := self.result(output))]
         self.check_used()
         self.check_optional()
-        self.check_groups()
+        self.check_groups(formulas)
         if self.mistakes:
             raise Mistakes(*self.mistakes)
         spec = self.spec
@@ -62,7 +51,7 @@ class _Typer(Expressions):
             deterministic=spec.deterministic,
             fuse=spec.schedule.fuse,
             typical=tuple((axis, max(several)) for axis, several in spec.lengths if axis not in self.sizes),
-            formulas=self.formulas,
+            formulas=formulas,
         )
         return replace(op, typical=(*op.typical, *typical_lengths(op, op.lengths).items()))
 
@@ -95,8 +84,6 @@ class _Typer(Expressions):
             axes = tuple(name for term in shape for name in term.names)
             if shape != default_shape(self.spec.inputs, axes):
                 output = replace(output, shape=shape)
-            if not self.spec.computed:  # Which version 0.1 had not.
-                self.note_order(output.name, output.dtype, shape, former_dimensions(self, node))
         else:
             axes = tuple(name for term in output.shape for name in term.names)
             if set(axes) != set(node.axes):
@@ -120,14 +107,6 @@ class _Typer(Expressions):
             return None
         default = {"bool": "bool", "int": "int64"}.get(own.kind, "float32")
         return Dtype(kind_of((default,)), (default,))
-
-    def note_order(self, name: str, dtype: str, shape: tuple[AxisTerm, ...], former: tuple[AxisTerm, ...]) -> None:
-        """Records where the dimensions of a result come in another order than version 0.1 gave them."""
-        new, old = written(shape), written(former)
-        if new != old:
-            message = f"{name} has the dimensions {new} now, and had {old}"
-            hint = f'state the order: {name} = "{dtype}{new}", or {name} = "{dtype}{old}" for the former'
-            self.moved.append(Mistake("TG709", message, ("outputs", name), None, hint=hint))
 
     def check_used(self) -> None:
         used = self.used.union(*((output.name, output.dtype) for output in self.spec.outputs))
@@ -167,9 +146,9 @@ class _Typer(Expressions):
                     message = f"only optional inputs have the axis {axis}, so its length is not known without them"
                     self.mistakes.append(Mistake("TG304", message, key, hint="give it to an input that is required"))
 
-    def check_groups(self) -> None:
+    def check_groups(self, formulas: Iterable[Formula]) -> None:
         """One length of a group follows from the dimension, the others must be known."""
-        fixed = {*self.sizes, *(one.axis for one in by_params(self.formulas, self.spec.inputs, self.sizes))}
+        fixed = {*self.sizes, *(one.axis for one in by_params(formulas, self.spec.inputs, self.sizes))}
         ordered = inference_order(self.spec.inputs, fixed)
         known = {axis for tensor in ordered if tensor.default is None for axis in tensor.type.axes} | fixed
         for tensor in self.spec.inputs:

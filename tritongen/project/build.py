@@ -29,7 +29,6 @@ from .tree import (
     body_of,
     compare,
     folders_of_others,
-    is_of_another_version,
     is_ours_or_missing,
     locked,
     op_folders,
@@ -198,20 +197,7 @@ def check(
     _render(works, generate, watch)
     changes = tuple(_changes(works))
     count = sum(len(project.sources) for project in projects)
-    moved = [diagnostic for work in works for diagnostic in _moved(work, changes)]
-    return Drift(count, in_order([*_findings(changes), *moved]), changes)
-
-
-def _moved(work: _Work, changes: Sequence[Change]) -> Iterator[Diagnostic]:
-    """What earlier versions laid out in another way, of operators that one of them wrote."""
-    from ..lang.typecheck import moved_dimensions
-    from .render import made_of
-
-    replaced = {change.path for change in changes if change.kind == "stale" and is_of_another_version(change)}
-    for one in work.rendered:
-        if replaced & {os.path.join(work.folder(one), name) for name in one.files}:
-            text, _, moved = made_of(one.source, moved_dimensions)
-            yield from locate(one.source.shown, text, moved)
+    return Drift(count, _findings(changes), changes)
 
 
 def show(path: str, generate: Generate | None = None) -> Rendered:
@@ -263,7 +249,7 @@ def _with_others(projects: Sequence[Project]) -> list[Project]:
         homes = homes_of(out, dict.fromkeys(ours, settings.runtime), dict.fromkeys(headers, frozenset()))
         if all(map(is_of_this_version, homes)):
             continue
-        folders = {op: os.path.dirname(os.path.join(out, one.path or f"{op}/")) for op, one in headers.items()}
+        folders = {op: os.path.dirname(os.path.join(out, one.path)) for op, one in headers.items()}
         paths = [one.spec_path(settings.root, folders[op]) for op, one in headers.items()]
         for other in find_projects(tuple(filter(os.path.isfile, paths))):
             if other.settings.out_dir == out:

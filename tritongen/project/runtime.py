@@ -29,7 +29,6 @@ Needs = frozenset[str]
 _DECLARES = "declares:"
 _SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # where templates/ has what is shared
 README = "README.md"
-_FORMER = os.path.join(RUNTIME_FOLDER, "testing")  # where the harness of tests was
 _LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
 
 
@@ -106,7 +105,6 @@ def compare_runtime(home: str, needs: Needs | None) -> Iterator[Change]:
     for folder in RUNTIME_FOLDERS:
         expected = {} if needs is None else shared_files(needs)[folder]
         yield from compare(os.path.join(home, folder), expected, SHARED, "", home)
-    yield from compare(os.path.join(home, _FORMER), {}, SHARED, "", home)
 
 
 def in_one_file(op: str, summary: str, modules: Mapping[str, str], tests: bool = True) -> dict[str, str]:
@@ -170,11 +168,11 @@ def is_of_this_version(home: str) -> bool:
     """Whether there is a runtime in a folder, and all of it was made of the modules that templates/ has now."""
     made = {name: digest(text) for name, text in _texts().items()}
     found = []
-    for folder in (*RUNTIME_FOLDERS, _FORMER):
+    for folder in RUNTIME_FOLDERS:
         for path, _, header in our_files(os.path.join(home, folder)):
             name, extension = os.path.splitext(os.path.basename(path))
-            module = f"{_SOURCES.get(folder, '')}.{name}".removesuffix(".__init__")
-            is_copy = header.path not in ("", f"{folder}/{name}.py")  # that somebody put there
+            module = f"{_SOURCES[folder]}.{name}".removesuffix(".__init__")
+            is_copy = header.path != f"{folder}/{name}.py"  # that somebody put there
             if extension == ".py" and not is_copy:
                 found.append(made.get(module) == header.templates)
     return bool(found) and all(found)
