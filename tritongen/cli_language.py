@@ -11,24 +11,25 @@ from .cli_output import CLEAN, WRONG, print_diagnostics
 @click.argument("code", required=False)
 def explain(code: str | None) -> int:
     """Explain the diagnostic CODE, or list all codes, or those of a topic such as axes."""
-    from .diagnostics.codes import CODES, TOPICS, of_topic
+    from .diagnostics.codes import CODES
     from .diagnostics.report import did_you_mean
 
-    topics = [*TOPICS.values()] if code is None else [code.lower()] if code.lower() in TOPICS.values() else []
+    known = dict.fromkeys(one.topic for one in CODES.values())
+    topics = [topic for topic in known if code is None or code.lower() == topic]
     for place, topic in enumerate(topics):
         click.echo(click.style(f"{chr(10) if place else ''}{topic}", bold=True))
-        for row in of_topic(topic):
-            click.echo(f"{row.code}  {row.title}")
+        for one in (one for one in CODES.values() if one.topic == topic):
+            click.echo(f"{one.code}  {one.title}")
     if code is None:
         click.echo("\n`tritongen explain CODE` explains one; `tritongen functions` lists the language")
     if topics or code is None:
         return CLEAN
-    known = CODES.get(code.upper())
-    if known is None:
+    found = CODES.get(code.upper())
+    if found is None:
         hint = did_you_mean(code.upper(), CODES, "`tritongen explain` lists them")
         raise click.UsageError(f"there is no code '{code}'; {hint}")
-    click.echo(click.style(f"{known.code}: {known.title}", bold=True))
-    click.echo(f"\n{known.explanation}")
+    click.echo(click.style(f"{found.code}: {found.title}", bold=True))
+    click.echo(f"\n{found.explanation}")
     return CLEAN
 
 
