@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -76,38 +77,11 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 def closest(word: str, options: Iterable[str]) -> str:
     """The option that `word` is a misspelling of, or ""."""
-    candidates = sorted(set(options))
-    by_lower = {option.lower(): option for option in candidates}
+    by_lower = {option.lower(): option for option in sorted(set(options))}
     if word.lower() in by_lower:
         return by_lower[word.lower()]
-    if len(word) < 3:
-        return ""
-    if begun := [one for one in candidates if _is_begun(one.lower(), word.lower())]:
-        return min(begun, key=lambda one: abs(len(one) - len(word)))
-    most = max(1, len(word) // 3)
-    edits, found = min(((_edits(word.lower(), one.lower()), one) for one in candidates), default=(most + 1, ""))
-    return found if edits <= most else ""
-
-
-def _is_begun(word: str, other: str) -> bool:
-    """Whether one of two words is a short form of the other, as int is of integer."""
-    short, long = sorted((word, other), key=len)
-    return long.startswith(short) and len(short) > 2 and 2 * len(short) >= len(long) - 1
-
-
-def _edits(word: str, other: str) -> int:
-    """How many letters are added, left out, replaced or swapped with their neighbours between two words."""
-    before: list[int] = []
-    last = list(range(len(other) + 1))
-    for row, letter in enumerate(word, 1):
-        line = [row]
-        for column, wanted in enumerate(other, 1):
-            least = min(last[column] + 1, line[-1] + 1, last[column - 1] + (letter != wanted))
-            if row > 1 and column > 1 and letter == other[column - 2] and wanted == word[row - 2]:
-                least = min(least, before[column - 2] + 1)
-            line.append(least)
-        before, last = last, line
-    return last[-1]
+    found = difflib.get_close_matches(word.lower(), by_lower, 1) if len(word) > 2 else []
+    return by_lower[found[0]] if found else ""
 
 
 def did_you_mean(word: str, options: Iterable[str], otherwise: str = "") -> str:
@@ -149,16 +123,8 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
 
 def as_data(diagnostic: Diagnostic) -> dict[str, str | int]:
     """What `--format json` says of it."""
-    return {
-        "path": diagnostic.path,
-        "line": diagnostic.line,
-        "column": diagnostic.column,
-        "length": diagnostic.length,
-        "code": diagnostic.code,
-        "level": diagnostic.level,
-        "message": diagnostic.message,
-        "hint": diagnostic.hint,
-    }
+    names = "path", "line", "column", "length", "code", "level", "message", "hint"
+    return {name: getattr(diagnostic, name) for name in names}
 
 
 def as_github(diagnostic: Diagnostic) -> str:

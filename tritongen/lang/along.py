@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .counted_axes import named_axes
 from .ir import INT64, Cast, Constant, Dtype, Index, Node, Scan, ScatterSum
 from .promotion import promote, summed
-from .special import axes_are, check_index, flag, may_be, take_at
+from .special import axes_are, check_index, flag, may_be, special, take_at
 
 if TYPE_CHECKING:
     from .expressions import Expressions
 
 
+@special("recurrence(x, decay, T, reverse=False)", "floats, an axis", "as x * decay", x="derived", decay="derived")
 def _recurrence(typer: Expressions, tree: ast.Call) -> Node:
-    """`recurrence(x, decay, T, reverse=False)`: h[t] = decay[t] * h[t - 1] + x[t]."""
+    """Along T, each element is the one before it times its decay, plus x."""
     form = "recurrence(x, decay, T)"
     reverse = flag(typer, _keyword(typer, tree, "reverse", form))
     if len(tree.args) != 3:
@@ -38,8 +38,9 @@ def _recurrence(typer: Expressions, tree: ast.Call) -> Node:
     return Scan("recurrence", x, axis, axes, dtype, decay, reverse)
 
 
+@special("scatter_sum(x, i, N, ..., over=P)", "any, an integer, axes", "as sum(x)", x="take(g, i, N, fill=0.0)")
 def _scatter_sum(typer: Expressions, tree: ast.Call) -> Node:
-    """`scatter_sum(x, i, N, ..., over=P)`: along N, the sum of x over the positions P of which i is that element."""
+    """Along N, the sum of x over the positions i of that element; over all axes of i, or one. Others are ignored."""
     form = "scatter_sum(x, i, N)"
     option = _keyword(typer, tree, "over", form)
     if len(tree.args) < 3:
@@ -85,24 +86,28 @@ def _over(typer: Expressions, option: ast.expr | None, at: Node, into: tuple[str
     return over
 
 
+@special("argsort(x, N, descending=False)", "any, an axis", "int64")
 def _argsort(typer: Expressions, tree: ast.Call) -> Node:
-    """`argsort(x, N, descending=False)`: along N, the positions of the elements of x in their order."""
+    """The positions of the elements along N in their order, the first of equal ones first."""
     return _order(typer, tree, "argsort(x, N)", 2, "descending", False)[1]
 
 
+@special("sort(x, N, descending=False)", "any, an axis", "as x", x="derived")
 def _sort(typer: Expressions, tree: ast.Call) -> Node:
-    """`sort(x, N, descending=False)`: the elements themselves."""
+    """The elements along N in their order, NaN as the largest."""
     x, order, axis = _order(typer, tree, "sort(x, N)", 2, "descending", False)
     return take_at(typer, x, typer.line_of("order", order), [axis], None, tree)
 
 
+@special("argtopk(x, K, N, largest=True)", "any, two axes", "int64")
 def _argtopk(typer: Expressions, tree: ast.Call) -> Node:
-    """`argtopk(x, K, N, largest=True)`: along K, the positions of the largest elements of x along N, -1 behind all."""
+    """Along K, the positions of the largest along N, -1 where there are no more."""
     return _first(typer, tree, "argtopk(x, K, N)")[1]
 
 
+@special("topk(x, K, N, largest=True)", "any, two axes", "as x", x="derived")
 def _topk(typer: Expressions, tree: ast.Call) -> Node:
-    """`topk(x, K, N, largest=True)`: the elements themselves."""
+    """Along K, the largest along N, in their order; NaN or 0 where there are no more."""
     x, first, axis = _first(typer, tree, "topk(x, K, N)")
     return take_at(typer, x, typer.line_of("at", first), [axis], None, tree)
 
@@ -146,11 +151,4 @@ def _keyword(typer: Expressions, tree: ast.Call, name: str, form: str) -> ast.ex
     return tree.keywords[0].value if tree.keywords else None
 
 
-ALONG: dict[str, Callable[[Expressions, ast.Call], Node]] = {
-    "argsort": _argsort,
-    "argtopk": _argtopk,
-    "recurrence": _recurrence,
-    "scatter_sum": _scatter_sum,
-    "sort": _sort,
-    "topk": _topk,
-}
+ALONG = {one.name: one for one in (_sort, _argsort, _topk, _argtopk, _recurrence, _scatter_sum)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def build_call(typer: Expressions, name: str, tree: ast.Call) -> Node:
     """The nodes of `name(…)`, be it a function, a reduction or one of axes and dtypes."""
     if built := SPECIAL.get(name) or ALONG.get(name):
-        return built(typer, tree)
+        return built.build(typer, tree)
     if name in REDUCTIONS:
         return build_reduction(typer, name, tree)
     if name not in FUNCTIONS:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .along import ALONG
 from .function import Arg, Function
 from .functions import FUNCTIONS, OPERATORS
 from .reductions import REDUCTIONS, Reduction
+from .special import SPECIAL, Special
 
 _TAKES = {
     "any": "any",
@@ -19,60 +21,6 @@ _TAKES = {
 }
 _GIVES = {"promote": "promoted", "float": "float", "bool": "bool"}
 _FLAT = ("argmax", "argmin", "any", "all", "count_nonzero")  # reductions without a gradient
-_OF_AXES = (
-    ("index", "index(N, ...)", "axes", "int64", "The position along an axis, or along several flattened into one."),
-    ("size", "size(N, ...)", "axes", "int64", "The length of an axis, or the number of elements over several."),
-    (
-        "take",
-        "take(x, i, N, ..., fill=v)",
-        "any, an integer, axes",
-        "as x",
-        "x at i along axes; v, or NaN or 0, outside.",
-    ),
-    (
-        "sort",
-        "sort(x, N, descending=False)",
-        "any, an axis",
-        "as x",
-        "The elements along N in their order, NaN as the largest.",
-    ),
-    (
-        "argsort",
-        "argsort(x, N, descending=False)",
-        "any, an axis",
-        "int64",
-        "Their positions, the first of equal ones first.",
-    ),
-    (
-        "topk",
-        "topk(x, K, N, largest=True)",
-        "any, two axes",
-        "as x",
-        "Along K, the largest along N, in their order; NaN or 0 where there are no more.",
-    ),
-    (
-        "argtopk",
-        "argtopk(x, K, N, largest=True)",
-        "any, two axes",
-        "int64",
-        "Their positions, -1 where there are no more.",
-    ),
-    (
-        "recurrence",
-        "recurrence(x, decay, T, reverse=False)",
-        "floats, an axis",
-        "as x * decay",
-        "Along T, each element is the one before it times its decay, plus x.",
-    ),
-    (
-        "scatter_sum",
-        "scatter_sum(x, i, N, ..., over=P)",
-        "any, an integer, axes",
-        "as sum(x)",
-        "Along N, the sum of x over the positions i of that element; over all axes of i, or one. Others are ignored.",
-    ),
-    ("cast", "cast(x, float32)", "any, a dtype or an input", "as named", "x in a dtype, or in that of an input."),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +51,8 @@ def entries() -> tuple[Entry, ...]:
     signs = {name: written(sign) for sign, name in OPERATORS.items()}
     operators = (_of_function("operators", FUNCTIONS[name], form) for name, form in signs.items())
     functions = (_of_function("functions", one, call(one)) for one in FUNCTIONS.values() if one.name not in signs)
-    of_axes = (Entry("axes and dtypes", *one, _by_name(one[0])) for one in _OF_AXES)
-    return (*operators, *functions, *map(_of_reduction, REDUCTIONS.values()), *of_axes)
+    special = (_of_special(one) for table in (SPECIAL, ALONG) for one in table.values())
+    return (*operators, *functions, *map(_of_reduction, REDUCTIONS.values()), *special)
 
 
 def find(name: str) -> Entry | None:
@@ -146,12 +94,5 @@ def _of_reduction(one: Reduction) -> Entry:
     return Entry(topic, one.name, f"{one.name}(x, N{options})", _TAKES[one.accepts], gives, summary, gradient)
 
 
-def _by_name(name: str) -> tuple[tuple[str, str], ...]:
-    return {
-        "take": (("x", "derived"),),
-        "cast": (("x", "cast(g, x)"),),
-        "sort": (("x", "derived"),),
-        "topk": (("x", "derived"),),
-        "recurrence": (("x", "derived"), ("decay", "derived")),
-        "scatter_sum": (("x", "take(g, i, N, fill=0.0)"),),
-    }.get(name, ())
+def _of_special(one: Special) -> Entry:
+    return Entry("axes and dtypes", one.name, one.form, one.takes, one.gives, one.summary, one.gradient)

@@ -65,8 +65,8 @@ def _arg(text: str) -> Arg:
 def row(
     name: str,
     args: str,
-    triton: str,
     summary: str,
+    triton: str = "",
     *,
     accepts: str = "float",
     result: str = "",
@@ -75,7 +75,9 @@ def row(
     triton_bool: str = "",
     **derivative: str,
 ) -> Function:
-    """A row: `args` as "x min=0.0", each derivative as a keyword named after its argument."""
+    """A row: `args` as "x min=0.0", each derivative as a keyword named after its argument. Triton and torch spell it
+    by its name unless that says otherwise.
+    """
     arguments = tuple(_arg(text) for text in args.split())
     call = ", ".join(argument.name for argument in arguments)
     return Function(
@@ -83,7 +85,7 @@ def row(
         arguments,
         accepts,
         result or _RESULTS.get(accepts, accepts),
-        triton,
+        triton or f"{name}({call})",
         torch or f"torch.{name}({call})",
         triton_int,
         triton_bool,
@@ -92,7 +94,7 @@ def row(
     )
 
 
-def activation(name: str, args: str, triton: str, summary: str, **more: str) -> Function:
+def activation(name: str, args: str, summary: str, triton: str = "", **more: str) -> Function:
     call = ", ".join(text.partition("=")[0] for text in args.split())
     spelled = more.pop("torch", f"torch.nn.functional.{name}({call})")
-    return row(name, args, triton, summary, torch=spelled, **more)
+    return row(name, args, summary, triton, torch=spelled, **more)

@@ -7,36 +7,35 @@ from .function import Function, row
 
 def _compare(name: str, sign: str, summary: str) -> Function:
     spelled = f"x {sign} other"
-    return row(name, "x other", spelled, summary, accepts="any", result="bool")
+    return row(name, "x other", summary, spelled, accepts="any", result="bool")
 
 
 _ARITHMETIC = (
     row(
         "add",
         "x other",
-        "x + other",
         "The sum; logical or of bools.",
+        "x + other",
         accepts="any",
         triton_bool="x | other",
         x="g",
         other="g",
     ),
-    row("sub", "x other", "x - other", "The difference.", accepts="number", x="g", other="-g"),
+    row("sub", "x other", "The difference.", "x - other", accepts="number", x="g", other="-g"),
     row(
         "mul",
         "x other",
-        "x * other",
         "The product; logical and of bools.",
+        "x * other",
         accepts="any",
         triton_bool="x & other",
         x="g * other",
         other="g * x",
     ),
-    row("div", "x other", "x / other", "The true quotient.", x="g / other", other="-g * y / other"),
+    row("div", "x other", "The true quotient.", "x / other", x="g / other", other="-g * y / other"),
     row(
         "floor_divide",
         "x other",
-        "floor_divide(x, other)",
         "The quotient rounded down.",
         accepts="number",
         triton_int="floor_divide_int(x, other)",
@@ -46,7 +45,6 @@ _ARITHMETIC = (
     row(
         "remainder",
         "x other",
-        "remainder(x, other)",
         "The remainder of floor_divide, with the sign of the divisor.",
         accepts="number",
         triton_int="remainder_int(x, other)",
@@ -56,7 +54,6 @@ _ARITHMETIC = (
     row(
         "fmod",
         "x other",
-        "fmod(x, other)",
         "The remainder of division rounded towards zero, with the sign of x.",
         accepts="number",
         triton_int="fmod_int(x, other)",
@@ -66,25 +63,25 @@ _ARITHMETIC = (
     row(
         "pow",
         "x exponent",
-        "power(x, exponent)",
         "x to the power of exponent.",
+        "power(x, exponent)",
         accepts="number",
         triton_int="power_int(x, exponent)",
         x="where(exponent == 0, 0.0, g * exponent * pow(x, exponent - 1))",
         exponent="where((x == 0) & (exponent >= 0), 0.0, g * y * log(x))",
     ),
-    row("neg", "x", "-x", "The negative of x.", accepts="number", x="-g"),
-    row("positive", "x", "x", "x itself.", accepts="number", x="g"),
-    row("detach", "x", "x", "x itself, as a constant for gradients.", accepts="any", x="0.0"),
-    row("reciprocal", "x", "1.0 / x", "One over x.", x="-g * y * y"),
-    row("square", "x", "x * x", "x squared.", accepts="number", x="2 * g * x"),
-    row("abs", "x", "tl.abs(x)", "The absolute value.", accepts="number", x="g * sign(x)"),
-    row("sign", "x", "sign(x)", "-1, 0 or 1; 0 for NaN.", accepts="any", triton_bool="x", x="0.0"),
+    row("neg", "x", "The negative of x.", "-x", accepts="number", x="-g"),
+    row("positive", "x", "x itself.", "x", accepts="number", x="g"),
+    row("detach", "x", "x itself, as a constant for gradients.", "x", accepts="any", x="0.0"),
+    row("reciprocal", "x", "One over x.", "1.0 / x", x="-g * y * y"),
+    row("square", "x", "x squared.", "x * x", accepts="number", x="2 * g * x"),
+    row("abs", "x", "The absolute value.", "tl.abs(x)", accepts="number", x="g * sign(x)"),
+    row("sign", "x", "-1, 0 or 1; 0 for NaN.", accepts="any", triton_bool="x", x="0.0"),
     row(
         "sgn",
         "x",
-        "sign(x)",
         "-1, 0 or 1, as sign: the language has no complex numbers.",
+        "sign(x)",
         accepts="any",
         triton_bool="x",
         x="0.0",
@@ -92,7 +89,6 @@ _ARITHMETIC = (
     row(
         "copysign",
         "x other",
-        "copysign(x, other)",
         "x with the sign of other, including that of zeros and NaN.",
         x="where(x == 0, 0.0, g * (y / x))",
         other="0.0",
@@ -100,8 +96,8 @@ _ARITHMETIC = (
     row(
         "addcmul",
         "x tensor1 tensor2 value=1",
-        "x + value * tensor1 * tensor2",
         "x + value * tensor1 * tensor2.",
+        "x + value * tensor1 * tensor2",
         accepts="number",
         torch="torch.addcmul(x, tensor1, tensor2, value=value)",
         x="g",
@@ -111,8 +107,8 @@ _ARITHMETIC = (
     row(
         "addcdiv",
         "x tensor1 tensor2 value=1",
-        "x + value * (tensor1 / tensor2)",
         "x + value * (tensor1 / tensor2).",
+        "x + value * (tensor1 / tensor2)",
         torch="torch.addcdiv(x, tensor1, tensor2, value=value)",
         x="g",
         tensor1="g * value / tensor2",
@@ -121,7 +117,6 @@ _ARITHMETIC = (
     row(
         "lerp",
         "x end weight",
-        "lerp(x, end, weight)",
         "Linear interpolation from x (weight 0) to end (weight 1).",
         x="g * (1 - weight)",
         end="g * weight",
@@ -130,21 +125,20 @@ _ARITHMETIC = (
     row(
         "ldexp",
         "x other",
-        "x * tl.exp2(like(other, x))",
         "x * 2 ** other.",
+        "x * tl.exp2(like(other, x))",
         x="g * exp2(other)",
         other="g * y * 0.6931471805599453",
     ),
     row(
         "hypot",
         "x other",
-        "hypot(x, other)",
         "sqrt(x * x + other * other), without intermediate overflow.",
         x="g * (x / y)",
         other="g * (other / y)",
     ),
-    row("sqrt", "x", "tl.sqrt(x)", "The square root.", x="g / (2 * y)"),
-    row("rsqrt", "x", "tl.rsqrt(x)", "One over the square root.", x="-0.5 * g * y * y * y"),
+    row("sqrt", "x", "The square root.", "tl.sqrt(x)", x="g / (2 * y)"),
+    row("rsqrt", "x", "One over the square root.", "tl.rsqrt(x)", x="-0.5 * g * y * y * y"),
 )
 
 _COMPARISON = (
@@ -157,16 +151,15 @@ _COMPARISON = (
     row(
         "isclose",
         "x other rtol=1e-05 atol=1e-08",
-        "isclose(x, other, rtol, atol)",
         "Whether they differ by no more than atol + rtol * abs(other).",
         result="bool",
     ),
-    row("isnan", "x", "x != x", "Whether x is NaN.", accepts="any", result="bool"),
+    row("isnan", "x", "Whether x is NaN.", "x != x", accepts="any", result="bool"),
     row(
         "isinf",
         "x",
-        "tl.abs(x) == float('inf')",
         "Whether x is infinite.",
+        "tl.abs(x) == float('inf')",
         accepts="any",
         result="bool",
         triton_int="x != x",
@@ -174,8 +167,8 @@ _COMPARISON = (
     row(
         "isfinite",
         "x",
-        "tl.abs(x) < float('inf')",
         "Whether x is neither NaN nor an infinity.",
+        "tl.abs(x) < float('inf')",
         accepts="any",
         result="bool",
         triton_int="x == x",
@@ -183,8 +176,8 @@ _COMPARISON = (
     row(
         "isposinf",
         "x",
-        "x == float('inf')",
         "Whether x is +infinity.",
+        "x == float('inf')",
         accepts="any",
         result="bool",
         triton_int="x != x",
@@ -192,8 +185,8 @@ _COMPARISON = (
     row(
         "isneginf",
         "x",
-        "x == float('-inf')",
         "Whether x is -infinity.",
+        "x == float('-inf')",
         accepts="any",
         result="bool",
         triton_int="x != x",
@@ -201,7 +194,6 @@ _COMPARISON = (
     row(
         "signbit",
         "x",
-        "signbit(x)",
         "Whether the sign bit is set, including that of zeros and NaN.",
         accepts="any",
         result="bool",
@@ -210,64 +202,57 @@ _COMPARISON = (
 )
 
 _LOGIC = (
-    row("logical_and", "x other", "x & other", "Whether both are nonzero.", accepts="bool"),
-    row("logical_or", "x other", "x | other", "Whether either is nonzero.", accepts="bool"),
-    row("logical_xor", "x other", "x ^ other", "Whether exactly one is nonzero.", accepts="bool"),
-    row("logical_not", "x", "~x", "Whether x is zero.", accepts="bool"),
-    row("bitwise_and", "x other", "x & other", "Bitwise and.", accepts="integral"),
-    row("bitwise_or", "x other", "x | other", "Bitwise or.", accepts="integral"),
-    row("bitwise_xor", "x other", "x ^ other", "Bitwise exclusive or.", accepts="integral"),
-    row("bitwise_not", "x", "~x", "Bitwise not.", accepts="integral"),
+    row("logical_and", "x other", "Whether both are nonzero.", "x & other", accepts="bool"),
+    row("logical_or", "x other", "Whether either is nonzero.", "x | other", accepts="bool"),
+    row("logical_xor", "x other", "Whether exactly one is nonzero.", "x ^ other", accepts="bool"),
+    row("logical_not", "x", "Whether x is zero.", "~x", accepts="bool"),
+    row("bitwise_and", "x other", "Bitwise and.", "x & other", accepts="integral"),
+    row("bitwise_or", "x other", "Bitwise or.", "x | other", accepts="integral"),
+    row("bitwise_xor", "x other", "Bitwise exclusive or.", "x ^ other", accepts="integral"),
+    row("bitwise_not", "x", "Bitwise not.", "~x", accepts="integral"),
     row(
         "bitwise_left_shift",
         "x other",
-        "shift_left(x, other)",
         "x shifted left by other bits; 0 once all bits are shifted out.",
+        "shift_left(x, other)",
         accepts="integral",
     ),
     row(
         "bitwise_right_shift",
         "x other",
-        "shift_right(x, other)",
         "x shifted right by other bits, filled with the sign bit.",
+        "shift_right(x, other)",
         accepts="integral",
     ),
 )
 
 _ROUNDING = (
-    row("floor", "x", "tl.floor(x)", "Rounded down.", accepts="number", triton_int="x", x="0.0"),
-    row("ceil", "x", "tl.ceil(x)", "Rounded up.", accepts="number", triton_int="x", x="0.0"),
-    row("trunc", "x", "trunc(x)", "Rounded towards zero.", accepts="number", triton_int="x", x="0.0"),
+    row("floor", "x", "Rounded down.", "tl.floor(x)", accepts="number", triton_int="x", x="0.0"),
+    row("ceil", "x", "Rounded up.", "tl.ceil(x)", accepts="number", triton_int="x", x="0.0"),
+    row("trunc", "x", "Rounded towards zero.", accepts="number", triton_int="x", x="0.0"),
     row(
         "round",
         "x",
-        "round_even(x)",
         "Rounded to the nearest integer, ties to even.",
+        "round_even(x)",
         accepts="number",
         triton_int="x",
         x="0.0",
     ),
-    row("frac", "x", "x - trunc(x)", "The fractional part, x - trunc(x).", x="g"),
+    row("frac", "x", "The fractional part, x - trunc(x).", "x - trunc(x)", x="g"),
 )
 
 _EXPONENTIAL = (
-    row("exp", "x", "tl.exp(x)", "e to the power of x.", x="g * y"),
-    row("exp2", "x", "tl.exp2(x)", "2 to the power of x.", x="g * y * 0.6931471805599453"),
-    row("expm1", "x", "expm1(x)", "exp(x) - 1, accurate near 0.", x="g * (y + 1)"),
-    row("log", "x", "tl.log(x)", "The natural logarithm.", x="g / x"),
-    row("log2", "x", "tl.log2(x)", "The logarithm to base 2.", x="g / (x * 0.6931471805599453)"),
-    row(
-        "log10",
-        "x",
-        "tl.log2(x) * 0.30102999566398120",
-        "The logarithm to base 10.",
-        x="g / (x * 2.302585092994046)",
-    ),
-    row("log1p", "x", "log1p(x)", "log(1 + x), accurate near 0.", x="g / (x + 1)"),
+    row("exp", "x", "e to the power of x.", "tl.exp(x)", x="g * y"),
+    row("exp2", "x", "2 to the power of x.", "tl.exp2(x)", x="g * y * 0.6931471805599453"),
+    row("expm1", "x", "exp(x) - 1, accurate near 0.", x="g * (y + 1)"),
+    row("log", "x", "The natural logarithm.", "tl.log(x)", x="g / x"),
+    row("log2", "x", "The logarithm to base 2.", "tl.log2(x)", x="g / (x * 0.6931471805599453)"),
+    row("log10", "x", "The logarithm to base 10.", "tl.log2(x) * 0.30102999566398120", x="g / (x * 2.302585092994046)"),
+    row("log1p", "x", "log(1 + x), accurate near 0.", x="g / (x + 1)"),
     row(
         "logaddexp",
         "x other",
-        "logaddexp(x, other)",
         "log(exp(x) + exp(other)), without intermediate overflow.",
         x="g * sigmoid(x - other)",
         other="g * sigmoid(other - x)",
@@ -275,7 +260,6 @@ _EXPONENTIAL = (
     row(
         "logaddexp2",
         "x other",
-        "logaddexp2(x, other)",
         "log2(exp2(x) + exp2(other)), without intermediate overflow.",
         x="g / (1 + exp2(other - x))",
         other="g / (1 + exp2(x - other))",
@@ -283,7 +267,6 @@ _EXPONENTIAL = (
     row(
         "xlogy",
         "x other",
-        "xlogy(x, other)",
         "x * log(other), 0 where x is 0.",
         x="where((x == 0) & (other <= 0), 0.0, g * log(other))",
         other="g * x / other",
@@ -291,7 +274,6 @@ _EXPONENTIAL = (
     row(
         "xlog1py",
         "x other",
-        "xlog1py(x, other)",
         "x * log1p(other), 0 where x is 0.",
         torch="torch.special.xlog1py(x, other)",
         x="where((x == 0) & (other <= -1), 0.0, g * log1p(other))",
@@ -300,61 +282,38 @@ _EXPONENTIAL = (
 )
 
 _TRIGONOMETRY = (
-    row("sin", "x", "tl.sin(x)", "The sine.", x="g * cos(x)"),
-    row("cos", "x", "tl.cos(x)", "The cosine.", x="-g * sin(x)"),
-    row("tan", "x", "tl.sin(x) / tl.cos(x)", "The tangent.", x="g * (1 + y * y)"),
-    row("asin", "x", "asin(x)", "The inverse sine.", x="g * rsqrt(1 - x * x)"),
-    row("acos", "x", "acos(x)", "The inverse cosine.", x="-g * rsqrt(1 - x * x)"),
-    row("atan", "x", "atan(x)", "The inverse tangent.", x="g / (1 + x * x)"),
+    row("sin", "x", "The sine.", "tl.sin(x)", x="g * cos(x)"),
+    row("cos", "x", "The cosine.", "tl.cos(x)", x="-g * sin(x)"),
+    row("tan", "x", "The tangent.", "tl.sin(x) / tl.cos(x)", x="g * (1 + y * y)"),
+    row("asin", "x", "The inverse sine.", x="g * rsqrt(1 - x * x)"),
+    row("acos", "x", "The inverse cosine.", x="-g * rsqrt(1 - x * x)"),
+    row("atan", "x", "The inverse tangent.", x="g / (1 + x * x)"),
     row(
         "atan2",
         "x other",
-        "atan2(x, other)",
         "The angle of the point (other, x), in all four quadrants.",
         x="where((x == 0) & (other == 0), 0.0, g * clamp(other / hypot(x, other), -1, 1) / hypot(x, other))",
         other="where((x == 0) & (other == 0), 0.0, -g * clamp(x / hypot(x, other), -1, 1) / hypot(x, other))",
     ),
-    row("sinh", "x", "sinh(x)", "The hyperbolic sine.", x="g * cosh(x)"),
-    row("cosh", "x", "cosh(x)", "The hyperbolic cosine.", x="g * sinh(x)"),
-    row("tanh", "x", "tanh(x)", "The hyperbolic tangent.", x="g * (1 - y * y)"),
-    row("asinh", "x", "asinh(x)", "The inverse hyperbolic sine.", x="g * rsqrt(x * x + 1)"),
-    row("acosh", "x", "acosh(x)", "The inverse hyperbolic cosine.", x="g * rsqrt(x * x - 1)"),
-    row("atanh", "x", "atanh(x)", "The inverse hyperbolic tangent.", x="g / (1 - x * x)"),
+    row("sinh", "x", "The hyperbolic sine.", x="g * cosh(x)"),
+    row("cosh", "x", "The hyperbolic cosine.", x="g * sinh(x)"),
+    row("tanh", "x", "The hyperbolic tangent.", x="g * (1 - y * y)"),
+    row("asinh", "x", "The inverse hyperbolic sine.", x="g * rsqrt(x * x + 1)"),
+    row("acosh", "x", "The inverse hyperbolic cosine.", x="g * rsqrt(x * x - 1)"),
+    row("atanh", "x", "The inverse hyperbolic tangent.", x="g / (1 - x * x)"),
     row(
-        "sinc",
-        "x",
-        "sinc(x)",
-        "sin(pi * x) / (pi * x), 1 at 0.",
-        x="where(x == 0, 0.0, g * (cos(3.141592653589793 * x) - y) / x)",
+        "sinc", "x", "sin(pi * x) / (pi * x), 1 at 0.", x="where(x == 0, 0.0, g * (cos(3.141592653589793 * x) - y) / x)"
     ),
-    row(
-        "deg2rad",
-        "x",
-        "x * 0.017453292519943295",
-        "Degrees to radians.",
-        x="g * 0.017453292519943295",
-    ),
-    row("rad2deg", "x", "x * 57.29577951308232", "Radians to degrees.", x="g * 57.29577951308232"),
+    row("deg2rad", "x", "Degrees to radians.", "x * 0.017453292519943295", x="g * 0.017453292519943295"),
+    row("rad2deg", "x", "Radians to degrees.", "x * 57.29577951308232", x="g * 57.29577951308232"),
 )
 
 _SPECIAL = (
-    row("erf", "x", "tl.erf(x)", "The error function.", x="1.1283791670955126 * g * exp(-x * x)"),
-    row(
-        "erfc",
-        "x",
-        "erfc(x)",
-        "1 - erf(x), accurate where it is small.",
-        x="-1.1283791670955126 * g * exp(-x * x)",
-    ),
-    row("erfinv", "x", "erfinv(x)", "The inverse of erf.", x="0.886226925452758 * g * exp(y * y)"),
-    row(
-        "lgamma",
-        "x",
-        "lgamma(x)",
-        "The logarithm of the absolute value of the gamma function.",
-        x="g * digamma(x)",
-    ),
-    row("digamma", "x", "digamma(x)", "The derivative of lgamma; it has no gradient itself."),
+    row("erf", "x", "The error function.", "tl.erf(x)", x="1.1283791670955126 * g * exp(-x * x)"),
+    row("erfc", "x", "1 - erf(x), accurate where it is small.", x="-1.1283791670955126 * g * exp(-x * x)"),
+    row("erfinv", "x", "The inverse of erf.", x="0.886226925452758 * g * exp(y * y)"),
+    row("lgamma", "x", "The logarithm of the absolute value of the gamma function.", x="g * digamma(x)"),
+    row("digamma", "x", "The derivative of lgamma; it has no gradient itself."),
 )
 
 MATH = (

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import keyword
 import sys
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ..diagnostics.report import Mistake
+from ..diagnostics.report import Mistake, did_you_mean
 from ..spec.types import DTYPE_CLASSES, Original, Spec
 from .syntax import NotAnExpression, Text
 from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, FUNCTIONAL_CALL, METHODS, PEER_PACKAGES
@@ -145,9 +144,8 @@ class _Expression:
 def _wrong(node: ast.AST, names: frozenset[str], is_peer: bool) -> tuple[str, str, str] | None:
     """What is wrong with a node itself: code, message and hint."""
     if isinstance(node, ast.Name) and node.id not in names:
-        close = difflib.get_close_matches(node.id, sorted(names), 1)
-        known = "it sees the inputs, the params and functions of torch"
-        return "TG203", f"{node.id} is not defined", f"did you mean {close[0]}?" if close else known
+        hint = did_you_mean(node.id, names, "it sees the inputs, the params and functions of torch")
+        return "TG203", f"{node.id} is not defined", hint
     called = node.func if isinstance(node, ast.Call) else node
     path = _path(called)
     home = (CALLED | CALLED_BY_PEERS if is_peer else CALLED).get(path or "", frozenset())

@@ -1,11 +1,11 @@
-"""The functions that are no rows of the table: `index`, `size`, `take` and `cast`."""
+"""The functions that are no rows of the table: `index`, `size`, `take` and `cast`; and rows of such functions."""
 
 from __future__ import annotations
 
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..diagnostics.report import did_you_mean, listed
@@ -36,11 +36,41 @@ from .promotion import kind_of
 if TYPE_CHECKING:
     from .expressions import Expressions
 
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """How a function is called, what it takes and gives, and its gradient by each argument; its docstring is what
+    `tritongen functions` says of it.
+    """
+
+    form: str
+    takes: str
+    gives: str
+    build: Callable[[Expressions, ast.Call], Node]
+    gradient: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.form.partition("(")[0]
+
+    @property
+    def summary(self) -> str:
+        return self.build.__doc__ or ""
+
+
+def special(
+    form: str, takes: str, gives: str, **gradient: str
+) -> Callable[[Callable[[Expressions, ast.Call], Node]], Special]:
+    """Makes the row of a function of the language, which a function here types."""
+    return lambda build: Special(form, takes, gives, build, tuple(gradient.items()))
+
+
 _FLOAT8_HINT = "a result may be float8: say so in [outputs]"
 
 
+@special("index(N, ...)", "axes", "int64")
 def _index(typer: Expressions, tree: ast.Call) -> Node:
-    """The position along an axis, or along several taken as one, of which the last is the fastest."""
+    """The position along an axis, or along several flattened into one."""
     if not tree.args or tree.keywords:
         raise typer.fail("TG205", "index takes one axis or more", tree, "index(N)")
     axes = [typer.one_axis(arg, "index") for arg in tree.args]
@@ -50,7 +80,7 @@ def _index(typer: Expressions, tree: ast.Call) -> Node:
 
 
 def index_along(typer: Expressions, axes: Sequence[str], tree: ast.Call) -> Node:
-    """The position along several axes taken as one."""
+    """The position along several axes taken as one, of which the last is the fastest."""
     node: Node = Index(axes[0], (axes[0],))
     for axis in axes[1:]:
         first = typer.call("mul", [node, Size((axis,))], tree)
@@ -58,13 +88,17 @@ def index_along(typer: Expressions, axes: Sequence[str], tree: ast.Call) -> Node
     return node
 
 
+@special("size(N, ...)", "axes", "int64")
 def _size(typer: Expressions, tree: ast.Call) -> Node:
+    """The length of an axis, or the number of elements over several."""
     if not tree.args or tree.keywords:
         raise typer.fail("TG205", "size takes one axis or more", tree, "size(N)")
     return Size(tuple(typer.axis(arg) for arg in tree.args))
 
 
+@special("take(x, i, N, ..., fill=v)", "any, an integer, axes", "as x", x="derived")
 def _take(typer: Expressions, tree: ast.Call) -> Node:
+    """x at i along axes; v, or NaN or 0, outside."""
     others = [keyword for keyword in tree.keywords if keyword.arg != "fill"]
     if others:
         raise typer.fail("TG206", f"take has no keyword {others[0].arg}", others[0], "take(x, i, N, fill=0.0)")
@@ -259,7 +293,9 @@ def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
             raise TypeError(f"{node} varies along {[*at]}, but by no load")
 
 
+@special("cast(x, float32)", "any, a dtype or an input", "as named", x="cast(g, x)")
 def _cast(typer: Expressions, tree: ast.Call) -> Node:
+    """x in a dtype, or in that of an input."""
     if len(tree.args) != 2 or tree.keywords:
         raise typer.fail("TG205", "cast needs a value and a dtype", tree, "cast(x, float32)")
     node, to = typer.visit(tree.args[0]), tree.args[1]
@@ -292,12 +328,7 @@ def _cast(typer: Expressions, tree: ast.Call) -> Node:
     return Cast(node, Dtype(kind, (name,)), node.axes)
 
 
-SPECIAL: dict[str, Callable[[Expressions, ast.Call], Node]] = {
-    "index": _index,
-    "size": _size,
-    "take": _take,
-    "cast": _cast,
-}
+SPECIAL = {one.name: one for one in (_index, _size, _take, _cast)}
 
 
 def axes_are(node: Node) -> str:

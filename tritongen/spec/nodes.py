@@ -18,21 +18,21 @@ class Text:
     choices: tuple[str, ...] = ()
     pattern: str = ""  # for editors; the reader parses, and tells more
 
-    noun = "a string"
+    noun, types = "a string", (str,)
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
     says: str
 
-    noun = "a boolean"
+    noun, types = "a boolean", (bool,)
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     says: str
 
-    noun = "a number"
+    noun, types = "a number", (int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Integer:
     maximum: int
     power_of_two: bool = False
 
-    noun = "an integer"
+    noun, types = "an integer", (int,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Many:
     says: str
     item: Text | Integer
     least: int = 1
+
+    types = (list,)
 
     @property
     def noun(self) -> str:
@@ -68,6 +70,10 @@ class Either:
     def noun(self) -> str:
         return listed(dict.fromkeys(option.noun for option in self.options))
 
+    @property
+    def types(self) -> tuple[type, ...]:
+        return tuple(one for option in self.options for one in option.types)
+
 
 @dataclass(frozen=True, slots=True)
 class Entries:
@@ -77,7 +83,7 @@ class Entries:
     value: Node
     needed: bool = False
 
-    noun = "a table"
+    noun, types = "a table", (dict,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class Fields:
     required: tuple[str, ...] = ()
     is_root: bool = field(default=False)
 
-    noun = "a table"
+    noun, types = "a table", (dict,)
 
 
 Node = Text | Flag | Number | Integer | Many | Either | Entries | Fields
@@ -97,7 +103,7 @@ Node = Text | Flag | Number | Integer | Many | Either | Entries | Fields
 
 def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
     """Every way in which `value` is not what `node` describes."""
-    if not _fits(node, value):
+    if type(value) not in node.types:
         message = f"{_named(key)} must be {node.noun}, not {noun_of(value)}"
         hint = node.otherwise if isinstance(node, Either) else ""
         hint = hint if isinstance(hint, str) else hint(key[-1], value)
@@ -105,7 +111,7 @@ def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
         return
     match node, value:
         case Either(options=options), _:
-            fitting = [one for one in options if _fits(one, value)]
+            fitting = [one for one in options if type(value) in one.types]
             keys = set(value) if isinstance(value, dict) else set()
             known = (one for one in fitting if isinstance(one, Fields) and keys & set(one.fields))
             yield from examine(next(known, fitting[0]), value, key)
@@ -127,40 +133,17 @@ def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
 
 
 def noun_of(value: object) -> str:
-    match value:
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case float():
-            return "a float"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
+    return _NOUNS.get(type(value), "a date or time")
 
 
-def _fits(node: Node, value: object) -> bool:
-    """Whether `value` is of the TOML type that `node` describes."""
-    match node:
-        case Text():
-            return isinstance(value, str)
-        case Flag():
-            return isinstance(value, bool)
-        case Number():
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case Integer():
-            return isinstance(value, int) and not isinstance(value, bool)
-        case Many():
-            return isinstance(value, list)
-        case Either():
-            return any(_fits(option, value) for option in node.options)
-        case _:
-            return isinstance(value, dict)
+_NOUNS: dict[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    list: "an array",
+    dict: "a table",
+}
 
 
 def _named(key: Key) -> str:
