@@ -47,7 +47,9 @@ def load_or(ptr, offsets, mask, default, dtype: tl.constexpr):
 
 @triton.jit
 def unravel(positions, size_1, size_2):
-    """Positions in three dimensions, of which the last two have these sizes, along each of the three."""
+    """Split linear positions into three coordinates, the outermost first, given the sizes of the two inner
+    dimensions.
+    """
     return (
         positions // size_2 // size_1,
         positions // size_2 % size_1,

@@ -27,7 +27,7 @@ def _stacked(*results: Any) -> Any:
 
 
 def _with_dims(results: Any) -> tuple[Any, Any]:
-    """Results whose first axis is the batch, and what vmap wants to know of each."""
+    """Results with the batch as their first axis, and the `out_dims` that vmap expects."""
     return results, tree_map(lambda one: None if one is None else 0, results)
 
 
@@ -78,7 +78,7 @@ def call(operator: type[torch.autograd.Function], *args: Any) -> Any:
 def call_and_save(
     operator: type[torch.autograd.Function], *args: Any, n_results: int = 1
 ) -> Any:
-    """Call an operator whose `forward` returns the `n_results` that the caller gets, and then what is saved for the
+    """Call an operator whose `forward` returns its `n_results` results followed by the tensors saved for the
     backward.
     """
     if is_transformed():

@@ -44,8 +44,8 @@ def page_numbers(
 ):
     """Load the page indices of the block that begins at `start`, for pages of SIZE positions.
 
-    That is one number where a block is within a page, and else one for each position. Of positions before `first` and
-    from `last` on, nothing is read.
+    One index where the block lies within a page, otherwise one per position. Nothing is read for positions before
+    `first` or from `last` on.
     """
     if SIZE % BLOCK == 0:
         at = tl.full((), start // SIZE, INDEX)
@@ -58,9 +58,8 @@ def page_numbers(
 
 @triton.jit
 def pages_at(numbers, positions, first, last, n_pages):
-    """The page of each position of a block, by its `page_numbers`.
-
-    It is -1 before `first` and from `last` on, and where the table has no page's number.
+    """The page of each position of a block, from its `page_numbers`: -1 before `first`, from `last` on, and for
+    invalid table entries.
     """
     exists = (numbers >= 0) & (numbers < n_pages)
     if len(numbers.shape) == 0:  # One for a block that may need a mask.
@@ -119,10 +118,11 @@ def rows_of_group(
     PACK_HEADS: tl.constexpr,
     INDEX: tl.constexpr,
 ):
-    """The head of a group that a tile is of, the first of its rows, and all of them [BLOCK]: n_rows beyond the last.
+    """Locate a tile within a group of heads: the head, its first row, and all row indices [BLOCK], n_rows beyond
+    the last.
 
-    With PACK_HEADS, a tile has the rows of several heads, one after another. Then heads are [BLOCK, 1], and the first
-    row is that of a head. A head has no more rows than a tile.
+    With PACK_HEADS a tile holds the rows of several heads one after another. Then heads are [BLOCK, 1], the first
+    row counts within its head, and a head has no more rows than a tile.
     """
     if PACK_HEADS:
         lines = tile * BLOCK + tl.arange(0, BLOCK)
@@ -139,10 +139,10 @@ def rows_of_group(
 
 @triton.jit
 def blocks_between(first, unmasked_first, unmasked_last, last, BLOCK: tl.constexpr):
-    """The bounds of three runs of blocks, that have all positions from `first` to `last`: in the second, a block has no
-    position outside of `unmasked_first` to `unmasked_last`.
+    """The bounds of three runs of blocks that cover `first` to `last`. Blocks of the second run lie within
+    `unmasked_first` to `unmasked_last` and need no mask.
 
-    They are int64: in int32, ptxas 12.8 (that of Triton 3.6) has one matmul of a loop wait for the other.
+    Bounds are int64: with int32, ptxas 12.8 (Triton 3.6) serialises the two matmuls of a loop.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
     start = tl.minimum(tl.maximum(first, 0) // BLOCK, end)
@@ -153,8 +153,8 @@ def blocks_between(first, unmasked_first, unmasked_last, last, BLOCK: tl.constex
 
 @triton.jit
 def blocks_from_start(unmasked_last, last, BLOCK: tl.constexpr):
-    """The bounds of two runs of blocks, that have all positions up to `last`: in the first, a block has none beyond
-    `unmasked_last`. They are int64, as those of `blocks_between`.
+    """The bounds of two runs of blocks that cover all positions up to `last`. Blocks of the first run end before
+    `unmasked_last` and need no mask. Bounds are int64, see `blocks_between`.
     """
     end = tl.cdiv(tl.maximum(last, 0), BLOCK)
     rest = tl.minimum(tl.maximum(unmasked_last, 0) // BLOCK, end)

@@ -17,7 +17,7 @@ class Call(NamedTuple):
         key: that of the call; calls with the same key repeat its launches on their own tensors, followed by their sums.
         compute: the dtype to add up in.
         sums: the results [n_cols] that are wanted, None for others.
-        args: the tensors of kernels, which partial sums follow; their sizes, first the numbers of rows and columns; and
+        args: the tensors of kernels, which partial sums follow; their sizes, n_rows and n_cols first; and
             their params.
         constants: their constexprs, but for INDEX.
         contiguous: whether columns are contiguous, in all tensors.
@@ -56,11 +56,11 @@ def run_full(
 def run_cooperative(
     call: Call, kernel: Any, reads: Sequence[torch.Tensor | None], n_words: int
 ) -> bool:
-    """Launch the kernel of which several CTAs, all resident (a cooperative launch), hold a row together, if the device
-    and the tensors allow it, and say whether.
+    """Launch the cooperative kernel, in which several resident CTAs hold a row together, if the device and the
+    tensors allow it. Returns whether it was launched.
 
-    In each step it reads some tensors along the columns. CTAs exchange `n_words` per row by a mailbox for each,
-    which it takes before its tensors.
+    Each iteration reads the tensors `reads` along the columns. CTAs exchange `n_words` per row through mailboxes,
+    which the kernel takes before its tensors.
     """
     n_rows, n_cols = call.args[1][:2]
     device = launch.device_of(call.args[0])
@@ -81,8 +81,8 @@ def run_cooperative(
 
 
 def run_tiles(call: Call, table: heuristics.Sums, kernel: Any, rows: Any = ()) -> None:
-    """Launch the kernel for tiles of rows and columns. It takes what another one has computed of each of the `rows`
-    before its tensors.
+    """Launch the kernel for tiles of rows and columns. It takes the precomputed per-row values `rows` before its
+    tensors.
     """
     n_rows, n_cols = call.args[1][:2]
     device = launch.device_of(call.args[0])
@@ -105,7 +105,7 @@ def _run(
     made: Callable[[], tuple[Any, ...]] = tuple,
     **options: Any,
 ) -> None:
-    """Launch a kernel whose programs write so many partial sums, and then what adds them up."""
+    """Launch a kernel whose `n_programs` programs each write partial sums, then the kernel that adds these up."""
     options |= {**config.kwargs, "num_warps": config.num_warps, **call.constants}
     options["INDEX"] = tensors.index_dtype(*call.args[0], *call.sums)
     dtypes = (tensors.torch_dtype(call.compute),) * len(call.sums)

@@ -1,17 +1,17 @@
 """Launches of contractions: the choice of kernels and tiles, split-K and stream-K.
 
-All kernels take their arguments in the same order, where lengths are those of rows, columns, and of the inner axis, or
-its number of groups:
+All kernels take their arguments in the same order. "Lengths" are the numbers of rows and columns, and the length of the
+inner axis or its number of groups:
 
 - strided: matrices, results, partial sums, lengths, steps of split-K, strides of matrices (None for 1)
 - TMA: descriptors, a descriptor and the tensor of each result, lengths, the number of tiles
 - stream-K: descriptors, partial sums, lengths, the first tile, the split as in `choose_stream_k`
 - reduction: results, partial sums, rows and columns, the first tile, the split
-- Gluon: descriptors, that of the result, lengths
+- Gluon: descriptors of the matrices and of the result, lengths
 
-Then come the other arguments of the loop over the inner axis, those that the loop and the epilogue share, and those of
-the epilogue, for kernels that have these; then the layouts of descriptors, and constexprs. None stands for partial sums
-that a kernel does not write, for results that are not wanted, and for matrices that the chosen matmuls do not read.
+Then come further arguments of the inner loop, arguments shared by the loop and the epilogue, and arguments of the
+epilogue, for kernels that have these; then the layouts of descriptors, and constexprs. None stands for partial sums
+that a kernel does not write, for unwanted results, and for matrices that the chosen matmuls do not read.
 """
 
 import math
@@ -47,7 +47,7 @@ class Strided(NamedTuple):
 
 
 class Tma(NamedTuple):
-    """The kernel that reads by TMA, and that of stream-K, where there is one."""
+    """The TMA kernel and, optionally, its stream-K variant."""
 
     table: matmul_heuristics.Tma
     kernel: Any
@@ -83,7 +83,7 @@ class Operands(NamedTuple):
     group_size: int = 0  # of groups of the inner axis with scales of their own
     dtype: torch.dtype | None = None  # of the matmul, if not the matrices' own
     accumulator: tl.dtype | None = None  # of sums, if not the default for that
-    loop: Args = ()  # arguments of the loop besides matrices
+    loop: Args = ()  # further arguments of the loop
     both: Args = ()  # that the loop and the epilogue share
     epilogue: Args = ()
 
@@ -104,7 +104,7 @@ class Operands(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What follows from operands, for all kernels."""
+    """Properties of the operands that all kernels are chosen by."""
 
     device: torch.device
     dtype: torch.dtype
@@ -372,7 +372,7 @@ def all_readable(matrices: tuple[torch.Tensor, ...], alignment: int = 16) -> boo
 
 
 def _reading(side: Matrices, n_others: int) -> int:
-    """The cost of reading one row of a side's blocks by TMA: that of the slowest matrix."""
+    """The cost of reading one row of a side's blocks by TMA: the maximum over its matrices."""
     costs = [
         matmul_heuristics.reading(one.itemsize, tma.alignment(one, n_others))
         for one in _given(side)
@@ -396,9 +396,11 @@ def _arranged(operands: Operands, axis: str) -> Operands:
 def _copied(
     matrix: torch.Tensor | None, axis: str, n_others: int, n_terms: int, pair: bool
 ) -> torch.Tensor | None:
-    """A matrix with the axis contiguous: a copy, if the other matrix has so many rows that its cost does not show, and
-    if no batch selects from more matrices than it has. `pair`: whether the inner axis is contiguous on both sides, of
-    which that with fewer rows is copied for the least.
+    """A matrix whose `axis` is contiguous: itself or a copy.
+
+    It is copied if the other matrix has enough rows to hide the cost, and if a batch does not select from more
+    matrices than it has. `pair`: the inner axis is contiguous on both sides; then the side with fewer rows is
+    copied first.
     """
     if matrix is None or matrix.itemsize != 4 or matrix.numel() * n_others > n_terms:
         return matrix
@@ -420,7 +422,9 @@ def _is_contiguous(matrix: torch.Tensor) -> bool:
 
 
 def _strides(matrices: Matrices, counts: tuple[int, ...]) -> list[int | None]:
-    """So many strides of each matrix, None for that of a contiguous axis, of which kernels have to know."""
+    """The strides of each matrix, filled up to its entry of `counts`; None for a contiguous axis, on which kernels
+    specialise.
+    """
     strides: list[int | None] = []
     for place, matrix in enumerate(matrices):
         own: list[int | None] = []
@@ -446,7 +450,7 @@ def options_of(
 
 
 def _steps(operands: Operands, block_k: int) -> int:
-    """The number of blocks of all inner axes, each group divided by itself."""
+    """The total number of blocks along all inner axes; each group is divided into blocks separately."""
     n_inner, group_size = operands.lengths[2], operands.group_size
     if not group_size:
         return operands.n_summed * tensors.cdiv(n_inner, block_k)
@@ -456,7 +460,7 @@ def _steps(operands: Operands, block_k: int) -> int:
 def _partial_sums(
     kernels: Kernels, facts: Facts, shape: tuple[int, int, int]
 ) -> list[torch.Tensor]:
-    """Memory for so many partial sums of each sum of a tile."""
+    """Memory for the partial sums of a tile, of the given shape, one tensor per accumulator."""
     dtype, device = tensors.torch_dtype(facts.accumulator), facts.device
     count = range(kernels.n_sums)
     return [torch.empty(shape, dtype=dtype, device=device) for _ in count]

@@ -39,7 +39,7 @@ def stage(
 
 
 def described(matrix: torch.Tensor, rows: int) -> TensorDescriptor:
-    """A descriptor of a matrix, in blocks of so many rows."""
+    """A descriptor of a matrix, in blocks of `rows` rows."""
     block = [rows, COLS]
     like = gl.uint8 if matrix.itemsize == 1 else gl.float16  # It counts bytes alone.
     layout = gl.NVMMASharedLayout.get_default_for(block, like)

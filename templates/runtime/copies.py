@@ -118,7 +118,7 @@ def marked(copy: torch.Tensor, tensor: torch.Tensor, again: Copying) -> torch.Te
 
 
 def _widest(tensor: torch.Tensor) -> torch.dtype:
-    """The widest integer dtype whose size divides that of a row."""
+    """The widest integer dtype whose size divides the bytes of a row."""
     *outer, last = tensor.stride()
     places = [tensor.storage_offset(), tensor.shape[-1], *outer]
     places.append(tensor.data_ptr() // tensor.itemsize)

@@ -11,7 +11,9 @@ def load_tile(
     stride_batch, stride_row, stride_col,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The tile of a program, of a matrix with any strides: the matrix's number, rows, columns, a mask and elements."""
+    """Load a program's tile of a matrix with any strides: the matrix's index in the batch, rows, columns, a mask
+    and elements.
+    """
     row_tiles, col_tiles = tl.cdiv(n_rows, BLOCK_M), tl.cdiv(n_cols, BLOCK_N)
     row_tile, col_tile = tl.program_id(0) // col_tiles, tl.program_id(0) % col_tiles
     batch = (row_tile // row_tiles).to(INDEX)

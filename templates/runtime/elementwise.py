@@ -277,7 +277,7 @@ def _launch_tiles(
     params: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
-    """Launch a kernel on tiles of rows and columns, whose numbers are the first of `sizes`."""
+    """Launch a kernel on tiles of rows and columns; `sizes` begins with the numbers of rows and columns."""
     n_rows, n_cols = sizes[:2]
 
     def tiles(meta: Mapping[str, Any]) -> tuple[int]:

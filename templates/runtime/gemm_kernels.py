@@ -1,13 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """The kernels of `gemm`: left [rows, inner] times right [cols, inner], contracted along the inner axis.
 
-They are those of any plain contraction, but for what an operator's own know beforehand. With BATCHED, the result has a
-batch axis in front, and so have LEFT_BATCHED and RIGHT_BATCHED matrices, while one without stays the same; the strides
-of an axis that is not there are None. PRECISION is the `input_precision` of tl.dot. Arguments come in the order in
-which `contraction` passes them.
-
-Where n_summed is not None, both matrices have a batch of so many, and the result is the sum over it: the inner axes of
-its matrices follow one another, each in whole blocks.
+They equal the kernels of any plain contraction, but take at run time what an operator's own kernels know when they are
+generated. With BATCHED, the result has a leading batch axis, as do LEFT_BATCHED and RIGHT_BATCHED matrices; an
+unbatched matrix is shared, and strides of absent axes are None. PRECISION is the `input_precision` of tl.dot. Arguments
+come in the order in which `contraction` passes them. Where n_summed is not None, both matrices have a batch of
+n_summed, and the result is the sum over it: the inner axes of its matrices follow one another, each in full blocks.
 """
 
 import triton
@@ -54,9 +52,7 @@ def count_terms(n_inner, n_summed, BLOCK_K: tl.constexpr):
 
 @triton.jit
 def locate_block(matrix, term, n_inner, n_summed, BLOCK_K: tl.constexpr):
-    """The matrix that a block is of, and where it starts along the inner axis: it is one of those that are summed over,
-    or that of the tile.
-    """
+    """The matrix of a block and its offset along the inner axis: one of the summed matrices, or the tile's own."""
     if n_summed is None:
         start = term
     else:

@@ -217,7 +217,7 @@ def _narrowed(config: triton.Config, n_rows: int, n_cols: int) -> triton.Config:
 
 
 def _filling(n_rows: int, most: int, programs: int = 256) -> int:
-    """The number of rows of a program, up to a maximum, that leaves a given number of programs."""
+    """The rows per program, up to a maximum, that leave at least the given number of programs."""
     rows = max(1, most)
     while rows > 1 and cdiv(n_rows, rows) < programs:
         rows //= 2
@@ -397,7 +397,7 @@ def choose_cooperative_rows(
 
 
 def may_wait(device: torch.device) -> bool:
-    """Whether CTAs can wait for others, as those of a cooperative launch: not in the interpreter nor under a trace."""
+    """Whether CTAs can wait for one another, as in a cooperative launch: not in the interpreter or under a trace."""
     return is_nvidia(device) and not (INTERPRETED or torch.compiler.is_compiling())
 
 

@@ -44,6 +44,6 @@ def mend() -> None:
 
 
 def mend_dots() -> None:
-    """Have it multiply matrices of bfloat16 as GPUs do, besides."""
+    """Make the interpreter multiply bfloat16 matrices as GPUs do."""
     if InterpreterBuilder.create_dot is _create_dot:
         InterpreterBuilder.create_dot = _create_dot_of_floats

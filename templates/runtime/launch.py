@@ -54,7 +54,7 @@ def memoized(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_gpu() -> None:
-    """Refuse to launch without a GPU, of which Triton says "0 active drivers"."""
+    """Refuse to launch without a GPU, with a clearer message than Triton's "0 active drivers"."""
     try:
         triton.runtime.driver.active.get_current_device()
     except RuntimeError:
@@ -116,10 +116,10 @@ def first_of(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def legal(grid: tuple[int, int]) -> tuple[int, ...]:
-    """A grid that a GPU accepts for any number of programs: the second axis, which CUDA ends at 65,535 programs, goes
-    on along the third, which kernels with many programs there read by `second_id`.
+    """A grid that a GPU accepts for any number of programs.
 
-    Some programs may be beyond the end, where kernels mask everything.
+    CUDA limits the second axis to 65,535 programs; the rest continues along the third, which such kernels read by
+    `second_id`. Programs beyond the end mask everything.
     """
     first, second = grid
     if second <= MOST_SECOND:
@@ -173,8 +173,9 @@ def again(
 def _in_c(
     launcher: Any, grid: tuple[int, int, int], described: tuple[Any, ...]
 ) -> Callable[[Any, Sequence[Any]], None]:
-    """A function that calls Triton's C launcher on a stream, with what that adds to the values of a kernel's arguments:
-    one by one in Triton 3.6, later as one. The launcher itself where it allocates memory or instruments.
+    """A function that calls Triton's C launcher on a stream, and the arguments it passes after a kernel's own:
+    separately in Triton 3.6, later as one tuple. The Python launcher itself where a kernel allocates memory or is
+    instrumented.
     """
     call: Any = getattr(launcher, "launch", None)
     given: list[Any] = []
@@ -285,8 +286,8 @@ def device_of(args: tuple[Any, ...]) -> torch.device:
 
 
 def gluon_kernels(module: str, name: str) -> Any:
-    """The module of the Gluon kernels of an operator, which is imported when they are launched: that of the operator
-    itself where it is one file, else that of its package.
+    """The module of an operator's Gluon kernels, imported at their first launch: the operator's own file with
+    `runtime = "file"`, otherwise a module of its package.
     """
     own = sys.modules[module]
     if hasattr(own, f"{name}_gluon_kernel"):
@@ -367,7 +368,7 @@ def _run_from(
 
 
 def own_names(kernel: Any) -> list[str]:
-    """The names of a kernel's arguments, those of tensors as the operator has them."""
+    """The names of a kernel's arguments; tensors by the names that the operator has for them."""
     return [
         name.removesuffix("_ptr").removesuffix("_desc") for name in kernel.arg_names
     ]

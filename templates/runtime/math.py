@@ -61,14 +61,14 @@ def minimum(x, other):
 
 @triton.jit
 def fmax(x, other):
-    """The larger, or the one that is a number."""
+    """The larger of two; where one is NaN, the other."""
     a, b = like(x, other), like(other, x)
     return tl.where(a != a, b, tl.where(b != b, a, tl.maximum(a, b)))
 
 
 @triton.jit
 def fmin(x, other):
-    """The smaller, or the one that is a number."""
+    """The smaller of two; where one is NaN, the other."""
     a, b = like(x, other), like(other, x)
     return tl.where(a != a, b, tl.where(b != b, a, tl.minimum(a, b)))
 
@@ -81,9 +81,8 @@ def clamp(x, low, high):
 
 @triton.jit
 def nan_to_num(x, nan, posinf, neginf, dtype: tl.constexpr = None):
-    """x with finite values in place of NaN and the infinities.
-
-    None stands for the largest number of `dtype`, in which x came: here it may be a wider one.
+    """x with finite values in place of NaN and the infinities. None stands for the largest finite value of `dtype`,
+    the dtype of the argument before it was widened.
     """
     of: tl.constexpr = x.dtype if dtype is None else dtype
     largest = 3.4028234663852886e38
@@ -104,7 +103,7 @@ def nan_to_num(x, nan, posinf, neginf, dtype: tl.constexpr = None):
 
 @triton.jit
 def invert(x, dtype: tl.constexpr):
-    """~x of what came as `dtype`: booleans are computed with as integers."""
+    """~x for an argument of `dtype`; booleans are computed with as integers."""
     return 1 - x if dtype == tl.int1 else ~x
 
 
@@ -151,7 +150,7 @@ def floor_divide_int(x, other):
 
 @triton.jit
 def remainder_int(x, other):
-    """The remainder with the sign of the divisor: Triton's own `%` has that of x."""
+    """The remainder with the sign of the divisor. (Triton's `%` has the sign of x.)"""
     x, other = like(x, other), like(other, x)
     rest = x % other
     return tl.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)

@@ -32,12 +32,13 @@ def use_tma(
     splits_tiles: bool = False,
     narrowest: int = 129,
 ) -> bool:
-    """Whether tiles are copied by TMA: for half precision or bytes, on NVIDIA's Hopper and later, if there are so many
-    terms in all sums, counting a result as 128, that it is faster than by pointers.
+    """Whether tiles are copied by TMA: for half precision or 1-byte elements, on NVIDIA's Hopper and later, where
+    the matmul has enough terms to be faster than through pointers, each result counted as 128 more, and the result
+    has at least `narrowest` rows and columns.
 
-    If less than a quarter of the SMs have a tile, more are needed, so that the reduction of split tiles does not show.
-    Pointers multiply bytes as fast, and few tiles that stream-K does not split; if TMA needs copies of the matrices,
-    those have to pay. The `narrowest` result has so many rows, or columns.
+    If less than a quarter of the SMs have a tile, more terms are needed, to hide the reduction of split tiles.
+    Through pointers, 1-byte elements are as fast, and so are few tiles that stream-K does not split; copies that
+    TMA needs must pay for themselves.
     """
     n_tiles = n_batch * cdiv(n_rows, 128) * cdiv(n_cols, 128)
     n_sms = heuristics.sm_count(device)
@@ -103,11 +104,10 @@ def use_copies(n_others: int, n_terms: int, why: str) -> bool:
 def _tail_wave(
     tiles: int, tile_steps: int, programs: int, tile_size: int = 128 * 256
 ) -> tuple[float, tuple[int, int, int, int]]:
-    """The number of waves that some tiles take, and how the tiles of the tail wave are split.
+    """The number of waves of some tiles, and how the tiles of the tail wave are split.
 
-    Measured: two more kernels take as long as 12 iterations of tiles of 128 x 256, and a wave of split tiles as another
-    12 of its own. A wave in which some SMs are idle leaves power to the others, and takes 0.88 of the time of a full
-    one.
+    Measured: two more kernels cost 12 iterations of tiles of 128 x 256, and a wave of split tiles another 12. A
+    wave with idle SMs leaves power to the others, and takes 0.88 of the time of a full one.
     """
     launches = cdiv(12 * 128 * 256, tile_size)
     waves, left = tiles // programs, tiles % programs
@@ -131,11 +131,11 @@ def _tail_wave(
 def choose_stream_k(
     tiles: int, tile_steps: int, programs: int, tile_size: int = 128 * 256
 ) -> tuple[int, int, int, int]:
-    """How the tiles of the tail wave, of so many elements, are split, if that saves time: how many into how many long
-    parts, which fill one wave, and how many into how many short parts, which fill another.
+    """How the tiles of the tail wave, of `tile_size` elements, are split, if that saves time: n_long tiles into
+    long_splits, which fill one wave, and n_short tiles into short_splits, which fill another.
 
-    All programs of a wave are at the same iterations of their tiles, so that they share reads through the cache. With
-    contiguous ranges of iterations per program, long sums took twice as long.
+    All programs of a wave are at the same iterations of their tiles, so that they share reads through the cache.
+    With contiguous ranges of iterations per program, long sums took twice as long.
     """
     split: tuple[int, int, int, int]
     _, split = _tail_wave(tiles, tile_steps, programs, tile_size)
@@ -216,15 +216,15 @@ def shortest(configs: Configs) -> int:
 
 
 def row_alignment(n_others: int) -> int:
-    """What is to divide the distance in bytes of rows that TMA reads in place: a sector of the cache, if tiles of so
-    many rows of the other matrix read them so often that a copy pays, and else 16.
+    """The alignment in bytes that rows need to be read by TMA in place: a cache sector where the other matrix's
+    tiles read them often enough that a copy pays, otherwise 16.
     """
     return 32 if n_others >= 2048 else 16
 
 
 def reading(itemsize: int, alignment: int) -> int:
-    """What a row of a block costs to be read by TMA, in multiply-adds of a term, if so many bytes divide the distance
-    of rows. An SM of an H200 reads about 125 bytes a ns if rows begin at lines of the cache, 85 at sectors, 56 else.
+    """The cost of reading one row of a block by TMA, in multiply-adds per term, given the alignment of rows in
+    bytes. An SM of an H200 reads about 125 bytes per ns if rows begin at cache lines, 85 at sectors, 56 otherwise.
     """
     if itemsize == 1:  # 50 bytes a ns, wherever rows begin.
         return 400
@@ -241,8 +241,8 @@ def _least(
     n_batch: int = 1,
     gain: float = 0.0,
 ) -> triton.Config:
-    """The tile with the least time: that of computing and of reading a tile, times the number of waves, the last of
-    which may be split over the terms.
+    """The tile with the least modelled time: the time to compute and read a tile, times the number of waves. The
+    tail wave may be split over the terms.
     """
 
     steps = cdiv(n_terms, shortest(configs))
@@ -259,8 +259,8 @@ def _least(
 
 
 class Tma(heuristics.Table):
-    """For tiles that TMA copies. Those of 128 x 256, 128 x 128 and 64 x 128 take 98, 52 and 30 us for 8,192 terms, and
-    144, 81 and 58 where rows begin at 16 bytes.
+    """Tiles copied by TMA. For 8,192 terms, 128 x 256, 128 x 128 and 64 x 128 take 98, 52 and 30 us; 144, 81 and 58
+    where rows are aligned to 16 bytes alone.
     """
 
     def candidates(self, dtype: torch.dtype) -> Configs:

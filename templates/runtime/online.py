@@ -68,9 +68,8 @@ def online_max(largest, x):
 
 @triton.jit
 def merge_max(largest, partials):
-    """Merge the running maxima of splits [partials, 1] into that of a row, all in base 2.
-
-    Returns the new maximum, and the factors that rescale the sums of the partials and the old sums.
+    """Merge the running maxima of splits [partials, 1] into the row's, all in base 2. Returns the new maximum, and
+    the factors that rescale the partial sums and the old sums.
     """
     larger = tl.maximum(largest, tl.max(partials, 0, keep_dims=True))
     shift = exp_shift(larger, True)

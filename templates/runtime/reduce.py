@@ -130,9 +130,8 @@ def welford(mean, squares, x, mask, step):
 
 @triton.jit
 def merge_welford(mean, squares, count, total):
-    """Merge a tile of running means along its columns (Chan, Golub and LeVeque, 1979).
-
-    Each is of `count` numbers, and all together of `total`.
+    """Merge the running means of a tile's columns (Chan, Golub and LeVeque, 1979). Each has `count` elements, all
+    together `total`.
     """
     merged = tl.sum(mean * (count / total), axis=1, keep_dims=True)
     distance = mean - merged

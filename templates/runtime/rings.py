@@ -1,6 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""What Gluon kernels for Hopper are made of, as device functions: rings of blocks in shared memory, that one warp fills
-by TMA and warp groups read, and what these multiply.
+"""Device functions of Gluon kernels for Hopper: rings of shared memory blocks, filled by a producer warp by TMA and
+read by the warp groups that compute, and their matmuls.
 """
 
 import triton.experimental.gluon.language as gl
@@ -56,14 +56,14 @@ def read_bounds(pointer, tile):
 
 @gluon.jit
 def memory(desc, COUNT: gl.constexpr):
-    """Shared memory for so many blocks of a tensor."""
+    """Shared memory for COUNT blocks of a tensor."""
     shape: gl.constexpr = several(COUNT, desc.block_shape)
     return gl.allocate_shared_memory(desc.dtype, shape, desc.layout)
 
 
 @gluon.jit
 def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """So many barriers, each of which so many arrive at."""
+    """COUNT barriers, which complete after ARRIVALS arrivals each."""
     found = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for place in gl.static_range(COUNT):
         mbarrier.init(found.index(place), count=ARRIVALS)
@@ -192,8 +192,10 @@ def sum_of_rows(x, layout: gl.constexpr):
 
 @gluon.jit
 def in_pairs(x, dtype: gl.constexpr):
-    """Numbers of half precision, two neighbours to one of 32 bits. Blocks hand them on like this to the next: of single
-    ones ptxas swaps the halves of each register, and swaps them back, which are 64 of 530 instructions.
+    """Pack half-precision values, two neighbours into 32 bits.
+
+    The form in which an iteration passes them to the next: of single values ptxas swaps the halves of each register
+    and swaps them back, 64 of 530 instructions.
     """
     ROWS: gl.constexpr = x.shape[0]
     PAIRS: gl.constexpr = x.shape[1] // 2
@@ -229,7 +231,7 @@ def negate(block):
 
 @gluon.jit
 def online_row_max(largest, x, factor):
-    """`online_max`, of `x` times a factor that takes it to base 2, and of numbers of rows that have no axis of columns:
+    """`online_max` of `x` times a factor that converts it to base 2, with per-row values that have no column axis:
     along one, threads would hold each many times.
     """
     larger = gl.maximum(largest, gl.max(x, 1) * factor)
@@ -239,7 +241,7 @@ def online_row_max(largest, x, factor):
 
 @gluon.jit
 def online_row_max_led(largest, x, factor, lead):
-    """`online_row_max` of `x` plus a per-row value; the shift is that of `x` alone."""
+    """`online_row_max` of `x` plus a per-row value; the shift is without that value."""
     larger = gl.maximum(largest, (gl.max(x, 1) + lead) * factor)
     shift = gl.where(gl.abs(larger) == float("inf"), 0.0, larger)
     return larger, shift - lead * factor, gl.exp2(largest - shift)
@@ -256,8 +258,8 @@ def online_row_max_low(largest, x):
 
 @gluon.jit
 def add_columns(sums, rescale, x):
-    """Sums of rows, scaled, and the columns of `x`. Of a row there are eight, two to a thread, so that no shuffles have
-    to add up those of threads for each block.
+    """Rescale row sums and add the columns of `x`. A row has eight partial sums, two per thread, so that no block
+    needs shuffles between threads.
     """
     ROWS: gl.constexpr = x.shape[0]
     PARTS: gl.constexpr = x.shape[1] // 8
@@ -296,7 +298,7 @@ def ring_of_tiles(
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
 ):
-    """A ring whose stages have the blocks of all rows and columns of a tile, behind one barrier."""
+    """A ring whose stages hold the blocks of all rows and columns of a tile, with one barrier each."""
     ROWS: gl.constexpr = BLOCK_M // a_desc.block_shape[0]
     COLS: gl.constexpr = BLOCK_N // b_desc.block_shape[0]
     blocks = memory(a_desc, STAGES * ROWS), memory(b_desc, STAGES * COLS)
@@ -377,9 +379,10 @@ def add_scaled(sums, product, scale):
 
 @gluon.jit
 def sum_products(ring, step, n_steps, ROW: gl.constexpr, UNROLL: gl.constexpr):
-    """The sums of a warp group over the steps of a tile, and the step behind them. While a product is added the next
-    one is under way, but for the last of UNROLL: of products across the back edge of a loop ptxas makes all wait for
-    one another (its warning C7514).
+    """A warp group's sums over the steps of a tile, and the step after these.
+
+    While a product is added the next one is in flight, except for the last of UNROLL: for products across the back
+    edge of a loop ptxas makes all wait for one another (its warning C7514).
     """
     sums = gl.zeros([64, 128], gl.float32, product_layout(128, 32))
     for _block in range(0, n_steps, UNROLL):

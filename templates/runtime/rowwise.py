@@ -35,10 +35,8 @@ class Rows(NamedTuple):
 
 
 class Split(NamedTuple):
-    """For few long rows: a kernel that reduces a split of each row.
-
-    It takes the states that it writes after its tensors, and the number of splits and their columns before its sizes. A
-    state without a dtype is not computed.
+    """For few long rows: a kernel that reduces one chunk of each row. It takes the states that it writes after its
+    tensors, and the number of splits and their columns before its sizes. A state without a dtype is not computed.
     """
 
     states: tuple[torch.dtype | None, ...]
@@ -65,10 +63,10 @@ def sizes(
     by_col: Sequence[torch.Tensor | None] = (),
     by_row: Sequence[torch.Tensor | None] = (),
 ) -> tuple[int, ...] | None:
-    """The sizes that kernels take for rows that are folded into `n_dims` dimensions; None if more remain.
+    """The sizes that kernels take for rows folded into `n_dims` dimensions; None if more remain.
 
-    These are n_rows, n_cols, the lengths of all dimensions but the first, and strides: of `tiles` [*rows, n_cols] along
-    the rows and columns, then of tensors [n_cols], then of tensors [*rows]. Those of an absent tensor are 0.
+    These are n_rows, n_cols, the lengths of all dimensions but the first, and strides: of `tiles` [*rows, n_cols]
+    along the rows and columns, then of tensors [n_cols], then of tensors [*rows]; 0 for absent tensors.
     """
     n = len(rows)
     given = (*tiles, *by_row)
@@ -163,12 +161,12 @@ def _index(rows: Rows) -> dict[str, Any]:
 def run_cooperative(
     rows: Rows, kernel: Any, held: tuple[torch.Tensor, ...], n_words: int, merges: str
 ) -> bool:
-    """Launch the kernel for long rows of which several CTAs, all resident (a cooperative launch), reduce a row
-    together, if the device and the tensors allow it, and say whether.
+    """Launch the cooperative kernel for long rows, in which several resident CTAs reduce a row together, if the
+    device and the tensors allow it. Returns whether it was launched.
 
-    Each CTA holds a split of the tensors `held`. They exchange `n_words` per row: "sums", maxima and the like, "pairs"
-    of which one scales the other, or "moments", means and squared distances from them. The kernel takes a mailbox,
-    which is empty in each call, and then what the loop takes.
+    Each CTA holds a chunk of the tensors `held`. They exchange `n_words` per row: "sums", maxima and the like;
+    "pairs" of which one rescales the other; or "moments", means and squared distances from them. The kernel takes a
+    mailbox, empty in each call, before the arguments of the loop.
     """
     n_rows, n_cols = _shape(rows)
     config = heuristics.choose_cooperative_rows(n_cols, held, merges)
@@ -298,7 +296,7 @@ def _splits_of(rows: Rows, split: Split) -> Splits | None:
 
 
 def _splits(rows: Rows, split: Split, config: triton.Config, count: int) -> Splits:
-    """A split of each row into about so many chunks of full blocks."""
+    """Split each row into about `count` chunks of full blocks."""
     n_rows, n_cols = _shape(rows)
     count, columns = even_splits(n_cols, count, config.kwargs["BLOCK_N"])
     device = launch.device_of(rows.args[0])

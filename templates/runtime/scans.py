@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """Running sums, products and linear recurrences along the columns of a tile, as device functions.
 
-Each continues what comes before a block of columns, `carry` [BLOCK_M, 1], and returns besides what comes before the
-next block. In reverse, the last column comes first.
+Each continues from `carry` [BLOCK_M, 1], the state before the block of columns, and also returns the state after it. In
+reverse, the last column comes first.
 """
 
 import triton
@@ -52,7 +52,7 @@ def recurrence(decay, x, carry, reverse: tl.constexpr):
 
 @triton.jit
 def end_of_recurrence(decay, x, carry_decay, carry, reverse: tl.constexpr):
-    """The steps of a tile after those before it, all as one: how it decays what is carried in, and what it adds."""
+    """The composition of all steps of a tile: the factor of the carried state, and the summand."""
     decay, x = compose_tile(decay, x, reverse)
     decay, x = last_of(decay, reverse), last_of(x, reverse)
     return carry_decay * decay, decay * carry + x

@@ -153,7 +153,7 @@ class _Launches:
         sizes: tuple[int, ...],
         **options: Any,
     ) -> None:
-        """Launch a kernel on tiles of rows by columns, those of the same rows next to one another."""
+        """Launch a kernel on tiles of rows by columns; tiles of the same rows are adjacent."""
         width = min(TILE, power_of_two(shape[1]))
         height = TILE // width
         grid = (cdiv(shape[0], height) * cdiv(shape[1], width),)

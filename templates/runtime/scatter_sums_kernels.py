@@ -68,11 +68,11 @@ def segments_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Add up terms in the order of their keys, which are sorted: BLOCK_M chunks of CHUNK terms to a program.
+    """Add up terms in the order of their keys, which are sorted: BLOCK_M chunks of CHUNK terms per program.
 
-    The sum of a segment, which is all terms of one key, is stored where a chunk has all of it. Of others a chunk has at
-    most two, those of its first term and its last: their partials are stored with their keys, for the next launch to
-    add up.
+    A segment is all terms of one key. Where a chunk holds all of it, its sum is stored. A chunk has at most two
+    incomplete segments, at its first and last term: their partial sums are stored with their keys, for the next
+    launch to add up.
     """
     n_blocks = tl.cdiv(n_cols, BLOCK_N)
     block = tl.program_id(0) % n_blocks

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
-"""The positions of the elements of rows in their order, as device functions, for rows of up to 32,768 columns.
+"""The sorted order of the elements of rows, as device functions, for rows of up to 32,768 columns.
 
-Triton sorts single numbers: a number of 32 bits and its place are one of 64 bits, of which no two are equal. Places
-count from the last one in it, so that of equal numbers the first comes first where the largest does.
+Triton sorts scalars: a 32-bit key and its column are packed into 64 bits, so that no two are equal. Columns are stored
+descending, so that of equal elements the first comes first where the largest does.
 """
 
 import triton
@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def ordered(x):
-    """Integers in the order of numbers: zeros of both signs are equal, and NaN is the largest."""
+    """Map floats to integers of the same order: zeros of both signs are equal, and NaN is the largest."""
     if x.dtype == tl.float64:
         wide = x.to(tl.int64, bitcast=True)
         wide ^= (wide >> 63) & 0x7FFFFFFFFFFFFFFF
@@ -26,7 +26,7 @@ def ordered(x):
 
 @triton.jit
 def places(number):
-    """The places of numbers of 32 bits from the largest on."""
+    """The columns of 32-bit elements, from the largest on."""
     last: tl.constexpr = number.shape[1] - 1
     place = tl.arange(0, number.shape[1])[None, :]
     key = (number.to(tl.int64) << 32) | (place ^ last)
@@ -35,7 +35,7 @@ def places(number):
 
 @triton.jit
 def wide_places(number):
-    """The places of numbers of 64 bits from the largest on, by three sorts."""
+    """The columns of 64-bit elements, from the largest on, by three sorts."""
     last: tl.constexpr = number.shape[1] - 1
     place = tl.arange(0, number.shape[1])[None, :]
     # By the lower halves first: where each place comes in that order is the order of those places.

@@ -50,7 +50,7 @@ class Sources:
 
 
 class DescribedSources(Sources):
-    """Besides, copies, which are made of the tensors of another call, and tensors behind descriptors."""
+    """`Sources` that also remake copies from the tensors of another call, and find tensors behind descriptors."""
 
     def find(self, name: str, arg: Any) -> int | None:
         arg = tensor_of(arg)
@@ -65,7 +65,7 @@ class DescribedSources(Sources):
 
 
 def tensor_of(arg: Any) -> Any:
-    """The tensor behind a descriptor; any other argument as it is."""
+    """The tensor of a descriptor; any other argument unchanged."""
     return arg.base if is_descriptor(arg) else arg
 
 

@@ -146,7 +146,7 @@ def tanh_half(x):
 
 @triton.jit
 def tanh_of(x, dtype: tl.constexpr):
-    """tanh(x) of scores whose factors have a dtype; those of half precision are as accurate as float16."""
+    """tanh(x) of scores whose factors have `dtype`; for half precision as accurate as float16."""
     is_half = dtype == tl.float16 or dtype == tl.bfloat16
     if is_half and x.dtype == tl.float32:
         y = tanh_half(x)
@@ -259,7 +259,7 @@ def erfinv(x):
 
 @triton.jit
 def lgamma_low(x):
-    """lgamma(x) between 0.5 and 3, with all digits beside its zeros at 1 and 2."""
+    """lgamma(x) between 0.5 and 3, to full relative accuracy near its zeros at 1 and 2."""
     w = (x - 1.25) / (x + 1.25)
     if x.dtype == tl.float64:
         p = -0.075249307835439233 * w + 0.059889827137928092

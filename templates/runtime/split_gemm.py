@@ -52,9 +52,7 @@ def multiply(
 def splits(
     left: torch.Tensor, lengths: tuple[int, int, int], n_batch: int, precision: str
 ) -> bool:
-    """Whether matrices of so many rows, columns and inner elements are split: if the result has tiles for half of the
-    SMs.
-    """
+    """Whether matrices of these lengths are split: if the result has tiles for half of the SMs."""
     n_rows, n_cols, _ = lengths
     return (
         tensors.n_components(left.dtype, precision) > 0

@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def split_k(n, steps, BLOCK: tl.constexpr, INDEX: tl.constexpr):
-    """The range of a program along n terms: all of them, or with split-K those of `steps` blocks."""
+    """A program's range of the n terms: all of them, or with split-K its `steps` blocks."""
     if steps is None:
         first, end = 0, n
     else:

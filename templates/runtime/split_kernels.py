@@ -34,7 +34,7 @@ def gemm_split_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """All tiles, by persistent programs, with arguments as those of `gemm_tma_kernel`."""
+    """Persistent over all tiles. It takes the arguments of `gemm_tma_kernel`."""
     HALF: tl.constexpr = BLOCK_N // 2
     n_pairs: tl.constexpr = 5 if N_COMPONENTS == 3 else 2
     n_steps = tl.cdiv(n_inner, BLOCK_K)

@@ -75,11 +75,10 @@ def sizes(
     operands: Sequence[torch.Tensor | None],
     n_own: Sequence[int],
 ) -> tuple[int, ...] | None:
-    """The sizes that kernels take for a batch that is folded into `n_dims` dimensions; None if more remain.
+    """The sizes that kernels take for a batch folded into `n_dims` dimensions; None if more remain.
 
     These are the numbers of rows and, if needed, of columns, the lengths of all dimensions but the first, and the
-    strides of each tensor along the dimensions and its `n_own` other axes, which come last. Those of an absent tensor
-    are 0.
+    strides of each tensor along the dimensions and its `n_own` other axes, which come last; 0 for absent tensors.
     """
     absent = (0,) * len(batch)
     folded = tensors.fold(

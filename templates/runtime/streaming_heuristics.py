@@ -19,9 +19,10 @@ def use_gluon(
     widths: Widths,
     is_gradient: bool,
 ) -> bool:
-    """Whether attention of so many heads, rows and columns is computed by a Gluon kernel: for half precision, heads of
-    up to 128, on NVIDIA's Hopper, with a tested Triton, if rows fill more than half a tile. Gradients only for heads of
-    more than 64: for others, plain kernels are as fast.
+    """Whether attention is computed by a Gluon kernel: for half precision, heads of up to 128, on NVIDIA's Hopper,
+    with a tested Triton, if rows fill more than half a tile.
+
+    Gradients only for heads of more than 64: for narrower ones plain kernels are as fast.
     """
     _, n_rows, n_cols = lengths
     return (
@@ -93,7 +94,7 @@ class Streamed:
         self.float8 = float8
 
     def of(self, itemsize: int, is_described: bool = False) -> dict[int, triton.Config]:
-        """The tiles for a dtype of so many bytes, read through pointers or by TMA."""
+        """The tiles for a dtype of `itemsize` bytes, read through pointers or by TMA."""
         if itemsize > 2:
             return self.wide
         return self.described if is_described else self.half
@@ -146,8 +147,8 @@ class Streamed:
         device: torch.device,
         is_described: bool = False,
     ) -> list[triton.Config]:
-        """What is searched: the rule's choice, and other tiles that fit in shared memory, with no more rows than there
-        are and at least half of the maximum among these.
+        """The tiles to search: the rule's choice, and others that fit in shared memory, with no more rows than
+        there are and at least half of the maximum among these.
         """
         room: int = heuristics.shared_memory(device) // itemsize
         most = most_rows(n_rows, block_widths, itemsize, device)

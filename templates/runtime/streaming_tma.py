@@ -43,11 +43,11 @@ def steps_of(
 def dims_of(
     tensor: torch.Tensor, strides: tuple[int, ...], batch: tuple[int, ...]
 ) -> Dims | None:
-    """The dimensions of a TMA descriptor: those of the batch, and those after it, with their `strides`; None if TMA
+    """The dimensions of a TMA descriptor: the batch's, then the tensor's own, with their `strides`; None if TMA
     does not support them.
 
-    Rows must be contiguous, and strides multiples of 16 bytes. If there are too many dimensions, the last ones of the
-    batch must have length 1.
+    Rows must be contiguous, and strides multiples of 16 bytes. If there are too many dimensions, the last ones of
+    the batch must have length 1.
     """
     n_own = len(strides) - len(batch)
     n_batch = min(len(batch), MOST_DIMS - n_own)
@@ -66,7 +66,7 @@ def dims_of(
 
 
 def block_of(shape: tuple[int, ...], rows: int) -> list[int]:
-    """The block shape of so many full rows."""
+    """The block shape of `rows` full rows."""
     return [*[1] * (len(shape) - 2), rows, max(16, tensors.power_of_two(shape[-1]))]
 
 
@@ -87,7 +87,7 @@ def dims_of_blocks(
 def descriptors(
     every: Sequence[Any], blocks: Blocks, dims: Sequence[Dims], rows: int
 ) -> list[TensorDescriptor]:
-    """Descriptors of the streamed matrices, in blocks of so many rows."""
+    """Descriptors of the streamed matrices, in blocks of `rows` rows."""
     return [
         TensorDescriptor(every[place], [*shape], [*strides], block_of(shape, rows))
         for place, (shape, strides) in zip(blocks.places, dims, strict=True)

@@ -12,7 +12,9 @@ from .reduce import exp_shift, nan_max, nan_min
 
 @triton.jit
 def as_stored(tile, ptr):
-    """Round a tile to the dtype in which it is stored, if it is, so that reductions agree with what others read."""
+    """Round a tile to the dtype in which it is stored, if it is stored, so that reductions agree with later reads
+    of it.
+    """
     if ptr is not None:
         tile = tile.to(ptr.dtype.element_ty).to(tile.dtype)
     return tile

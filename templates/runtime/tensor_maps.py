@@ -22,11 +22,10 @@ def with_maps(
     args: tuple[Any, ...],
     constants: Sequence[Any],
 ) -> Callable[..., None]:
-    """What launches a compiled kernel again that was launched with some arguments and constexprs: as `again` does, but
-    on tensors in place of descriptors.
+    """A function that repeats the launch of a compiled kernel, as `again` does, on tensors in place of descriptors.
 
-    Triton's launcher encodes a tensor map for each descriptor in every launch, and copies all arguments in Python. One
-    of the same class, for the arguments that these become, takes tensor maps that are there already: `again` calls it.
+    Triton's launcher encodes a tensor map for each descriptor in every launch, and copies all arguments in Python.
+    A launcher of the same class, with the expanded arguments, takes existing tensor maps: `again` calls it.
     """
     run = again(compiled, grid, args, constants)
     described = {
@@ -68,8 +67,8 @@ def with_maps(
 
 
 def _launcher(compiled: Any, described: dict[int, Any]) -> tuple[Any, Any, list[int]]:
-    """Triton's launcher for what a kernel's descriptors become, each a tensor map, sizes and strides; what picks its
-    arguments of those of the kernel, the maps and the rest; and this rest.
+    """Triton's launcher for the expanded arguments, in which each descriptor is a tensor map, sizes and strides; a
+    function that picks its arguments from the kernel's, the maps and the remaining ones; and these remaining ones.
     """
     signature: dict[str, str] = {}
     places: list[int] = []

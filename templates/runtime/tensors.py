@@ -164,8 +164,8 @@ def steady(sizes: Sequence[int], *strides: Sequence[int]) -> int:
 def full_shape(
     tensor: torch.Tensor, n: int, *others: tuple[torch.Tensor | None, int]
 ) -> torch.Size:
-    """The shape of a tensor: the leading axes of all tensors, broadcast, and its own last n dimensions. Other tensors
-    are given with the number of their own dimensions.
+    """The shape of a tensor: the leading axes of all tensors, broadcast, and its own last n dimensions. Each of the
+    other tensors comes with its number of own dimensions.
     """
     batch = tensor.shape[: tensor.dim() - n]
     for other, count in others:

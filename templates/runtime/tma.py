@@ -28,9 +28,7 @@ def is_readable(tensor: torch.Tensor, alignment: int = 16) -> bool:
 
 
 def alignment(tensor: torch.Tensor, n_others: int) -> int:
-    """What divides the distance in bytes of the rows that TMA reads of a matrix: 128, 32 or 16; 128 of
-    copies.
-    """
+    """The alignment in bytes of the rows of a matrix that TMA reads: 128, 32 or 16; 128 for copies."""
     fits = (one for one in (copies.ROWS, 32, 16) if is_readable(tensor, one))
     found = next(fits, 0)
     least = matmul_heuristics.row_alignment(n_others)
@@ -40,11 +38,12 @@ def alignment(tensor: torch.Tensor, n_others: int) -> int:
 def descriptor(
     tensor: torch.Tensor, block: int, block_inner: int, n_others: int = 0
 ) -> tuple[TensorDescriptor, bool]:
-    """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too.
+    """A descriptor of a matrix whose last axis is the inner one, and whether that is last in memory too. If it is
+    not, tiles are copied as stored, and transposed.
 
-    If it is not, tiles are copied as stored, and transposed. A matrix is copied first if TMA does not support its
-    strides; if it has 1-byte elements, which tensor cores read only along the inner axis, and that is not last; and if
-    its rows do not begin at sectors of the cache and the other matrix has so many rows that it is read often.
+    A matrix is copied first if TMA does not support its strides; if its elements have 1 byte, which tensor cores
+    read only along the inner axis, and another axis is contiguous; and if its rows are not aligned to cache sectors
+    and are read often, since the other matrix has many rows.
     """
     tensor, shape, inner_last = in_memory_order(tensor, block, block_inner)
     blocks = [*[1] * (tensor.ndim - 2), *shape]
@@ -99,7 +98,7 @@ def each(
 def alike(
     left: Matrices, right: Matrices, blocks: tuple[int, int, int], n_rows: int
 ) -> Descriptors:
-    """The same for matrices that alternate: those of a side in the layout of its first, and two flags."""
+    """The same for matrices that alternate: all of a side in the layout of its first, and two flags."""
     block_m, block_n, block_k = blocks
     descs, flags = list[TensorDescriptor | None](), list[bool]()
     for side, block, n_others in ((left, block_m, 0), (right, block_n, n_rows)):

@@ -30,7 +30,7 @@ class StoresBetween(Harness):
         want: Any,
         backward: bool = False,
     ) -> list[float]:
-        """Those of torch's own results; for gradients in the dtype of matrices, beside whatever numbers."""
+        """Errors of torch's own results; of gradients with all float32 inputs rounded to the dtype of matrices."""
         return cls.errors_of_torch(
             function, narrowed(tensors) if backward else tensors, want
         )
@@ -85,7 +85,7 @@ class StreamsBetween(StoresBetween):
     def errors_of_torch(
         cls, function: Callable[..., Any], tensors: Sequence[Any], want: Any
     ) -> list[float]:
-        """Those of a softmax that is recomputed too: sums of its gradients cancel in torch's."""
+        """Errors of a recomputed softmax included: sums of its gradients cancel in torch's."""
         found = super().errors_of_torch(function, tensors, want)
         dtypes = [one.dtype for one in tensors if one is not None]
         floats = [one for one in dtypes if one.is_floating_point and one.itemsize > 1]

@@ -70,7 +70,9 @@ def is_backward(table: str) -> bool:
 def in_turn(
     cases: Sequence[tuple[Any, ...]], values: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """Each case behind one of some values in turn, and the last case, a small tile of a table, behind all of them."""
+    """Pair each case with one of the values, by turns, and the last case, a small tile of a table, with all of
+    them.
+    """
     last = len(cases) - 1
     return [
         (value, *case)
@@ -284,7 +286,7 @@ class Harness:
 
     @classmethod
     def shifted(cls, shift: float) -> list[torch.Tensor]:
-        """Inputs with a number added to unbounded floats. Skips math that overflows in torch, too."""
+        """Inputs with a constant added to unbounded floats. Skips math that overflows in torch, too."""
         tensors = [
             tensor + shift if one.is_float and one.low is None else tensor
             for one, tensor in zip(cls.inputs, cls.make(cls.wide), strict=True)
@@ -389,7 +391,7 @@ class Harness:
 
     @classmethod
     def masked(cls, outgoing: list[torch.Tensor], given: Any) -> list[torch.Tensor]:
-        """Incoming gradients, without those of rows that have no part in gradients."""
+        """Incoming gradients, zero in rows that have no part in gradients."""
         return outgoing
 
     @classmethod
@@ -444,8 +446,8 @@ class Harness:
     def check_accuracy(
         cls, got: torch.Tensor, torchs: torch.Tensor, want: torch.Tensor
     ) -> None:
-        """Where the oracle is finite, no error far above torch's own, except for rounding: that of the dtype or, for
-        float64, whose oracle is no more accurate, its tolerance.
+        """Where the oracle is finite: no error far above torch's own, apart from rounding to the dtype. For
+        float64, whose oracle is no more accurate, rounding is the dtype's tolerance.
         """
         finite = want.isfinite()
         if not finite.any():
@@ -456,12 +458,12 @@ class Harness:
         )
         is_double = got.dtype == torch.float64
         eps = cls.tolerances[got.dtype] if is_double else 2 * torch.finfo(got.dtype).eps
-        told = f"{error} for {allowed} of torch's, of {largest}"
-        assert error <= cls.error_factor * allowed + eps * largest, told
+        report = f"{error} for {allowed} of torch's, of {largest}"
+        assert error <= cls.error_factor * allowed + eps * largest, report
 
     @classmethod
     def errors(cls, *_: Any, **__: Any) -> Sequence[float]:
-        """How far each result or gradient may be off besides, since torch's, by some function, is."""
+        """Further absolute errors to allow for each result or gradient, since torch's own results have them."""
         return ()
 
     @classmethod

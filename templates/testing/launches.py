@@ -120,7 +120,7 @@ def check_bounds(patch: pytest.MonkeyPatch) -> None:
         return found
 
     def checked(access: Callable[..., Any], place: int) -> Callable[..., Any]:
-        """A load or store, of which one argument behind the pointers is the mask."""
+        """A load or store with bounds checks; one argument after the pointers is the mask."""
 
         def call(self: Any, pointers: Any, *rest: Any, **named: Any) -> Any:
             # Before Triton 3.9, loads by descriptors pass a bare array.

@@ -95,12 +95,12 @@ class Tiles(Harness):
 
     @classmethod
     def force_split_k(cls, patch: Patch, n_splits: int) -> None:
-        """Force sums to be split among so many programs."""
+        """Force sums to be split among `n_splits` programs."""
         patch.setattr(matmul_heuristics, "choose_split_k", lambda *_: n_splits)
 
     @classmethod
     def force_stream_k(cls, patch: Patch, long_splits: int, short_splits: int) -> None:
-        """Have half of the tiles be split, some into so many parts and a third of them, if two are, into so many."""
+        """Split half of the tiles: a third of these into `short_splits`, the others into `long_splits`."""
 
         def choose(tiles: int, *_: int) -> tuple[int, int, int, int]:
             split = tiles - (tiles - 1) // 2
@@ -121,7 +121,7 @@ class Products(Tiles):
 
     @classmethod
     def can_run(cls, dtypes: Dtypes) -> bool:
-        """Triton's interpreter does not round to bfloat16, but cuts off: it is for what has no other dtype."""
+        """Whether dtypes are tested here: Triton's interpreter truncates to bfloat16 where it should round."""
         return DEVICE == "cuda" or torch.bfloat16 not in dtypes
 
     @classmethod
@@ -216,7 +216,7 @@ class MatmulTests(Products, OperatorTests):
     def test_stream_k(
         self, tile: Config, long_splits: int, short_splits: int, patch: Patch
     ) -> None:
-        """Half of the tiles, split into so many parts and so many."""
+        """Half of the tiles are split."""
         self.force_small(patch, tma=True, tile=tile)
         self.force_stream_k(patch, long_splits, short_splits)
         self.check(*self.make(self.shared, self.half()))
@@ -308,7 +308,7 @@ class MatmulGradients(Tiles, BackwardTests):
     def test_backward_stream_k(
         self, long_splits: int, short_splits: int, patch: Patch
     ) -> None:
-        """Half of the tiles, split into so many parts and so many."""
+        """Half of the tiles are split."""
         self.force_small(patch, tma=True)
         self.force_stream_k(patch, long_splits, short_splits)
         self.check_gradients(*self.make(self.tiled[1], self.half()))

@@ -64,7 +64,7 @@ class OperatorTests(Harness):
 
     @each("narrow, place", lambda cls: cls.batched and cls.narrowed_places())
     def test_broadcast(self, narrow: int, place: Any, patch: Patch) -> None:
-        """One input has fewer leading axes, or some of length 1: results have all of them, of which sums are."""
+        """One input has fewer leading axes, or some of length 1; results have all of them."""
         tensors = list(self.make(self.two_batches))
         shape, reference = tensors[narrow].shape, self.reference
         tensors[narrow] = tensors[narrow][place]

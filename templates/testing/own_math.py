@@ -36,7 +36,7 @@ class OwnMathTests(Harness):
 
     @classmethod
     def lost(cls, *tensors: Any, **params: Any) -> list[torch.Tensor]:
-        """Which results are of rows without keys, or of rows that a finite number masks."""
+        """Masks of results in rows without keys, or in rows masked by a finite value."""
         math = cls.masked_math or cls.own_math or cls.reference
         given = [
             (
@@ -52,7 +52,9 @@ class OwnMathTests(Harness):
 
     @classmethod
     def masked(cls, outgoing: list[torch.Tensor], given: Any) -> list[torch.Tensor]:
-        """Of rows that a finite number masks, no gradients come in: they have no part in gradients in float32."""
+        """Incoming gradients, zero in rows masked by a finite value: in float32 these have no part in
+        gradients.
+        """
         if cls.masked_math is None:
             return outgoing
         tensors, params = given

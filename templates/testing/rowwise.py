@@ -62,7 +62,7 @@ class RowKernels(MapKernels):
     def force_loop(
         cls, patch: Patch, splits: int = 1, tile: Config = SMALL_TILE
     ) -> None:
-        """Force loops over rows, in small tiles, with so many programs per row; rows are not shared among CTAs."""
+        """Force loops over rows, in small tiles, with `splits` programs per row and no cooperative launch."""
         for table in vars(cls.tables).values():
             if hasattr(table, "fits"):
                 patch.setattr(table, "fits", lambda *_: False)
@@ -127,7 +127,9 @@ class RowKernels(MapKernels):
 
     @classmethod
     def passes_of_splits(cls) -> list[tuple[bool, int]]:
-        """Passes, and how many programs share a row; a backward too of what such a forward saves, or one that loops."""
+        """Passes and their number of programs per row: forwards, and backwards of such forwards or with loops
+        of their own.
+        """
         saved = cls.splits[:1]
         if not cls.tables_of(heuristics.Loop, True):
             saved = (1, *saved) if cls.tables_of(heuristics.Loop, False) else saved

@@ -78,7 +78,7 @@ class StreamingTests(Products, OperatorTests):
 
     @classmethod
     def force_splits(cls, patch: Patch, n_splits: int) -> None:
-        """Force small tiles, with the streamed axis split among so many programs."""
+        """Force small tiles, with the streamed axis split among `n_splits` programs."""
         cls.force_all(patch, streaming_heuristics.Streamed, SMALL)
         patch.setattr(streaming_heuristics, "choose_stream_splits", lambda *_: n_splits)
         patch.setattr(streaming, "BLOCK_SPLITS", 2)
@@ -86,7 +86,7 @@ class StreamingTests(Products, OperatorTests):
     @each("n_splits", lambda _: (2, 3, 20))
     @each("shape", lambda cls: cls.tiled)
     def test_stream_splits(self, shape: Shape, n_splits: int, patch: Patch) -> None:
-        """The streamed axis split among programs, of which the last ones may have no blocks."""
+        """The streamed axis split among programs; the last ones may have no blocks."""
         self.force_splits(patch, n_splits)
         self.check(*self.make(shape))
 
@@ -96,7 +96,7 @@ class StreamingTests(Products, OperatorTests):
 
     @each("hidden", lambda cls: cls.hiding)
     def test_rows_without_keys(self, hidden: Hidden, patch: Patch) -> None:
-        """Beside others in a tile; programs split what streams, too."""
+        """Beside other rows of a tile, with one program for the streamed axis and with several."""
         tensors = hide(self, self.make(self.wide), hidden)
         self.check(*tensors)
         self.force_splits(patch, 3)
@@ -154,7 +154,7 @@ class StreamingGradients(BackwardTests):
 
     @only(lambda cls: cls.few_keys)
     def test_gradients_of_fewer_keys_than_rows(self) -> None:
-        """Where rows without keys make torch's NaN, those of keys and values have none."""
+        """Gradients of keys and values are finite, also where rows without keys make torch's NaN."""
         tensors = self.make(self.few_keys)
         want = self.gradients(self.oracle, *wide(tensors))
         if not self.leaves_rows_out or all(one.isfinite().all() for one in want):
