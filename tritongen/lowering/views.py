@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..lang.names import in_string
-from ..nest.ir import Line, Nest, names_of
+from ..nest.ir import Line, Nest, names_of, with_values
+from ..nest.values import V
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,17 @@ class Kernel:
     fixed: tuple[str, ...] = ()  # integer arguments that must not multiply the specialisations
     search: str = ""  # the candidates of configs.py that @triton.autotune searches, if it does
     search_key: str = ""
+    language: str = "tl"  # "gl" if it is written in Gluon, whose values are nests of `tl` until they are printed
 
     @property
     def signature(self) -> str:
         spelled = [argument.spelling for argument in self.arguments]
         blocks = (name for name in self.blocks if name != "INDEX" or name in names_of(self.body))
         return ", ".join([*spelled, *(f"{name}: tl.constexpr" for name in (*self.constexprs, *blocks))])
+
+    @property
+    def printed(self) -> Nest:
+        return self.body if self.language == "tl" else with_values(self.body, lambda one: one.with_names({"tl": V.gl}))
 
     @property
     def fixed_names(self) -> str:

@@ -37,17 +37,18 @@ _FOUND: dict[str, tuple[Shape, ...]] = {
 _OPAQUE = frozenset("load_block load_described halves quarters in_groups merge_groups group_squares".split())
 
 
-def check(nest: Nest, arguments: Iterable[str] = ()) -> None:
+def check(nest: Nest, arguments: Iterable[str] = (), narrow: bool = False) -> None:
     """Raises `TypeError` for an access whose mask leaves out a dim, a store of a value with a dim that neither address
     nor mask has, a reduction along a dim that the value lacks, a tile of sums to which something smaller is added, and
     arithmetic of tiles whose shapes do not fit; where what is accessed is no pointer, a mask no boolean, and an offset
-    a product of int32; and for a name that is read before it has a value.
+    a product of int32, if they are not `narrow` as the host sees to; and for a name that is read before it has a value.
     """
-    _Check(nest, arguments).statements(nest)
+    _Check(nest, arguments, narrow).statements(nest)
 
 
 class _Check:
-    def __init__(self, nest: Nest, arguments: Iterable[str]) -> None:
+    def __init__(self, nest: Nest, arguments: Iterable[str], narrow: bool) -> None:
+        self.narrow = narrow
         self.shapes: dict[str, Shape | None] = dict.fromkeys(arguments, ())
         self.kinds = Kinds(self.shapes)
         self.stored = {name for one in statements_of(nest) for name in one.stores}
@@ -191,7 +192,7 @@ class _Check:
     def made(self, name: str, call: ast.Call) -> Shape | None:
         """The shape that a call states; None if it states none."""
         match name, call.args:
-            case "tl.arange", [_, last]:
+            case "tl.arange", [_, last, *_]:
                 return (ast.unparse(last),)
             case (("tl.zeros" | "tl.full"), [ast.List(elts=lengths) | ast.Tuple(elts=lengths), *_]):
                 return tuple(map(ast.unparse, lengths))
@@ -227,7 +228,7 @@ class _Check:
             raise TypeError(f"what is accessed is no pointer: {ast.unparse(pointer)}")
         if mask and self.kinds.of(mask) not in ("", "bool"):
             raise TypeError(f"the mask is no boolean: {ast.unparse(mask)}")
-        if narrow := self.kinds.narrow_product(offset):
+        if not self.narrow and (narrow := self.kinds.narrow_product(offset)):
             raise TypeError(f"{narrow} may be more than int32 holds")
 
 

@@ -6,7 +6,6 @@ and branches are statements that have others in them.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,6 +16,7 @@ from .conditions import condition_tree, shared_path
 from .values import Expr, expr
 
 Nest = tuple[Any, ...]  # statements in order
+NOTHING = expr(())
 
 
 class Statement:
@@ -97,13 +97,7 @@ class Let(Line):
 
     @property
     def given(self) -> str:
-        """What is given, in no parentheses where several names take it."""
-        tree = self.value.tree
-        return (
-            ", ".join(map(ast.unparse, tree.elts))
-            if len(self.targets) > 1 and isinstance(tree, ast.Tuple)
-            else self.value.text
-        )
+        return self.value.bare
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -149,13 +143,13 @@ class Do(Line):
 
 @dataclass(frozen=True, slots=True)
 class Return(Line):
-    """Ends the program."""
+    """Ends the program, or a function that has a value."""
 
-    operands = ()
+    value: Expr = NOTHING
 
     @property
     def text(self) -> str:
-        return "return"
+        return f"return {self.value.bare}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +178,14 @@ class For(Line):
 
 @dataclass(frozen=True, slots=True)
 class Given(Let):
-    """A mask, which goes where nothing reads it."""
+    """A value which goes where nothing reads it, as a mask."""
 
     is_pure = True
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Given):
+    """A value that the compiler of Gluon knows, as a layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,7 @@ def lines_of(nest: Iterable[Any]) -> Iterator[Line]:
 
 def with_values(nest: Nest, change: Callable[[Expr], Expr]) -> Nest:
     """A nest, with what its values become."""
-    return tuple(one.mapped(change) for one in nest)
+    return tuple(one.mapped(change) if isinstance(one, Line) else one for one in nest)
 
 
 def names_of(nest: Iterable[Any]) -> set[str]:
@@ -295,6 +294,15 @@ def without_unread(lines: Iterable[Line], names: set[str]) -> list[Line]:
             found.insert(0, line)
             names |= names_of([line])
     return found
+
+
+def free_names(nest: Iterable[Any]) -> set[str]:
+    """The names that a nest reads before it gives them values."""
+    free, known = set[str](), set[str]()
+    for one in statements_of(nest):
+        free |= {*one.reads} - known
+        known |= {*one.stores}
+    return free
 
 
 def without_dead_code(nest: Nest) -> Nest:

@@ -33,6 +33,11 @@ class Expr:
         text = ast.unparse(self.tree)
         return ast.unparse(changed(self.tree, _grouped)) if " & " in text and " | " in text else text
 
+    @property
+    def bare(self) -> str:
+        """The text, of a tuple without parentheses."""
+        return ", ".join(map(ast.unparse, self.tree.elts)) if isinstance(self.tree, ast.Tuple) else self.text
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names that it reads, each as often as it does."""

@@ -221,6 +221,8 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
     for kernel in (kernel for each in modules for one in each.every for kernel in one.view["nests"]):
         check_nest(kernel.body, (*kernel.names, *kernel.constexprs, *kernel.blocks))
     gluon = [one for each in modules for one in each.gluon_kernels]
+    for kernel in (kernel for functions in gluon if isinstance(functions, tuple) for kernel in functions):
+        check_nest(kernel.body, kernel.names, narrow=True)
     return {
         "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
         "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package), width),
@@ -232,7 +234,7 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
     }
 
 
-def gluon_module(module: Module, kernels: list[dict[str, Any]], package: str, width: int) -> str:
+def gluon_module(module: Module, kernels: list[Any], package: str, width: int) -> str:
     view = module.view | {"gluon_kernels": kernels, "also_untyped": ", allow-untyped-calls"}  # Gluon has no types.
     return framed("gluon_kernels.py.jinja", view, gluon_imports(package), width)
 

@@ -78,7 +78,7 @@ class Contraction(Family[ContractionProgram]):
             "stores_between": "True" if rounds or program.contraction.col_groups else "",
         }
         shapes = MatmulShapes(spec, program)
-        if module.gluon is not None:
+        if module.gluon:
             declared["gluon_matmuls"] = tuple_text([str(shape) for shape in shapes.gluon()])
             declared["has_groups"] = "True" if program.contraction.groups else ""
         return FamilyTests("MatmulTests", shapes, declared)

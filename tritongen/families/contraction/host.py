@@ -18,7 +18,7 @@ from ...passes.scalars import passed_scalars
 from ...spec.types import SPLIT_PRECISIONS
 from .addressing import COUNTS
 from .forward import call_of_forward
-from .gluon import gluon_view
+from .gluon import gluon_functions
 from .kernels import ContractionKernels
 from .program import ContractionProgram, is_one_matmul, summed_batch
 from .shapes import Matrices
@@ -48,7 +48,7 @@ class Products(Matrices):
         super().__init__(program, False, Space((), ()), plan.compute, kernels, around)
         # Torch has to see what a triton_op launches.
         has_gluon = plan.descriptors is not None and around.register != "triton_op"
-        self.gluon = gluon_view(program, plan.arguments) if has_gluon else None
+        self.gluon = gluon_functions(program, plan.arguments) if has_gluon else ()
 
     def module(self) -> Module:
         if self.by_gemm:
@@ -129,7 +129,7 @@ class Products(Matrices):
                 n_halves=2 if plan.halved else "",
                 n_slices=1 if plan.full_rows else plan.slices if plan.slices > 2 else "",
                 specializes=plan.specialises,
-                gluon=self.gluon and call("contraction.Gluon", module="__name__", name=f'"{self.op.name}"'),
+                gluon=call("contraction.Gluon", module="__name__", name=f'"{self.op.name}"') if self.gluon else None,
             )
             kernels.append(tma)
         operands = call(

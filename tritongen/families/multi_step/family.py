@@ -160,7 +160,7 @@ class MultiStep(Family[MultiStepProgram]):
         }
         if streaming_steps(program):
             shapes = StreamStepShapes(spec, program)
-            if any(one["family"] == "streaming" for one in module.gluon_kernels):
+            if any(one.gluon and "streamed" in one.traffic.kinds for one in module.every):
                 declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
             return FamilyTests("StreamStepsTests", shapes, declared, streams=True)
         declared["shifts"] = SHIFTS if compares_values(spec) else ""

@@ -76,7 +76,7 @@ class Streaming(Family[StreamingProgram]):
             "hiding": text_of(tuple(shapes.hiding())),
             "stores_between": "True" if sums_scores(spec, program.parted_stream) else "",
         }
-        if module.gluon is not None:
+        if module.gluon:
             declared["gluon"] = tuple_text([str(shape) for shape in shapes.gluon()])
         return FamilyTests("StreamingTests", shapes, declared, streams=True)
 
