@@ -30,8 +30,8 @@ from ..testing.tests import FamilyTests, tolerances
 from .family import Family, Step
 from .rowwise.family import TESTED_SPLITS
 from .rowwise.host import RowsModule
+from .rowwise.kernels import SPLITS, part_pointers, store_part
 from .rowwise.rows import Rows
-from .rowwise.splits import SPLITS, part_pointers, store_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class ScanBuilder(Rows):
         lowering = self.lowering()
         start = self.each(lambda scan, carry: [carry.filled(carry.name, carry.start)])
         walk = self.walk(start, lowering)
-        setup = self.setup(self.stored(), self.op.results, lowering)
+        setup = self.setup(self.left(self.op.results), self.op.results, lowering)
         doc = "Loops along each row and carries the state of the scan from block to block."
         return self.assembler.kernel("loop_kernel", doc, setup, [BLANK, *self.assembler.walked(walk)])
 
@@ -133,7 +133,7 @@ class ScanBuilder(Rows):
         lowering = self.lowering()
         values = needed(self.op.values, [scan.name for scan in self.scans])
         setup = self.setup(values, (), lowering)
-        body = self.assembler.reads(values, True)
+        body = self.assembler.reads(values, cols=True)
         for value in filter(self.along, values):
             body += self.end(value, lowering) if value in self.scans else lowering.line(value)
         starts = self.each(lambda _, carry: [carry.filled(*one) for one in carry.starts])
@@ -153,7 +153,7 @@ class ScanBuilder(Rows):
         start = [SPLIT_LANES, is_before, *self.each(self.before)]
         walk = self.walk(start, lowering)
         doc = "Second stage for few long rows: each program scans its part, from the state before it."
-        setup = self.setup(self.stored(), self.op.results, lowering)
+        setup = self.setup(self.left(self.op.results), self.op.results, lowering)
         return self.assembler.part("map_kernel", doc, setup, walk, (), (self.partials(), SPLITS))
 
     def partials(self) -> tuple[Argument, ...]:
@@ -164,19 +164,15 @@ class ScanBuilder(Rows):
         found = ((self.choices.of(scan.name), lines(scan, self.carries[scan.name])) for scan in self.scans)
         return [line for path, some in found for line in under(path, some)]
 
-    def stored(self) -> list[Value]:
-        """The values that the results need."""
-        return needed(self.op.values, [result.output.name for result in self.op.results])
-
     def setup(self, values: list[Value], results: tuple[Result, ...], lowering: Lowering) -> list[Line]:
         """The per-row values that a kernel of some values loads and computes."""
         lines = [line for value in values if not self.along(value) for line in lowering.line(value)]
-        return [*self.assembler.bases(results), *self.assembler.reads(values, tiles=False), *lines]
+        return [*self.assembler.bases(results), *self.assembler.reads(values, cols=False), *lines]
 
     def walk(self, start: list[Line], lowering: Lowering) -> Pass:
         """The loop along a row that stores the results."""
-        body = self.assembler.reads(self.stored(), True)
-        for value in filter(self.along, self.stored()):
+        body = self.assembler.reads(self.left(self.op.results), cols=True)
+        for value in filter(self.along, self.left(self.op.results)):
             body += self.scanned(value, lowering) if value in self.scans else lowering.line(value)
         body += self.assembler.stores(self.op.results)
         return Pass("", tuple(start), tuple(body), (), self.reverse)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..emit.module import Around, Module
-from ..lang.ir import Op, Scan, Value, is_order
-from ..lowering.lower import Lowering
-from ..lowering.views import Kernel
-from ..nest.ir import Let, Line
-from ..nest.values import V, runtime, tl
-from ..passes.structure import Program, guaranteed_axes
+from ..lang.ir import Op, is_order
+from ..passes.structure import Program
 from ..spec.types import Spec
 from ..testing.tests import FamilyTests
 from .family import Family, Step
@@ -30,33 +26,10 @@ class Sorts(Family[Program]):
         return Program(op, tuple(over)) if len(over) == 1 and all(map(is_order, sorts)) else None
 
     def module(self, program: Program, before: Step | None, around: Around, autotune: bool) -> Module:
-        return RowsModule(program, False, around, SortBuilder).module()
+        return RowsModule(program, False, around, RowBuilder).module()
 
     def tests(self, spec: Spec, program: Program, module: Module) -> FamilyTests:
         return replace(super().tests(spec, program, module), base="SortTests")
-
-
-class SortBuilder(RowBuilder):
-    """The kernel of rows that are sorted."""
-
-    placed = "sorted in registers"
-    table = "sort"
-
-    @property
-    def kernels(self) -> dict[str, Kernel]:
-        return {"loop": self.registers()}
-
-    def line(self, value: Value, lowering: Lowering) -> list[Line]:
-        return self.order(value, value.node, lowering) if isinstance(value.node, Scan) else lowering.line(value)
-
-    def order(self, value: Value, node: Scan, lowering: Lowering) -> list[Line]:
-        """The columns of the elements in their order; what may lack columns is given them."""
-        lowering.begin(value.name)
-        sorted_by = lowering.operand(node.arg)
-        if node.over not in guaranteed_axes(self.op, node.arg):
-            sorted_by = tl.where(V.col_mask, sorted_by, 0)
-        lowering.put(Let(value.name, runtime.argsort(sorted_by, V.col_mask, descending=node.reverse)))
-        return lowering.finished(value)
 
 
 SORTS = Sorts()

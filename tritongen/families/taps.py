@@ -26,8 +26,8 @@ from ..passes.structure import Program, plain
 from ..spec.types import BATCH
 from .elementwise.windows import shared_axes
 from .family import Family, Step
+from .rowwise.kernels import SPLITS, part_pointers
 from .rowwise.sizes import RowSizes
-from .rowwise.splits import SPLITS, part_pointers
 
 MOST = 32  # taps, since every lane keeps a sum for each
 

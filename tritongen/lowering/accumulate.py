@@ -140,61 +140,46 @@ class Accumulator:
 
 def full_reduction(node: Reduce, accumulator: Accumulator, cols: Term, plain_max: bool, x: Expr, axis: int = 1) -> Expr:
     """A reduction over `x`, the argument with its masked lanes at the identity."""
+    if node.kind in ("argmax", "argmin"):
+        return runtime[node.kind](x, cols)[1]
+    x = x.to(FLAG) if node.kind in ("any", "all") else x
+    return finished(node, accumulator, merged(node.kind, accumulator, plain_max, x, axis))
+
+
+FLAG = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
+
+
+def merged(kind: str, accumulator: Accumulator, plain_max: bool, x: Expr, axis: int = 1) -> Expr:
+    """The lanes of a tile, or of a state that each of them has, taken together."""
     rows = {"axis": axis, "keep_dims": True}
-    match node.kind:
-        case "sum":
-            return tl.sum(x, **rows)
-        case "mean":
-            return tl.sum(x, **rows) / accumulator.count
-        case "var":
-            return tl.sum(x, **rows) / _degrees(node, accumulator)
+    match kind:
         case "prod":
             return tl.reduce(x, axis, V.multiply, keep_dims=True)
-        case "max" | "min" if plain_max or accumulator.kind == "int":
-            return tl[node.kind](x, **rows)
-        case "max" | "min":
-            return tl.reduce(x, axis, f"nan_{node.kind}", keep_dims=True)
-        case "argmax" | "argmin":
-            return runtime[node.kind](x, cols)[1]
-        case "any":
-            return tl.max(x.to("tl.int32"), **rows).differs(0)
-        case "all":
-            return tl.min(x.to("tl.int32"), **rows).differs(0)
-    raise AssertionError(node.kind)
+        case "max" | "min" if not plain_max and accumulator.kind != "int":
+            return tl.reduce(x, axis, f"nan_{kind}", keep_dims=True)
+    return tl[{"any": "max", "all": "min", "mean": "sum", "var": "sum"}.get(kind, kind)](x, **rows)
+
+
+def finished(node: Reduce, accumulator: Accumulator, x: Expr) -> Expr:
+    """The value of a reduction, of what its lanes come to together."""
+    match node.kind:
+        case "mean":
+            return x / accumulator.count
+        case "var":
+            return x / _degrees(node, accumulator)
+        case "any" | "all":
+            return x.differs(0)
+    return x
 
 
 def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var: str = "") -> Running:
     """The states of a reduction along the columns, named after its value; the mean of a variance may have a name."""
     assert isinstance(value.node, Reduce)
     node, name, kind = value.node, value.name, value.node.kind
-    identity, zero = accumulator.identity(kind), expr(0.0)
-    rows = {"axis": 1, "keep_dims": True}
-    state = V[name]
-    flag = "tl.int32"  # A boolean carried along a loop is slower by a fifth.
-
-    def one(
-        step: Callable[[Expr], Line], merge: Expr, finish: Expr | None = None, dtype: str = accumulator.dtype
-    ) -> Running:
-        final = (Let(name, finish),) if finish else ()
-        start = expr(int(IDENTITY[kind])) if kind in ("any", "all") else identity
-        one = State(name, start, dtype, rows=accumulator.rows)
-        return Running((one,), lambda x: (step(x),), (Let(name, merge),), final)
-
+    identity = accumulator.identity(kind)
+    finish = finished(node, accumulator, V[name])
+    final = (Let(name, finish),) if finish != V[name] else ()
     match kind:
-        case "sum":
-            return one(lambda x: Accumulate(name, "+", x), tl.sum(state, **rows))
-        case "mean":
-            return one(lambda x: Accumulate(name, "+", x), tl.sum(state, **rows), state / accumulator.count)
-        case "prod":
-            merge = full_reduction(node, accumulator, "cols", plain_max, state)
-            return one(lambda x: Accumulate(name, "*", x), merge)
-        case "max" | "min":
-            larger = tl[f"{kind}imum"] if accumulator.kind == "int" or plain_max else runtime[f"nan_{kind}"]
-            merge = full_reduction(node, accumulator, "cols", plain_max, state)
-            return one(lambda x: Let(name, larger(state, x)), merge)
-        case "any" | "all":
-            operator, merge = ("|", tl.max(state, **rows)) if kind == "any" else ("&", tl.min(state, **rows))
-            return one(lambda x: Accumulate(name, operator, x.to(flag)), merge, state.differs(0), flag)
         case "argmax" | "argmin":
             best = State(f"{name}_best", identity, accumulator.dtype, rows=accumulator.rows)
             lanes = tl.zeros([accumulator.rows, V.BLOCK_N], V.INDEX) + tl.arange(0, V.BLOCK_N)[None, :]
@@ -206,6 +191,7 @@ def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var
                 (Let(both, runtime[kind](*states)),),
             )
         case "var":
+            zero = expr(0.0)
             mean = State(mean_of_var or f"{name}_mean", zero, accumulator.dtype, rows=accumulator.rows)
             squares = State(name, zero, accumulator.dtype, rows=accumulator.rows)
             both, states, counts = f"{mean.name}, {name}", (mean.name, name), f"{name}_count"
@@ -216,13 +202,25 @@ def running(value: Value, accumulator: Accumulator, plain_max: bool, mean_of_var
                 (mean, squares),
                 lambda x: (Let(both, runtime.welford(*states, x, accumulator.mask, accumulator.span.iteration)),),
                 (Let(both, runtime.merge_welford(*states, counts, accumulator.count)),),
-                (Let(name, state / _degrees(node, accumulator)),),
+                final,
                 masked=False,
                 lanes=(Let(counts, of_lane.to(accumulator.dtype)),),
                 partials=(Let(counts, of_part.to(accumulator.dtype)),),
                 counts=True,
             )
-    raise AssertionError(kind)
+    is_flag = kind in ("any", "all")
+    start, dtype = (expr(int(IDENTITY[kind])), FLAG) if is_flag else (identity, accumulator.dtype)
+
+    def step(x: Expr) -> tuple[Line, ...]:
+        if kind in ("max", "min"):
+            plain = accumulator.kind == "int" or plain_max
+            larger = tl[f"{kind}imum"] if plain else runtime[f"nan_{kind}"]
+            return (Let(name, larger(name, x)),)
+        operator = {"prod": "*", "any": "|", "all": "&"}.get(kind, "+")
+        return (Accumulate(name, operator, x.to(FLAG) if is_flag else x),)
+
+    one = State(name, start, dtype, rows=accumulator.rows)
+    return Running((one,), step, (Let(name, merged(kind, accumulator, plain_max, V[name])),), final)
 
 
 _VECTORS = V.BLOCK_N // V.VECTOR

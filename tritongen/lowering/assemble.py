@@ -8,14 +8,14 @@ from itertools import chain
 from typing import Any
 
 from ..lang.integers import integers_of
-from ..lang.ir import Op, Reduce, Result, Value
+from ..lang.ir import Op, Result, Value
 from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..nest.conditions import condition_tree, shared_path
 from ..nest.ir import BLANK, Branch, Let, Line, Nest, names_of, needed_by, nested, under, without_dead_code
 from ..nest.values import Expr, V, expr, runtime, tl
 from ..passes.scalars import passed_scalars
-from ..spec.types import BATCH
+from ..spec.types import BATCH, Input
 from .choices import Choices, condition
 from .lower import Compute, Lowering
 from .positions import MEMBER, PART, PART_BACKWARDS, ROWS, STAGES, STEP, along_cols, along_rows, cols_from
@@ -60,35 +60,43 @@ class Assembler:
         return lines
 
     def lowering(
-        self, reduce: Callable[[Reduce, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
+        self, reduce: Callable[[Any, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
     ) -> Lowering:
         """How nodes become expressions of its kernels."""
         tile = self.tile
         own = tile.index, tile.size, tile.load
         return kind(tile.op, tile.compute, *own, self.choices, reduce, guarded=tile.guarded)
 
+    def inputs_of(
+        self, values: Iterable[Value], rows: bool | None = None, cols: bool | None = None, window: bool | None = None
+    ) -> list[Input]:
+        """The inputs that some values are of, where it is told only those that step along rows or do not, along columns
+        or not, and along what each element goes through.
+        """
+        names = {load.name for load in loads(v.node for v in values if self.choices.is_needed(v.name))}
+        found = []
+        for tensor in self.tile.op.inputs:
+            inside = bool(self.tile.space.steps(tensor.type.axes, self.tile.space.taken))
+            known = zip((rows, cols, window), (*self.tile.moves(tensor.type.axes), inside), strict=True)
+            found += [tensor] if tensor.name in names and all(one in (None, own) for one, own in known) else []
+        return found
+
     def reads(
         self,
-        values: list[Value],
-        tiles: bool | None = None,
+        values: Sequence[Value],
+        rows: bool | None = None,
+        cols: bool | None = None,
         policy: str = "",
         first: Expr | None = None,
         window: bool | None = None,
     ) -> list[Line]:
-        """The loads that some values need; with `tiles`, only those that vary along columns or not, and with `window`
-        along what each element goes through.
-
-        In a loop along the columns, `first` is the first of a block.
+        """The loads that some values need, of such inputs; in a loop along the columns, `first` is the first of a
+        block.
         """
-        values = [value for value in values if self.choices.is_needed(value.name)]
-        names = {load.name for load in loads(value.node for value in values)}
         lines: list[Line] = []
-        for tensor in self.tile.op.inputs:
-            steps, along = self.tile.moves(tensor.type.axes)
-            inside = bool(self.tile.space.steps(tensor.type.axes, self.tile.space.taken))
-            if tensor.name in names and tiles in (None, along) and window in (None, inside):
-                path = self.choices.reading(tensor.name, values)
-                lines += under(path, self.tile.load_lines(tensor, policy if steps and along else "", first))
+        for tensor in self.inputs_of(values, rows, cols, window):
+            own = policy if all(self.tile.moves(tensor.type.axes)) else ""
+            lines += under(self.choices.reading(tensor.name, values), self.tile.load_lines(tensor, own, first))
         return lines
 
     def stores(self, results: Iterable[Result]) -> list[Line]:

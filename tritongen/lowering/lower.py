@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..lang.exact import EXACT
 from ..lang.functions import FUNCTIONS, Function
@@ -145,7 +146,7 @@ class Lowering:
     size: Callable[[tuple[str, ...]], Expr]
     load: Callable[[Load, Lowering], Expr]
     choices: Choices
-    reduce: Callable[[Reduce, Lowering], Expr] | None = None
+    reduce: Callable[[Any, Lowering], Expr] | None = None  # of reductions, and of sorts
     dtype_of: Callable[[str], str] = "{}_ptr.dtype.element_ty".format
     guarded: Callable[[Guard, Lowering], Expr | None] | None = None
     pending: list[Line] = field(default_factory=list)
@@ -227,7 +228,7 @@ class Lowering:
                 return self.index(axis)
             case Size(over=over):
                 return self.size(over)
-            case Reduce() if self.reduce:
+            case Reduce() | Scan() if self.reduce:
                 return self.reduce(node, self)
             case Cast(arg=arg):
                 return self.cast(arg, node.dtype)

@@ -6,7 +6,7 @@ once, and the order of the additions is always the same.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from ...lowering.views import Argument, Kernel
 from ...nest.ir import Accumulate, Branch, Do, Let, Line, nested, under
 from ...nest.values import Expr, V, runtime, tl
 from ...passes.structure import Program, references
+from ...spec.types import Input
+from ..rowwise.kernels import part_pointers
 from ..rowwise.rows import Rows
-from ..rowwise.splits import part_pointers
 from .program import SumsProgram
 
 
@@ -52,7 +53,7 @@ class Sums(Rows):
     """
 
     def __init__(self, program: SumsProgram, given: Op | None = None, space: Space | None = None) -> None:
-        self.sums, self.results = program.sums, program.op.results
+        self.sums = program.sums
         super().__init__(Program(_mapped(program, given or program.op), program.cols), space)
         self.lines = self.lowering()
 
@@ -60,11 +61,7 @@ class Sums(Rows):
         zeros = tl.zeros([V.BLOCK_M, V.BLOCK_N], self.compute.text)
         return [Let(name, zeros) for name in self.sums]
 
-    def left(self, known: Container[str]) -> list[Value]:
-        """The values that results and sums need beside what is known."""
-        return needed(self.op.values, [result.output.name for result in self.results], known)
-
-    def finish(self, values: list[Value], first: Expr | None = None) -> list[Line]:
+    def finish(self, values: Iterable[Value], first: Expr | None = None) -> list[Line]:
         """What is mapped and what is added to the sums; of the programs that share a row, the `first` stores what is of
         the row alone.
         """
@@ -149,19 +146,16 @@ class Sums(Rows):
         suffix: str,
         doc: str,
         before: Sequence[Line],
-        inside: Sequence[Line],
-        after: Sequence[Line],
-        ahead: Sequence[Line] = (),
-        following: Sequence[Line] = (),
+        stages: Sequence[Sequence[Line]],
+        program: Expr,
         slots: tuple[str, ...] = (),
-        reads: tuple[str, ...] = (),
+        reads: Iterable[Input] = (),
     ) -> SumsKernel:
-        stages = (ahead, following, inside) if suffix == "cooperative_kernel" else (inside,)
         before = (*self.tile.col_decode(), *before)
         first = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
         further = (first, part_pointers(self.sums))
-        kernel = self.assembler.along_rows(suffix, doc, before, stages, after, further)
-        return SumsKernel(kernel, slots, reads)
+        kernel = self.assembler.along_rows(suffix, doc, before, stages, self.shares(program), further)
+        return SumsKernel(kernel, slots, tuple(tensor.name for tensor in reads))
 
 
 def tiles_kernel(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
@@ -169,12 +163,17 @@ def tiles_kernel(program: SumsProgram, given: Op, space: Space) -> SumsKernel:
     operator with what the rows reduce to as inputs, the same if they do not.
     """
     builder = Sums(program, given, space)
-    values = list(builder.op.values)
-    before = [*builder.reads(values, False, False), *builder.reads(values, False, True), *builder.zeros()]
-    inside = [*builder.reads(values, True, False), *builder.reads(values, True, True)]
+    assembler = builder.assembler
+    values = builder.op.values
+    before = [
+        *assembler.reads(values, False, False),
+        *assembler.reads(values, False, True),
+        *builder.zeros(),
+    ]
+    inside = [*assembler.reads(values, True, False), *assembler.reads(values, True, True)]
     inside += builder.finish(values, runtime.second_id(V.INDEX).equals(0))
     doc = "Grid-stride over tiles of rows; each program writes its partial column sums."
-    return builder.kernel("tiles_kernel", doc, before, inside, builder.shares(tl.program_id(0)))
+    return builder.kernel("tiles_kernel", doc, before, [inside], tl.program_id(0))
 
 
 def full_kernel(program: SumsProgram) -> SumsKernel:
@@ -182,29 +181,29 @@ def full_kernel(program: SumsProgram) -> SumsKernel:
     waits for what they reduce to, they are read once.
     """
     builder = Sums(program)
-    values = list(builder.op.values)
+    assembler = builder.assembler
+    values = builder.op.values
     first = needed(builder.op.values, [value.name for value in program.reductions])
     known = {value.name for value in first if not program.waits or not builder.along(value)}
-    rest = builder.left(known)
-    before = [*builder.reads(values, False, False), *builder.zeros()]
+    rest = builder.left(program.op.results, known)
+    before = [*assembler.reads(values, False, False), *builder.zeros()]
     early, late = (first, rest) if program.waits else (values, [])
     inside = [
-        *builder.reads(values, True, False),
-        *builder.reads(early, True, True),
-        *builder.reads(values, False, True),
+        *assembler.reads(values, True, False),
+        *assembler.reads(early, True, True),
+        *assembler.reads(values, False, True),
     ]
     inside += builder.reduced(first, full=True)
-    again = builder.reads(late, True, True, "read_once")
+    again = assembler.reads(late, True, True, "read_once")
     comment = "Reload (L1 or L2 hits) instead of holding these across the reduction: frees registers for the sums."
     inside += [*(replace(line, comment=comment) for line in again[:1]), *again[1:], *builder.finish(rest)]
     doc = "Persistent: each step holds full rows in registers; each program writes its partial column sums."
     reads = [
-        *builder.inputs_of(early, True, True),
-        *builder.inputs_of(values, False, True),
-        *builder.inputs_of(late, True, True),
+        *assembler.inputs_of(early, True, True),
+        *assembler.inputs_of(values, False, True),
+        *assembler.inputs_of(late, True, True),
     ]
-    names = tuple(tensor.name for tensor in reads)
-    return builder.kernel("kernel", doc, before, inside, builder.shares(tl.program_id(0)), reads=names)
+    return builder.kernel("kernel", doc, before, [inside], tl.program_id(0), reads=reads)
 
 
 def shared_kernel(program: SumsProgram) -> SumsKernel | None:
@@ -212,22 +211,27 @@ def shared_kernel(program: SumsProgram) -> SumsKernel | None:
     read of the rows may be absent.
     """
     builder = Sums(program)
+    assembler = builder.assembler
     reductions = [value for value in builder.op.values if value in program.reductions]
-    values, names = list(builder.op.values), {value.name for value in reductions}
+    values, names = builder.op.values, {value.name for value in reductions}
     first = needed(builder.op.values, names)
-    full = builder.inputs_of(first, True, True)
+    full = assembler.inputs_of(first, True, True)
     if len(builder.passes) > 1 or not all(map(_is_sum, reductions)) or any(t.default is not None for t in full):
         return None
-    rest = builder.left(names)
+    rest = builder.left(program.op.results, names)
     before = [
-        *builder.reads(values, False, False),
-        *builder.reads(values, False, True),
+        *assembler.reads(values, False, False),
+        *assembler.reads(values, False, True),
         *(builder.unread(tensor, "next") for tensor in full),
         *builder.zeros(),
     ]
     ahead = [Let(f"{tensor.name}_ahead", builder.tile.raw(tensor).value) for tensor in full]
-    following = [*builder.reads(first, True, False), *builder.held(full, "next"), *builder.reduced(first, full=False)]
-    inside = [*builder.reads(rest, True, False), *builder.reads(rest, True, True, "read_once")]
+    following = [
+        *assembler.reads(first, True, False),
+        *builder.held(full, "next"),
+        *builder.reduced(first, full=False),
+    ]
+    inside = [*assembler.reads(rest, True, False), *assembler.reads(rest, True, True, "read_once")]
     statistics = sorted(names, key=shown)
     pairs = [tuple(statistics[place : place + 2]) for place in range(0, len(statistics), 2)]
     for pair in pairs:
@@ -239,10 +243,8 @@ def shared_kernel(program: SumsProgram) -> SumsKernel | None:
     inside += [*builder.means(reductions), *builder.finish(rest, V.member.equals(0))]
     inside += [Let(f"{tensor.name}_next", V[f"{tensor.name}_ahead"]) for tensor in full]
     doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange sums through global memory."
-    own, reads = tuple(pair[0] for pair in pairs), tuple(tensor.name for tensor in full)
-    return builder.kernel(
-        "cooperative_kernel", doc, before, inside, builder.shares(V.group), ahead, following, own, reads
-    )
+    slots, stages = tuple(pair[0] for pair in pairs), (ahead, following, inside)
+    return builder.kernel("cooperative_kernel", doc, before, stages, V.group, slots, full)
 
 
 def _is_sum(value: Value) -> bool:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from ...lang.ir import Load, Node, Path, Reduce, Value
+from ...lang.ir import Load, Node, Path, Reduce, Result, Scan, Value
 from ...lowering.accumulate import ROW, Accumulator, Span, full_reduction, padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
-from ...lowering.tile import Tile, loads
+from ...lowering.tile import Tile, needed
 from ...lowering.views import Kernel
-from ...nest.ir import Do, Let, Line, under
+from ...nest.ir import Do, Let, Line
 from ...nest.values import Expr, Term, V, runtime, tl
 from ...passes.exponentials import exp_pairs, tells_of_nan, walks
-from ...passes.structure import Program
+from ...passes.structure import Program, guaranteed_axes
 from ...spec.types import Input
 
 
@@ -45,8 +45,6 @@ class Rows:
         self.choices = self.assembler.choices
         self.exact = {v.name for v in self.op.values if v.source} | {r.output.name for r in self.op.results}
 
-    # What the host asks
-
     @property
     def kernels(self) -> Mapping[str, Kernel]:
         """Those of rows in registers, a loop along each, and the stages of a split, as far as there are such."""
@@ -61,6 +59,10 @@ class Rows:
         return ()
 
     # Values, by how they vary
+
+    def left(self, results: Iterable[Result], known: Container[str] = ()) -> list[Value]:
+        """The values that some results need beside what is known."""
+        return needed(self.op.values, [result.output.name for result in results], known)
 
     def along(self, value: Value) -> bool:
         """Whether a value varies along the columns."""
@@ -96,19 +98,6 @@ class Rows:
         if total is None or value.name in self.exact:
             return False
         return tells_of_nan(self.op, value, self.op.value(total))
-
-    def inputs_of(self, values: Iterable[Value], rows: bool, cols: bool) -> list[Input]:
-        """The inputs that some values are of and that step along rows or do not, and along columns or not."""
-        names = {load.name for load in loads(value.node for value in values)}
-        return [t for t in self.op.inputs if t.name in names and self.tile.moves(t.type.axes) == (rows, cols)]
-
-    def reads(self, values: Sequence[Value], rows: bool, cols: bool, policy: str = "") -> list[Line]:
-        """The loads of some values that step along rows or do not, and along columns or not."""
-        return [
-            line
-            for tensor in self.inputs_of(values, rows, cols)
-            for line in under(self.choices.reading(tensor.name, values), self.tile.load_lines(tensor, policy))
-        ]
 
     # Of CTAs that share rows
 
@@ -151,7 +140,9 @@ class Rows:
     def is_int64(self, node: Node) -> bool:
         return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
 
-    def full(self, node: Reduce, lowering: Lowering) -> Expr:
+    def full(self, node: Reduce | Scan, lowering: Lowering) -> Expr:
+        if isinstance(node, Scan):
+            return self.order(node, lowering)
         name = next(v.name for v in self.op.values if v.node == node)
         value = self.op.value(name)
         if node.kind == "var":
@@ -159,11 +150,8 @@ class Rows:
             mean = known.name if known else f"{name}_mean"
             x = lowering.operand(node.arg)
             if known is None:
-                guarded = self.argument(
-                    replace(node, kind="mean"),
-                    lowering,
-                    padding_value(self.op, node.arg, self.program.over, self.other) != "0",
-                )
+                average = replace(node, kind="mean")
+                guarded = self.argument(average, lowering, self.needs_guard(average, self.other))
                 lowering.put(Let(mean, tl.sum(guarded, axis=1, keep_dims=True) / V.n_cols))
             distance = V[f"{name}_distance"]
             lowering.put(Let(f"{name}_distance", tl.where(V.col_mask, x - mean, 0.0)))
@@ -171,6 +159,13 @@ class Rows:
         else:
             x = self.argument(node, lowering, self.needs_guard(node, self.other))
         return full_reduction(node, self.accumulator(node), V.cols, self.plain_max(value), x)
+
+    def order(self, node: Scan, lowering: Lowering) -> Expr:
+        """The columns of the elements in their order; what may lack columns is given them."""
+        sorted_by = lowering.operand(node.arg)
+        if node.over not in guaranteed_axes(self.op, node.arg):
+            sorted_by = tl.where(V.col_mask, sorted_by, 0)
+        return runtime.argsort(sorted_by, V.col_mask, descending=node.reverse)
 
     def mean_of(self, node: Node) -> Value | None:
         """The mean of what a variance is of, if the math takes it too, wherever it takes the variance."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...lang.ir import Call, Load, Reduce, Value, walk
-from ...lowering.accumulate import Running, full_reduction, padding_value
+from ...lowering.accumulate import Running, full_reduction
 from ...lowering.lower import Lowering
 from ...lowering.tile import loads, needed
 from ...lowering.views import Argument, Kernel
@@ -53,7 +53,7 @@ class SharedRows(RowBuilder):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.values = list(self.op.values)
+        self.values = self.op.values
         self.exchanged = self.running(self.passes[0]) if len(self.passes) == 1 else []  # of parts of a row
 
     def fits(self) -> bool:
@@ -97,7 +97,7 @@ class SharedRows(RowBuilder):
 
     def streamed(self) -> list[Input]:
         """The inputs that vary along rows and columns."""
-        return self.inputs_of(self.values, True, True)
+        return self.assembler.inputs_of(self.values, True, True)
 
     def reduced(self) -> list[Value]:
         """The reductions, and what they need."""
@@ -107,21 +107,24 @@ class SharedRows(RowBuilder):
     def kernel(self) -> Kernel:
         lowering, tensors = self.lowering(_Lowering), self.streamed()
         (reductions,), states = self.passes, self.exchanged
-        before, ahead = self.reads(self.values, False, False), []
+        before, ahead = self.assembler.reads(self.values, False, False), []
         for tensor in tensors:
             before += [self.unread(tensor, "now"), self.unread(tensor, "next")]
             at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
             ahead.append(Let(f"{tensor.name}_ahead", Access(at, V.tile_mask, fill, by="read_once").value))
 
         wanted = [v for v in self.arguments(reductions) if v not in reductions and not self.replaced(v, reductions)]
-        following = [*self.reads([*wanted, *reductions], True, False), *self.reads([*wanted, *reductions], False, True)]
+        following = [
+            *self.assembler.reads([*wanted, *reductions], True, False),
+            *self.assembler.reads([*wanted, *reductions], False, True),
+        ]
         following += self.held(tensors, "next")
         for value in wanted:
             following += lowering.line(value, comment=False)
         known = {value.name for value in reductions}
-        rest = needed(self.op.values, [result.output.name for result in self.op.results], known)
+        rest = self.left(self.op.results, known)
         # They arrive while the CTA waits for the partial results of others.
-        inside = self.reads(rest, False, True)
+        inside = self.assembler.reads(rest, False, True)
         for word, (value, run) in enumerate(states):
             following += self.part(value, run, lowering)
             row = V.rows if len(states) == 1 else V.rows * len(states) + word
@@ -134,7 +137,7 @@ class SharedRows(RowBuilder):
                 count = tl.minimum(tl.maximum(left, 0), V.BLOCK_N)
                 inside.append(Let(f"{value.name}_count", count.to(run.states[0].dtype)))
             inside += run.result
-        inside += [*self.reads(rest, True, False), *self.held(tensors, "now")]
+        inside += [*self.assembler.reads(rest, True, False), *self.held(tensors, "now")]
         for value in rest:
             inside += lowering.line(value)
         inside += self.assembler.stores(self.op.results)
@@ -150,15 +153,8 @@ class SharedRows(RowBuilder):
         node = value.node
         assert isinstance(node, Reduce)
         lowering.begin(value.name)
-        guard = self.needs_guard(node, self.other)
-        if value in self.pairs.values() and len(run.states) == 2:
-            guard = padding_value(self.op, node.arg, self.program.over, self.other) != "-inf"
-        elif node.kind == "var":
-            node, guard = (
-                replace(node, kind="mean"),
-                padding_value(self.op, node.arg, self.program.over, self.other) != "0",
-            )
-        x = self.argument(node, lowering, guard)
+        averaged = replace(node, kind="mean") if node.kind == "var" else node
+        x = self.argument(node, lowering, self.needs_guard(averaged, self.other))
         names = ", ".join(run.names)
         if run.counts:
             count = tl.minimum(V.n_cols - V.member * V.BLOCK_N, V.BLOCK_N)
