@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...lowering.positions import ROW_MASK, TILE
@@ -21,18 +21,19 @@ _ROWS = Given("rows", V.tile[:, None])
 _COLS = Given("cols", V.block[None, :])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sections:
     """What a kernel does before its loops, for each turn, ahead of the runs of blocks, for each block, and at the end;
     `partial` stores the sums of a part of the streamed axis.
     """
 
-    casts: Nest
-    setup: Nest
-    turn: Nest
-    ahead: Nest
-    loop: Nest
-    end: Nest
+    setup: list[Any] = field(default_factory=list)
+    bounds: list[Any] = field(default_factory=list)
+    turn: list[Any] = field(default_factory=list)
+    ahead: list[Any] = field(default_factory=list)
+    loop: list[Any] = field(default_factory=list)
+    end: list[Any] = field(default_factory=list)
+    casts: Nest = ()
     partial: Nest = ()
 
 
@@ -46,7 +47,7 @@ class Frames:
     def of_tiles(self, sections: Sections) -> Nest:
         """Programs have a tile of rows by columns each."""
         outer_loop = (
-            (For(runtime.range(V.n_turns), index="turn", body=sections.turn),) if self.stream.outer_axes else ()
+            (For(runtime.range(V.n_turns), index="turn", body=(*sections.turn,)),) if self.stream.outer_axes else ()
         )
         return _heads_where_read(
             *sections.casts,
@@ -73,7 +74,7 @@ class Frames:
             n_turns = product(*(V[f"size_{axis.lower()}"] for axis in self.stream.outer_axes))
             runs = (For(runtime.range(n_turns), index="turn", body=(*sections.turn, *runs)),)
         split: Nest = ()
-        end = sections.end
+        end: Nest = (*sections.end,)
         if sections.partial:
             is_split = V.partial_ptr.is_given
             split = (Branch(is_split, (Let("bounds", runtime.split_blocks(V.bounds, V.BLOCK_N)),)),)
@@ -81,7 +82,7 @@ class Frames:
         setup = (*sections.casts, *self.tile(sections.setup), _ROWS, ROW_MASK, *sections.setup)
         return _heads_where_read(*setup, *split, *runs, BLANK, *end)
 
-    def tile(self, setup: Nest) -> Nest:
+    def tile(self, setup: list[Any]) -> Nest:
         """The rows of a program, and the first of them where the setup reads it."""
         which, order = _PROGRAM % V.tiles, ""
         if most := longest(self.blocks.tiles):
@@ -97,7 +98,7 @@ class Frames:
         tile = Positions(V.first_row, name="tile", block="BLOCK_M", wide=True)
         return (_TILES, _HEAD, first, tile)
 
-    def runs(self, loop: Nest) -> For:
+    def runs(self, loop: list[Any]) -> For:
         """The runs of blocks, one after the other."""
         names = self.blocks.runs
         is_masked, in_bounds = V.run.differs(names.index("full")), V.cols < V.n_cols

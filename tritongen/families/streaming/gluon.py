@@ -16,7 +16,6 @@ from ...spec.types import Input
 from ..gluon import SHARED, calls_only, gluon_value, in_gluon, listed, names_in
 from ..stream import Scores, Stream
 from . import partial_sums
-from .assembly import Assembly
 from .gluon_shared import (
     GluonBuilder,
     GluonLines,
@@ -29,6 +28,7 @@ from .gluon_shared import (
     scale_value,
     spread,
 )
+from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
 from .scores import scale_of, sloped
@@ -173,7 +173,7 @@ class _GluonBuilder(GluonBuilder):
         if lines is None:
             super().elements(values)
         else:
-            Assembly.elements(self, values, lines)
+            Builder.elements(self, values, lines)
 
     def online_max(self, name: str) -> Expr:
         given = ([] if self.low else [V.factor]) + ([V.lead] if self.sloped else [])

@@ -9,22 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
-from ...lowering.assemble import stored
+from ...lowering.assemble import kernel_of, param_casts, stored
 from ...lowering.choices import Choices, condition
 from ...lowering.lower import Lowering, compute_of
-from ...lowering.tile import decoded, needed
+from ...lowering.tile import Tensor, decoded, loads, needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
-from ...nest.ir import Branch, Do, Let, Line, names_of, under
+from ...nest.ir import Branch, Do, Let, Line, Nest, names_of, needed_by, nested, under
 from ...nest.values import Expr, Term, V, expr, runtime, tl
 from ...passes.exponentials import resolve
+from ...passes.paged import Paged
 from ...passes.structure import guaranteed_axes, references
-from ..stream import Scores, Stream, StreamSum
+from ...spec.types import BATCH
+from ..stream import Scores, Stream, StreamSum, in_kernels
 from ..tensor_cores import input_precision
 from . import partial_sums
-from .assembly import Assembly, Lines
 from .blocks import is_finite_past_the_end
-from .frames import BLOCKS, Frames
+from .frames import BLOCKS, Frames, Sections
 from .places import Places, at_pages, space_of
 from .program import StreamingProgram
 from .scores import has_low_scores
@@ -73,7 +74,7 @@ class Below(Lowering):
 L = TypeVar("L", bound=Below)
 
 
-class Builder(Assembly):
+class Builder:
     """Writes the kernel line by line. Blocks of `described` matrices are read by TMA where there are descriptors."""
 
     block_m = "BLOCK_M"
@@ -94,7 +95,7 @@ class Builder(Assembly):
         self.lowering: Below = self.lowered_by(Below)
         self.products: dict[str, Scores] = {one.name: one for one in self.stream.scores}
         self.sums: dict[str, StreamSum] = {one.name: one for one in self.stream.sums}
-        self.lines = Lines()
+        self.lines = Sections()
         self.read: set[str] = set()
         self.in_row_sum = False
         self.of_limits: set[str] = set()
@@ -142,7 +143,15 @@ class Builder(Assembly):
     def built(self, splits: bool) -> Kernel:
         """The kernel; with `splits`, one that may leave sums of a part of the streamed axis."""
         self.build()
-        return self.kernel(partial_sums.stores(self.stream) if splits else ())
+        partial = partial_sums.stores(self.stream) if splits else ()
+        streamed, rows = self.stream.streamed, self.stream.rows
+        split = ", of one split if partial_ptr is given" if partial else ""
+        doc = f"One BLOCK_M tile of {rows} per program; loops over blocks of {streamed}{split}."
+        descriptors = (Argument(f"{name}_desc", DESCRIPTOR) for name in self.described)
+        behind = (*((partial_sums.ARGUMENT,) if partial else ()), *descriptors)
+        blocks = ("PACK_HEADS", *BLOCKS) if self.stream.group else BLOCKS
+        frame = Frames(self.stream, self.blocks).streaming
+        return self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, blocks, partial, behind=behind)
 
     def build(self) -> None:
         pending = dict(self.sums)
@@ -168,16 +177,81 @@ class Builder(Assembly):
         self.begin()
         self.after(value for value in self.behind() if value.name not in self.inside)
 
+    # What it reads
+
+    def streams(self, axes: Iterable[str]) -> bool:
+        return self.stream.streamed in axes
+
+    def lines_for(self, axes: Iterable[str]) -> list[Line]:
+        """The lines for what has some axes: for each block, each turn, or once."""
+        if self.streams(axes):
+            return self.lines.loop
+        return self.lines.turn if set(axes) & set(self.stream.outer_axes) else self.lines.setup
+
+    def row_tile(self, load: Load) -> None:
+        if load.name not in self.read:
+            self.read.add(load.name)
+            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, True)])
+
+    def block(self, load: Load) -> None:
+        if load.name not in self.read:
+            self.read.add(load.name)
+            self.lines_for({*load.axes} - {self.stream.streamed}).append(self.places.matrix_base(load))
+            self.lines_for(load.axes).extend(self.matrix(load))
+
+    def matrix(self, load: Load) -> list[Line]:
+        """The lines that load a block of a matrix, in pages that are looked up once."""
+        paged = self.pages and self.pages.of(load.name)
+        if not paged:
+            read, *converted = self.places.matrix(load, self.masked)
+            lines = self.places.described(load, read) if load.name in self.described else [read]
+            return [*lines, *converted]
+        assert self.pages is not None
+        return [*self.pages_of_block(paged), *self.places.paged_matrix(self.pages, paged)]
+
+    def pages_of_block(self, paged: Paged) -> list[Line]:
+        """The lines that look up pages where none has so far: those of the next block are carried by the loop."""
+        looked_up = f"{paged.table}_at"  # A mask may read the table itself, too.
+        if looked_up in self.read:
+            return []
+        assert self.pages is not None
+        self.read.add(looked_up)
+        self.lines.setup.append(self.places.table(paged))
+        first, following = (
+            self.places.page_indices(self.pages, paged, start, *self.blocks.ends)
+            for start in (V.bounds[0], V.start + V.BLOCK_N)
+        )
+        comment = "" if self.lines.ahead else "Page indices are prefetched one block ahead."
+        self.lines.ahead.append(replace(first, comment=comment))
+        return [self.places.in_pages(paged, *self.blocks.ends), following]
+
+    @property
+    def masked(self) -> Expr:
+        """Whether the blocks of a run are masked, known when the kernel is compiled."""
+        return V.run.differs(self.blocks.runs.index("full"))
+
+    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
+        """Reads what some values are made of and no line has read so far."""
+        names = {load.name for load in loads(value.node for value in values)}
+        for tensor in self.op.inputs:
+            if tensor.name in names and tensor.name not in self.read:
+                self.read.add(tensor.name)
+                target = self.lines_for(self.places.axes_of(tensor)) if lines is None else lines
+                if self.pages and (paged := self.pages.of(tensor.name)):
+                    target += self.pages_of_block(paged)
+                target += under(self.choices.reading(tensor.name, values), self.places.reads(tensor))
+
     # The loop
 
     def product(self, score: Scores) -> None:
         """A matmul of the tile with a block."""
         self.row_tile(score.left)
         self.block(score.right)
-        self.lines.loop.append(Let(score.name, self.dot(score.left.name, V[score.right.name].T)))
+        lines = self.lines_for({*score.left.axes, *score.right.axes})
+        lines.append(Let(score.name, self.dot(score.left.name, V[score.right.name].T)))
         if self.pages and (paged := self.pages.of(score.right.name)):
             # Scores are NaN where there is no page.
-            self.lines.loop.append(Let(score.name, tl.where(at_pages(paged) >= 0, score.name, math.nan)))
+            lines.append(Let(score.name, tl.where(at_pages(paged) >= 0, score.name, math.nan)))
 
     @property
     def at_the_end(self) -> Expr:
@@ -371,15 +445,89 @@ class Builder(Assembly):
 
     # Assembly
 
-    def kernel(self, partial: tuple[Line, ...]) -> Kernel:
-        streamed, rows = self.stream.streamed, self.stream.rows
-        split = ", of one split if partial_ptr is given" if partial else ""
-        doc = f"One BLOCK_M tile of {rows} per program; loops over blocks of {streamed}{split}."
-        descriptors = (Argument(f"{name}_desc", DESCRIPTOR) for name in self.described)
-        behind = (*((partial_sums.ARGUMENT,) if partial else ()), *descriptors)
-        blocks = ("PACK_HEADS", *BLOCKS) if self.stream.group else BLOCKS
-        frame = Frames(self.stream, self.blocks).streaming
-        return self.assembled("kernel", doc, ("n_rows", "n_cols"), frame, blocks, partial, behind=behind)
+    def assembled(
+        self,
+        suffix: str,
+        doc: str,
+        lengths: tuple[str, ...],
+        frame: Callable[[Sections], Nest],
+        blocks: tuple[str, ...],
+        partial: Nest = (),
+        before: tuple[Argument, ...] = (),
+        behind: tuple[Argument, ...] = (),
+    ) -> Kernel:
+        """The kernel of the lines, with arguments before or behind the tensors of the math."""
+        setup = [*nested(self.lines.setup), *self.lines.bounds]
+        turn, ahead, loop, end = (
+            [*nested(some)] for some in (self.lines.turn, self.lines.ahead, self.lines.loop, self.lines.end)
+        )
+        across = self.across(names_of([*setup, *turn, *ahead, *loop, *partial, *end]))
+        setup = [*self.places.decode(), *across, *setup]
+        casts = needed_by([*setup, *turn, *ahead, *loop, *end], param_casts(self.op, self.compute))
+        nest = frame(Sections(setup, [], turn, ahead, loop, end, casts, partial))
+        further = before, (*behind, *(Argument(name, name) for name in lengths))
+        heads, others = self.sizes()
+        sizes = (*heads, *self.strides(), *others)
+        constants = [f"size_{axis.lower()}" for axis in self.constant_axes]
+        constants += [f"PADDED_{axis.upper()}" for axis in self.stream.widths]
+        found = kernel_of(self.op, self.compute, self.tensors(), nest, further, sizes, constants)
+        by_length = self.steps_by_length()
+        fixed = (*lengths, *(name for name in found.names if name in by_length), *found.fixed)
+        return replace(found, name=f"{self.op.name}_{suffix}", doc=doc, blocks=blocks, fixed=fixed)
+
+    def steps_by_length(self) -> set[str]:
+        """The steps from head to head of tensors with a value for each row or column: as long as these are many.
+
+        What has a value for each row and column steps by full rows: that 16 divides these is known, or blocks of it
+        are read number by number.
+        """
+        stream = self.stream
+        along = {stream.rows, stream.streamed}
+        dims = (*self.space.rows, *self.places.dims(stream.outer_axes))
+        scalars = [one for one in self.tensors() if not {*one.axes} & {*stream.widths} and not along <= {*one.axes}]
+        return {tensor.stride(dim) for tensor in scalars for dim in dims}
+
+    def tensors(self) -> list[Tensor]:
+        return [*map(self.places.tensor, self.op.inputs), *map(self.places.result, self.op.results)]
+
+    @property
+    def constant_axes(self) -> tuple[str, ...]:
+        """The axes for whose lengths kernels are compiled: those of widths, and the positions of a page."""
+        return (*self.stream.widths, *([self.pages.slot] if self.pages else []))
+
+    def across(self, names: set[str]) -> list[Line]:
+        """Positions across tiles, as far as some names need them."""
+        found: list[Line] = []
+        for axis in self.stream.widths:
+            at, mask = f"at_{axis.lower()}", f"{axis.lower()}_mask"
+            if at in names or mask in names:
+                found.append(Let(at, tl.arange(0, f"PADDED_{axis.upper()}").to("INDEX")[None, :]))
+            if mask in names:
+                found.append(Let(mask, V[at] < f"size_{axis.lower()}"))
+        return found
+
+    def sizes(self) -> tuple[list[Argument], list[Argument]]:
+        """The lengths of the dimensions of the batch, and others."""
+        heads = [Argument(dim.size, f"head_sizes[{place}]") for place, dim in enumerate(self.space.rows)]
+        known = {"n_rows", "n_cols", *(one.name for one in heads), *map(self.places.size_name, self.constant_axes)}
+        others: dict[str, Argument] = {}
+        for axis in (*self.stream.outer_axes, *self.stream.heads, *self.op.axes):
+            name = self.places.size_name(axis)  # That of axes that are merged may be that of `...`.
+            others.setdefault(name, Argument(name, "math.prod(batch)" if axis == BATCH else axis))
+        return heads, [one for name, one in others.items() if name not in known]
+
+    def strides(self) -> list[Argument]:
+        found = []
+        # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
+        for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
+            steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
+            mine = self.space.steps(tensor.axes, self.space.rows)
+            found += [Argument(tensor.stride(dim), value) for dim, value in steps if dim in mine]
+            for axis in (axis for axis in in_kernels(self.stream, tensor.axes) if axis not in self.stream.batch):
+                at = tensor.axes.index(axis) - len(tensor.axes)
+                value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
+                found.append(Argument(self.places.taken_stride(tensor, axis), value))
+        return found
 
 
 class Reduction(Builder):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
-from ...lang.ir import Load, Op, Reduce, Value
+from ...lang.ir import Op, Reduce, Value
 from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
@@ -20,7 +20,7 @@ from ...nest.values import V, expr, product, tl
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ..family import Step
-from ..stream import Scores, Stream, StreamSum
+from ..stream import Stream, StreamSum
 from .blocks import Blocks, blocks_of
 from .family import Streaming
 from .frames import BLOCKS, Frames
@@ -135,20 +135,6 @@ class _TileBuilder(Builder):
 
     def lines_for(self, axes: Iterable[str]) -> list[Line]:
         return self.lines.turn if {*axes} & {*self.stream.outer_axes} else self.lines.setup
-
-    def row_tile(self, load: Load) -> None:
-        self.block(load)
-
-    def block(self, load: Load) -> None:
-        if load.name not in self.read:
-            self.read.add(load.name)
-            self.lines_for(load.axes).extend([self.places.matrix_base(load), *self.places.matrix(load, self.masked)])
-
-    def product(self, score: Scores) -> None:
-        self.row_tile(score.left)
-        self.block(score.right)
-        scores = Let(score.name, self.dot(score.left.name, V[score.right.name].T))
-        self.lines_for({*score.left.axes, *score.right.axes}).append(scores)
 
     def sum(self, total: StreamSum) -> None:
         self.elements([Value(total.name, total.factor, "")])
