@@ -7,14 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from ..autodiff.gradient import Gradient
-from ..lang.ir import BOOL, Call, Constant, Load, Node, Op, Value
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Value
 from ..lang.names import fresh
 from ..lang.rewrite import renamed_value
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.structure import reads, references
-from .means_of_rows import FLOAT, where_equal
 
+FLOAT = Dtype("float")
 ZERO = Constant(0.0, FLOAT)
 
 
@@ -63,3 +63,9 @@ class LostRows:
 def _where_nan(x: Node, then: Node) -> Call:
     """A node, and another where it is NaN."""
     return Call("where", (Call("isnan", (x,), x.axes, BOOL), then, x), x.axes, x.dtype)
+
+
+def where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
+    """One node where two are equal, and another elsewhere."""
+    test = Call("eq", (x, y), x.axes, BOOL)
+    return Call("where", (test, then, other), other.axes, other.dtype)

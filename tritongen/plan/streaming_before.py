@@ -26,10 +26,16 @@ from ..passes.structure import reads
 from ..planner.steps import informed, with_dtypes
 from ..planner.stored import as_input
 from ..spec.types import AxisTerm, Grad, Input, Output
-from .added import added
 from .backward import Backward, Plan, Planner
-from .means_of_rows import Outgoing, by_name, load, outgoing_of, part_of_gradient
-from .streaming_gradient import plan_streaming_backward
+from .streaming_gradient import (
+    Outgoing,
+    added,
+    by_name,
+    load,
+    outgoing_of,
+    part_of_gradient,
+    plan_streaming_backward,
+)
 from .streaming_steps import own_result
 from .streaming_subgraphs import (
     Streamed,

@@ -12,26 +12,96 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.stream import NotStreamed, Stream, write_instead
-from ..lang.ir import COMPUTE, Call, Cast, Dtype, Load, Node, Op, Ref, Result, Value
+from ..families.stream import NotStreamed, Stream, multiplied_as, of_bytes, write_instead
+from ..lang.ir import COMPUTE, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children
 from ..lang.names import fresh
-from ..lang.rewrite import as_loads, renamed_values
+from ..lang.rewrite import as_loads, rebuild, renamed_values
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
+from ..passes.contractions import applied
+from ..passes.divided_powers import power_below
 from ..passes.exponentials import resolve
+from ..passes.structure import reads, references
 from ..planner.steps import restricted
-from ..spec.types import Grad, Input, are_alike
-from .added import added
+from ..spec.types import COMPUTED, FLOATS, AxisTerm, Grad, Input, Output, TensorType, are_alike, plain_shape
 from .backward import Backward, Plan, Planner
-from .lost_rows import LostRows
-from .means_of_rows import Mean, MeansOfRows, Outgoing, by_name, load, outgoing_of, part_of_gradient, read_by
-from .streaming_steps import StreamPlanner, computed_result
-from .weighted_means import means_of
+from .lost_rows import FLOAT, LostRows, where_equal
+from .streaming_steps import StreamPlanner, computed_result, own_result
+from .weighted_means import Mean, Means, means_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMean(Mean):
+    """A mean along the rows and axes of its own, with the tensors that hold it and its gradient; sums of rows, which
+    have no matrix, have no axes of their own.
+    """
+
+    own: tuple[str, ...]
+    axes: tuple[str, ...]
+    tensor: Input
+    gradient: Input
+
+    @property
+    def load(self) -> Load:
+        return load(self.tensor.name, self.axes)
+
+    @property
+    def seed(self) -> Load:
+        return load(self.gradient.name, self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
+
+    `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
+    `name` is that of the gradient's operator, `enclosing` the forward; `known` is what steps so far have computed and
+    read besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values
+    `shapes_of`, in the shapes in which they are stored.
+    """
+
+    seeds: Mapping[str, Input]
+    others: Mapping[str, Input]
+    between: Mapping[str, Dtype]
+    name: str
+    enclosing: Op
+    known: tuple[Input, ...] = ()
+    dtypes: Mapping[str, Dtype] = field(default_factory=dict)
+    shapes_of: Mapping[str, tuple[AxisTerm, ...]] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return tuple((result, seed.name) for result, seed in self.seeds.items())
+
+    def made(self, op: Op) -> frozenset[str]:
+        """The inputs of an operator that steps have computed, and the full forward does not get."""
+        return frozenset(t.name for t in op.inputs) - {t.name for t in self.enclosing.inputs}
+
+    @property
+    def results(self) -> frozenset[str]:
+        """The results of the full forward, as other steps of the gradient may read them."""
+        return frozenset(result.output.name for result in self.enclosing.results)
+
+
+def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...], vanishes: bool) -> Input:
+    """A gradient by an input as steps read it that add to it: by one that is left out there is none, which adds 0."""
+    default = None if tensor.default is None else 0.0
+    return Input(name, replace(tensor.type, shape=shape), default, vanishes)
+
+
+def outgoing_of(op: Op) -> Outgoing:
+    """What the gradient of the full operator starts from."""
+    taken = op.names
+    names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
+    zeros = len(op.results) > 1
+    seeds = {one.output.name: replace(like(op, one, names[one.output.name]), vanishes=zeros) for one in op.results}
+    return Outgoing(seeds, {}, {}, f"{op.name}_backward", op)
 
 
 def plan_streaming_backward(
@@ -65,8 +135,226 @@ def _without_total(op: Op, stream: Stream) -> str:
     return ". Add log(w) to scores, and do not multiply their exponentials by w"
 
 
-class _Planner(MeansOfRows):
-    """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of."""
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The values and results of an operator as they are added, and the gradients of the results."""
+
+    values: list[Value]
+    results: list[Result]
+    gradients: dict[str, Node]
+    taken: set[str]
+
+    def named(self, name: str, node: Node, says: bool = True) -> Ref:
+        self.values.append(Value(fresh(name, self.taken), node, spelled(node) if says else ""))
+        return self.values[-1].ref
+
+    def add(self, ref: Ref, gradient: Node) -> None:
+        """A result, and its gradient: summed over axes of means that what they are made of lacks."""
+        over = tuple(axis for axis in gradient.axes if axis not in ref.axes)
+        self.results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
+        summed = Reduce("sum", gradient, over, ref.axes, gradient.dtype)
+        self.gradients[ref.name] = summed if over else gradient
+
+
+class _Planner:
+    """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of, through the
+    scores. It reads means, their gradients and lse, as results or saved beside them.
+    """
+
+    def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families, outgoing: Outgoing) -> None:
+        self.score, self.sinks = means.score, means.sinks
+        self.means = {mean.name: mean for mean in means.means}
+        self.op, self.lse = means.op, means.lse
+        self.stream, self.grad, self.families = stream, grad, families
+        self.outgoing, self.seeds = outgoing, outgoing.seeds
+        self.known = (*self.seeds.values(), *outgoing.known)
+        self.taken = self.op.names | {tensor.name for tensor in self.known}
+        axes = {axis for one in stream.sums for axis in one.factor.axes} - {*stream.positions}
+        self.rows = tuple(axis for axis in self.op.axes if axis in axes)
+        self.saved = self.fresh(f"{self.lse}_exact") if self.lse in outgoing.results else self.lse
+        self.shift = ""  # lse as gradients read it
+        self.delta = self.fresh("delta")
+
+    def fresh(self, name: str) -> str:
+        return fresh(name, self.taken)
+
+    def add_shift(self) -> None:
+        """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
+        where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
+
+        It has the name of lse, unless that is saved, or results are made of it beside the means.
+        """
+        ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.means else v for v in self.op.values)
+        roots = {name for result in self.op.results for name in references(result.node)}
+        if self.lse in self.outgoing.shapes_of or any(value.name == self.lse for value in needed(tuple(ends), roots)):
+            self.shift = self.fresh(f"{self.lse}_or_inf")
+        else:
+            self.shift = self.lse
+            self.saved = self.lse = self.fresh(f"{self.lse}_raw")
+            self.op = renamed_values(self.op, {self.shift: self.lse})
+        ref = self.op.value(self.lse).ref
+        more = applied("add", ref, Constant(1.0, FLOAT))
+        why = "lse is -inf (a row without keys), or + 1 is lost in it: inf makes exp(s - lse) 0 in the backward."
+        value = Value(self.shift, where_equal(more, ref, Constant(math.inf, FLOAT), ref), "", why)
+        self.op = replace(self.op, values=(*self.op.values, value))
+
+    def plain_results(self) -> dict[str, Result]:
+        """The results by the means and lse that they are; none where any of them is made of these otherwise."""
+        ends = {*self.means, self.lse} - {""}
+        found: dict[str, Result] = {}
+        for result in self.op.results:
+            name = _end(self.op, result.node, ends)
+            if name not in ends or name in found:
+                return {}
+            mean = self.means.get(name)
+            if mean and not mean.is_sum and (mean.matrix is None or not self.is_alike(result, mean.matrix)):
+                return {}
+            found[name] = result
+        return found
+
+    def is_alike(self, result: Result, matrix: Load) -> bool:
+        """Whether a result and its gradient are sure to have the dtype of a mean, or that of any floats, as it does."""
+        types = like(self.op, result, "").type, self.seeds[result.output.name].type, self.type_of(matrix)
+        return are_alike(types) or all({*one.dtypes} == {*FLOATS} for one in types)
+
+    def type_of(self, matrix: Load) -> TensorType:
+        return self.op.input(self.multiplied_as(matrix)).type
+
+    def multiplied_as(self, matrix: Load) -> str:
+        """The matrix in whose dtype one is multiplied."""
+        return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
+
+    def of_rows(self, name: str) -> Input:
+        """A tensor with a value for each row."""
+        return Input(name, TensorType(COMPUTED, self.outgoing.shapes_of.get(name, plain_shape(self.rows))))
+
+    def mean_of_result(self, name: str, result: Result) -> StoredMean:
+        tensor = result.output.name
+        return self.stored(name, result.node.axes, like(self.op, result, tensor), self.seeds[tensor])
+
+    def stored(self, name: str, axes: tuple[str, ...], tensor: Input, gradient: Input) -> StoredMean:
+        mean, own = self.means[name], tuple(axis for axis in self.op.value(name).node.axes if axis not in self.rows)
+        given = mean.name, mean.matrix, mean.weight, mean.is_sum
+        return StoredMean(*given, own=own, axes=axes, tensor=tensor, gradient=gradient)
+
+    def mean_saved(self, name: str) -> StoredMean:
+        """A mean that the forward saves, where it is no result of its dtype."""
+        axes, matrix = self.op.value(name).node.axes, self.means[name].matrix
+        dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
+        shape = plain_shape((*self.rows, *(axis for axis in axes if axis not in self.rows)))
+        own_type = replace(dtypes, shape=self.outgoing.shapes_of.get(name, shape))
+        result = next((result for result in self.op.results if result.output.name == name), None)
+        tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
+        if result is not None and matrix is not None and self.is_alike(result, matrix):
+            tensor = like(self.op, result, name)
+        # Its gradient has the same shape, as that by any input has.
+        gradient = Input(self.fresh(f"d{tensor.name}"), replace(own_type, shape=tensor.type.shape))
+        return self.stored(name, axes, tensor, gradient)
+
+    # Through the scores: by those and by matrices, by the gradients of means and the sums of rows that these make
+
+    def through_scores(self, means: tuple[StoredMean, ...]) -> Gradient:
+        """The gradient by what means are made of, those of the means and delta among its inputs."""
+        scores, given = self.scores(means) if self.score is not None else self.of_sums(means)
+        read = read_by(scores)
+        wrt = tuple(name for name in self.grad.wrt if name in read)
+        found = derive(scores, Grad(wrt), given, saves=False)
+        op = replace(_plain(found.op), name=self.outgoing.name)
+        outputs = tuple(mean.tensor.name for mean in means)
+        saved = ((self.shift, self.shift),) if self.shift else ()
+        return Gradient(self.op, op, wrt, self.outgoing.pairs, saved, outputs, made=self.outgoing.made(self.op))
+
+    def of_sums(self, means: tuple[StoredMean, ...]) -> tuple[Op, dict[str, Node]]:
+        names = [mean.name for mean in means]
+        results = tuple(own_result(self.op.value(name)) for name in names)
+        inputs = by_name(*(mean.gradient for mean in means), *self.op.inputs, *self.known)
+        op = replace(self.op, inputs=inputs, values=tuple(needed(self.op.values, names)), results=results)
+        return op, {mean.name: mean.seed for mean in means}
+
+    def scores(self, means: tuple[StoredMean, ...]) -> tuple[Op, dict[str, Node]]:
+        """The scores and the means, with probabilities that are recomputed, and the gradients of both."""
+        score = self.score
+        assert score is not None
+        weights = (mean.weight for mean in means if mean.weight is not None)
+        sums = [mean for mean in means if mean.is_sum]
+        averaged = [mean for mean in means if not mean.is_sum]
+        roots = {score.name, *(mean.name for mean in sums)}
+        values = needed(self.op.values, roots.union(*map(references, (*self.sinks, *weights))))
+        taken = {*self.taken} - {value.name for value in self.op.values} | {value.name for value in values}
+        results = [own_result(self.op.value(mean.name)) for mean in sums]
+        found = _Results(values, results, {mean.name: mean.seed for mean in sums}, taken)
+        lse, delta = load(self.shift, self.rows), load(self.delta, self.rows)
+        below = applied("sub", score, lse)
+        power: Node = Call("exp", (below,), below.axes, score.dtype)
+        p = found.named("p", power)
+        dp, weighted = self.by_probabilities(found, p, averaged, delta)
+        found.add(score, found.named("ds", applied("mul", p, dp)))
+        for mean in averaged:
+            if mean.matrix is not None:
+                node = self.sum_of(weighted.get(mean.name, p), mean.matrix)
+                found.add(found.named(f"{mean.tensor.name}_mean", node, says=False), mean.seed)
+        for sink in self.sinks:
+            x = found.named("p_sink", power_below(sink, lse))
+            found.add(x, Call("neg", (delta,), delta.axes, delta.dtype))
+        zeros = all(mean.gradient.vanishes for mean in averaged)
+        inputs = by_name(
+            *(mean.gradient for mean in means),
+            *self.op.inputs,
+            self.of_rows(self.shift),
+            replace(self.of_rows(self.delta), vanishes=zeros),
+            *self.known,
+        )
+        return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), found.gradients
+
+    def sum_of(self, factor: Node, matrix: Load) -> Reduce:
+        """The sum along what streams of a matrix times a factor, which has no gradient by it."""
+        product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), matrix)
+        over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
+        axes = tuple(axis for axis in product.axes if axis not in over)
+        return Reduce("sum", product, over, axes, product.dtype)
+
+    def by_probabilities(
+        self, found: _Results, p: Ref, means: Sequence[StoredMean], delta: Node
+    ) -> tuple[Node, dict[str, Node]]:
+        """The gradient by the power of a score, over p, and p times the weights of the means that have such."""
+        weighted: dict[str, Node] = {}
+        terms: list[Node] = []
+        for mean in means:
+            term: Node = mean.seed
+            if mean.matrix is not None:
+                product = applied("mul", mean.seed, mean.matrix)
+                axes = tuple(axis for axis in p.axes if axis in product.axes and axis not in mean.own)
+                term = found.named("dp", Reduce("sum", product, mean.own, axes, product.dtype))
+            if mean.weight is not None:
+                w = found.named(f"{mean.name}_weight", mean.weight, says=False)
+                found.add(w, applied("mul", p, term))
+                term, weighted[mean.name] = applied("mul", term, w), applied("mul", p, w)
+            terms.append(term)
+        return applied("sub", reduce(partial(applied, "add"), terms), delta), weighted
+
+    def delta_of(self, means: tuple[StoredMean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
+        """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
+        means = tuple(mean for mean in means if not mean.is_sum)
+        inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
+        less: Node | None = None
+        if lse is not None:
+            inputs.append(self.seeds[lse.output.name])
+            less = load(inputs[-1].name, lse.node.axes)
+        return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
+
+    def delta_value(self, gradients: Mapping[StoredMean, Node], less: Node | None) -> Value:
+        node: Node | None = None
+        for mean, seed in gradients.items():
+            product = applied("mul", seed, mean.load)
+            term = Reduce("sum", product, mean.own, self.rows, product.dtype) if mean.own else product
+            node = term if node is None else applied("add", node, term)
+        assert node is not None
+        node = node if less is None else applied("sub", node, less)
+        inf, zero = (Constant(number, FLOAT) for number in (math.inf, 0.0))
+        node = replace(where_equal(load(self.shift, self.rows), inf, zero, node), axes=self.rows)
+        return Value(self.delta, node, spelled(node))
+
+    # What means and lse are made of
 
     def backward(self) -> Backward:
         if self.lse:
@@ -75,11 +363,9 @@ class _Planner(MeansOfRows):
         if results:
             means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
             return self.planned(means, self.delta_of(means, results.get(self.lse)) if self.lse else None)
-        return self.planned_behind(tuple(map(self.mean_saved, self.matrices)))
+        return self.planned_behind(tuple(map(self.mean_saved, self.means)))
 
-    # What means and lse are made of
-
-    def planned(self, means: tuple[Mean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
+    def planned(self, means: tuple[StoredMean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
         gradient = added(self.through_scores(means), self.outgoing.others)
         read = {tensor.name for tensor in gradient.op.inputs}  # nothing, where gradients are by another stream alone
         gradient = replace(gradient, saved=tuple(pair for pair in gradient.saved if pair[0] in read))
@@ -90,7 +376,7 @@ class _Planner(MeansOfRows):
 
     # What is made of means and lse
 
-    def planned_behind(self, means: tuple[Mean, ...]) -> Backward:
+    def planned_behind(self, means: tuple[StoredMean, ...]) -> Backward:
         """First the steps behind the means, to the gradients of which that through the scores is added."""
         others = self.outgoing.others
         behind, means = self.behind(means)
@@ -120,7 +406,7 @@ class _Planner(MeansOfRows):
         backward = Backward(replace(gradient, wrt=self.grad.wrt), forward, Plan((*first, *steps), texts))
         return replace(backward, stored=planner.stored)
 
-    def read_with(self, gradient: Gradient, first: tuple[Step, ...], means: tuple[Mean, ...]) -> Gradient:
+    def read_with(self, gradient: Gradient, first: tuple[Step, ...], means: tuple[StoredMean, ...]) -> Gradient:
         """The gradient with what steps before it read among its inputs, and what the forward saves of these."""
         known = {tensor.name for tensor in gradient.op.inputs}
         more = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
@@ -175,7 +461,7 @@ class _Planner(MeansOfRows):
         op = replace(op, results=tuple(results.values()))
         return replace(behind, wrt=tuple(results), op=op), found
 
-    def behind(self, means: tuple[Mean, ...]) -> tuple[Gradient, tuple[Mean, ...]]:
+    def behind(self, means: tuple[StoredMean, ...]) -> tuple[Gradient, tuple[StoredMean, ...]]:
         """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""
         after = self.after(means)
         read = read_by(after)
@@ -212,14 +498,14 @@ class _Planner(MeansOfRows):
         made = self.outgoing.made(self.op)
         return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=(), made=made), means
 
-    def delta_behind(self, means: tuple[Mean, ...], computed: Mapping[str, Node], less: Node | None) -> Value:
+    def delta_behind(self, means: tuple[StoredMean, ...], computed: Mapping[str, Node], less: Node | None) -> Value:
         """The delta of outgoing gradients, and of those that are computed of means."""
         averaged = [mean for mean in means if not mean.is_sum]
-        by: dict[Mean, Node] = {mean: mean.seed for mean in averaged if mean.tensor.name not in computed}
+        by: dict[StoredMean, Node] = {mean: mean.seed for mean in averaged if mean.tensor.name not in computed}
         by |= {m: _as_stored(computed[m.tensor.name], m) for m in averaged if m.tensor.name in computed}
         return self.delta_value(by, less)
 
-    def without_lost(self, behind: Gradient, means: Sequence[Mean]) -> Gradient:
+    def without_lost(self, behind: Gradient, means: Sequence[StoredMean]) -> Gradient:
         """The gradient, of which those that are NaN for rows without keys are 0."""
         lost = (load(self.shift, self.rows), math.inf) if self.lse else self.empty_sum(means)
         if lost is None:
@@ -228,7 +514,7 @@ class _Planner(MeansOfRows):
         rows = LostRows(self.rows, *lost, {self.saved, *(mean.tensor.name for mean in means)})
         return rows.zero_in(behind, by, self.outgoing.between)
 
-    def empty_sum(self, means: Sequence[Mean]) -> tuple[Load, float] | None:
+    def empty_sum(self, means: Sequence[StoredMean]) -> tuple[Load, float] | None:
         """The sum of exponentials that are not below the largest, which is 0 for rows without keys."""
         factors = {one.name: resolve(self.op, one.factor) for one in self.stream.sums if one.matrix is None}
         for mean in means:
@@ -246,7 +532,7 @@ class _Planner(MeansOfRows):
         seed = next(seed for seed in self.seeds.values() if seed.name == node.name)
         return are_alike((seed.type, self.op.input(name).type))
 
-    def seed_of(self, mean: Mean, gradient: Node) -> Input | None:
+    def seed_of(self, mean: StoredMean, gradient: Node) -> Input | None:
         """The outgoing gradient of a result that is the gradient of a mean as it comes, in the dtype of the mean."""
         if not isinstance(gradient, Load) or mean.matrix is None or gradient.at or {*gradient.axes} != {*mean.axes}:
             return None
@@ -261,7 +547,7 @@ class _Planner(MeansOfRows):
         alone = replace(self.op, results=(result,))
         return any(changes_smoothly(alone, name) for name in self.grad.wrt)
 
-    def after(self, means: tuple[Mean, ...]) -> Op:
+    def after(self, means: tuple[StoredMean, ...]) -> Op:
         """The operator that goes on from means and lse."""
         tensors = {mean.name: mean.tensor.name for mean in means} | ({self.lse: self.saved} if self.lse else {})
         values: list[Value] = []
@@ -287,7 +573,7 @@ def _by(gradient: Gradient, names: Container[str]) -> Gradient:
     return replace(gradient, wrt=tuple(name for name, _ in pairs), op=op)
 
 
-def _as_stored(gradient: Node, mean: Mean) -> Node:
+def _as_stored(gradient: Node, mean: StoredMean) -> Node:
     """The gradient by a mean as other steps read it, in the dtype of the mean.
 
     So delta is of the values that dp is made of, and both are equal where there is but one position.
@@ -295,3 +581,79 @@ def _as_stored(gradient: Node, mean: Mean) -> Node:
     if mean.matrix is None or isinstance(gradient, Load):
         return gradient
     return Cast(gradient, mean.load.dtype, gradient.axes)
+
+
+def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
+    """The gradient, with others of the same inputs added to it."""
+    op = gradient.op
+    own = {r.output.name: others[name] for name, r in zip(gradient.wrt, op.results, strict=True) if name in others}
+    taken = op.names
+    read = {name for value in op.values for name in references(value.node)}
+    op = renamed_values(op, {name: fresh(f"{name}_alone", taken) for name in own if name in read})
+    values: list[Value] = []
+    for value, name in zip(op.values, (value.name for value in gradient.op.values), strict=True):
+        if name not in own:
+            values.append(value)
+            continue
+        alone: Node = value.node
+        if value.name != name:
+            values.append(value)
+            alone = value.ref
+        node = applied("add", alone, load(own[name].name, own[name].type.axes))
+        values.append(Value(name, node, spelled(node)))
+    nodes = {value.name: value.node for value in values if value.name in own}
+    results = tuple(
+        replace(
+            one,
+            node=replace(one.node, axes=nodes[one.output.name].axes),
+            vanishes=one.vanishes and own[one.output.name].vanishes,
+        )
+        if one.output.name in nodes
+        else one
+        for one in op.results
+    )
+    inputs = tuple({tensor.name: tensor for tensor in (*own.values(), *op.inputs)}.values())
+    return replace(gradient, op=replace(op, inputs=inputs, values=tuple(values), results=results))
+
+
+def by_name(*inputs: Input) -> tuple[Input, ...]:
+    """Inputs, each once."""
+    found: dict[str, Input] = {}
+    for tensor in inputs:
+        found.setdefault(tensor.name, tensor)
+    return tuple(found.values())
+
+
+def load(name: str, axes: tuple[str, ...]) -> Load:
+    return Load(name, axes, Dtype("float", (name,)))
+
+
+def _end(op: Op, node: Node, ends: Container[str]) -> str:
+    """The value that a node refers to, down to some; "" if there is none."""
+    if not isinstance(node, Ref) or node.name in ends:
+        return node.name if isinstance(node, Ref) else ""
+    return _end(op, op.value(node.name).node, ends)
+
+
+def like(op: Op, result: Result, name: str) -> Input:
+    """An input of the shape of a result, and of its type if that is an input's."""
+    types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
+    shape = op.grouping(result)
+    return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
+
+
+def read_by(op: Op) -> set[str]:
+    """The inputs that an operator reads."""
+    return {name for value in op.values for name in reads(value.node)}
+
+
+def _plain(op: Op) -> Op:
+    """The operator, in which nothing is marked as constant."""
+
+    def plain(node: Node) -> Node:
+        if isinstance(node, Call) and node.function == "detach":
+            return plain(node.args[0])
+        return rebuild(node, tuple(map(plain, children(node))))
+
+    values = (replace(v, source=v.source and spelled(v.node)) for v in op.with_nodes(plain).values)
+    return replace(op, values=tuple(values))
