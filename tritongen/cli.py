@@ -17,7 +17,19 @@ from .cli_doctor import doctor
 from .cli_formula import formula
 from .cli_import import import_
 from .cli_language import LANGUAGE
-from .cli_output import CLEAN, FINDINGS, FORMAT, MISSING, WRONG, count, echo_json, print_diagnostics, reject, watch
+from .cli_output import (
+    CLEAN,
+    FINDINGS,
+    FORMAT,
+    MISSING,
+    WRONG,
+    count,
+    echo_json,
+    print_diagnostics,
+    rejecting,
+    watch,
+    write_file,
+)
 from .cli_page import page
 from .cli_patch import patch as patch_
 from .spec.lengths import LENGTH
@@ -93,13 +105,10 @@ def _failed(error: Exception) -> int:
 @FORMAT
 def build(paths: tuple[str, ...], force: bool, form: str) -> int:
     """Write the kernels of the specs in PATHS (the settings' specs by default)."""
-    from .diagnostics.report import Rejected
     from .project.build import build as build_tree
 
-    try:
+    with rejecting("nothing was written", form):
         built = build_tree(paths, force, watch=watch("rendering"), waits=_waits)
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, form, "nothing was written")
     if form == "json":
         echo_json(
             diagnostics=(*built.refused, *built.strays, *built.warnings),
@@ -122,13 +131,10 @@ def build(paths: tuple[str, ...], force: bool, form: str) -> int:
 @FORMAT
 def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     """Render the specs in PATHS again, and report files that differ from the result."""
-    from .diagnostics.report import Rejected
     from .project.build import check as check_tree
 
-    try:
+    with rejecting("nothing was compared", form):
         drift = check_tree(paths, watch=watch("rendering"))
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, form, "nothing was compared")
     if form == "json":
         echo_json(diagnostics=drift.findings, specs=drift.specs)
         return FINDINGS if drift.findings else CLEAN
@@ -149,13 +155,11 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
 @click.argument("file", default="kernels.py")
 def show(spec: str, file: str) -> int:
     """Print FILE (kernels.py by default) as `build` would write it for SPEC."""
-    from .diagnostics.report import Rejected, did_you_mean
+    from .diagnostics.report import did_you_mean
     from .project.build import show as show_spec
 
-    try:
+    with rejecting("nothing was written"):
         rendered = show_spec(spec)
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, "text", "nothing was written")
     if file not in rendered.files:
         hint = did_you_mean(file, rendered.files, f"its files are {', '.join(rendered.files)}")
         raise click.UsageError(f"'{rendered.op}' has no file '{file}'; {hint}")
@@ -180,21 +184,14 @@ def show(spec: str, file: str) -> int:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="The output format.")
 def plan(paths: tuple[str, ...], sizes: str, device: str, form: str) -> int:
     """Show the steps that the specs in PATHS become, forward and backward, and what each costs."""
-    from .diagnostics.report import Rejected
     from .project.plan import plan as plan_specs
     from .roofline.data import as_data
-    from .roofline.devices import BadDevice, device_of
-    from .roofline.sizes import BadSizes, parsed
+    from .roofline.devices import device_of
+    from .roofline.sizes import parsed
     from .roofline.text import as_text
 
-    try:
+    with rejecting("nothing was planned", form):
         accounts, warnings = plan_specs(paths, parsed(sizes), device_of(device))
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, form, "nothing was planned")
-    except BadSizes as error:
-        raise click.BadParameter(str(error), param_hint="--sizes") from None
-    except BadDevice as error:
-        raise click.BadParameter(str(error), param_hint="--device") from None
     if form == "json":
         echo_json(diagnostics=warnings, plans=[as_data(one) for one in accounts])
     else:
@@ -218,7 +215,7 @@ def init() -> int:
         if os.path.exists(path):
             click.echo(f"kept {path}")
         else:
-            _create(path, text)
+            write_file(path, text)
     click.echo("now run: tritongen build")
     return CLEAN
 
@@ -251,7 +248,7 @@ def new(name: str, family: str) -> int:
     path = os.path.join(folder, f"{name}.toml")
     if os.path.exists(path):
         raise click.UsageError(f"{os.path.relpath(path)} exists already")
-    _create(os.path.relpath(path), text)
+    write_file(os.path.relpath(path), text)
     return CLEAN
 
 
@@ -319,17 +316,6 @@ def _show_diff(drift: Drift) -> None:
         for line in difflib.unified_diff(old, new, path, f"{path} from {change.source}"):
             color = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
             click.echo(click.style(line, fg=color), nl=False)
-
-
-def _create(path: str, text: str) -> None:
-    from .project.tree import naming
-
-    folder = os.path.dirname(path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-    with naming(path), open(path, "x", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    click.echo(f"wrote {path}")
 
 
 def _schema_text() -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, count, reject, watch, write_file
+from .cli_output import CLEAN, FINDINGS, aligned, count, rejecting, watch, write_file
 
 if TYPE_CHECKING:
     from .benching.run import Run
@@ -64,8 +64,7 @@ def bench(
     from .benching.docs import page
     from .benching.measure import Wanted
     from .benching.report import report
-    from .benching.run import BadRun, joined, table
-    from .diagnostics.report import Rejected
+    from .benching.run import BadRun, joined, rows
     from .project.benchmarks import run_benchmarks
 
     before = _read(baseline, "--baseline") if baseline else None
@@ -74,12 +73,11 @@ def bench(
     command = shlex.join(["tritongen", *_measuring(sys.argv[1:])])
     try:
         earlier = functools.reduce(joined, [_read(one, "--resume") for one in resume]) if resume else None
-        run = run_benchmarks(paths, wanted, command, watch("measuring"), earlier)
+        with rejecting("nothing was measured"):
+            run = run_benchmarks(paths, wanted, command, watch("measuring"), earlier)
     except BadRun as error:
         raise click.BadParameter(f"{', '.join(resume)}: {error}", param_hint="--resume") from None
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, "text", "nothing was measured")
-    click.echo("\n".join(table(run)))
+    click.echo("\n".join(aligned(rows(run), (3, 4, 6, 7))))
     texts: list[tuple[str | None, Callable[[], str]]]
     texts = [(json_, run.json), (csv_, run.csv), (html, lambda: report(run)), (docs, lambda: page(run))]
     for path, text in texts:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, FORMAT, count, echo_json, print_diagnostics, reject, watch
+from .cli_output import CLEAN, FINDINGS, FORMAT, aligned, count, echo_json, print_diagnostics, rejecting, watch
 
 if TYPE_CHECKING:
     from .compiling.lock import Kernel
@@ -29,45 +30,33 @@ def compile_(
     paths: tuple[str, ...], targets: tuple[str, ...], sizes: str | None, checks: bool, updates: bool, form: str
 ) -> int:
     """Compile the kernels of the specs in PATHS for GPUs that are not at hand, and compare with kernels.lock."""
-    from .compiling.targets import BadTarget
-    from .diagnostics.report import Rejected
     from .project.gate import compile_specs
 
     if checks and updates:
         raise click.UsageError("--check compares with kernels.lock, and --update writes it: give one of them")
-    try:
+    with rejecting("nothing was compiled", form):
         reports = compile_specs(paths, targets, sizes, checks, watch("compiling"))
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, form, "nothing was compiled")
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="--target") from None
     findings = [one for report in reports for one in report.findings]
     if form == "json":
-        kernels = [one for report in reports for one in report.kernels]
-        echo_json(findings, kernels=[one.data() for one in kernels])
+        echo_json(findings, kernels=[one.data() for report in reports for one in report.kernels])
     else:
         for report in reports:
-            _print_table(report)
+            for line in aligned(_rows(report), range(2, 7)):
+                click.echo(line)
+            kernels, ops = count(len(report.kernels), "kernel"), count(len(report.ops), "operator")
+            click.echo(f"{kernels} of {ops} for {', '.join(report.targets)}, by Triton {report.lock.triton}")
         print_diagnostics(findings, form)
     if updates:
         _update(reports)
     return FINDINGS if findings else CLEAN
 
 
-def _print_table(report: Report) -> None:
-    """The most that kernels of an operator take on a target, a line each."""
-    rows: list[tuple[str, ...]] = [("operator", "target", "kernels", *_MOST)]
-    targets = report.targets
-    for op in report.ops:
-        for target in targets:
-            found = [one for one in report.kernels if (one.op, one.target) == (op, target)]
-            rows.append((op, target, str(len(found)), *(f"{_most(found, name):,}" for name in _MOST)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [f"{cell:{'<' if place < 2 else '>'}{widths[place]}}" for place, cell in enumerate(row)]
-        click.echo("  ".join(cells))
-    kernels, ops = count(len(report.kernels), "kernel"), count(len(report.ops), "operator")
-    click.echo(f"{kernels} of {ops} for {', '.join(targets)}, by Triton {report.lock.triton}")
+def _rows(report: Report) -> Iterator[tuple[str, ...]]:
+    """The most that kernels of an operator take on a target, a row each."""
+    yield "operator", "target", "kernels", *_MOST
+    for op, target in product(report.ops, report.targets):
+        found = [one for one in report.kernels if (one.op, one.target) == (op, target)]
+        yield op, target, str(len(found)), *(f"{_most(found, name):,}" for name in _MOST)
 
 
 def _most(kernels: Iterable[Kernel], fact: str) -> int:

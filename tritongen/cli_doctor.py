@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, MISSING, count, reject, watch
+from .cli_output import CLEAN, FINDINGS, MISSING, count, rejecting, watch
 
 if TYPE_CHECKING:
     from .project.upgrade import Upgrade
@@ -38,18 +38,12 @@ def doctor(paths: tuple[str, ...], python: str | None, targets: tuple[str, ...])
 
 
 def _upgrade(python: str, paths: tuple[str, ...], targets: tuple[str, ...]) -> int:
-    from .compiling.targets import BadTarget
-    from .diagnostics.report import Rejected
     from .project.gate import compile_specs
     from .project.upgrade import triton_of, upgrade
 
     triton = triton_of(python)
-    try:
+    with rejecting("nothing was compared"):
         reports = compile_specs(paths, targets, None, False, watch("compiling"))
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, "text", "nothing was compared")
-    except BadTarget as error:
-        raise click.BadParameter(str(error), param_hint="--target") from None
     found = upgrade(python, triton, paths, targets)
     kernels = [kernel for one in reports for kernel in one.kernels]
     versions = {one.lock.triton for one in reports}

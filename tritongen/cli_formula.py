@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .cli_output import CLEAN, FINDINGS, FORMAT, count, echo_json, print_diagnostics, reject, watch
+from .cli_output import CLEAN, FINDINGS, FORMAT, count, echo_json, print_diagnostics, rejecting, watch
 
 if TYPE_CHECKING:
     from .project.formulas import Checked
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
 @FORMAT
 def formula(paths: tuple[str, ...], words: tuple[str, ...], form: str) -> int:
     """Check that kernels of the specs in PATHS compute their math, in every configuration, to the last bit."""
-    from .diagnostics.report import Rejected
     from .project.formulas import check_formulas, findings_of
 
-    try:
+    with rejecting("nothing was checked", form):
         checked = check_formulas(paths, words, watch("checking"))
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, form, "nothing was checked")
     findings = findings_of(checked)
     if form == "json":
         verdicts = [vars(verdict) for one in checked for verdict in one.verdicts]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -24,20 +25,24 @@ FORMAT = click.option(
 )
 
 
-def reject(diagnostics: Iterable[Diagnostic], form: str, outcome: str) -> int:
-    """Print what keeps a command from its work, with what became of that."""
-    found = tuple(diagnostics)
-    if form == "json":
-        echo_json(diagnostics=found)
-        return WRONG
-    print_diagnostics(found, form)
-    files = len({one.path for one in found})
-    click.echo(
-        f"{count(len(found), 'mistake')} in {count(files, 'file')}; {outcome}."
-        f" `tritongen explain {found[0].code}` tells more.",
-        err=True,
-    )
-    return WRONG
+@contextmanager
+def rejecting(outcome: str, form: str = "text") -> Iterator[None]:
+    """Ends a command where something keeps it from its work, and prints that, and what became of the work."""
+    from .diagnostics.report import BadOption, Rejected
+
+    try:
+        yield
+    except BadOption as error:
+        raise click.BadParameter(str(error), param_hint=error.option) from None
+    except Rejected as rejected:
+        found = rejected.diagnostics
+        if form == "json":
+            echo_json(found)
+        else:
+            print_diagnostics(found, form)
+            said = f"{count(len(found), 'mistake')} in {count(len({one.path for one in found}), 'file')}; {outcome}."
+            click.echo(f"{said} `tritongen explain {found[0].code}` tells more.", err=True)
+        raise click.exceptions.Exit(WRONG) from None
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic], form: str = "text") -> None:
@@ -90,6 +95,15 @@ def watch(label: str) -> Callable[[Iterator[T], int], Iterator[T]]:
             yield from bar
 
     return shown
+
+
+def aligned(rows: Iterable[Sequence[str]], right: Container[int]) -> Iterator[str]:
+    """The lines of a table, whose columns but for those to the `right` are aligned to the left."""
+    rows = [*rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [f"{cell:{'>' if place in right else '<'}{widths[place]}}" for place, cell in enumerate(row)]
+        yield "  ".join(cells).rstrip()
 
 
 def count(number: int, noun: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .cli_output import CLEAN, count, reject
+from .cli_output import CLEAN, count, rejecting
 
 
 @click.command()
@@ -23,13 +23,11 @@ from .cli_output import CLEAN, count, reject
 def page(out: str, paths: tuple[str, ...], measured: str | None, pyodide: str | None) -> int:
     """Write a web page to OUT that runs the generator in the browser, with the specs in PATHS to start from."""
     from .benching.run import BadRun
-    from .diagnostics.report import Rejected
     from .page.build import BadPage, build_page
 
     try:
-        built = build_page(out, paths, pyodide or "", measured or "")
-    except Rejected as rejected:
-        return reject(rejected.diagnostics, "text", "nothing was written")
+        with rejecting("nothing was written"):
+            built = build_page(out, paths, pyodide or "", measured or "")
     except BadRun as error:
         raise click.BadParameter(f"{measured}: {error}", param_hint="--measured") from None
     except BadPage as error:

@@ -159,33 +159,25 @@ def _lost(then: Figure, now: Figure, torch_then: float | None, torch_now: float 
     return lost if lost > NOISE and now.high * scale < then.low else None
 
 
-def table(run: Run) -> list[str]:
-    """A line for each case: rates of the operator and its peers, share of the ceiling, and ratio to the best."""
-    rows: list[list[str]] = []
+def rows(run: Run) -> Iterator[tuple[str, ...]]:
+    """The cells of each case: rates of the operator and its peers, share of the ceiling, and ratio to the best."""
+    yield "operator", "call", "size", "rate", "share", "peers", "ratio", "host us"
+    before = ""
     for case, figures in run.cases().items():
         own = figures[0]
-        if not rows or rows[-1][0] != case.op:
-            rows.append([""] * 8)
-        rows.append(
-            [
-                case.op,
-                f"{case.direction} {case.dtype}".strip(),
-                f"{case.argument}={case.size:,}",
-                f"{_shown(own.rate, ',.0f')} {own.unit}" if own.rate else "failed",
-                _shown(own.share, ".0%"),
-                " ".join(f"{one.provider} {_shown(one.rate, ',.0f')}" for one in figures[1:]),
-                _shown(ratio(figures), ".2f"),
-                _shown(own.host_us, ".1f"),
-            ]
+        if before and before != case.op:
+            yield ("",) * 8
+        before = case.op
+        yield (
+            case.op,
+            f"{case.direction} {case.dtype}".strip(),
+            f"{case.argument}={case.size:,}",
+            f"{_shown(own.rate, ',.0f')} {own.unit}" if own.rate else "failed",
+            _shown(own.share, ".0%"),
+            " ".join(f"{one.provider} {_shown(one.rate, ',.0f')}" for one in figures[1:]),
+            _shown(ratio(figures), ".2f"),
+            _shown(own.host_us, ".1f"),
         )
-    head = ["operator", "call", "size", "rate", "share", "peers", "ratio", "host us"]
-    rows = [head, *rows[1:]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = {3, 4, 6, 7}
-    return [
-        "  ".join(f"{cell:{'>' if place in right else '<'}{widths[place]}}" for place, cell in enumerate(row)).rstrip()
-        for row in rows
-    ]
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..diagnostics.report import did_you_mean
+from ..diagnostics.report import BadOption, did_you_mean
 
 THREADS = 1024  # of a program, on all of them
 
@@ -54,8 +54,10 @@ TARGETS = {
 }
 
 
-class BadTarget(ValueError):
-    """A target that nobody knows, with what is wrong."""
+class BadTarget(BadOption):
+    """A target that nobody knows."""
+
+    option = "--target"
 
 
 def targets_of(names: Iterable[str]) -> tuple[Target, ...]:

@@ -64,6 +64,12 @@ class Rejected(Exception):
         super().__init__("\n".join(map(as_text, self.diagnostics)))
 
 
+class BadOption(ValueError):
+    """A value that an option of the command line cannot have, with what is wrong with it."""
+
+    option = ""
+
+
 class Unavailable(Exception):
     """Something that the command needs is not installed, or not in a version that will do."""
 

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from ..diagnostics.report import Diagnostic, Rejected, as_data
+from ..diagnostics.report import BadOption, Diagnostic, Rejected, as_data
 from ..emit.format import check_black
 from ..project.render import file_of, generate_modules, made_of, modules_of
 from ..project.settings import Source, find_projects
@@ -50,8 +50,10 @@ def answer(view: str, text: str, sizes: str = "", device: str = "h100") -> str:
             found = _gradient(source) if view == "gradient" else _file(view, source)
     except Rejected as rejected:
         found = {"diagnostics": _data(rejected.diagnostics)}
-    except Exception as error:
-        found = {"diagnostics": [], **_failed(error)}
+    except BadOption as error:
+        found = {"diagnostics": [], "error": str(error)}
+    except Exception:
+        found = {"diagnostics": [], "bug": traceback.format_exc()}
     return json.dumps(found)
 
 
@@ -116,15 +118,6 @@ def _gradient(source: Source) -> dict[str, Any]:
     has_gradient = made_of(source, lambda spec: spec.grad is not None)[2]
     text = made_of(source, printed_gradient)[2] if has_gradient else ""
     return {"diagnostics": [], "gradient": text}
-
-
-def _failed(error: Exception) -> dict[str, str]:
-    from ..roofline.devices import BadDevice
-    from ..roofline.sizes import BadSizes
-
-    if isinstance(error, (BadSizes, BadDevice)):
-        return {"error": str(error)}
-    return {"bug": traceback.format_exc()}
 
 
 def _data(diagnostics: tuple[Diagnostic, ...]) -> list[dict[str, str | int]]:

@@ -7,6 +7,7 @@ All leading axes are one.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -188,8 +189,9 @@ def _call(run: Math, node: Call) -> Value:
     arrays = [one for one in args if isinstance(one, np.ndarray)]
     if len(arrays) < len(args) and node.function in ("eq", "ne"):  # A word or None.
         return Value((), np.asarray((args[0] == args[1]) == (node.function == "eq")))
-    if node.kinds <= _OF_PARAMS and Scalar in node.kinds and node.function in _CONSTANTS:
-        return Value((), np.asarray(_CONSTANTS[node.function](*args)))
+    plain = _plain(node.function)
+    if plain and node.kinds <= _OF_PARAMS and Scalar in node.kinds and node.function in _OF_HOST:
+        return Value((), np.asarray(plain(*args)))
     is_float = any(one.dtype == np.uint64 for one in arrays) or node.dtype.kind == "float"
     if not is_float:
         return Value(axes, np.asarray(_of_integers(node, args)))
@@ -202,18 +204,7 @@ def _call(run: Math, node: Call) -> Value:
 
 _OF_PARAMS = frozenset({Call, Cast, Constant, Scalar})
 # Arithmetic of params alone, which the host does in float64.
-_CONSTANTS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "reciprocal": lambda x: 1 / x,
-    "square": np.square,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "log": np.log,
-}
+_OF_HOST = frozenset("add sub mul div neg reciprocal square sqrt exp log".split())
 
 
 def _true(data: Any) -> Any:
@@ -222,49 +213,32 @@ def _true(data: Any) -> Any:
     return data.astype(bool)
 
 
-_INTEGERS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "neg": np.negative,
-    "positive": np.positive,
+# What has other names in Python and in numpy than in the language.
+_NAMED: Mapping[str, Callable[..., Any]] = {
+    "div": np.divide,
+    "reciprocal": lambda x: 1 / x,
     "detach": np.positive,
-    "square": np.square,
-    "abs": np.abs,
-    "sign": np.sign,
-    "floor_divide": np.floor_divide,
-    "remainder": np.remainder,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
     "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "clamp_min": np.maximum,
     "clamp_max": np.minimum,
     "relu": lambda x: np.maximum(x, 0),
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "bitwise_not": np.invert,
     "bitwise_left_shift": np.left_shift,
     "bitwise_right_shift": np.right_shift,
-    "logical_and": lambda x, y: _true(x) & _true(y),
-    "logical_or": lambda x, y: _true(x) | _true(y),
-    "logical_xor": lambda x, y: _true(x) ^ _true(y),
-    "logical_not": lambda x: ~_true(x),
-    "eq": lambda x, y: np.asarray(x == y),
-    "ne": lambda x, y: np.asarray(x != y),
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
 }
 
 
+def _plain(function: str) -> Callable[..., Any] | None:
+    """A function of integers, or of numbers on the host, by its name in the language."""
+    return _NAMED.get(function) or getattr(operator, function, None) or getattr(np, function, None)
+
+
 def _of_integers(node: Call, args: Sequence[Any]) -> Any:
-    if node.function not in _INTEGERS:
+    function = _plain(node.function)
+    if function is None:
         raise Unknown(f"{node.function} of integers")
     if node.dtype.kind == "int":
         args = [one.astype(np.int64) for one in args]
-    return _INTEGERS[node.function](*args)
+    return function(*args)
 
 
 def _cast(run: Math, node: Cast) -> Value:

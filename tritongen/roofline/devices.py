@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..diagnostics.report import did_you_mean
+from ..diagnostics.report import BadOption, did_you_mean
 
 GIGA, TERA = 10**9, 10**12
 LAUNCH = 2e-6  # seconds that a kernel takes at least, from its launch to the next one's
@@ -59,8 +59,10 @@ _UNITS = {"G": GIGA, "T": TERA, "P": 1000 * TERA}
 EXAMPLE = "3.3TB/s,990TFLOP/s"
 
 
-class BadDevice(ValueError):
-    """A device that nobody knows, with what is wrong."""
+class BadDevice(BadOption):
+    """A device that nobody knows."""
+
+    option = "--device"
 
 
 def device_of(text: str) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..diagnostics.report import did_you_mean
+from ..diagnostics.report import BadOption, did_you_mean
 from ..lang.formulas import typical_lengths
 from ..lang.ir import Dtype, Op
 from ..spec.lengths import LENGTH
@@ -15,8 +15,10 @@ LONGEST = 1 << 40
 ITEMSIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
-class BadSizes(ValueError):
-    """Lengths that are not to be had, with what is wrong with them."""
+class BadSizes(BadOption):
+    """Lengths that are not to be had."""
+
+    option = "--sizes"
 
 
 def parsed(text: str) -> dict[str, int]:
