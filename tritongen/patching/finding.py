@@ -120,14 +120,11 @@ class _Look:
 
 
 def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> Found | Near | None:
-    """All that may be a part is looked behind first; then all but what is read in several places, which is likely to be
-    an input; then one part at a time."""
+    """All that may be a part is looked behind first; then one part at a time."""
     place = trace.recording.place(root.name)
-    look = _searched(windows, operator, root, False)
+    look = _searched(windows, operator, root)
     if look.found is None and look.share > _PROMISING:
-        other = _searched(windows, operator, root, True)
-        if other.found is None:
-            other = _searched_by_region(windows, operator, root)
+        other = _searched_by_region(windows, operator, root)
         look = other if other.found is not None else look
     if look.found is not None:
         return replace(look.found, place=place) if _is_worth(look.found.nodes) else None
@@ -135,7 +132,7 @@ def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> F
     return Near(operator, place, look.why) if is_near else None
 
 
-def _searched(windows: Windows, operator: Operator, root: Any, keeps_shared: bool) -> _Look:
+def _searched(windows: Windows, operator: Operator, root: Any) -> _Look:
     """The match of the most nodes, or how far one went."""
     nodes = frozenset((root,))
     best = _Look()
@@ -143,7 +140,7 @@ def _searched(windows: Windows, operator: Operator, root: Any, keeps_shared: boo
         window = windows.of(root, nodes)
         if window is None:
             break
-        last = _looked(windows, operator, window, keeps_shared)
+        last = _looked(windows, operator, window)
         if last.found is not None or (best.found is None and last.share >= best.share):
             best = last
         if not last.more:
@@ -164,7 +161,7 @@ def _searched_by_region(windows: Windows, operator: Operator, root: Any) -> _Loo
         window = windows.of(root, nodes)
         if window is None:
             continue
-        look = _looked(windows, operator, window, False)
+        look = _looked(windows, operator, window)
         if look.found is not None:
             return look
         moves = frozenset(one for one in look.more if _only_moves(windows, one))
@@ -175,19 +172,7 @@ def _searched_by_region(windows: Windows, operator: Operator, root: Any) -> _Loo
     return _Look()
 
 
-def _is_shared(windows: Windows, node: Any) -> bool:
-    """Whether several nodes compute something of it, or of what only moves its elements."""
-    found, left = set[Any](), [node]
-    while left and len(found) < 2:
-        for user in left.pop().users:
-            if _only_moves(windows, user):
-                left.append(user)
-            else:
-                found.add(user)
-    return len(found) > 1
-
-
-def _looked(windows: Windows, operator: Operator, window: Window, keeps_shared: bool) -> _Look:
+def _looked(windows: Windows, operator: Operator, window: Window) -> _Look:
     """A match, and the nodes behind its inputs that only move elements; or those where something else may be."""
     matcher = Matcher(window.made.forms)
     look = _Look()
@@ -202,8 +187,6 @@ def _looked(windows: Windows, operator: Operator, window: Window, keeps_shared: 
             look.why = look.why or str(error)
             behind |= {one for one in _behind(window, bound, error.behind) if windows.functions(one) is not None}
     wanted = [one for one in map(window.given.get, matcher.wanted) if _is_part(windows, operator, one)]
-    if keeps_shared:
-        wanted = [one for one in wanted if _only_moves(windows, one) or not _is_shared(windows, one)]
     look.more |= frozenset(wanted) | behind
     look.share = len(matcher.met) / max(1, len(_functions(operator.form)))
     if not look.why and matcher.differs is not None:

@@ -211,23 +211,6 @@ def _describe_tensors_once() -> None:
     interpreter.TensorHandle.__init__ = init_handle
 
 
-def compare_once() -> None:
-    """Compare a dtype with itself, find its kind, and look for a constant in a tensor, at once."""
-    equal, unwrap = tl.dtype.__eq__, tl.core._unwrap_if_constexpr
-    ints, floats = frozenset(tl.dtype.SINT_TYPES + tl.dtype.UINT_TYPES), frozenset(tl.dtype.FP_TYPES)
-
-    def is_equal(self: Any, other: Any) -> bool:
-        return self is other or equal(self, other)
-
-    def unwrap_if_constexpr(value: Any) -> Any:
-        return value if type(value) is tl.tensor else unwrap(value)
-
-    tl.dtype.__eq__ = is_equal
-    tl.dtype.is_int = lambda dtype: dtype.name in ints
-    tl.dtype.is_floating = lambda dtype: dtype.name in floats
-    tl.core._unwrap_if_constexpr = unwrap_if_constexpr
-
-
 def convert_halves() -> None:
     """Take bfloat16 for the upper half of float32, as it is: only bits of subnormal values are decomposed."""
     convert = interpreter._convert_float
@@ -368,30 +351,6 @@ def promote_once() -> None:
     TritonSemantic.computation_type_impl = computation_type_impl
 
 
-def call_directly() -> None:
-    """Call what is built in without a wrapper that asks whether it was given what it is given here."""
-    asks, semantic = tl.core.builtin(lambda: None).__code__, TritonSemantic(interpreter.interpreter_builder)
-
-    def patch_attr(owner: Any, name: str, member: Any, _: Any, scope: Any) -> None:
-        function = member.__wrapped__ if getattr(member, "__code__", None) is asks else member
-
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            kwargs["_semantic"] = semantic
-            return function(self, *args, **kwargs)
-
-        def operator(self: Any, other: Any, _semantic: Any = None) -> Any:
-            return function(self, other, _semantic=semantic)
-
-        if isinstance(owner, type):
-            code = getattr(function, "__code__", asks)
-            has_two = code.co_varnames[: code.co_argcount] == ("self", "other", "_semantic")
-            scope.set_attr(owner, name, operator if has_two else method)
-        else:
-            scope.set_attr(owner, name, functools.partial(function, _semantic=semantic))
-
-    interpreter._patch_attr = patch_attr
-
-
 # Plans and interpreted kernels are of many small objects; looking through them oftener takes a sixth of the time.
 gc.set_threshold(1_000_000)
 
@@ -401,10 +360,8 @@ if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang",
     rewrite_once()
     refuse_unknown_keywords()
     describe_once()
-    compare_once()
     convert_halves()
     leave_out_unread()
     reduce_by_halves()
     broadcast_once()
     promote_once()
-    call_directly()
