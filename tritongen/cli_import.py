@@ -37,11 +37,16 @@ def import_(
 ) -> int:
     """Write a spec of TARGET, a function or module of PyTorch: FILE.py:name or package.module:name."""
     from .diagnostics.report import Rejected
-    from .importing.run import imported
+    from .project.package import require
 
     refuse_to_overwrite([out] if out else [], force)
+    require("import", "torch")
+    from .importing.run import imported
+
     if checked:
-        _prepare()
+        from .importing.checking import prepare
+
+        prepare()
     try:
         result = imported(target, init, example, name)
     except Rejected as rejected:
@@ -91,14 +96,6 @@ def _reject(rejected: Rejected) -> int:
     print_diagnostics(rejected.diagnostics)
     click.echo(f"{count(len(rejected.diagnostics), 'problem')}; nothing was written", err=True)
     return FINDINGS
-
-
-def _prepare() -> None:
-    from .importing.checking import prepare
-    from .importing.targets import torch_or_unavailable
-
-    torch_or_unavailable()
-    prepare()
 
 
 def _is_right(found: Result | Partial) -> bool:

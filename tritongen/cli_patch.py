@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 def patch(model: str, example: str, specs: tuple[str, ...], results: str, out: str | None, force: bool) -> int:
     """Show which regions of MODEL compute what specs are: package.module:Model(config), or FILE.py:model."""
     from .diagnostics.report import Rejected
-    from .importing.targets import torch_or_unavailable
-    from .patching.run import as_text, search_model
+    from .project.package import require
 
     refuse_to_overwrite([out] if out else [], force)
-    torch_or_unavailable()
+    require("patch", "torch")
+    from .patching.run import as_text, search_model
+
     try:
         found = search_model(model, example, specs, results.replace(",", " ").split())
         click.echo(as_text(found))

@@ -78,7 +78,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     def place(one: Diagnostic) -> tuple[str, int, int, str, str]:
         return one.path, one.line, one.column, one.code, one.message
 
-    return tuple(sorted(set(diagnostics), key=place))
+    return tuple(sorted(dict.fromkeys(diagnostics), key=place))
 
 
 def closest(word: str, options: Iterable[str]) -> str:

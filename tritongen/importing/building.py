@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from .axes import TWICE, Axes, Dim, Dims
 from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
@@ -17,9 +19,6 @@ from .tracing import Trace
 from .values import GivenFloat, GivenInt, Symbolic, Value, dtype_name
 from .variables import variables
 
-if TYPE_CHECKING:
-    import torch
-
 
 class Building:
     """A trace, its axes and inputs so far, and the node that is translated."""
@@ -30,7 +29,7 @@ class Building:
         self.axes_of = AxesOf(self.axes)
         self.values: dict[torch.fx.Node, Any] = {}
         self.refused: list[str] = []  # the names of the nodes that have no words
-        self.problems: list[tuple[Refusal, Place]] = []
+        self.problems: list[Refusal] = []
         self.inputs: dict[str, Value] = {}
         self.declared: dict[str, Dims] = {}  # the dimensions of inputs, those of length 1 too where they are axes
         self.params: dict[str, float | int] = {}
@@ -106,8 +105,6 @@ class Building:
 
     def operand(self, given: Any) -> Value:
         """A tensor or a number as a value."""
-        import torch
-
         if isinstance(given, Value):
             return given
         if not isinstance(given, int | float | Symbolic):
@@ -189,14 +186,10 @@ class Building:
 
     def compared(self, function: str, *given: Any) -> Value:
         """A comparison, or other function whose result is a condition."""
-        import torch
-
         return replace(self.apply(function, *given), dtype=torch.bool, natural=torch.bool)
 
     def natural(self, values: Sequence[Value], dtype: torch.dtype) -> torch.dtype:
         """What the language promotes floats to, where the trace has a float."""
-        import torch
-
         if not dtype.is_floating_point:
             return dtype
         floats = [one for one in values if one.natural.is_floating_point]
@@ -265,8 +258,6 @@ class Building:
 
     def at(self, expr: Expr, *dims: Dim) -> Value:
         """Integers, such as positions."""
-        import torch
-
         return Value(expr, dims, torch.int64, torch.int64)
 
     def take(

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from .targets import is_library
 
 
@@ -83,8 +85,6 @@ class Calls:
         return Call(code, frame.f_globals, self.current(), given, (args, kwargs))
 
     def _without_tensors(self, value: Any) -> Any:
-        import torch
-
         if isinstance(value, torch.Tensor):
             node = self._node_of(value)
             return At(node.name) if node is not None else value

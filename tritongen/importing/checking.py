@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ..diagnostics.report import Mistakes
 from ..lang.typecheck import typecheck
@@ -31,9 +33,6 @@ from .targets import module_at
 from .tracing import call, flat_results
 from .values import dtype_name
 from .writing import Imported
-
-if TYPE_CHECKING:
-    import torch
 
 Tensors = "Sequence[torch.Tensor]"
 _ODD = (5, 3, 7, 9, 11, 13, 17, 19)
@@ -162,8 +161,6 @@ def emitted(result: Result) -> Callable[..., Any]:
 
 def prepare() -> None:
     """Has kernels interpreted where there is no GPU. It comes before the trace, in which torch imports Triton."""
-    import torch
-
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
 
@@ -292,8 +289,6 @@ def _other(value: float | int) -> float | int:
 
 def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Iterator[tuple[str, Errors, Errors | None]]:
     """By dtype, the errors of the operator and of the original in that dtype."""
-    import torch
-
     own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
     if not all(isinstance(one, int) and one > 0 for one in case.lengths.values()):
         raise _Skipped("the original has no such lengths")
@@ -326,8 +321,6 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
 
 def _drawn(result: Result, case: Case, is_normal: bool = True, count: int = 3) -> list[torch.Tensor]:
     """Inputs of the original, in the dtypes of the example; integers that are no positions are less than `count`."""
-    import torch
-
     draw = torch.randn if is_normal else torch.rand
     random = torch.Generator().manual_seed(0)
     found = []
@@ -346,8 +339,6 @@ def _drawn(result: Result, case: Case, is_normal: bool = True, count: int = 3) -
 
 
 def _device() -> str:
-    import torch
-
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -404,8 +395,6 @@ def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]
 @contextmanager
 def _of_float64() -> Iterator[None]:
     """Where functions of integers, such as positions, are floats, they are in float64 too."""
-    import torch
-
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -416,7 +405,6 @@ def _of_float64() -> Iterator[None]:
 
 @contextmanager
 def _unrounded() -> Iterator[None]:
-    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -455,8 +443,6 @@ def _runs(result: Result, original: Run, tensors: Sequence[torch.Tensor], wrt: S
 
 def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor], wrt: Sequence[str]) -> Found:
     """Results, and their gradients by some inputs."""
-    import torch
-
     names = [one.name for one in result.trace.arguments]
     leaves = [one.detach().requires_grad_(name in wrt) for name, one in zip(names, tensors, strict=True)]
     _, results = flat_results(function(leaves))
@@ -478,8 +464,6 @@ def _errors(found: Found, wanted: Found) -> Errors:
 
 def _largest(found: Sequence[Any], wanted: Sequence[Any], may_lack_nan: bool = False) -> float:
     """The largest distance. Gradients `may_lack_nan`, which torch has behind a `where` that leaves values out."""
-    import torch
-
     largest = 0.0 if found else math.nan
     for one, other in zip(found, wanted, strict=True):
         if one is None or other is None:
@@ -502,6 +486,4 @@ def _largest(found: Sequence[Any], wanted: Sequence[Any], may_lack_nan: bool = F
 
 
 def _rounding(dtype: str) -> float:
-    import torch
-
     return float(torch.finfo(getattr(torch, dtype)).eps)

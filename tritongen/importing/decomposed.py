@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from .table import row_of
 
 
 def made_of(node: Any) -> tuple[Any, list[Any]]:
     """The graph that torch decomposes an operator into, or None, and the nodes that are its placeholders."""
-    import torch
     from torch._decomp import core_aten_decompositions
 
     from .tracer import Tracer, arguments_of

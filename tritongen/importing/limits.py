@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import torch
+
 from .targets import is_library
 
 _NORM = ("input", "normalized_shape", "weight", "eps")
@@ -19,7 +21,6 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
 
     `of` is called with the limits that torch has, and with the frame that asks.
     """
-    import torch
     from torch.overrides import TorchFunctionMode
 
     original = torch.finfo

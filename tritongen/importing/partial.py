@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
+from ..diagnostics.report import Rejected
 from .building import hint
 from .formulas import symbol_of
 from .refusals import Refusal
@@ -18,7 +21,7 @@ from .targets import Length, Target
 from .tracing import Argument, Trace
 from .translation import Translation
 from .variables import variables
-from .writing import Refusals, written
+from .writing import written
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def _region(
     own = replace(target, command=f"{target.command} --partial", summary="", is_part=True)
     try:
         made = written(own, part, scalars, name)
-    except (Refusals, Refusal):
+    except (Rejected, Refusal):
         return None
     return Region(tuple(nodes), given, tuple(results), part, made)
 
@@ -104,8 +107,6 @@ def part_of(
     trace: Trace, nodes: Sequence[Any], results: Sequence[Any], names: Mapping[str, str]
 ) -> tuple[Trace, tuple[Any, ...]]:
     """The trace of some nodes, whose arguments are what they read of others."""
-    import torch
-
     known = dict(zip((one for one in trace.graph.graph.nodes if one.op == "placeholder"), trace.arguments, strict=True))
     inside = set(nodes)
     reads = [one for node in nodes if not is_number(node) for one in node.all_input_nodes]
@@ -141,8 +142,6 @@ def part_of(
 
 
 def _argument(node: Any, names: Mapping[str, str], taken: Sequence[str]) -> Argument:
-    import torch
-
     tensor = node.meta["val"]
     name = names.get(node.name, node.name)
     while name in taken or not name.isidentifier():
@@ -152,10 +151,10 @@ def _argument(node: Any, names: Mapping[str, str], taken: Sequence[str]) -> Argu
 
 
 def partial(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> Partial:
-    """Raises `Refusals` where no part of the function can be said."""
+    """Raises `Refusal` where no part of the function can be said."""
     found = regions(target, trace, scalars, name)
     if not found:
-        raise Refusals([])
+        raise Refusal("no part of it can be said", "a part is more than one elementwise function")
     inside = {one for region in found for one in region.nodes}
     left = [one for one in trace.graph.graph.nodes if one.op == "call_function" and one not in inside]
     shown = [one.name for one in left if not is_number(one) and one.target is not python.getitem]

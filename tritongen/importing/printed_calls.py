@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 # Of numbers and of tensors, by the names of functions and of operators.
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "truediv": "/"}
 _SCALAR_SYMBOLS = _SYMBOLS | {"pow": "**", "mod": "%"}
@@ -36,8 +38,6 @@ def _is_same(one: Any, default: Any) -> bool:
 
 def called(node: Any, args: Sequence[str], named: Mapping[str, str]) -> str:
     """A call of an ATen operator: an operator of Python, a method, or a function of torch."""
-    import torch
-
     names = [one.name for one in node.target._schema.arguments]
     name = node.target._schema.name.split("::")[1]
     special = _special(node, name, args) if not named else ""
@@ -94,8 +94,6 @@ def inner(text: str) -> str:
 
 def literal(value: Any) -> str:
     """A value that is no tensor and no length; "" for what has no spelling."""
-    import torch
-
     if isinstance(value, float) and not math.isfinite(value):
         return f"float({str(value)!r})"
     return repr(value) if isinstance(value, torch.dtype | int | float | str | None) else ""

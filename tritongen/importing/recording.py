@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from .calls import Call, Calls
 from .formulas import of_symbol, symbol_of, symbols_of
 from .refusals import NOWHERE, Place
 from .targets import is_library
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(slots=True)
@@ -114,8 +113,6 @@ class _Recorder:
                 self._named(name, value, depth)
 
     def _named(self, name: str, value: object, depth: int) -> None:
-        import torch
-
         if isinstance(value, torch.SymInt):
             symbol = symbol_of(value.node.expr)
             if symbol is not None:
@@ -146,8 +143,6 @@ class _Recorder:
 def _scalars(recorder: _Recorder) -> Iterator[None]:
     """Powers of lengths stay symbols, and lengths of which the user makes a number are recorded."""
     import math
-
-    import torch
 
     from .symbols import without_sympy
 

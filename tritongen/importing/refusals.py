@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..diagnostics.report import Diagnostic
-
-
-class Refusal(Exception):
-    """One operator, or its arguments, that the language has no words for."""
-
-    def __init__(self, message: str, hint: str = "", code: str = "TG001") -> None:
-        super().__init__(message)
-        self.message, self.hint, self.code = message, hint, code
+from ..diagnostics.report import Diagnostic, Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +24,26 @@ class Place:
 NOWHERE = Place("")
 
 
-def diagnostic(refusal: Refusal, place: Place) -> Diagnostic:
+class Refusal(Exception):
+    """One operator, or its arguments, that the language has no words for."""
+
+    def __init__(self, message: str, hint: str = "", code: str = "TG001", place: Place = NOWHERE) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.code, self.place = message, hint, code, place
+
+
+@contextmanager
+def rejecting() -> Iterator[None]:
+    """A refusal becomes `Rejected`."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise Rejected([diagnostic(refusal)]) from None
+
+
+def diagnostic(refusal: Refusal) -> Diagnostic:
     """A refusal at its place, as other mistakes are shown."""
+    place = refusal.place
     source = linecache.getline(place.path, place.line).rstrip("\n") if place.line else ""
     path = os.path.relpath(place.path) if os.path.isabs(place.path) else place.path
     shown = place.path if path.startswith("..") else path

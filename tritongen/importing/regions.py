@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .tracing import Trace
 from .writing import Imported
 
@@ -21,6 +23,4 @@ class Region:
 
 
 def is_number(node: Any) -> bool:
-    import torch
-
     return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)

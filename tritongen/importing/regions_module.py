@@ -6,6 +6,8 @@ import keyword
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+
 from .printed_calls import called, literal, named_arguments, plain
 from .refusals import Refusal
 from .regions import Region, is_number
@@ -93,8 +95,6 @@ class Module:
         return called(node, args, {name: self._written(one) for name, one in named_arguments(node).items()})
 
     def _written(self, given: Any) -> str:
-        import torch
-
         if isinstance(given, torch.fx.Node):
             return self._names[given]
         if isinstance(given, list | tuple):

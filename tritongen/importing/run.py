@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..diagnostics.report import Rejected
 from .partial import Partial, partial
-from .refusals import NOWHERE, Refusal, diagnostic
-from .targets import Example, Located, Target, load, parse_example
+from .refusals import rejecting
+from .targets import Example, Target, load, parse_example
 from .tracing import Trace, bound, trace
-from .writing import Imported, Refusals, written
+from .writing import Imported, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,39 +21,24 @@ class Result:
     trace: Trace
 
 
+@rejecting()
 def imported(spelled: str, init: Sequence[str], example: str, name: str = "") -> Result:
     """The spec of a function or module of somebody's. Raises `Rejected` with all that keeps it from being one."""
-    try:
-        target = load(spelled, init, example)
-        given = parse_example(example)
-    except Located as error:
-        raise Rejected([diagnostic(error.refusal, error.place)]) from None
-    return imported_target(target, given, name)
+    return imported_target(load(spelled, init, example), parse_example(example), name)
 
 
+@rejecting()
 def imported_target(target: Target, given: Mapping[str, Example | object], name: str = "") -> Result:
     """The spec of a target that is loaded, by an example of its call. Raises `Rejected`."""
-    try:
-        traced = trace(target, given)
-        return Result(written(target, traced, _scalars(target, given), name or target.name), target, traced)
-    except Located as error:
-        raise Rejected([diagnostic(error.refusal, error.place)]) from None
-    except Refusals as error:
-        raise Rejected(diagnostic(one, place) for one, place in error.problems) from None
+    traced = trace(target, given)
+    return Result(written(target, traced, _scalars(target, given), name or target.name), target, traced)
 
 
+@rejecting()
 def partially(spelled: str, init: Sequence[str], example: str, name: str = "") -> Partial:
     """The regions of a function that a spec can state, and Python that calls them. Raises `Rejected`."""
-    try:
-        target, given = load(spelled, init, example), parse_example(example)
-        return partial(target, trace(target, given), _scalars(target, given), name or target.name)
-    except Located as error:
-        raise Rejected([diagnostic(error.refusal, error.place)]) from None
-    except Refusals as error:
-        nothing = Refusal("no part of it can be said", "a part is more than one elementwise function")
-        raise Rejected([diagnostic(one, place) for one, place in error.problems or ((nothing, NOWHERE),)]) from None
-    except Refusal as error:
-        raise Rejected([diagnostic(error, NOWHERE)]) from None
+    target, given = load(spelled, init, example), parse_example(example)
+    return partial(target, trace(target, given), _scalars(target, given), name or target.name)
 
 
 def _scalars(target: Target, given: Mapping[str, Example | object]) -> dict[str, float | int]:

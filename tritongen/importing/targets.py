@@ -14,13 +14,12 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..diagnostics.report import Unavailable, did_you_mean
+import torch
+
+from ..diagnostics.report import did_you_mean
 from .refusals import NOWHERE, Place, Refusal
-
-if TYPE_CHECKING:
-    import torch
 
 _DTYPES = {
     "bf16": "bfloat16",
@@ -52,14 +51,6 @@ _FORM = 'write --example "x=bf16[4,1024,4096] weight=bf16[4096]"'
 
 
 COMPLEX = ("complex numbers", "the language has none: write real and imaginary parts")
-
-
-class Located(Exception):
-    """A refusal, and where in the user's source it is."""
-
-    def __init__(self, refusal: Refusal, place: Place = NOWHERE) -> None:
-        super().__init__(refusal.message)
-        self.refusal, self.place = refusal, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +85,15 @@ class Target:
     init: tuple[str, ...] | None = None  # name=value of the call of a class that made the module
 
 
-def torch_or_unavailable() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise Unavailable("`import` needs torch: pip install 'tritongen[import]'") from None
-    return torch
-
-
 def parse_example(text: str) -> dict[str, Example | object]:
     """`x=bf16[4,1024,4096] dim=-1`, by names, in order."""
     found: dict[str, Example | object] = {}
     for part in parse_words(text):
         name, sign, value = part.partition("=")
         if not sign or not name.isidentifier():
-            raise Located(Refusal(f"`{part}` is not an argument of an example", _FORM, "TG003"))
+            raise Refusal(f"`{part}` is not an argument of an example", _FORM, "TG003")
         if name in found:
-            raise Located(Refusal(f"{name} is given twice", _FORM, "TG003"))
+            raise Refusal(f"{name} is given twice", _FORM, "TG003")
         found[name] = _argument(name, value)
     _check_lengths(found)
     return found
@@ -122,7 +105,7 @@ def _check_lengths(given: Mapping[str, object]) -> None:
     for length in (one for value in given.values() for tensor in tensors_of(value) for one in tensor.shape):
         if length.name and known.setdefault(length.name, length.number) != length.number:
             message = f"the axis {length.name} is {known[length.name]} and {length.number} long"
-            raise Located(Refusal(message, "give axes of other lengths other names", "TG003"))
+            raise Refusal(message, "give axes of other lengths other names", "TG003")
 
 
 def tensors_of(value: object) -> Iterator[Example]:
@@ -171,7 +154,7 @@ def _argument(name: str, value: str, scope: Mapping[str, Any] | None = None) -> 
     if dtype not in _KNOWN:
         is_complex = re.fullmatch(r"c(omplex)?\d+", found[1])
         hint = COMPLEX[1] if is_complex else did_you_mean(found[1], [*_DTYPES, *_KNOWN], _FORM)
-        raise Located(Refusal(f"{name}: there is no dtype `{found[1]}`", hint, "TG003"))
+        raise Refusal(f"{name}: there is no dtype `{found[1]}`", hint, "TG003")
     return Example(dtype, tuple(_length(name, one.strip()) for one in found[2].split(",") if one.strip()))
 
 
@@ -180,11 +163,11 @@ def _unquoted(name: str, value: str, scope: Mapping[str, Any] | None) -> object:
         several = (_argument(name, one, scope) for one in parse_words(value[1:-1]))
         return tuple(several) if value[0] == "(" else list(several)
     if re.fullmatch(r"torch(\.\w+)+", value):
-        return _called_in({"torch": torch_or_unavailable()}, value)
+        return _called_in({"torch": torch}, value)
     if scope is not None and _CALL.fullmatch(value):
         return _called_in(scope, value)
     if re.search(r"[\[\](){}]", value):
-        raise Located(Refusal(f"{name}: `{value}` is neither a tensor nor a number, a name or a tuple", _FORM, "TG003"))
+        raise Refusal(f"{name}: `{value}` is neither a tensor nor a number, a name or a tuple", _FORM, "TG003")
     return value
 
 
@@ -192,13 +175,12 @@ def _length(name: str, text: str) -> Length:
     found = re.fullmatch(r"(?:([A-Za-z]\w*)?\s*(=|:))?\s*(\d+)", text)
     if found is None or (found[2] == ":" and not found[1]):
         hint = "write a number; N:4096 names the axis, N=4096 or =4096 makes it the only length"
-        raise Located(Refusal(f"{name}: `{text}` is not a length", hint, "TG003"))
+        raise Refusal(f"{name}: `{text}` is not a length", hint, "TG003")
     return Length(int(found[3]), found[1] or "", found[2] == "=")
 
 
 def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
-    """The target `FILE.py:name`, `dotted.module:name` or `dotted.module:Class(...).eval()`. Raises `Located`."""
-    torch = torch_or_unavailable()
+    """The target `FILE.py:name`, `dotted.module:name` or `dotted.module:Class(...).eval()`. Raises `Refusal`."""
     inits = (f"--init {_quoted(one)}" for one in init)
     command = " ".join(["tritongen import", _quoted(spelled), *inits, f'--example "{example}"'])
     if spelled.endswith(")") and not init:
@@ -206,24 +188,24 @@ def load(spelled: str, init: Sequence[str], example: str = "") -> Target:
     home, _, path = spelled.rpartition(":")
     if not home or not path:
         hint = "name what is imported: model.py:function, or package.module:Class"
-        raise Located(Refusal(f"`{spelled}` names no function", hint, "TG002"))
+        raise Refusal(f"`{spelled}` names no function", hint, "TG002")
     found: Any = _imported(home)
     scope = _Scope(found)
     owner = home
     for name in path.split("."):
         if not hasattr(found, name):
             hint = did_you_mean(name, [one for one in dir(found) if not one.startswith("_")], "")
-            raise Located(Refusal(f"{owner} has no `{name}`", hint, "TG002"), Place(_file_of(home)))
+            raise Refusal(f"{owner} has no `{name}`", hint, "TG002", Place(_file_of(home)))
         found, owner = getattr(found, name), name
     keywords = dict(_keyword(one, scope) for one in init)
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         return replace(of_module(spelled, command, path, _called(found, keywords)), init=tuple(init))
     if init:
-        raise Located(Refusal("--init is for classes of modules", "give arguments in --example", "TG003"))
+        raise Refusal("--init is for classes of modules", "give arguments in --example", "TG003")
     if isinstance(found, torch.nn.Module):
         return of_module(spelled, command, path, found)
     if not callable(found):
-        raise Located(Refusal(f"{path} is neither a function nor a module", "", "TG002"), Place(_file_of(home)))
+        raise Refusal(f"{path} is neither a function nor a module", "", "TG002", Place(_file_of(home)))
     return Target(spelled, command, snake(path), found, _first_line(found))
 
 
@@ -233,28 +215,27 @@ def _quoted(word: str) -> str:
 
 
 def load_model(spelled: str) -> Target:
-    """The model that an expression makes: `package.module:Model(Config(hidden_size=64))`. Raises `Located`."""
-    torch = torch_or_unavailable()
+    """The model that an expression makes: `package.module:Model(Config(hidden_size=64))`. Raises `Refusal`."""
     home, sign, expression = spelled.partition(":")
     if not sign or not expression:
         hint = "name what is patched: model.py:model, or package.module:Model(config)"
-        raise Located(Refusal(f"`{spelled}` names no model", hint, "TG002"))
+        raise Refusal(f"`{spelled}` names no model", hint, "TG002")
     module = _imported(home)
     made = _called_in(_Scope(module), expression)
     if not isinstance(made, torch.nn.Module):
-        raise Located(Refusal(f"{expression} is no module, but of type {type(made).__name__}", "", "TG002"))
+        raise Refusal(f"{expression} is no module, but of type {type(made).__name__}", "", "TG002")
     return of_module(spelled, "", type(made).__name__, made)
 
 
 def of_module(spelled: str, command: str, path: str, module: Any) -> Target:
-    """A module as a target. Raises `Located` for hooks."""
+    """A module as a target. Raises `Refusal` for hooks."""
     for name, one in module.named_modules():
         if any(getattr(one, hooks) for hooks in _HOOKS):
             shown = f"{type(module).__name__}.{name}".rstrip(".")
             hint = "remove them before importing, or write their math in forward"
             place = place_of(type(one))
             place = place_of(type(module)) if is_library(place.path) else place
-            raise Located(Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004"), place)
+            raise Refusal(f"{shown} has hooks, which are no part of its math", hint, "TG004", place)
     return Target(spelled, command, snake(path), module, _first_line(type(module)), module, _constants(module))
 
 
@@ -282,7 +263,7 @@ def _called(maker: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
         inits = f"--init gives its arguments: {inspect.signature(maker)}"
         place = user_place(error)
         place = place if place != NOWHERE else place_of(maker)
-        raise Located(Refusal(f"{type(error).__name__}: {error}", inits, "TG002"), place) from None
+        raise Refusal(f"{type(error).__name__}: {error}", inits, "TG002", place) from None
 
 
 def module_at(name: str, path: str, folders: list[str] | None = None) -> ModuleType:
@@ -299,7 +280,7 @@ def module_at(name: str, path: str, folders: list[str] | None = None) -> ModuleT
 def _imported(home: str) -> ModuleType:
     path = home if home.endswith(".py") else ""
     if path and not os.path.isfile(path):
-        raise Located(Refusal(f"there is no file {path}", "", "TG002"))
+        raise Refusal(f"there is no file {path}", "", "TG002")
     folder = os.path.dirname(os.path.abspath(path)) if path else os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -310,10 +291,10 @@ def _imported(home: str) -> ModuleType:
         return module_at(name, os.path.abspath(path))
     except SyntaxError as error:
         place = Place(error.filename or path, error.lineno or 0, error.offset or 1)
-        raise Located(Refusal(f"not Python: {error.msg}", "", "TG002"), place) from None
+        raise Refusal(f"not Python: {error.msg}", "", "TG002", place) from None
     except (Exception, SystemExit) as error:
         message = f"importing it raises {type(error).__name__}: {error}"
-        raise Located(Refusal(message, "", "TG002"), user_place(error)) from None
+        raise Refusal(message, "", "TG002", user_place(error)) from None
 
 
 def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
@@ -348,7 +329,7 @@ def _file_of(home: str) -> str:
 def _keyword(text: str, scope: Mapping[str, Any]) -> tuple[str, object]:
     name, sign, value = text.partition("=")
     if not sign or not name.isidentifier():
-        raise Located(Refusal(f"`--init {text}` is not name=value", "", "TG003"))
+        raise Refusal(f"`--init {text}` is not name=value", "", "TG003")
     return name, _argument(name, value, scope)
 
 
@@ -382,7 +363,7 @@ def _called_in(scope: Mapping[str, Any], text: str) -> object:
         return eval(text, {}, scope)
     except Exception as error:
         said = " ".join(str(error).split())
-        raise Located(Refusal(f"`{text}` raises {type(error).__name__}: {said}", "", "TG003")) from None
+        raise Refusal(f"`{text}` raises {type(error).__name__}: {said}", "", "TG003") from None
 
 
 def snake(path: str) -> str:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .formulas import symbol_of
 from .limits import limits
 from .recording import Recording, place_in, recorded
 from .refusals import NOWHERE, Place, Refusal
-from .targets import Example, Length, Located, Target, is_library, place_of, snake, tensors_of, user_place, with_tensors
+from .targets import Example, Length, Target, is_library, place_of, snake, tensors_of, user_place, with_tensors
 
 if TYPE_CHECKING:
-    import torch
-
     from .tracer import Tracer
 
 
@@ -56,7 +56,7 @@ class Trace:
 def trace(target: Target, example: Mapping[str, Example | object], is_model: bool = False) -> Trace:
     """Parameters of a model have the lengths, dtypes and device that they have; others those of the example.
 
-    Raises `Located` for what cannot be traced.
+    Raises `Refusal` for what cannot be traced.
     """
     made = _trace(target, example, is_model)
     for node in made.graph.graph.nodes:
@@ -83,7 +83,7 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
             found = call(target, made, tuple(one.tensor for one in arguments), scalars)
         found = _tensors_alone(found) if is_model else found
         names, flat = flat_results(found, place_of(_called(target)))
-    except Located:
+    except Refusal:
         raise
     except Exception as error:
         raise _explained(error, {str(one): str(length) for one, length in lengths.hints.items()}) from None
@@ -107,8 +107,6 @@ def _unlogged() -> Iterator[None]:
 @contextmanager
 def _noted_gradients(recording: Recording) -> Iterator[None]:
     """Notes functions whose backward the user wrote, which may not be the gradient of their math."""
-    import torch
-
     original = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +154,7 @@ def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, 
     except TypeError as error:
         message = f"the example does not fit {target.name}{signature}: {error}"
         hint = "--example gives the arguments by their names"
-        raise Located(Refusal(message, hint, "TG003"), place_of(_called(target))) from None
+        raise Refusal(message, hint, "TG003", place_of(_called(target))) from None
     given = dict(found.arguments)
     for name, parameter in signature.parameters.items():
         if name not in given and isinstance(parameter.default, int | float):
@@ -169,8 +167,6 @@ def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, 
 
 def call(target: Target, trace: Trace, tensors: tuple[torch.Tensor, ...], scalars: Mapping[str, object]) -> Any:
     """The original's result of tensors in the place of its arguments, parameters and buffers."""
-    import torch
-
     pairs = list(zip(trace.arguments, tensors, strict=True))
     own = (tensor for one, tensor in pairs if not one.path)
     keywords = {name: with_tensors(scalars.get(name, one), lambda _: next(own)) for name, one in trace.given.items()}
@@ -213,8 +209,6 @@ def _arranged(signature: inspect.Signature, given: Mapping[str, Any]) -> tuple[S
 def _arguments(
     target: Target, given: Mapping[str, object], tracer: Tracer, is_model: bool, device: str
 ) -> list[Argument]:
-    import torch
-
     own_device = next((one.device for one in target.module.parameters()), None) if is_model and target.module else None
     taken = set(given)
     found = []
@@ -258,8 +252,6 @@ def _renamed(arguments: Sequence[Argument], recording: Recording) -> Iterator[Ar
 
 
 def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]]]:
-    import torch
-
     return [
         (str(symbol_of(length.node.written)), (one.name, place))  # type: ignore[attr-defined]
         for one in arguments
@@ -270,8 +262,6 @@ def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]
 
 def _tensors_alone(found: Any) -> Any:
     """A model's dict of results without those that are no tensors, such as a cache."""
-    import torch
-
     if isinstance(found, MutableMapping):
         for name, value in list(found.items()):
             if not isinstance(value, torch.Tensor):
@@ -281,8 +271,6 @@ def _tensors_alone(found: Any) -> Any:
 
 def flat_results(found: Any, place: Place = NOWHERE) -> tuple[list[str], list[torch.Tensor]]:
     """The tensors of a result and, where it has names for them, those."""
-    import torch
-
     if isinstance(found, Mapping):
         names, values = list(map(str, found)), list(found.values())
     else:
@@ -303,7 +291,7 @@ def flat_results(found: Any, place: Place = NOWHERE) -> tuple[list[str], list[to
             break
     if not flat:
         message = f"its result is {_kind_of(found)}, and not a tensor, or a tuple or dict of tensors"
-        raise Located(Refusal(message, "", "TG004"), place)
+        raise Refusal(message, "", "TG004", place)
     return named if any(named) else [], flat
 
 
@@ -314,14 +302,13 @@ def _kind_of(found: Any) -> str:
 
 def _structure(found: Any) -> Any:
     """The structure of a result, and which of its leaves are tensors."""
-    import torch
     from torch.utils import _pytree as pytree
 
     leaves, structure = pytree.tree_flatten(found)
     return structure, tuple(isinstance(one, torch.Tensor) for one in leaves)
 
 
-def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
+def _explained(error: Exception, lengths: Mapping[str, str]) -> Refusal:
     """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
     from torch._subclasses.fake_tensor import DataDependentOutputException, UnsupportedOperatorException
 
@@ -331,16 +318,16 @@ def _explained(error: Exception, lengths: Mapping[str, str]) -> Located:
     text = str(error).strip().split("\n")[0] or type(error).__name__
     text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)
     if isinstance(error, DataDependentOutputException | OfValues) or "Cannot cast FakeTensor" in text:
-        return Located(Refusal(*_OF_VALUES, "TG004"), place)
+        return Refusal(*_OF_VALUES, "TG004", place)
     custom = re.search(r"<CustomOpDef\((\S+)\)>|no fake impl\w* .*?(\w+[:.]+\w+)", text)
     if custom or isinstance(error, UnsupportedOperatorException):
         name = custom[1] or custom[2] if custom else str(getattr(error, "func", ""))
-        return Located(Refusal(f"`{name}` {OWN_OPERATOR[0]}", OWN_OPERATOR[1], "TG001"), place)
+        return Refusal(f"`{name}` {OWN_OPERATOR[0]}", OWN_OPERATOR[1], "TG001", place)
     if "numpy" in text:
-        return Located(Refusal("NumPy computes here, of values", "write it in torch", "TG004"), place)
+        return Refusal("NumPy computes here, of values", "write it in torch", "TG004", place)
     fits = isinstance(error, RuntimeError | ValueError | IndexError | AssertionError | TypeError)
     hint = "the example may not fit the function" if fits and place != NOWHERE else ""
-    return Located(Refusal(f"calling it raises {type(error).__name__}: {_short(text)}", hint, "TG004"), place)
+    return Refusal(f"calling it raises {type(error).__name__}: {_short(text)}", hint, "TG004", place)
 
 
 def _short(text: str) -> str:

@@ -7,6 +7,8 @@ import operator as python
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from . import operators as _operators  # noqa: F401 - fills the table
 from .axes import TWICE, Dim
 from .building import Building, hint
@@ -22,8 +24,6 @@ from .values import GivenFloat, GivenInt, Symbolic, Value
 from .writes import check_write, written_by
 
 if TYPE_CHECKING:
-    import torch
-
     from .symbols import Node
 
 _IGNORED = frozenset(
@@ -60,8 +60,6 @@ class Translation(Building):
         return results
 
     def _placeholder(self, node: torch.fx.Node, argument: Any) -> None:
-        import torch
-
         dims: list[Dim] = []
         for length, size in zip(argument.shape, argument.tensor.shape, strict=True):
             formula = size.node.expr if isinstance(size, torch.SymInt) else None
@@ -92,7 +90,8 @@ class Translation(Building):
             self._note_axes(self.values[node])
         except Refusal as refusal:
             if not any(map(_is_complex, node.all_input_nodes)):  # Where these come from, it is said.
-                self.problems.append((refusal, place))
+                refusal.place = place
+                self.problems.append(refusal)
             self.refused += [] if self._depth else [node.name]
             self.values[node] = self._stand_in(node.meta.get("val"))
         finally:
@@ -111,8 +110,6 @@ class Translation(Building):
 
     def _stand_in(self, found: Any) -> Any:
         """Tensors of the shapes of what was refused, so that what follows is looked at too."""
-        import torch
-
         if isinstance(found, list | tuple):
             return [self._stand_in(one) for one in found]
         if not isinstance(found, torch.Tensor):
@@ -121,8 +118,6 @@ class Translation(Building):
         return Value(Input("", dims), dims, found.dtype, found.dtype)
 
     def _value(self, node: torch.fx.Node) -> Any:
-        import torch
-
         found = node.meta.get("val")
         if isinstance(found, torch.SymInt | torch.SymFloat | torch.SymBool):
             return _number(found.node)
@@ -187,8 +182,6 @@ class Translation(Building):
 
     def argument(self, given: Any) -> Any:
         """What an operator is given, with values in the place of nodes."""
-        import torch
-
         if isinstance(given, torch.fx.Node):
             return self.values[given]
         if isinstance(given, dict):
@@ -237,7 +230,7 @@ class Translation(Building):
         finally:
             self._depth = inner
         if len(self.problems) > before:
-            first = self.problems[before][0]
+            first = self.problems[before]
             del self.problems[before:]
             message = first.message if packet in first.message else f"`{packet}`: {first.message}"
             raise Refusal(message, first.hint)
@@ -255,8 +248,6 @@ def _is_complex(node: Any) -> bool:
 
 
 def _check_dtypes(node: Any) -> None:
-    import torch
-
     if any(map(_is_complex, (node, *node.all_input_nodes))):
         raise Refusal(*COMPLEX)
     found = node.meta.get("val")

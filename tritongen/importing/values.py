@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from .axes import Dim, Dims
 from .expressions import Expr
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, eq=False, slots=True)

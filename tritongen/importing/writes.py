@@ -6,6 +6,8 @@ import operator as python
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .refusals import Refusal
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ def _check_written(node: Any, written: Any, arguments: Sequence[Argument]) -> No
 
 
 def _memory(node: Any) -> object:
-    import torch
-
     found = node.meta.get("val")
     return found.untyped_storage()._cdata if isinstance(found, torch.Tensor) else None
 

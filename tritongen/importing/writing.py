@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ..diagnostics.report import Mistakes
+from ..diagnostics.report import Mistakes, Rejected
 from ..lang.ir import Op
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
@@ -25,14 +25,13 @@ from .naming import (
     axis_names,
     axis_of_variable,
     batch_axes,
-    is_led,
     led,
     mentioned,
     reachable,
     wish_by_place,
 )
 from .originals import reference_lines
-from .refusals import NOWHERE, Place, Refusal
+from .refusals import Place, Refusal, diagnostic
 from .rounding import rounded_dtypes
 from .simpler import Simpler
 from .targets import Target
@@ -63,7 +62,7 @@ class Imported:
 
 
 def written(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> Imported:
-    """The spec of a function whose every operator has words. Raises `Refusals`."""
+    """The spec of a function whose every operator has words. Raises `Rejected` or `Refusal`."""
     try:
         return _written(target, trace, Translation(trace, scalars), name)
     except NeedsOnes as error:
@@ -73,11 +72,11 @@ def written(target: Target, trace: Trace, scalars: Mapping[str, float | int], na
 def _written(target: Target, trace: Trace, translation: Translation, name: str) -> Imported:
     values = translation.run()
     if translation.problems:
-        raise Refusals(translation.problems)
+        raise Rejected(map(diagnostic, translation.problems))
     if not all(isinstance(one, Value) for one in values):
-        raise Refusals([(Refusal("a result that is no tensor"), NOWHERE)])
+        raise Refusal("a result that is no tensor")
     if target.is_part and not any(isinstance(bare(one.expr), Apply) for one in values):
-        raise Refusals([])
+        raise Refusal("a part that computes nothing")
     return _Writer(target, trace, translation, values, name).imported()
 
 
@@ -87,14 +86,6 @@ class NeedsOnes(Exception):
     def __init__(self, names: set[str]) -> None:
         super().__init__(", ".join(sorted(names)))
         self.names = names
-
-
-class Refusals(Exception):
-    """All that keeps a function from being a spec, each with its place."""
-
-    def __init__(self, problems: Iterable[tuple[Refusal, Place]]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(one.message for one, _ in self.problems))
 
 
 class _Writer:
@@ -270,8 +261,7 @@ class _Writer:
         except Mistakes as mistakes:
             if not strict:
                 return None
-            refusals = [Refusal(one.message, one.hint) for one in mistakes.mistakes]
-            raise Refusals((one, NOWHERE) for one in refusals) from None
+            raise Rejected(diagnostic(Refusal(one.message, one.hint)) for one in mistakes.mistakes) from None
 
     def _text(self, tables: Mapping[str, list[str]]) -> str:
         summary = self.target.summary or f"Imported from {self.target.spelled}."
@@ -372,14 +362,14 @@ class _Writer:
                 alone |= set(atoms)
 
     def _check_results(self) -> None:
-        problems: list[tuple[Refusal, Place]] = []
+        problems: list[Refusal] = []
         read = set(self._all_axes())
         for value, place in zip(self.values, self.t.result_places, strict=True):
             if not self.inputs:
-                problems.append((Refusal(*_OF_NOTHING), place))
+                problems.append(Refusal(*_OF_NOTHING, "TG001", place))
             elif any(self.axes.is_input(axis) and axis not in read for axis in self._axes_in(value.expr)):
                 message = "a result that needs a length of a tensor that it does not read"
-                problems.append((Refusal(message, "give the length as a number"), place))
+                problems.append(Refusal(message, "give the length as a number", "TG001", place))
         used = {axis for one in self.exprs for axis in self.axes_of(one)}.union(*self._sizes())
         used |= {axis for value in self.values for axis in self.axes.all_atoms(value.dims)}
         for axis, place in self.t.made:
@@ -388,10 +378,10 @@ class _Writer:
             if missing:
                 length = self.axes.length(missing)
                 message = f"an axis of length {length} that no input has"
-                problems.append((Refusal(message, "every axis of a spec is one of its inputs'"), place))
+                problems.append(Refusal(message, "every axis of a spec is one of its inputs'", "TG001", place))
                 used -= set(missing)
         if problems:
-            raise Refusals(problems)
+            raise Rejected(map(diagnostic, problems))
 
     def _axes_in(self, expr: Expr) -> Iterable[int]:
         """The axes that an expression is along, or has the lengths of."""
@@ -460,6 +450,3 @@ def _where(place: Place) -> str:
 
 def _spelled(terms: Sequence[AxisTerm]) -> tuple[str, ...]:
     return tuple(term.names[0] if len(term.names) == 1 else f"({' '.join(term.names)})" for term in terms)
-
-
-__all__ = ["Imported", "Refusals", "is_led", "written"]

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics.report import Diagnostic, Rejected
-from ..importing.refusals import Refusal, diagnostic
-from ..importing.targets import Located, Target, load_model, of_module, parse_example
+from ..importing.refusals import Refusal, rejecting
+from ..importing.targets import Target, load_model, of_module, parse_example
 from ..importing.tracing import Trace, trace
 from ..project.render import made_of
 from ..project.settings import find_projects
@@ -62,23 +62,17 @@ def patch(
     return patched(model, found.trace, found.report.found, calls)
 
 
+@rejecting()
 def search_model(expression: str, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
     """What specs are of a model, `package.module:Model(config)` or `FILE.py:model`. Raises `Rejected`."""
-    try:
-        target = load_model(expression)
-    except Located as error:
-        raise Rejected([diagnostic(error.refusal, error.place)]) from None
-    return search(target, example, specs, results)
+    return search(load_model(expression), example, specs, results)
 
 
+@rejecting()
 def search(target: Target, example: str, specs: Sequence[str], results: Sequence[str] = ()) -> Search:
     """Raises `Rejected`."""
     known, packages = read(specs)
-    try:
-        traced = trace(target, parse_example(example), is_model=True)
-        traced = _with_results(traced, results)
-    except Located as error:
-        raise Rejected([diagnostic(error.refusal, error.place)]) from None
+    traced = _with_results(trace(target, parse_example(example), is_model=True), results)
     decompose_reductions(traced)
     assert target.module is not None
     return Search(target.module, traced, find(traced, known), packages)
@@ -103,11 +97,11 @@ def read(paths: Sequence[str]) -> tuple[list[Operator], dict[str, str]]:
 
 
 def _with_results(traced: Trace, wanted: Sequence[str]) -> Trace:
-    """A trace that computes some of its results alone. Raises `Located`."""
+    """A trace that computes some of its results alone. Raises `Refusal`."""
     missing = [one for one in wanted if one not in traced.results]
     if missing:
         hint = f"it has {', '.join(traced.results)}" if traced.results else "its results have no names"
-        raise Located(Refusal(f"the model has no result {', '.join(missing)}", hint, "TG003"))
+        raise Refusal(f"the model has no result {', '.join(missing)}", hint, "TG003")
     if not wanted:
         return traced
     structure, has = traced.structure

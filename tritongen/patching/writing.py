@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..diagnostics.report import Rejected
 from ..emit.format import black_mode, wrapped
-from ..importing.refusals import NOWHERE, Refusal, diagnostic
+from ..importing.refusals import Refusal, diagnostic
 from ..operator.compile import render
 from .functions import Function, Left, functions
 from .run import Search, shortened
@@ -23,7 +23,7 @@ def written(search: Search, command: str) -> tuple[str, list[Left]]:
     if not found:
         why = [Refusal(note, "", "TG001") for note in dict.fromkeys(notes(left))]
         nothing = Refusal("no region of the model is an operator", "see `tritongen patch` without -o", "TG001")
-        raise Rejected([diagnostic(one, NOWHERE) for one in why or [nothing]])
+        raise Rejected(map(diagnostic, why or [nothing]))
     imports: dict[str, str] = {}
     views = [_view(one, imports) for one in found]
     packages: dict[str, list[str]] = {}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ..building import Building
 from ..expressions import Apply, Over
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
 from .contractions import contracted
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 
 @operator("scaled_dot_product_attention")
@@ -52,8 +52,6 @@ def _shared_heads(t: Building, x: Value, q: Value) -> Value:
 
 
 def _masked(t: Building, s: Value, mask: Value | None, is_causal: bool) -> Value:
-    import torch
-
     if is_causal:
         rows, keys = s.dims[-2:]
         seen = Apply("le", (t.index(keys), t.index(rows)))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..axes import Dim
-from ..expressions import Input, subexpressions
+from ..building import Building
+from ..expressions import Expr, Input, subexpressions
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
-
-if TYPE_CHECKING:
-    from ..building import Building
-    from ..expressions import Expr
-
 
 Labels = Sequence[Hashable]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ..building import Building
 from ..expressions import Apply, Expr, Number, Word
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Symbolic, Value, dtype_name
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 _FILLS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 
@@ -39,8 +39,6 @@ def _constant(t: Building, value: Any, size: list[Any]) -> Value:
 
 def _number(t: Building, value: Any) -> Expr:
     """A number of the kind that the tensor has."""
-    import torch
-
     if t.dtype == torch.bool:
         return Number(bool(value))
     if t.dtype.is_floating_point and isinstance(value, int):
@@ -81,8 +79,6 @@ def _linspace(t: Building, start: Any, end: Any, steps: Any, **__: Any) -> Value
 
 @operator("tril", "triu")
 def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
-    import torch
-
     rows, columns = x.dims[-2:]
     t.axes.wish(rows, "M", 3)
     t.axes.wish(columns, "N", 3)
@@ -100,8 +96,6 @@ def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
 
 @operator("eye")
 def _eye(t: Building, rows: Any, columns: Any = None, **__: Any) -> Value:
-    import torch
-
     dims = t.fresh(rows), t.fresh(rows if columns is None else columns)
     one, other = (t.at(t.index(dim)) for dim in dims)
     made = t.compared("eq", one, other)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..axes import Dim
+from ..building import Building
 from ..expressions import Apply, Over, bare
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 
 @operator("embedding")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ..building import Building
 from ..expressions import Apply, Over
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 _REDUCED = {0: "", 1: "mean", 2: "sum"}
 
@@ -53,8 +53,6 @@ def _met(t: Building, x: Value, target: Value, place: int) -> tuple[Value, Value
 
 def _valid(t: Building, target: Value, ignore_index: Any) -> tuple[Value, Value]:
     """Which targets count, and positions that are classes for all of them."""
-    import torch
-
     valid = t.line("valid", t.compared("ne", target, ignore_index))
     chosen = replace(t.apply("where", valid, target, 0), dtype=torch.int64, natural=torch.int64)
     return valid, chosen

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..axes import Dim
+from ..building import Building
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
 from ..writes import WRITES_TO_BUFFERS
 from .pointwise import squared
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 
 def normalised(t: Building, x: Value, over: list[Dim], eps: Any) -> Value:

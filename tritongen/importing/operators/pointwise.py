@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...lang.functions import FUNCTIONS
+from ..building import Building
 from ..expressions import Apply, Input, Number, Word, bare, subexpressions
 from ..naming import reachable
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value, dtype_name
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 # What torch has under another name, or has no row of its own here.
 _OTHER_NAMES = dict(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ..building import Building
 from ..expressions import Apply, Number
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 _SIMPLE = {"amax": "max", "amin": "min"}
 
@@ -29,8 +29,6 @@ def _extremum(t: Building, x: Value, dim: Any = None, keepdim: bool = False) -> 
 
 def extremum(t: Building, kind: str, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
     """The greatest or the least along a dimension, and its position."""
-    import torch
-
     value, at = (t.reduce(one, x, dim, keepdim) for one in (kind, f"arg{kind}"))
     return value, replace(at, dtype=torch.int64, natural=torch.int64)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..building import hint, known
+from ..axes import Dim
+from ..building import Building, hint, known
 from ..expressions import Apply, Expr, Number, Over, bare, text
 from ..formulas import made, of_symbol, replaced, symbol_of, symbols_of
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Symbolic, Value
-
-if TYPE_CHECKING:
-    from ..axes import Dim
-    from ..building import Building
 
 
 @operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "ravel", "_reshape_alias")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ..axes import Dim, Dims
+from ..building import Building
 from ..expressions import Apply, Number, Over, bare
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
 from .reductions import extremum
-
-if TYPE_CHECKING:
-    import torch
-
-    from ..axes import Dim, Dims
-    from ..building import Building
 
 
 @operator("sort", "sort.stable", "argsort", "argsort.stable", "msort")
@@ -45,8 +43,6 @@ def _both(x: Value, dims: Dims, function: str, over: tuple[Over, ...], options: 
 
 
 def _int64() -> torch.dtype:
-    import torch
-
     return torch.int64
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from ..axes import Dim
-from ..building import known
+from ..building import Building, known
 from ..expressions import Apply, Expr, Number, Over
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Symbolic, Value
 from .contractions import product
 from .norms import spatial
-
-if TYPE_CHECKING:
-    from ..building import Building
 
 _PLACES, _INSIDE = "P Q", "R U V"
 Pad = int | Expr  # how many elements are before a dimension
@@ -380,8 +379,6 @@ def _mirrored(mode: str, at: Expr, dim: Dim) -> Expr:
 
 def _number(x: Value, value: Any) -> Any:
     """A number of the kind that a tensor has."""
-    import torch
-
     if x.dtype == torch.bool:
         return bool(value)
     return float(value) if x.dtype.is_floating_point else int(value)
