@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,11 +17,13 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..diagnostics.report import Mistakes
 from ..lang.typecheck import typecheck
 from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
+from ..project.tree import write
 from ..spec.read import read_spec
 from .building import hint
 from .formulas import Applied, Expr, Formula, Symbol, exact_quotient, replaced, solved, symbols_of, value
@@ -29,12 +31,12 @@ from .limits import limits
 from .partial import Partial
 from .rounding import rounded_dtypes
 from .run import Result
+from .swapping import swapped
 from .targets import module_at
 from .tracing import call, flat_results
 from .values import dtype_name
 from .writing import Imported
 
-Tensors = "Sequence[torch.Tensor]"
 _ODD = (5, 3, 7, 9, 11, 13, 17, 19)
 _BUDGET = 1 << 12  # of elements along all axes together, in Triton's interpreter
 _SHORT = 16  # no length is made shorter than this
@@ -49,7 +51,6 @@ class Case:
     lengths: Mapping[int, int]
     params: Mapping[str, float | int]
     shapes: Mapping[str, Sequence[int]]  # of the original's arguments
-    exact_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def check_regions(found: Partial, make: Callable[[Result], Callable[..., Any]] |
         exec(compile(text, f"{found.name}.py", "exec"), operators)
 
         def called(*tensors: Any) -> Any:
-            with _unrounded():
+            with _Unrounded():  # type: ignore[no-untyped-call]
                 return operators[found.name](*tensors)
 
         return called
@@ -145,15 +146,12 @@ class _Skipped(Exception):
 def emitted(result: Result) -> Callable[..., Any]:
     """The operator that the spec becomes, of a GPU or interpreted. Raises `Mistakes`."""
     spec = read_spec(result.imported.name, result.imported.text)
-    files = generate(spec, ".")
+    files = {f"{inside}/{name}": text for inside in RUNTIME_FOLDERS for name, text in runtime_files(inside).items()}
+    files |= generate(spec, ".")
     folder = Path(tempfile.mkdtemp(prefix="tritongen_import_"), f"{spec.name}_operator")
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)  # Kernels are read from there until then.
-    for inside in RUNTIME_FOLDERS:
-        Path(folder, inside).mkdir(parents=True)
-        for name, text in runtime_files(inside).items():
-            Path(folder, inside, name).write_text(text, encoding="utf-8")
     for name, text in files.items():
-        Path(folder, name).write_text(text, encoding="utf-8")
+        write(str(folder / name), text)
     package = module_at(f"{folder.parent.name}_{folder.name}", str(folder / "__init__.py"), [str(folder)])
     function: Callable[..., Any] = getattr(package, spec.name)
     return function
@@ -177,19 +175,15 @@ def _cases(result: Result) -> Iterator[Case]:
         yield Case("odd lengths", lengths.at(odd), {}, lengths.shapes(odd))
     for name, number in made.params.items():
         what = f"{name} = {_other(number):g}"
-        yield Case(what, lengths.at(odd), {name: _other(number)}, lengths.shapes(odd), exact_only=True)
+        yield Case(what, lengths.at(odd), {name: _other(number)}, lengths.shapes(odd))
 
 
 def _taken(result: Result, lengths: _Lengths, wanted: Mapping[Symbol, int]) -> Mapping[Symbol, int]:
     """Lengths that the original takes, such as a table that is as long as its positions need: else the example's."""
 
     def runs(found: Mapping[Symbol, int]) -> bool:
-        case = Case("", lengths.at(found), {}, lengths.shapes(found))
-        try:
-            _original(result, {})([one.double() if one.is_floating_point() else one for one in _drawn(result, case)])
-        except Exception:
-            return False
-        return True
+        drawn = _drawn(result, Case("", lengths.at(found), {}, lengths.shapes(found)))
+        return _runs(_original(result, {}), _widened(drawn))
 
     if wanted == lengths.example or runs(wanted):
         return wanted
@@ -294,7 +288,7 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
         raise _Skipped("the original has no such lengths")
     for is_normal, most in ((True, 3), (False, 3), (False, 1)):
         tensors = _drawn(result, case, is_normal, most)
-        wide = [one.double() if one.is_floating_point() else one for one in tensors]
+        wide = _widened(tensors)
         try:
             with _of_float64():
                 wanted, wrt = _wanted(result, _original(result, case.params), wide)
@@ -310,9 +304,9 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
     with _of_float64():
         exact = _run(result, function, wide, wrt)
     yield "float64", _errors(exact, wanted), None
-    if own not in (None, torch.float64) and not case.exact_only:
+    if own not in (None, torch.float64) and not case.params:
         try:
-            theirs = _run(result, _plain(result, case.params), tensors, wrt)
+            theirs = _run(result, _original(result, case.params, is_exact=False), tensors, wrt)
         except Exception as error:
             raise _Skipped(f"the original raises {type(error).__name__} in {dtype_name(own)}: {error}") from None
         found = _run(result, function, tensors, wrt)
@@ -338,6 +332,10 @@ def _drawn(result: Result, case: Case, is_normal: bool = True, count: int = 3) -
     return found
 
 
+def _widened(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [one.double() if one.is_floating_point() else one for one in tensors]
+
+
 def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -345,21 +343,15 @@ def _device() -> str:
 Run = Callable[[Sequence[Any]], Any]
 
 
-def _original(result: Result, params: Mapping[str, float | int]) -> Run:
-    """The original in float64, which casts to narrower floats leave alone, with limits of the example's dtypes."""
+def _original(result: Result, params: Mapping[str, float | int], is_exact: bool = True) -> Run:
+    """The original; in float64, casts to narrower floats leave it alone, and limits are of the example's dtypes."""
 
-    def run(tensors: Sequence[Any]) -> Any:
-        noted = (one for one, _ in result.trace.recording.limits)
-        with _unrounded(), limits(lambda own, _: next(noted, own)):
-            return _plain(result, params)(tensors)
-
-    return run
-
-
-def _plain(result: Result, params: Mapping[str, float | int]) -> Run:
     def run(tensors: Sequence[Any]) -> Any:
         scalars = {name: params.get(name, value) for name, value in result.trace.scalars.items()}
-        with _constants(result.target.module, params):
+        noted = (one for one, _ in result.trace.recording.limits)
+        unrounded: Any = _Unrounded() if is_exact else nullcontext()  # type: ignore[no-untyped-call]
+        noted_limits = limits(lambda own, _: next(noted, own)) if is_exact else nullcontext()
+        with unrounded, noted_limits, _constants(result.target.module, params):
             return call(result.target, result.trace, tuple(tensors), scalars)
 
     return run
@@ -382,14 +374,11 @@ def _constants(module: Any, params: Mapping[str, float | int]) -> Iterator[None]
     objects = (one for owner in modules for one in vars(owner).values() if hasattr(one, "__dict__"))
     held = {id(one): one for one in objects if not isinstance(one, type | FunctionType | ModuleType)}
     owners = [*modules, *held.values()]
-    originals = [(one, name, vars(one)[name]) for one in owners for name in params if vars(one).get(name) is not None]
-    for one, name, _ in originals:
-        setattr(one, name, params[name])
-    try:
+    with ExitStack() as swaps:
+        for one in owners:
+            own = {name: value for name, value in params.items() if vars(one).get(name) is not None}
+            swaps.enter_context(swapped(one, **own))
         yield
-    finally:
-        for one, name, value in originals:
-            setattr(one, name, value)
 
 
 @contextmanager
@@ -403,21 +392,16 @@ def _of_float64() -> Iterator[None]:
         torch.set_default_dtype(default)
 
 
-@contextmanager
-def _unrounded() -> Iterator[None]:
-    from torch.utils._python_dispatch import TorchDispatchMode
+class _Unrounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Casts to narrower floats leave float64 alone."""
 
-    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            if func is torch.ops.aten._to_copy.default and args[0].dtype == torch.float64:
-                dtype = kwargs.get("dtype")
-                if dtype is not None and dtype.is_floating_point:
-                    kwargs = kwargs | {"dtype": torch.float64}
-            return func(*args, **kwargs)
-
-    with Mode():  # type: ignore[no-untyped-call]
-        yield
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._to_copy.default and args[0].dtype == torch.float64:
+            dtype = kwargs.get("dtype")
+            if dtype is not None and dtype.is_floating_point:
+                kwargs = kwargs | {"dtype": torch.float64}
+        return func(*args, **kwargs)
 
 
 Found = tuple[list[Any], list[Any]]
@@ -429,13 +413,13 @@ def _wanted(result: Result, original: Run, tensors: Sequence[torch.Tensor]) -> t
     try:
         return _run(result, original, tensors, wrt), wrt
     except Exception:
-        smooth = [one for one in wrt if _runs(result, original, tensors, [one])]
-        return _run(result, original, tensors, smooth), smooth
+        wrt = tuple(one for one in wrt if _runs(_run, result, original, tensors, [one]))
+        return _run(result, original, tensors, wrt), wrt
 
 
-def _runs(result: Result, original: Run, tensors: Sequence[torch.Tensor], wrt: Sequence[str]) -> bool:
+def _runs(function: Callable[..., object], *given: Any) -> bool:
     try:
-        _run(result, original, tensors, wrt)
+        function(*given)
     except Exception:
         return False
     return True

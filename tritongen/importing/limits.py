@@ -9,7 +9,9 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from .swapping import swapped
 from .targets import is_library
 
 _NORM = ("input", "normalized_shape", "weight", "eps")
@@ -21,8 +23,6 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
 
     `of` is called with the limits that torch has, and with the frame that asks.
     """
-    from torch.overrides import TorchFunctionMode
-
     original = torch.finfo
 
     class Kind(type):
@@ -51,12 +51,8 @@ def limits(of: Callable[[Any, FrameType], Any]) -> Iterator[None]:
             own = original(torch.promote_types(given["input"].dtype, torch.float32))  # It computes in this dtype.
             return function(**given | {"eps": of(own, _users(sys._getframe(1))).eps})
 
-    torch.finfo = Kind("finfo", (), {})  # type: ignore[misc,assignment]
-    try:
-        with Mode():
-            yield
-    finally:
-        torch.finfo = original  # type: ignore[misc]
+    with swapped(torch, finfo=Kind("finfo", (), {})), Mode():
+        yield
 
 
 def _users(frame: FrameType) -> FrameType:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.overrides import TorchFunctionMode
 
 from .calls import Call, Calls
 from .formulas import of_symbol, symbol_of, symbols_of
 from .refusals import NOWHERE, Place
+from .swapping import swapped
+from .symbols import without_sympy
 from .targets import is_library
 
 
@@ -40,35 +45,22 @@ class Recording:
 def recorded(recording: Recording, follow_calls: bool = False) -> Iterator[None]:
     """Records what the traced function does, which runs inside."""
     recorder = _Recorder(recording, sys._getframe(2))
-    with recorder.mode(), _scalars(recorder), recorder.calls.followed() if follow_calls else nullcontext():
+    with recorder, _scalars(recorder), recorder.calls.followed() if follow_calls else nullcontext():
         yield
 
 
-class _Recorder:
+class _Recorder(TorchFunctionMode):
     def __init__(self, recording: Recording, root: FrameType) -> None:
+        super().__init__()
         self.recording, self.root = recording, root
         self.calls = Calls(self._node_of)
         self._arguments: dict[int, tuple[FrameType, frozenset[int]]] = {}
-        self._libraries: dict[CodeType, bool] = {}
 
-    def mode(self) -> Any:
-        from torch.overrides import TorchFunctionMode
-
-        recorder = self
-
-        class Mode(TorchFunctionMode):
-            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                return recorder.called(function, args, kwargs or {})
-
-        return Mode()
-
-    def called(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
-        mode = get_proxy_mode()
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        mode, kwargs = get_proxy_mode(), kwargs or {}
         if mode is None:
             return function(*args, **kwargs)
-        frames = list(self._frames(sys._getframe(2)))
+        frames = list(self._frames(sys._getframe(1)))
         for depth, frame in enumerate(reversed(frames)):
             self._note(frame, depth)
         nodes = mode.tracer.graph._root
@@ -90,18 +82,13 @@ class _Recorder:
         while frame is not None and frame is not self.root:
             path = frame.f_code.co_filename
             is_nn = path.endswith("nn/functional.py") or ("/torch/nn/modules/" in path and "module.py" not in path)
-            if is_nn or not self._is_library(frame.f_code):
+            if is_nn or not is_library(path):
                 yield frame
             frame = frame.f_back
 
-    def _is_library(self, code: CodeType) -> bool:
-        if code not in self._libraries:
-            self._libraries[code] = is_library(code.co_filename)
-        return self._libraries[code]
-
     def _note(self, frame: FrameType, depth: int) -> None:
         """The variables of a frame that are results of nodes, but for its arguments, which callers have names for."""
-        if self._is_library(frame.f_code):
+        if is_library(frame.f_code.co_filename):
             return
         values = {name: value for name, value in frame.f_locals.items() if not name.startswith("_")}
         if id(frame) not in self._arguments or self._arguments[id(frame)][0] is not frame:
@@ -123,8 +110,6 @@ class _Recorder:
                 self.recording.names[node.name] = min(self.recording.names.get(node.name, (depth, name)), (depth, name))
 
     def _node_of(self, value: torch.Tensor) -> Any:
-        from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
         mode: Any = get_proxy_mode()
         return mode.node_of(value) if mode is not None else None
 
@@ -135,29 +120,21 @@ class _Recorder:
             if symbols_of(lengths.current(of_symbol(symbol))) & own:
                 self.recording.used.setdefault(symbol, place)
 
-    def is_users(self, frame: FrameType) -> bool:
-        return not self._is_library(frame.f_code)
-
 
 @contextmanager
 def _scalars(recorder: _Recorder) -> Iterator[None]:
     """Powers of lengths stay symbols, and lengths of which the user makes a number are recorded."""
-    import math
-
-    from .symbols import without_sympy
-
     original = math.sqrt
     names = ("__index__", "__int__", "__pow__", "__rpow__")
-    kinds = (torch.SymInt, torch.SymFloat)
-    methods = [(kind, name, vars(kind)[name]) for kind in kinds for name in names if name in vars(kind)]
 
     def sqrt(value: Any) -> Any:
         return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else original(value)
 
     def noted(method: Callable[..., Any]) -> Callable[..., Any]:
         def number(self: Any) -> Any:
-            if recorder.is_users(sys._getframe(1)):
-                recorder.made_number(self.node, place_in(sys._getframe(1)))
+            frame = sys._getframe(1)
+            if not is_library(frame.f_code.co_filename):
+                recorder.made_number(self.node, place_in(frame))
             return method(self)
 
         return number
@@ -169,15 +146,13 @@ def _scalars(recorder: _Recorder) -> Iterator[None]:
 
         return power
 
-    math.sqrt = sqrt
-    for kind, name, method in methods:
-        setattr(kind, name, (alone if "pow" in name else noted)(method))
-    try:
+    with ExitStack() as swaps:
+        swaps.enter_context(swapped(math, sqrt=sqrt))
+        for kind in (torch.SymInt, torch.SymFloat):
+            own = {name: vars(kind)[name] for name in names if name in vars(kind)}
+            made = {name: (alone if "pow" in name else noted)(method) for name, method in own.items()}
+            swaps.enter_context(swapped(kind, **made))
         yield
-    finally:
-        math.sqrt = original
-        for kind, name, method in methods:
-            setattr(kind, name, method)
 
 
 def place_in(frame: FrameType) -> Place:

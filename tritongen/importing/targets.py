@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -309,17 +310,14 @@ def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
     return found
 
 
+@functools.cache
 def is_library(path: str) -> bool:
     """Whether a file is torch's, Python's or this program's, or of what these compute lengths with: not the user's."""
-    standard, *packages = _library()
+    modules = [os, sys.modules[__package__], *filter(None, map(sys.modules.get, ("torch", "numpy")))]
+    standard, own, *others = (os.path.dirname(one.__file__ or "") for one in modules)
     is_installed = "site-packages" in path.removeprefix(standard)
-    return path.startswith((*packages, "<")) or not path or (path.startswith(standard) and not is_installed)
-
-
-def _library() -> tuple[str, ...]:
-    packages = (getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "numpy"))
-    files = [os.__file__, os.path.dirname(os.path.abspath(__file__)), *packages]
-    return tuple(os.path.dirname(one) + os.sep for one in files if one)
+    packages = tuple(one + os.sep for one in (os.path.dirname(own), *others))
+    return path.startswith((*packages, "<")) or not path or (path.startswith(standard + os.sep) and not is_installed)
 
 
 def _file_of(home: str) -> str:

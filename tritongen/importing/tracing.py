@@ -7,22 +7,23 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, UnsupportedOperatorException
+from torch.cuda.amp import common
+from torch.utils import _pytree as pytree
 
 from .formulas import symbol_of
 from .limits import limits
 from .recording import Recording, place_in, recorded
 from .refusals import NOWHERE, Place, Refusal
+from .swapping import swapped
+from .symbols import Lengths, OfValues
 from .targets import Example, Length, Target, is_library, place_of, snake, tensors_of, user_place, with_tensors
-
-if TYPE_CHECKING:
-    from .tracer import Tracer
-
+from .tracer import Tracer
 
 _OF_VALUES = ("values decide what is computed here", "write torch.where(condition, a, b)")
 OWN_OPERATOR = ("is an operator of somebody's own", "write its math")
@@ -66,9 +67,6 @@ def trace(target: Target, example: Mapping[str, Example | object], is_model: boo
 
 
 def _trace(target: Target, example: Mapping[str, Example | object], is_model: bool, device: str = "") -> Trace:
-    from .symbols import Lengths
-    from .tracer import Tracer
-
     lengths = Lengths()
     tracer = Tracer(lengths)
     given = bound(target, example)
@@ -78,8 +76,14 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     followed = recorded(recording, follow_calls=is_model)
     made = Trace(tracer.constants, arguments, scalars, recording, given=given)
     try:
-        noted = _noted_gradients(recording), limits(_noted_limits(recording))
-        with _autocast_of_any_device(), _unlogged(), noted[0], noted[1], tracer.tracing(device), followed:
+        with (
+            swapped(common, amp_definitely_not_available=lambda: False),  # Autocast of a GPU is what it is without one.
+            swapped(logging.getLogger("torch._subclasses.fake_tensor"), disabled=True),  # What it refuses is raised.
+            swapped(torch.autograd.Function, apply=_noted_gradients(recording)),
+            limits(_noted_limits(recording)),
+            tracer.tracing(device),
+            followed,
+        ):
             found = call(target, made, tuple(one.tensor for one in arguments), scalars)
         found = _tensors_alone(found) if is_model else found
         names, flat = flat_results(found, place_of(_called(target)))
@@ -92,20 +96,7 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
     return replace(made, results=tuple(names), symbols=dict(_symbols(made.arguments)), structure=_structure(found))
 
 
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """What a fake tensor refuses is raised, and is not logged besides."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
-@contextmanager
-def _noted_gradients(recording: Recording) -> Iterator[None]:
+def _noted_gradients(recording: Recording) -> Any:
     """Notes functions whose backward the user wrote, which may not be the gradient of their math."""
     original = vars(torch.autograd.Function)["apply"]
 
@@ -115,11 +106,7 @@ def _noted_gradients(recording: Recording) -> Iterator[None]:
             recording.own_gradients[cls.__name__] = place_in(sys._getframe(1))
         return original.__get__(None, cls)(*args, **kwargs)
 
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
+    return classmethod(apply)
 
 
 def _noted_limits(recording: Recording) -> Callable[[Any, FrameType], Any]:
@@ -128,19 +115,6 @@ def _noted_limits(recording: Recording) -> Callable[[Any, FrameType], Any]:
         return found
 
     return of
-
-
-@contextmanager
-def _autocast_of_any_device() -> Iterator[None]:
-    """Autocast of a GPU is what it is where there is none, too."""
-    from torch.cuda.amp import common
-
-    original = common.amp_definitely_not_available
-    common.amp_definitely_not_available = lambda: False
-    try:
-        yield
-    finally:
-        common.amp_definitely_not_available = original
 
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
@@ -302,18 +276,12 @@ def _kind_of(found: Any) -> str:
 
 def _structure(found: Any) -> Any:
     """The structure of a result, and which of its leaves are tensors."""
-    from torch.utils import _pytree as pytree
-
     leaves, structure = pytree.tree_flatten(found)
     return structure, tuple(isinstance(one, torch.Tensor) for one in leaves)
 
 
 def _explained(error: Exception, lengths: Mapping[str, str]) -> Refusal:
     """What an exception of a trace means to whoever wrote the function, with the example's lengths for symbols."""
-    from torch._subclasses.fake_tensor import DataDependentOutputException, UnsupportedOperatorException
-
-    from .symbols import OfValues
-
     place = user_place(error, any_of_torch=True)
     text = str(error).strip().split("\n")[0] or type(error).__name__
     text = re.sub(r"\bs\d+\b", lambda found: lengths.get(found[0], found[0]), text)
