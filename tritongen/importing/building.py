@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .axes import TWICE, Axes, Dim, Dims
-from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare
+from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare, size
 from .refusals import NOWHERE, Place, Refusal
 from .sources import is_loop, number_at, number_first
 from .spelling import spelled
@@ -217,7 +217,7 @@ class Building:
         expr = value.expr
         missing = tuple(axis for axis in axes if axis not in has)
         if missing and function == "sum":
-            expr = Apply("mul", (expr, Apply("size", (Over(missing),))))
+            expr = Apply("mul", (expr, size(missing)))
         elif missing and function not in ("mean", "max", "min", "any", "all"):
             raise Refusal(f"{function} along an axis that the value was only expanded to")
         for dim in over:

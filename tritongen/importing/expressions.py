@@ -7,12 +7,37 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..lang.unparse import operation
 from .axes import Axes, Dim, Dims
 
 KEEPS_AXES = frozenset(("softmax", "log_softmax", "cumsum", "cumprod", "sort", "argsort"))
 _MAKES_AXES = frozenset(("topk", "argtopk", "scatter_sum"))  # The first that they name, of the others.
+
+
+class _Operand:
+    """What Python's operators make expressions of; adding 0 and multiplying by 1 make none."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expr | int) -> Expr:
+        return _computed("add", self, other)
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return _computed("sub", self, other)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        return _computed("mul", self, other)
+
+    def __rmul__(self, other: int) -> Expr:
+        return _computed("mul", other, self)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return _computed("floor_divide", self, other)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return _computed("remainder", self, other)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -23,18 +48,18 @@ class Over:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Input:
+class Input(_Operand):
     name: str
     dims: Dims
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Param:
+class Param(_Operand):
     name: str
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Number:
+class Number(_Operand):
     value: float | int | bool
 
 
@@ -46,7 +71,7 @@ class Word:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Apply:
+class Apply(_Operand):
     """A function or an operator of the language; `axes` of a reduction, a take, an index or a size are an `Over`."""
 
     function: str
@@ -55,7 +80,7 @@ class Apply:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Line:
+class Line(_Operand):
     """What may be a line of its own, under this name; it must be one if it is `required` (required)."""
 
     name: str
@@ -64,6 +89,24 @@ class Line:
 
 
 Expr = Input | Param | Number | Apply | Line
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floor_divide": 1}
+
+
+def _computed(function: str, *given: object) -> Expr:
+    args: list[Any] = [Number(int(arg)) if isinstance(arg, int) else arg for arg in given]
+    numbers = [arg.value if isinstance(arg, Number) and type(arg.value) is int else None for arg in args]
+    for place in (1, 0) if function in ("add", "mul") else (1,):
+        if numbers[place] is not None and numbers[place] == _NEUTRAL.get(function):
+            found: Expr = args[1 - place]
+            return found
+    if function in ("add", "sub") and numbers[1] is not None and numbers[1] < 0:
+        function, args[1] = "sub" if function == "add" else "add", Number(-numbers[1])
+    return Apply(function, tuple(args))
+
+
+def size(dim: Dim) -> Expr:
+    """The length of a dimension."""
+    return Apply("size", (Over(dim),)) if dim else Number(1)
 
 
 def subexpressions(expr: Expr) -> tuple[Expr, ...]:

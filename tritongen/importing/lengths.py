@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import reduce
 from itertools import count
+from operator import mul
 
 from .axes import Axes
-from .expressions import Apply, Expr, Number, Over, Param, bare, subexpressions, text
+from .expressions import Apply, Expr, Number, Over, Param, bare, size, subexpressions, text
 from .naming import reachable
 
 _FUNCTIONS = frozenset("add sub mul neg floor_divide remainder minimum maximum size".split())
@@ -25,7 +26,7 @@ class Computed:
         if axis in self.of or self._axes.is_input(axis):
             return True
         first = self._axes.root(axis)
-        length = Apply("size", (Over((first,)),)) if first != axis else self._lengths.get(axis)
+        length = size((first,)) if first != axis else self._lengths.get(axis)
         if length is None and self._axes.is_fixed(axis):
             length = Number(self._axes.length((axis,)))
         if length is None or not is_length(length):
@@ -82,7 +83,7 @@ def length_line(axis: str, length: Expr, names: Callable[[Over], list[str]]) -> 
             return expr
         if expr.function == "size":
             sizes: list[Expr] = [Param(name) for over in overs(expr) for name in names(over)]
-            return reduce(lambda one, other: Apply("mul", (one, other)), sizes)
+            return reduce(mul, sizes)
         return Apply(expr.function, tuple(map(named, subexpressions(expr))))
 
     source = text(named(length), lambda *_: [], {})

@@ -64,7 +64,6 @@ class Lines:
         for one in self._order:
             if id(one) not in outputs and self._is_line(one):
                 self._of[id(one)] = self._name(one, outputs.get(id(one), ""))
-        self.results = [self._of.get(id(bare(expr)), "") for _, expr in results]
         self._break_long()
         self._merge_equal(set(outputs))
         self._number()

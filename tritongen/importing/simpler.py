@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from .axes import Axes
-from .expressions import Apply, Expr, Input, Line, Number, Over, Word, bare, subexpressions
+from .expressions import Apply, Expr, Input, Line, Number, Over, Word, bare, size, subexpressions
 
 
 class Simpler:
@@ -84,17 +84,17 @@ class Simpler:
 
         return moved(expr)
 
-    def _quotient(self, size: object, by: object) -> Expr | None:
+    def _quotient(self, length: object, by: object) -> Expr | None:
         """`size(H, D) // 4` is `size(D)` where H is 4 long."""
-        if not (isinstance(size, Apply) and size.function == "size" and isinstance(by, Number)):
+        if not (isinstance(length, Apply) and length.function == "size" and isinstance(by, Number)):
             return None
-        over = size.args[0]
+        over = length.args[0]
         assert isinstance(over, Over)
         atoms = self._axes.atoms(over.dim)
         left = tuple(axis for axis in atoms if not self._axes.is_fixed(axis))
         stated = [axis for axis in atoms if self._axes.is_fixed(axis)]
         if stated and self._axes.length(stated) == by.value:
-            return Apply("size", (Over(left),)) if left else Number(1)
+            return size(left)
         return None
 
 

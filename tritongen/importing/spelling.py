@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .axes import Dim
-from .expressions import Apply, Expr, Number, Over
+from .expressions import Apply, Expr, Number, size
 from .formulas import Applied, Formula, Symbol, steps_of, symbol_of
 from .refusals import Refusal
 
@@ -21,8 +21,7 @@ def spelled(formula: Any, dim_of: Callable[[Symbol], Dim], number_of: Callable[[
             return number_of(one) if isinstance(one, float) else Number(one)
         symbol = symbol_of(one)
         if symbol is not None:
-            dim = dim_of(symbol)
-            return Apply("size", (Over(dim),)) if dim else Number(1)
+            return size(dim_of(symbol))
         function, args = steps_of(one)
         if function not in _SAYABLE:
             raise Refusal(f"a number computed from lengths by {function}")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from .building import Building
+from typing import Any, TypeVar
 
 Builder = Callable[..., Any]
 _Made = TypeVar("_Made", bound=Builder)
@@ -33,6 +30,3 @@ def row_of(packet: str, overload: str) -> tuple[str, Builder] | None:
         if found:
             return name, found
     return None
-
-
-__all__ = ["OPERATORS", "Builder", "Building", "operator", "row_of"]

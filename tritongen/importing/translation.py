@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator as python
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,14 +17,12 @@ from .expressions import Apply, Expr, Input, Line, Number, Over, bare
 from .formulas import symbol_of
 from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
+from .symbols import Node
 from .table import row_of
 from .targets import COMPLEX
 from .tracing import OWN_OPERATOR
 from .values import GivenFloat, GivenInt, Symbolic, Value
 from .writes import check_write, written_by
-
-if TYPE_CHECKING:
-    from .symbols import Node
 
 _IGNORED = frozenset(
     "memory_format layout device pin_memory requires_grad non_blocking copy out generator implicit".split()
@@ -257,6 +255,3 @@ def _check_dtypes(node: Any) -> None:
         for length in one.shape if isinstance(one, torch.Tensor) else ():
             if isinstance(length, torch.SymInt) and not length.node.has_hint():
                 raise Refusal(*_OF_VALUES)
-
-
-__all__ = ["Translation"]

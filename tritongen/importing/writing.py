@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ..autodiff.gradient import derive
 from ..diagnostics.report import Mistakes, Rejected
 from ..lang.ir import Op
 from ..lang.reference import reference_mistakes
@@ -190,7 +191,7 @@ class _Writer:
         for axis, place in self.t.used.items():
             shown = " ".join(self.names.of[one] for one in self.axes.atoms((axis,)) if one in self.names.of)
             if shown:
-                length = self.axes.length(self.axes.atoms((axis,)))
+                length = self.axes.length((axis,))
                 yield f"{shown} is always {length}, which is a number to the original, as in a loop ({_where(place)})"
         left = [one for one in smooth if one not in differentiable]
         if left:
@@ -211,24 +212,24 @@ class _Writer:
         dtypes = {name: self._dtype(value) for name, value in outputs.items()}
         orders = {name: self._terms(value.dims) for name, value in outputs.items()}
         order = {name: "[" + ", ".join(terms) + "]" if terms else "" for name, terms in orders.items()}
-        plain = [f'{name} = "{dtype}"' for name, dtype in dtypes.items()]
-        op = self._read(tables | {"outputs": plain})
-        if op is not None:
+        with suppress(Mistakes):
+            op = self._read(tables | {"outputs": [f'{name} = "{dtype}"' for name, dtype in dtypes.items()]})
             for result in op.results:
                 if _spelled(op.grouping(result)) == tuple(orders[result.output.name]):
                     order[result.output.name] = ""
-        stated = [f'{name} = "{dtypes[name]}{order[name]}"' for name in outputs]
-        tables = tables | {"outputs": stated}
-        self._read(tables, strict=True)
+        tables = tables | {"outputs": [f'{name} = "{dtypes[name]}{order[name]}"' for name in outputs]}
+        try:
+            op = self._read(tables)
+        except Mistakes as mistakes:
+            raise Rejected(diagnostic(Refusal(one.message, one.hint)) for one in mistakes.mistakes) from None
         differentiable = self._differentiable(tables, smooth)
         tables = tables | self._gradient(differentiable)
-        return self._text(tables | self._reference(tables)), differentiable
+        return self._text(tables | self._reference(tables, op)), differentiable
 
-    def _reference(self, tables: dict[str, list[str]]) -> dict[str, list[str]]:
+    def _reference(self, tables: dict[str, list[str]], op: Op) -> dict[str, list[str]]:
         """A call of the original, but where that in float64 does not round as the spec does, or has other constants."""
         lines = reference_lines(self.target, self.trace, self.inputs, self.t.params)
-        op = self._read(tables)
-        if not lines or op is None or self.trace.recording.limits or rounded_dtypes(op) & {"bfloat16", "float16"}:
+        if not lines or self.trace.recording.limits or rounded_dtypes(op) & {"bfloat16", "float16"}:
             return {}
         found = {"reference": lines}
         return {} if reference_mistakes(read_spec(self.name, self._text(tables | found))) else found
@@ -239,29 +240,24 @@ class _Writer:
 
     def _differentiable(self, tables: dict[str, list[str]], smooth: Sequence[str]) -> list[str]:
         """The inputs by which the math has a gradient."""
-        from ..autodiff.gradient import derive
-
-        differentiable: list[str] = []
+        found: list[str] = []
         for wrt in (list(smooth), *([one] for one in smooth)):
-            if (wrt and not differentiable) or len(wrt) == 1:
-                spec = read_spec(self.name, self._text(tables | self._gradient([*differentiable, *wrt])))
-                try:
-                    assert spec.grad is not None
-                    derive(typecheck(spec), spec.grad)
-                except Mistakes:
-                    continue
-                if len(wrt) == len(smooth):
-                    return wrt
-                differentiable += wrt
-        return differentiable
+            if wrt and len(found) < len(smooth) and self._is_differentiable(tables | self._gradient([*found, *wrt])):
+                found += wrt
+        return found
 
-    def _read(self, tables: dict[str, list[str]], strict: bool = False) -> Op | None:
+    def _is_differentiable(self, tables: dict[str, list[str]]) -> bool:
+        spec = read_spec(self.name, self._text(tables))
+        assert spec.grad is not None
         try:
-            return typecheck(read_spec(self.name, self._text(tables)))
-        except Mistakes as mistakes:
-            if not strict:
-                return None
-            raise Rejected(diagnostic(Refusal(one.message, one.hint)) for one in mistakes.mistakes) from None
+            derive(typecheck(spec), spec.grad)
+        except Mistakes:
+            return False
+        return True
+
+    def _read(self, tables: dict[str, list[str]]) -> Op:
+        """Raises `Mistakes`."""
+        return typecheck(read_spec(self.name, self._text(tables)))
 
     def _text(self, tables: Mapping[str, list[str]]) -> str:
         summary = self.target.summary or f"Imported from {self.target.spelled}."
@@ -421,19 +417,14 @@ class _Writer:
         return replace(value, expr=Apply("positive", (value.expr,)))
 
     def _result_names(self) -> list[str]:
-        found = list(self.trace.results) or self._returned()
+        found = list(self.trace.results) or [getattr(value.expr, "name", "") for value in self.values]
         if len(found) != len(self.values):
             found = [""] * len(self.values)
-        cleaned = [name if name.isidentifier() and name not in GENERIC else "" for name in found]
         names: list[str] = []
-        for place, name in enumerate(cleaned):
-            plain = "y" if len(cleaned) == 1 else f"y{place}"
-            names.append(name if name and name not in names else plain)
+        for place, name in enumerate(found):
+            is_name = name.isidentifier() and name not in GENERIC and name not in names
+            names.append(name if is_name else "y" if len(found) == 1 else f"y{place}")
         return names
-
-    def _returned(self) -> list[str]:
-        variables = [getattr(value.expr, "name", "") for value in self.values]
-        return [name if isinstance(name, str) else "" for name in variables]
 
     def _wants_gradient(self, name: str) -> bool:
         argument = next(one for one in self.trace.arguments if one.name == name)

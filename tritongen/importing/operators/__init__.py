@@ -1,29 +1,7 @@
 """ATen operators in the language, a module for each kind: importing this package fills the table."""
 
-from . import (
-    attention,
-    contractions,
-    creation,
-    indexing,
-    losses,
-    norms,
-    pointwise,
-    reductions,
-    shapes,
-    sorting,
-    windows,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "attention",
-    "contractions",
-    "creation",
-    "indexing",
-    "losses",
-    "norms",
-    "pointwise",
-    "reductions",
-    "shapes",
-    "sorting",
-    "windows",
-]
+for _found in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_found.name}")

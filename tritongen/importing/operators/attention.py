@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..building import Building
-from ..expressions import Apply, Over
+from ..expressions import Apply, Over, size
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
@@ -29,7 +29,7 @@ def _attention(
         t.axes.wish(q.dims[-3], "H", 3)
     wishes = {"m": ("M", 2), "n": ("N", 2), "d": ("D", 2), "e": ("E", 2)}
     s = contracted(t, [(q, [*own[0], "m", "d"]), (k, [*own[1], "n", "d"])], [*batch, "m", "n"], wishes)
-    factor = Apply("pow", (Apply("size", (Over(q.dims[-1]),)), t.number(-0.5))) if scale is None else t.number(scale)
+    factor = Apply("pow", (size(q.dims[-1]), t.number(-0.5))) if scale is None else t.number(scale)
     s = s.of(Apply("mul", (s.expr, factor)))
     s = t.line("s", _masked(t, s, attn_mask, is_causal))
     p = s.of(Apply("softmax", (s.expr, Over(s.dims[-1]))))
@@ -40,7 +40,7 @@ def _shared_heads(t: Building, x: Value, q: Value) -> Value:
     """Keys or values, whose heads several of queries share."""
     heads = q.dims[-3]
     groups = x.dims[-3]
-    own, count = (t.axes.length(t.axes.atoms(dim)) for dim in (groups, heads))
+    own, count = (t.axes.length(dim) for dim in (groups, heads))
     if own == count:
         return x
     outer, inner = t.axes.divide(heads, own, inner_fixed=True)

@@ -60,10 +60,8 @@ def _arange(t: Building, *args: Any, **__: Any) -> Value:
     expr = t.index(axis)
     if step != 1:
         expr = Apply("mul", (expr, t.number(step)))
-    if isinstance(start, int) and start < 0:
-        expr = Apply("sub", (expr, t.number(-start)))
-    elif isinstance(start, Symbolic) or start:
-        expr = Apply("add", (expr, t.number(start)))
+    if isinstance(start, Symbolic) or start:
+        expr += start if isinstance(start, int) and start < 0 else t.number(start)
     if t.dtype.is_floating_point:
         expr = Apply("cast", (expr, Word(dtype_name(t.dtype))))
     return Value(expr, (axis,), t.dtype, t.dtype)
@@ -74,7 +72,7 @@ def _linspace(t: Building, start: Any, end: Any, steps: Any, **__: Any) -> Value
     axis = t.fresh(steps)
     last = t.number(steps) if isinstance(steps, Symbolic) else Number(steps)
     by = Apply("div", (Apply("sub", (t.number(end), t.number(start))), Apply("sub", (last, Number(1)))))
-    return Value(Apply("add", (t.number(start), Apply("mul", (t.index(axis), by)))), (axis,), t.dtype, t.dtype)
+    return Value(Apply("add", (t.number(start), t.index(axis) * by)), (axis,), t.dtype, t.dtype)
 
 
 @operator("tril", "triu")
@@ -84,9 +82,7 @@ def _triangle(t: Building, x: Value, diagonal: Any = 0) -> Value:
     t.axes.wish(columns, "N", 3)
     row, column = (t.at(t.index(dim), dim) for dim in (rows, columns))
     if isinstance(diagonal, Symbolic) or diagonal:
-        is_less = isinstance(diagonal, int) and diagonal < 0
-        shift = t.number(-diagonal if isinstance(diagonal, int) and diagonal < 0 else diagonal)
-        row = row.of(Apply("sub" if is_less else "add", (row.expr, shift)))
+        row = row.of(row.expr + (diagonal if isinstance(diagonal, int) and diagonal < 0 else t.number(diagonal)))
     inside = t.compared("le" if t.packet == "tril" else "ge", column.of(dims=()), row.of(dims=()))
     inside = inside.of(dims=(*((),) * (x.rank - 2), rows, columns))
     if isinstance(x.expr, Number) and x.expr.value is True:

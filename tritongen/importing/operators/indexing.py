@@ -39,7 +39,7 @@ def _gather(t: Building, x: Value, *args: Any, **__: Any) -> Value:
     _check_rank(t, x)
     place = x.place(dim)
     for other, (own, its) in enumerate(zip(x.dims, index.dims, strict=True)):
-        if other != place and own and its and t.axes.length(t.axes.atoms(own)) != t.axes.length(t.axes.atoms(its)):
+        if other != place and own and its and t.axes.length(own) != t.axes.length(its):
             raise Refusal("an index that is shorter than what it is of", "cut what it is of to its length")
     t.axes.wish(x.dims[place], "V N", 4)
     rest = x.with_dim(place, ())
@@ -80,7 +80,7 @@ def _taken(t: Building, x: Value, place: int, index: Value) -> Value:
     at, dim = bare(index.expr), x.dims[place]
     if isinstance(at, Apply) and at.function == "index" and isinstance(at.args[0], Over):
         own: Dim = at.args[0].dim
-        if t.axes.length(t.axes.atoms(own)) == t.axes.length(t.axes.atoms(dim)) and not t.axes.is_joined(own):
+        if t.axes.length(own) == t.axes.length(dim) and not t.axes.is_joined(own):
             t.axes.join(own, dim)
             return x
     t.axes.wish(dim, "V", 4)
@@ -94,7 +94,7 @@ def _diagonal(t: Building, x: Value, offset: int = 0, dim1: int = 0, dim2: int =
         raise Refusal("a diagonal beside the main one, or a matrix of one")
     axis = x.dims[one]
     index = t.at(t.index(axis), axis)
-    if t.axes.length(t.axes.atoms(axis)) != t.axes.length(t.axes.atoms(x.dims[other])):
+    if t.axes.length(axis) != t.axes.length(x.dims[other]):
         raise Refusal("a diagonal of a matrix that is not square")
     t.axes.fix(axis + x.dims[other])
     taken = t.take(x, other, index, ((),))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..building import Building
-from ..expressions import Apply, Over
+from ..expressions import size
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Value
@@ -82,7 +82,7 @@ def _soft(
     if weight is not None:
         logs = t.apply("mul", weight.of(dims=(weight.dims[0], *[()] * (x.rank - place - 1))), logs)
     if isinstance(smoothing, float) and smoothing:
-        share = t.apply("div", smoothing, t.at(Apply("size", (Over(x.dims[place]),))))
+        share = t.apply("div", smoothing, t.at(size(x.dims[place])))
         target = t.apply("add", t.apply("mul", target, t.apply("sub", 1, smoothing)), share)
     loss = t.apply("neg", t.reduced("sum", t.apply("mul", target, logs), [x.dims[place]], rest))
     if reduction != 1:

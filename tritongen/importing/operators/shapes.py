@@ -7,7 +7,7 @@ from typing import Any
 
 from ..axes import Dim
 from ..building import Building, hint, known
-from ..expressions import Apply, Expr, Number, Over, bare, text
+from ..expressions import Apply, Expr, Number, bare, size, text
 from ..formulas import made, of_symbol, replaced, symbol_of, symbols_of
 from ..refusals import Refusal
 from ..table import operator
@@ -117,18 +117,13 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
 
 def _part(t: Building, x: Value, place: int, start: int, length: int, axis: Dim) -> Value:
     """A part of a dimension, along an axis of its own."""
-    if length == t.axes.length(t.axes.atoms(x.dims[place])):
+    if length == t.axes.length(x.dims[place]):
         return x
-    return _positions(t, x, place, axis, Number(start) if start else None, 1)
+    return _positions(t, x, place, axis, Number(start), 1)
 
 
 def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
-    at = t.index(axis)
-    if step != 1:
-        at = Apply("mul", (at, Number(step)))
-    if start is not None:
-        at = Apply("add", (at, start))
-    return t.take(x, place, t.at(at, axis), (axis,))
+    return t.take(x, place, t.at(t.index(axis) * step + start, axis), (axis,))
 
 
 @operator("unbind")
@@ -137,7 +132,7 @@ def _unbind(t: Building, x: Value, dim: int = 0) -> list[Value]:
     t.axes.fix(x.dims[place])
     t.note_loop(x.dims[place])
     t.axes.wish(x.dims[place], "P Q", 3)
-    return [t.take(x, place, one, ()) for one in range(t.axes.length(t.axes.atoms(x.dims[place])))]
+    return [t.take(x, place, one, ()) for one in range(t.axes.length(x.dims[place]))]
 
 
 @operator("select")
@@ -147,8 +142,7 @@ def _select(t: Building, x: Value, dim: int, index: Any) -> Value:
         return t.take(x, place, t.at(t.number(index)), ())
     if index >= 0:
         return t.take(x, place, index, ())
-    last = Apply("sub", (Apply("size", (Over(x.dims[place]),)), Number(-index)))
-    return t.take(x, place, t.at(last), ())
+    return t.take(x, place, t.at(size(x.dims[place]) + index), ())
 
 
 @operator("slice", "narrow")
@@ -158,7 +152,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
     step = 1 if t.packet == "narrow" else step
     if part == entire and step == 1:
         return x
-    length, full = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
+    length, full = t.sizes[place], t.axes.length(x.dims[place])
     first = 0 if start is None else start
     offset, formula = (first.hint, first.known) if isinstance(first, Symbolic) else (first, first)
     if offset < 0:
@@ -176,7 +170,7 @@ def _slice(t: Building, x: Value, dim: int = 0, start: Any = None, end: Any = No
         outer, inner = t.axes.divide(x.dims[place], count, outer_fixed=True, inner_fixed=isinstance(part, int))
         t.axes.wish(outer, "P Q", 2)
         return t.take(x.with_dim(place, outer, inner), place, int(offset) // length, ())
-    at = t.number(first) if isinstance(first, Symbolic) else Number(int(offset)) if offset else None
+    at = t.number(first) if isinstance(first, Symbolic) else Number(int(offset))
     return _positions(t, x, place, t.fresh(t.result_length(place)), at, step)
 
 
@@ -233,13 +227,10 @@ def _one_behind_the_other(t: Building, tensors: list[Value], place: int) -> Valu
     position = t.at(t.index(axis), axis, *[()] * (tensors[0].rank - place - 1))
     starts: list[Expr] = [Number(0)]
     for one in tensors:
-        dim = one.dims[place]
-        size: Expr = Apply("size", (Over(dim),)) if dim else Number(1)
-        starts.append(size if len(starts) == 1 else Apply("add", (starts[-1], size)))
+        starts.append(starts[-1] + size(one.dims[place]))
     pieces = []
     for one, start in zip(tensors, starts, strict=False):
-        at = position.expr if start is starts[0] else Apply("sub", (position.expr, start))
-        pieces.append(t.take(one, place, t.at(at, axis), (axis,)))
+        pieces.append(t.take(one, place, t.at(position.expr - start, axis), (axis,)))
     pieces, dims = t.broadcast(*pieces)
     made = pieces[-1]
     for part, end in reversed([*zip(pieces[:-1], starts[1:], strict=False)]):
@@ -252,8 +243,7 @@ def _flip(t: Building, x: Value, dims: list[int]) -> Value:
     for one in dims:
         place = x.place(one)
         axis = x.dims[place]
-        last = Apply("sub", (Apply("size", (Over(axis),)), Number(1)))
-        flipped = _moved(t, x, place, Apply("sub", (last, t.index(axis))))
+        flipped = _moved(t, x, place, size(axis) - 1 - t.index(axis))
         x = _reversed_scan(t, x, flipped) or flipped
     return x
 
@@ -281,10 +271,8 @@ def _roll(t: Building, x: Value, shifts: Any, dims: Any = ()) -> Value:
         raise Refusal("roll without dims, which flattens", "name the dimensions")
     for shift, one in zip(shifts, dims, strict=True):
         place = x.place(one)
-        size = Apply("size", (Over(x.dims[place]),))
-        by = t.number(shift) if not isinstance(shift, int) or shift > 0 else Number(-shift)
-        moved = Apply("sub" if not isinstance(shift, int) or shift > 0 else "add", (t.index(x.dims[place]), by))
-        x = _moved(t, x, place, Apply("remainder", (moved, size)))
+        by = shift if isinstance(shift, int) and shift <= 0 else t.number(shift)
+        x = _moved(t, x, place, (t.index(x.dims[place]) - by) % size(x.dims[place]))
     return x
 
 

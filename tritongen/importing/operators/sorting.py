@@ -84,7 +84,7 @@ def _labels(x: Value, place: int) -> list[Any]:
 
 def _check_lengths(t: Building, index: Value, x: Value, but: int | None) -> None:
     for place, (own, its) in enumerate(zip(x.dims, index.dims, strict=True)):
-        if place != but and t.axes.length(t.axes.atoms(own)) != t.axes.length(t.axes.atoms(its)):
+        if place != but and t.axes.length(own) != t.axes.length(its):
             raise Refusal(f"`{t.packet}` by an index that is shorter than a tensor", "cut the tensor to its length")
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from operator import mul
 from typing import Any
 
 import torch
 
 from ..axes import Dim
 from ..building import Building, known
-from ..expressions import Apply, Expr, Number, Over
+from ..expressions import Apply, Expr, Number
+from ..expressions import size as length
 from ..refusals import Refusal
 from ..table import operator
 from ..values import Symbolic, Value
@@ -28,10 +30,6 @@ def _listed(given: Any, rank: int) -> list[int]:
     if not all(isinstance(one, int) for one in found):
         raise Refusal("windows whose steps follow from lengths", "give their sizes and steps as numbers")
     return [int(one) for one in (found * rank if len(found) == 1 else found)]
-
-
-def _int(t: Building, expr: Expr) -> Value:
-    return t.at(expr)
 
 
 def _windows(
@@ -58,26 +56,15 @@ def _window(
     (outer, window), (step, pad, gap) = dims, geometry
     if not x.dims[place]:
         raise Refusal("a window along a dimension of length 1")
-    terms = [_times(t.index(dim), by) for dim, by in ((outer, step), (window, gap)) if dim]
-    at: Expr = terms[0] if terms else Number(0)
-    for term in terms[1:]:
-        at = Apply("add", (at, term))
-    if not isinstance(pad, int):
-        at = Apply("sub", (at, pad))
-    elif pad:
-        at = Apply("sub", (at, Number(pad)))
-    return t.take(x, place, _int(t, at), (outer, window), fill)
-
-
-def _times(expr: Expr, by: int) -> Expr:
-    return expr if by == 1 else Apply("mul", (Number(by), expr))
+    terms = [by * t.index(dim) for dim, by in ((outer, step), (window, gap)) if dim]
+    return t.take(x, place, t.at(sum(terms, Number(0)) - pad), (outer, window), fill)
 
 
 def _side_by_side(t: Building, x: Value, sizes: Sequence[int]) -> tuple[list[Dim], list[Dim]]:
     """The last dimensions as windows of some sizes, and positions inside of them."""
     outside, inside = [], []
     for dim, size in zip(x.dims[x.rank - len(sizes) :], sizes, strict=True):
-        length = t.axes.length(t.axes.atoms(dim))
+        length = t.axes.length(dim)
         outer, inner = t.axes.divide(dim, length // size, inner_fixed=True)
         t.axes.wish(outer, f"{_PLACES} S", 3)
         t.axes.wish(inner, _INSIDE, 3)
@@ -88,7 +75,7 @@ def _side_by_side(t: Building, x: Value, sizes: Sequence[int]) -> tuple[list[Dim
 
 def _fit(t: Building, x: Value, sizes: Sequence[int], steps: Sequence[int], pads: Sequence[Pad]) -> bool:
     """Whether windows lie side by side: they are groups of axes."""
-    lengths = [t.axes.length(t.axes.atoms(dim)) for dim in x.dims[x.rank - len(sizes) :]]
+    lengths = [t.axes.length(dim) for dim in x.dims[x.rank - len(sizes) :]]
     return [*steps] == [*sizes] and not any(pads) and not any(n % m for n, m in zip(lengths, sizes, strict=True))
 
 
@@ -134,18 +121,14 @@ def _average(
         )
         for number, outer in enumerate(places)
     ]
-    count = reduce(lambda one, other: Apply("mul", (one, other)), counts)
-    return t.apply("div", t.reduced("sum", made, inside, left), t.at(count, *places))
+    return t.apply("div", t.reduced("sum", made, inside, left), t.at(reduce(mul, counts), *places))
 
 
 def _counted(t: Building, dim: Dim, outer: Dim, size: int, step: int, pad: int, include_pad: bool) -> Expr:
     """How many elements are in the windows along a dimension, of which some reach beyond its ends."""
-    start: Expr = _times(t.index(outer), step)
-    start = Apply("sub", (start, Number(pad))) if pad else start
-    length: Expr = Apply("size", (Over(dim),))
-    length = Apply("add", (length, Number(pad))) if pad and include_pad else length
-    end = Apply("minimum", (Apply("add", (start, Number(size))), length))
-    return Apply("sub", (end, start if include_pad or not pad else Apply("maximum", (start, Number(0)))))
+    start = step * t.index(outer) - pad
+    end = Apply("minimum", (start + size, length(dim) + (pad if include_pad else 0)))
+    return end - (start if include_pad or not pad else Apply("maximum", (start, Number(0))))
 
 
 @operator("max_pool1d", "max_pool2d", "max_pool3d")
@@ -177,7 +160,7 @@ def _adaptive(t: Building, x: Value, size: Any) -> Any:
             places.append(dim)
             continue
         (count,) = _listed(count, 1)
-        if t.axes.length(t.axes.atoms(dim)) % count:
+        if t.axes.length(dim) % count:
             raise Refusal("parts that are not equally long", "the length has to be a multiple of their number")
         outer, inner = t.axes.divide(dim, count, outer_fixed=True)
         t.axes.wish(outer, _PLACES, 3)
@@ -211,8 +194,8 @@ def _im2col(t: Building, x: Value, kernel: Any, dilation: Any, padding: Any, str
     inside = [t.fresh(size) for size in sizes]
     shape = t.node.args[0].meta["val"].shape[-2:]
     outside = []
-    for length, size, step, pad, gap in zip(shape, sizes, steps, pads, gaps, strict=True):
-        outside.append(t.fresh(t.length((length + 2 * pad - gap * (size - 1) - 1) // step + 1)))
+    for own, size, step, pad, gap in zip(shape, sizes, steps, pads, gaps, strict=True):
+        outside.append(t.fresh(t.length((own + 2 * pad - gap * (size - 1) - 1) // step + 1)))
         t.axes.wish(outside[-1], _PLACES, 3)
     for number, window in enumerate(inside):
         t.axes.wish(window, _INSIDE, 3)
@@ -236,7 +219,7 @@ def _convolution(
     steps, gaps = _listed(stride, rank), _listed(dilation, rank)
     if is_transposed:
         return _biased(t, _transposed(t, x, weight, (steps, _listed(padding, rank), gaps), groups), bias, rank)
-    sizes = [t.axes.length(t.axes.atoms(dim)) for dim in weight.dims[2:]]
+    sizes = [t.axes.length(dim) for dim in weight.dims[2:]]
     pads: list[Pad]
     if padding == "same":
         pads = [_half(window, gap) for window, gap in zip(weight.dims[2:], gaps, strict=True)]
@@ -272,8 +255,7 @@ def _half(window: Dim, gap: int) -> Pad:
     """What is padded before a dimension that keeps its length."""
     if not window:
         return 0
-    reach = _times(Apply("sub", (Apply("size", (Over(window),)), Number(1))), gap)
-    return Apply("floor_divide", (reach, Number(2)))
+    return (gap * (length(window) - 1)) // 2
 
 
 def _grouped(t: Building, x: Value, weight: Value, groups: int) -> tuple[list[Dim], list[Dim]]:
@@ -284,8 +266,8 @@ def _grouped(t: Building, x: Value, weight: Value, groups: int) -> tuple[list[Di
     if groups == 1:
         t.axes.join(own, weight.dims[1])
         return [own], [own]
-    count = t.axes.length(t.axes.atoms(own))
-    if count == groups and t.axes.length(t.axes.atoms(weight.dims[0])) == groups:  # Each channel by itself.
+    count = t.axes.length(own)
+    if count == groups and t.axes.length(weight.dims[0]) == groups:  # Each channel by itself.
         t.axes.join(own, weight.dims[0])
         return [own], []
     outer, inner = t.axes.divide(own, groups, outer_fixed=True)
@@ -321,16 +303,10 @@ def _transposed(t: Building, x: Value, weight: Value, geometry: Sequence[Sequenc
         outside.append(outer)
         t.axes.wish(outer, _PLACES, 3)
         t.axes.wish(window, _INSIDE, 3)
-        at: Expr = t.index(outer)
-        if pad:
-            at = Apply("add", (at, Number(pad)))
-        if window:
-            at = Apply("sub", (at, _times(t.index(window), gap)))
-        place = first + 2 * number
-        quotient = at if step == 1 else Apply("floor_divide", (at, Number(step)))
-        x = t.take(x, place, _int(t, quotient), (outer, window), 0.0)
+        at = t.index(outer) + pad - (gap * t.index(window) if window else 0)
+        x = t.take(x, first + 2 * number, t.at(at // step), (outer, window), 0.0)
         if step > 1:
-            divides = Apply("eq", (Apply("remainder", (at, Number(step))), Number(0)))
+            divides = Apply("eq", (at % step, Number(0)))
             x = x.of(Apply("where", (divides, x.expr, Number(0.0))))
     return product(t, x, weight, [channel, *weight.dims[2:]], (*batch, group + weight.dims[1], *outside))
 
@@ -353,27 +329,22 @@ def _pad(t: Building, x: Value, pads: Any, *more: Any) -> Value:
             raise Refusal("padding along a dimension of length 1")
         axis = t.fresh(t.result_length(place))
         t.axes.wish(axis, _PLACES, 3)
-        at: Expr = t.index(axis)
-        if isinstance(first, Symbolic):
-            at = Apply("sub", (at, t.number(first)))
-        elif before:
-            at = Apply("sub" if before > 0 else "add", (at, Number(abs(before))))
+        at = t.index(axis) - (t.number(first) if isinstance(first, Symbolic) else before)
         fill = _number(x, value or 0) if mode == "constant" and max(before, behind) > 0 else None
-        x = t.take(x, place, _int(t, _mirrored(mode, at, x.dims[place])), (axis,), fill)
+        x = t.take(x, place, t.at(_mirrored(mode, at, x.dims[place])), (axis,), fill)
     return x
 
 
 def _mirrored(mode: str, at: Expr, dim: Dim) -> Expr:
     """Which element stands at a position outside of a dimension."""
-    size = Apply("size", (Over(dim),))
-    last = Apply("sub", (size, Number(1)))
+    last = length(dim) - 1
     match mode:
         case "replicate":
             return Apply("clamp", (at, Number(0), last))
         case "reflect":
-            return Apply("sub", (last, Apply("abs", (Apply("sub", (last, Apply("abs", (at,)))),))))
+            return last - Apply("abs", (last - Apply("abs", (at,)),))
         case "circular":
-            return Apply("remainder", (at, size))
+            return at % length(dim)
     return at
 
 
@@ -390,12 +361,11 @@ def _upsampled(t: Building, x: Value, size: Any, *more: Any) -> Value:
     rank = int(t.packet[-2])
     shape, first = t.node.args[0].meta["val"].shape, x.rank - rank
     for place in range(first, x.rank):
-        length, quotient = t.sizes[place], t.axes.length(t.axes.atoms(x.dims[place]))
+        length, quotient = t.sizes[place], t.axes.length(x.dims[place])
         if length % quotient:
             raise Refusal(f"nearest neighbours of {length} places among {quotient}", "scale by whole numbers")
         by = length // quotient
         axis = t.fresh(t.length(shape[place] * by))
         t.axes.wish(axis, _PLACES, 3)
-        at = t.index(axis) if by == 1 else Apply("floor_divide", (t.index(axis), Number(by)))
-        x = t.take(x, place, _int(t, at), (axis,))
+        x = t.take(x, place, t.at(t.index(axis) // by), (axis,))
     return x
