@@ -9,7 +9,7 @@ from operator import mul
 
 from .axes import Axes
 from .expressions import Apply, Expr, Number, Over, Param, bare, size, subexpressions, text
-from .naming import reachable
+from .naming import along, reachable
 
 _FUNCTIONS = frozenset("add sub mul neg floor_divide remainder minimum maximum size".split())
 
@@ -31,8 +31,7 @@ class Computed:
             length = Number(self._axes.length((axis,)))
         if length is None or not is_length(length):
             return False
-        read = self._axes.all_atoms(over.dim for part in reachable([length]) for over in overs(part))
-        if all(map(self.has, read)):
+        if all(self.has(one) for _, read in along(reachable([length]), self._axes) for one in read):
             self.of[axis] = length
         return axis in self.of
 
@@ -69,11 +68,6 @@ def is_length(expr: Expr) -> bool:
     return isinstance(expr, Param)
 
 
-def overs(expr: Expr) -> Iterator[Over]:
-    """The axes that a function is given by name."""
-    yield from (one for one in expr.args if isinstance(one, Over)) if isinstance(expr, Apply) else ()
-
-
 def length_line(axis: str, length: Expr, names: Callable[[Over], list[str]]) -> str:
     """The line of [axes] for an axis: `P = "N - K + 1"`."""
 
@@ -82,7 +76,7 @@ def length_line(axis: str, length: Expr, names: Callable[[Over], list[str]]) -> 
         if not isinstance(expr, Apply):
             return expr
         if expr.function == "size":
-            sizes: list[Expr] = [Param(name) for over in overs(expr) for name in names(over)]
+            sizes: list[Expr] = [Param(name) for over in expr.args if isinstance(over, Over) for name in names(over)]
             return reduce(mul, sizes)
         return Apply(expr.function, tuple(map(named, subexpressions(expr))))
 

@@ -14,25 +14,13 @@ from .naming import Names
 
 _WIDTH = 88
 # What a line is called that the source has no name for.
-_CALLED = {
-    "mean": "mu",
-    "var": "var",
-    "std": "std",
-    "rsqrt": "rstd",
-    "logsumexp": "lse",
-    "softmax": "p",
-    "log_softmax": "logp",
-    "max": "top",
-    "min": "low",
-    "sum": "h",
-    "sub": "d",
-    "take": "part",
-    "exp": "w",
-    "norm": "norm",
-    "argmax": "best",
-    "sigmoid": "gate",
-    "silu": "gate",
-}
+_CALLED = dict(
+    pair.split(":")
+    for pair in """
+    mean:mu var:var std:std rsqrt:rstd logsumexp:lse softmax:p log_softmax:logp max:top min:low sum:h sub:d take:part
+    exp:w norm:norm argmax:best sigmoid:gate silu:gate
+    """.split()
+)
 _PLAIN = ("h", "u", "z")
 GENERIC = frozenset(("out", "output", "result", "res", "ret", "hidden_states", "x", "y"))
 _NEVER = frozenset(("index", "size"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..lang.reductions import REDUCTIONS
-from .axes import Axes, Dims
+from .axes import Axes, Dim, Dims
 from .expressions import KEEPS_AXES, Apply, AxesOf, Expr, Over, bare, subexpressions
 
 BATCH = "..."
@@ -85,15 +85,12 @@ def is_complete(expr: Expr, atoms: Sequence[int], axes_of: AxesOf) -> bool:
     return axes_of(subexpressions(expr)[0]) == set(atoms)
 
 
-def mentioned(exprs: Iterable[Expr], axes: Axes, axes_of: AxesOf) -> set[int]:
-    """Axes that functions are given by name."""
-    found: set[int] = set()
+def along(exprs: Iterable[Expr], axes: Axes) -> Iterator[tuple[Apply, Dim]]:
+    """Functions, with axes that they are given."""
     for expr in exprs:
         for one in expr.args if isinstance(expr, Apply) else ():
-            if isinstance(one, Over):
-                atoms = axes.atoms(one.dim)
-                found |= set() if is_complete(expr, atoms, axes_of) else set(atoms)
-    return found
+            if isinstance(expr, Apply) and isinstance(one, Over):
+                yield expr, axes.atoms(one.dim)
 
 
 def batch_axes(axes: Axes, tensors: Sequence[Dims], results: Sequence[Dims], named: set[int]) -> tuple[int, ...]:

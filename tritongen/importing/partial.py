@@ -12,13 +12,12 @@ import torch
 
 from ..diagnostics.report import Rejected
 from .building import hint
-from .formulas import symbol_of
 from .refusals import Refusal
 from .regions import Region, is_number
 from .regions_module import Module
 from .table import row_of
 from .targets import Length, Target
-from .tracing import Argument, Trace
+from .tracing import Argument, Trace, symbols_in
 from .translation import Translation
 from .variables import variables
 from .writing import written
@@ -130,13 +129,7 @@ def part_of(
         copies[node] = copied(node) if is_number(node) else graph.node_copy(node, copied)
         copies[node].name = node.name
     graph.output([copies[one] for one in results])
-    lengths: list[tuple[Any, tuple[str, int]]] = [
-        (length, (argument.name, place))
-        for argument in arguments
-        for place, length in enumerate(argument.tensor.shape)
-        if isinstance(length, torch.SymInt)
-    ]
-    symbols = {str(symbol_of(one.node.expr)): place for one, place in lengths}
+    symbols = symbols_in(arguments, "expr")
     own = SimpleNamespace(**{**vars(trace.graph), "graph": graph})
     return replace(trace, graph=own, arguments=tuple(arguments), results=(), symbols=symbols), tuple(given)
 

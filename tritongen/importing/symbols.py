@@ -266,29 +266,20 @@ def _node(function: str, kind: type | None, *nodes: Node) -> Node:
     return Node(lengths, lengths.current(expr), hint, kind)
 
 
-def _define(name: str, function: str, kind: type | None = None) -> None:
-    def method(self: Node, *others: Node) -> Node:
-        return _node(function, kind, self, *others)
-
-    setattr(Node, name, method)
+def _method(function: str, kind: type | None) -> Callable[..., Node]:
+    return lambda self, *others: _node(function, kind, self, *others)
 
 
-for _name in ("add", "sub", "mul", "neg", "pow"):
-    _define(_name, _name)
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _define(_name, _name, bool)
-for _name, _function in (("and_", "and"), ("sym_and", "and"), ("or_", "or"), ("sym_or", "or"), ("sym_not", "not")):
-    _define(_name, _function, bool)
-for _name, _function in (("floordiv", "floor_divide"), ("int_floordiv", "floor_divide"), ("mod", "remainder"),
-                         ("sym_min", "minimum"), ("sym_max", "maximum"), ("pow_by_natural", "pow")):  # fmt: skip
-    _define(_name, _function)
-for _name in ("truediv", "int_truediv", "float_truediv"):
-    _define(_name, "div", float)
-_define("float_pow", "pow", float)
-for _name, _function in (("floor", "floor"), ("ceil", "ceil"), ("trunc", "to_int")):
-    _define(_name, _function, int)
-for _name in ("exp", "log"):
-    _define(f"sym_{_name}", _name, float)
+_METHODS: dict[type | None, str] = {  # by what they give, None for what they are given, with functions of other names
+    None: "add sub mul neg pow floordiv:floor_divide int_floordiv:floor_divide mod:remainder sym_min:minimum "
+    "sym_max:maximum pow_by_natural:pow",
+    bool: "eq ne lt le gt ge and_:and sym_and:and or_:or sym_or:or sym_not:not",
+    float: "truediv:div int_truediv:div float_truediv:div float_pow:pow sym_exp:exp sym_log:log",
+    int: "floor ceil trunc:to_int",
+}
+for _kind, _names in _METHODS.items():
+    for _name, _, _function in (one.partition(":") for one in _names.split()):
+        setattr(Node, _name, _method(_function or _name, _kind))
 Node.sym_sqrt = lambda self: _node("pow", float, self, self.wrap(0.5))  # type: ignore[attr-defined]
 
 

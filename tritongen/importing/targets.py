@@ -22,30 +22,15 @@ import torch
 from ..diagnostics.report import did_you_mean
 from .refusals import NOWHERE, Place, Refusal
 
-_DTYPES = {
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "fp16": "float16",
-    "half": "float16",
-    "f32": "float32",
-    "fp32": "float32",
-    "float": "float32",
-    "f64": "float64",
-    "fp64": "float64",
-    "double": "float64",
-    "i8": "int8",
-    "u8": "uint8",
-    "i16": "int16",
-    "i32": "int32",
-    "int": "int32",
-    "i64": "int64",
-    "long": "int64",
-    "e4m3": "float8_e4m3fn",
-    "e5m2": "float8_e5m2",
-}
-_KNOWN = frozenset(
-    "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2".split()
+_DTYPES = dict(
+    pair.split(":")
+    for pair in """
+    bf16:bfloat16 f16:float16 fp16:float16 half:float16 f32:float32 fp32:float32 float:float32 f64:float64 fp64:float64
+    double:float64 i8:int8 u8:uint8 i16:int16 i32:int32 int:int32 i64:int64 long:int64 e4m3:float8_e4m3fn
+    e5m2:float8_e5m2
+    """.split()
 )
+_KNOWN = frozenset((*_DTYPES.values(), "bool"))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(.*\)")
 _FORM = 'write --example "x=bf16[4,1024,4096] weight=bf16[4096]"'

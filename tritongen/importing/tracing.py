@@ -6,7 +6,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -93,7 +93,9 @@ def _trace(target: Target, example: Mapping[str, Example | object], is_model: bo
         raise _explained(error, {str(one): str(length) for one, length in lengths.hints.items()}) from None
     tracer.returns(flat)
     made = replace(made, arguments=tuple(_renamed(arguments, recording)))
-    return replace(made, results=tuple(names), symbols=dict(_symbols(made.arguments)), structure=_structure(found))
+    return replace(
+        made, results=tuple(names), symbols=symbols_in(made.arguments, "written"), structure=_structure(found)
+    )
 
 
 def _noted_gradients(recording: Recording) -> Any:
@@ -225,13 +227,14 @@ def _renamed(arguments: Sequence[Argument], recording: Recording) -> Iterator[Ar
         taken.add(name)
 
 
-def _symbols(arguments: tuple[Argument, ...]) -> list[tuple[str, tuple[str, int]]]:
-    return [
-        (str(symbol_of(length.node.written)), (one.name, place))  # type: ignore[attr-defined]
+def symbols_in(arguments: Iterable[Argument], formula: str) -> dict[str, tuple[str, int]]:
+    """Which argument's which dimension open lengths are, by a formula that nodes of these have."""
+    return {
+        str(symbol_of(getattr(length.node, formula))): (one.name, place)  # type: ignore[attr-defined]
         for one in arguments
         for place, length in enumerate(one.tensor.shape)
         if isinstance(length, torch.SymInt)
-    ]
+    }
 
 
 def _tensors_alone(found: Any) -> Any:

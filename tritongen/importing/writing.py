@@ -18,16 +18,17 @@ from ..spec.types import AxisTerm
 from .axes import Dims
 from .expressions import Apply, Expr, Input, Line, Number, Over, bare, subexpressions, tidy
 from .formulas import symbol_of
-from .lengths import Computed, overs
+from .lengths import Computed
 from .lines import GENERIC, Lines
 from .naming import (
     BATCH,
     Names,
+    along,
     axis_names,
     axis_of_variable,
     batch_axes,
+    is_complete,
     led,
-    mentioned,
     reachable,
     wish_by_place,
 )
@@ -149,8 +150,7 @@ class _Writer:
     def _equate_lengths(self) -> None:
         """Axes that others are computed of are as long as each other where the original has them so."""
         first: dict[object, int] = {}
-        lengths = reachable(self.t.lengths.values())
-        read = {axis for one in lengths for over in overs(one) for axis in self.axes.atoms(over.dim)}
+        read = self._axes_along(reachable(self.t.lengths.values()))
         for axis in dict.fromkeys(self._all_axes()):
             formula = self.axes.formula(axis)
             if axis in read and symbol_of(formula) is not None:
@@ -178,12 +178,10 @@ class _Writer:
 
     def _positions(self) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Inputs that `take` reads at, and along which axes."""
-        for one in self.exprs:
-            if isinstance(one, Apply) and one.function == "take":
-                over = self.axes.all_atoms(arg.dim for arg in one.args if isinstance(arg, Over))
-                for index in reachable(subexpressions(one)[1:]):
-                    if isinstance(index, Input):
-                        yield index.name, over
+        for one, over in along(self.exprs, self.axes):
+            for index in reachable(subexpressions(one)[1:] if one.function == "take" else ()):
+                if isinstance(index, Input):
+                    yield index.name, over
 
     def _notes(self, smooth: Sequence[str], differentiable: Sequence[str]) -> Iterable[str]:
         if any(not dim for value in self.values for dim in value.dims):
@@ -333,7 +331,8 @@ class _Writer:
         self._fix_groups(tensors)
         wish_by_place(self.axes, tensors)
         roots = Counter(map(self.axes.root, dict.fromkeys(self._all_axes())))
-        named = mentioned(self.exprs, self.axes, self.axes_of)
+        made = along(self.exprs, self.axes)
+        named = {axis for one, atoms in made if not is_complete(one, atoms, self.axes_of) for axis in atoms}
         named |= {axis for axis in self._all_axes() if roots[self.axes.root(axis)] > 1}
         results = [value.dims for value in self.values]
         batch = batch_axes(self.axes, tensors, results, named)
@@ -363,7 +362,7 @@ class _Writer:
         for value, place in zip(self.values, self.t.result_places, strict=True):
             if not self.inputs:
                 problems.append(Refusal(*_OF_NOTHING, "TG001", place))
-            elif any(self.axes.is_input(axis) and axis not in read for axis in self._axes_in(value.expr)):
+            elif any(self.axes.is_input(axis) for axis in self._axes_along(reachable([value.expr])) - read):
                 message = "a result that needs a length of a tensor that it does not read"
                 problems.append(Refusal(message, "give the length as a number", "TG001", place))
         used = {axis for one in self.exprs for axis in self.axes_of(one)}.union(*self._sizes())
@@ -379,17 +378,12 @@ class _Writer:
         if problems:
             raise Rejected(map(diagnostic, problems))
 
-    def _axes_in(self, expr: Expr) -> Iterable[int]:
-        """The axes that an expression is along, or has the lengths of."""
-        for one in reachable([expr]):
-            for over in one.args if isinstance(one, Apply) else ():
-                yield from self.axes.atoms(over.dim) if isinstance(over, Over) else ()
+    def _axes_along(self, exprs: Iterable[Expr]) -> set[int]:
+        """The axes that functions go along, or whose lengths are constants of the math."""
+        return {axis for _, atoms in along(exprs, self.axes) for axis in atoms}
 
     def _sizes(self) -> Iterable[frozenset[int]]:
-        """The axes whose lengths are constants of the math."""
-        for one in self.exprs:
-            if isinstance(one, Apply) and one.function == "size":
-                yield frozenset(self.axes.all_atoms(arg.dim for arg in one.args if isinstance(arg, Over)))
+        return (frozenset(atoms) for one, atoms in along(self.exprs, self.axes) if one.function == "size")
 
     def _find_made_axes(self) -> None:
         """An axis that the program makes is that of an input which is as long, where nothing has both."""
