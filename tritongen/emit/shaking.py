@@ -59,12 +59,6 @@ class Chunk:
     def is_exports(self) -> bool:
         return self.names == ("__all__",)
 
-    @functools.cached_property
-    def chains(self) -> frozenset[str]:
-        """The attributes that it reads, as `torch.nn.functional`."""
-        nodes = ast.walk(self.node) if self.node else ()
-        return frozenset(ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute))
-
 
 @dataclass(frozen=True)
 class Module:
@@ -246,7 +240,7 @@ def _chunk(lines: tuple[str, ...], gap: int, node: ast.stmt) -> Chunk:
         gap,
         node,
         tuple(_bound(node)),
-        frozenset([*global_names(symtable.symtable("\n".join(lines), "part", "exec")), *_quoted(within)]),
+        frozenset(global_names(symtable.symtable("\n".join(lines), "part", "exec"))),
         frozenset((base.id, name) for base, name in read.items()),
         frozenset(one.id for one in within if isinstance(one, ast.Name) and one not in read),
         tuple(one for one in within if isinstance(one, ast.ImportFrom | ast.Import)),
@@ -272,23 +266,12 @@ def _bound(node: ast.stmt) -> Iterator[str]:
             yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
 
 
-def _quoted(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names in annotations that are strings."""
-    for node in nodes:
-        if isinstance(node, ast.arg | ast.AnnAssign | ast.FunctionDef):
-            annotation = node.returns if isinstance(node, ast.FunctionDef) else node.annotation
-            for inner in ast.walk(annotation) if annotation else ():
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                    yield from (one.id for one in ast.walk(ast.parse(inner.value)) if isinstance(one, ast.Name))
-
-
 # Writing
 
 
 def _text(module: Module, names: set[str]) -> str:
     """A module with some of its names: comments and docstrings as they are, and blank lines as black has them."""
     staying = [chunk for chunk in module.chunks if _stays(chunk, names)]
-    dotted = {name for chunk in staying for name in chunk.chains}
     is_unread = not any(_LANGUAGE in chunk.uses for chunk in staying)
     names_of: list[tuple[Chunk, tuple[str, ...], int]] = []
     heading: list[tuple[Chunk, int]] = []
@@ -298,7 +281,7 @@ def _text(module: Module, names: set[str]) -> str:
         if chunk.node is None:
             heading, gap = [(chunk, gap)], 0
             continue
-        lines = _lines(chunk, names, dotted)
+        lines = _lines(chunk, names)
         if not lines:
             cut = True
             continue
@@ -324,14 +307,14 @@ def _stays(chunk: Chunk, names: set[str]) -> bool:
     return chunk.node is not None and not chunk.is_import and (not chunk.names or not names.isdisjoint(chunk.names))
 
 
-def _lines(chunk: Chunk, names: set[str], dotted: set[str]) -> tuple[str, ...]:
+def _lines(chunk: Chunk, names: set[str]) -> tuple[str, ...]:
     """The lines of a part, none if nothing of it is reached."""
     if chunk.is_exports:
         return _exports(chunk, names)
     if not isinstance(chunk.node, ast.Import | ast.ImportFrom):
         return chunk.lines if _stays(chunk, names) else ()
     node = chunk.node
-    left = [alias for alias in node.names if _is_read(alias, node, names, dotted)]
+    left = [alias for alias in node.names if (alias.asname or alias.name.partition(".")[0]) in names]
     if len(left) == len(node.names) or not left:
         return chunk.lines if left else ()
     comments = tuple(line for line in chunk.lines if line.startswith("#"))
@@ -343,12 +326,6 @@ def _lines(chunk: Chunk, names: set[str], dotted: set[str]) -> tuple[str, ...]:
     if len(line) <= _LENGTH:
         return *comments, line
     return *comments, f"{head}(", *(f"    {entry}," for entry in entries), ")"
-
-
-def _is_read(alias: ast.alias, node: ast.Import | ast.ImportFrom, names: set[str], dotted: set[str]) -> bool:
-    if isinstance(node, ast.Import) and not alias.asname and "." in alias.name:
-        return alias.name in dotted
-    return (alias.asname or alias.name) in names
 
 
 def _exports(chunk: Chunk, names: set[str]) -> tuple[str, ...]:
