@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
-from typing import Any, Literal, TypeGuard, cast
+from typing import Any, Literal, TypeGuard, TypeVar, cast
 
 from ..spec.types import BOOLS, COMPUTED, INTS, AxisTerm, Input, Output, Param, default_shape
 from .hashed import Hashed
 
 Kind = Literal["bool", "int", "float", "any"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,16 @@ INT64 = Dtype("int", ("int64",))
 COMPUTE = Dtype("float", (), "compute")  # the dtype in which the kernels of a call compute
 
 
+def _below(own: Callable[[Node], Iterable[T]]) -> cached_property[frozenset[T]]:
+    """What a node and all below it have; a part that many share is looked at once."""
+
+    def found(node: Node) -> frozenset[T]:
+        return frozenset(own(node)).union(*(getattr(part, str(made.attrname)) for part in children(node)))
+
+    made = cached_property(found)
+    return made
+
+
 class Tree(Hashed):
     """A node with all below it, of which planning asks the same again and again; references are not followed."""
 
@@ -85,45 +96,17 @@ class Tree(Hashed):
         """How many functions, reductions and scans there are, those that occur twice counted twice."""
         return isinstance(self, Call | Reduce | Scan) + sum(part.operations for part in children(self))
 
-    # Of what is below, by what each child tells: a part that many share is looked at once.
-
-    @cached_property
-    def kinds(self) -> frozenset[type]:
-        """The classes of the node and of all below it."""
-        return frozenset((type(self),)).union(*(part.kinds for part in children(self)))
-
-    @cached_property
-    def functions(self) -> frozenset[str]:
-        own = (self.function,) if isinstance(self, Call) else ()
-        return frozenset(own).union(*(part.functions for part in children(self)))
-
-    @cached_property
-    def references(self) -> frozenset[str]:
-        """The lines that are read."""
-        own = (self.name,) if isinstance(self, Ref) else ()
-        return frozenset(own).union(*(part.references for part in children(self)))
-
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        own = (self.name,) if isinstance(self, Load) else ()
-        return frozenset(own).union(*(part.reads for part in children(self)))
-
-    @cached_property
-    def leaves(self) -> frozenset[str]:
-        """The inputs and dtypes to whose promotions something is computed."""
-        own = cast("Node", self).dtype.leaves
-        return frozenset(own).union(*(part.leaves for part in children(self)))
+    kinds = _below(lambda node: (type(node),))
+    functions = _below(lambda node: (node.function,) if isinstance(node, Call) else ())
+    references = _below(lambda node: (node.name,) if isinstance(node, Ref) else ())  # the lines that are read
+    reads = _below(lambda node: (node.name,) if isinstance(node, Load) else ())
+    leaves = _below(lambda node: node.dtype.leaves)  # the inputs and dtypes to whose promotions something is computed
+    casts = _below(lambda node: node.dtype.of if isinstance(node, Cast) else ())  # those that something is cast to
 
     @cached_property
     def gathers(self) -> bool:
         """Whether an element of an input at a computed position is read."""
         return (isinstance(self, Load) and bool(self.at)) or any(part.gathers for part in children(self))
-
-    @cached_property
-    def casts(self) -> frozenset[str]:
-        """The inputs and dtypes to whose dtypes subexpressions of the node are cast."""
-        own = self.dtype.of if isinstance(self, Cast) else ()
-        return frozenset(own).union(*(part.casts for part in children(self)))
 
 
 @dataclass(frozen=True)

@@ -157,10 +157,11 @@ def unused(name: str, taken: Container[str]) -> str:
     return name
 
 
-def numbered(name: str, taken: Container[str]) -> str:
-    """The name, with the first number from 2 that makes it new where it is taken."""
-    free = (each for number in count(1) if (each := f"{name}_{number}" if number > 1 else name) not in taken)
-    return next(free)
+def numbered(name: str, taken: Container[str], end: str = "") -> str:
+    """The name, with an end that it may have, and with the first number from 2 that makes it new where it is taken."""
+    first = name if name.endswith(end) else f"{name}{end}"
+    others = (f"{name}_{number}{end}" for number in count(2))
+    return next(each for each in chain((first,), others) if each not in taken)
 
 
 def fresh(name: str, taken: set[str]) -> str:
@@ -170,9 +171,6 @@ def fresh(name: str, taken: set[str]) -> str:
     `ǂzǂ_mean_rows` are the rows of z_mean, and `ǂzǂ_mean_rowsǂ` is a value.
     """
     is_marked = MARK in name or any(MARK in other for other in taken)
-    end = MARK if is_marked else ""
-    first = name if name.endswith(end) else f"{name}{end}"
-    numbered_from_2 = (f"{name}_{number}{end}" for number in count(2))
-    found = next(each for each in chain((first,), numbered_from_2) if each not in taken)
+    found = numbered(name, taken, MARK if is_marked else "")
     taken.add(found)
     return found

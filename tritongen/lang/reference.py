@@ -16,30 +16,12 @@ from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, FUNCTIONAL_CALL, M
 _VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
 # Arguments by which a function would write to something else than its result.
 _FORBIDDEN = frozenset(("generator", "inplace", "out"))
-_SYNTAX = (
-    ast.Constant,
-    ast.Name,
-    ast.Attribute,
-    ast.Call,
-    ast.keyword,
-    ast.Subscript,
-    ast.Slice,
-    ast.Tuple,
-    ast.List,
-    ast.Dict,
-    ast.Starred,
-    ast.UnaryOp,
-    ast.BinOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.IfExp,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-    ast.expr_context,
+# Classes of Python's syntax trees, beside operators.
+_SYNTAX = frozenset(
+    "Constant Name Attribute Call keyword Subscript Slice Tuple List Dict Starred UnaryOp BinOp BoolOp Compare"
+    " IfExp".split()
 )
-_FUNCTIONS = (ast.Lambda, ast.arguments, ast.arg)  # of positions, as flex_attention takes them
+_FUNCTIONS = frozenset("Lambda arguments arg".split())  # of positions, as flex_attention takes them
 
 
 def reference_mistakes(spec: Spec) -> list[Mistake]:
@@ -157,7 +139,8 @@ def _wrong(node: ast.AST, names: frozenset[str], is_peer: bool) -> tuple[str, st
         return "TG202", message, homes[0] if homes else "they are made of functions of torch and methods of its tensors"
     if isinstance(node, ast.keyword) and node.arg in _FORBIDDEN:
         return "TG202", f"`{node.arg}` is not for references", "they write nothing but their result"
-    if not isinstance(node, _SYNTAX) and not (is_peer and isinstance(node, _FUNCTIONS)):
+    is_operator = isinstance(node, ast.operator | ast.unaryop | ast.boolop | ast.cmpop | ast.expr_context)
+    if not is_operator and type(node).__name__ not in (_SYNTAX | _FUNCTIONS if is_peer else _SYNTAX):
         message = f"`{ast.unparse(node)}` is not part of the language"
         return "TG202", message, "a reference is made of calls, operators and literals"
     return None
