@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..spec.types import DTYPE_CLASSES, Input, Param
+from ..spec.types import RANGES, Input, Param
 from .facts import fact
 from .functions import FUNCTIONS
 from .ir import (
@@ -36,14 +36,12 @@ from .ir import (
 
 Bounds = tuple[int, int]
 
-INT32 = (-(2**31), 2**31 - 1)
-INT64 = (-(2**63), 2**63 - 1)
+INT32, INT64 = RANGES["int32"], RANGES["int64"]
 # What wraps around from here is negative in int32, and so still no position of a tensor.
 POSITION = (-(2**31), 2**32 - 1)
 LONGEST = 2**31 - 2**20  # of an axis whose positions are int32
 _RING = frozenset("add sub mul neg square".split())  # Their results are right but for 2**32, wrapped or not.
 _CHOOSING = frozenset("where clamp clamp_min clamp_max maximum minimum remainder".split())  # What wraps in no dtype.
-_BITS = {"bool": 1, "uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 @dataclass
@@ -94,9 +92,9 @@ class IntegerBounds:
                 return self.known[name]
             case Load(name=name) if name in self.inputs and self.inputs[name].default is None:
                 return bounds_of_dtypes(self.inputs[name].type.dtypes)
-            case Cast(arg=arg, dtype=Dtype(of=(dtype,))) if dtype in _BITS:
-                room, found = bounds_of_dtypes((dtype,)), self.bounds(arg)
-                return found if room is not None and inside(found, room) else room
+            case Cast(arg=arg, dtype=Dtype(of=(dtype,))) if dtype in RANGES:
+                found = self.bounds(arg)
+                return found if inside(found, RANGES[dtype]) else RANGES[dtype]
             case Reduce(kind="argmax" | "argmin"):
                 return 0, LONGEST
             case Choose(then=then, other=other):
@@ -212,12 +210,10 @@ def inside(bounds: Bounds | None, room: Bounds) -> bool:
 
 
 def bounds_of_dtypes(dtypes: tuple[str, ...]) -> Bounds | None:
-    if not set(dtypes) <= {*DTYPE_CLASSES["int"], "bool"}:
+    if not set(dtypes) <= RANGES.keys():
         return None
-    signed = any(dtype.startswith("int") for dtype in dtypes)
-    unsigned = max((_BITS[dtype] for dtype in dtypes if not dtype.startswith("int")), default=0)
-    bits = max((_BITS[dtype] for dtype in dtypes if dtype.startswith("int")), default=0)
-    return (-(2 ** (bits - 1)) if signed else 0), max(2**unsigned, 2**bits // 2) - 1
+    lows, highs = zip(*(RANGES[dtype] for dtype in dtypes), strict=True)
+    return min(lows), max(highs)
 
 
 def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | None:

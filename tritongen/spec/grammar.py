@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ..diagnostics.report import Mistake, Mistakes, closest, did_you_mean, listed
-from .types import BATCH, BOOLS, DTYPE_CLASSES, FLOAT8S, FLOATS, AxisTerm, TensorType
+from .types import BATCH, BOOLS, DTYPE_CLASSES, FLOAT8S, FLOATS, RANGES, AxisTerm, TensorType
 
 ALL_DTYPES = DTYPE_CLASSES["any"]
 READ_DTYPES = (*ALL_DTYPES, *FLOAT8S)
@@ -313,8 +313,5 @@ def _holds(dtype: str, number: float | int | bool) -> bool:
         return not isinstance(number, bool)
     if dtype in BOOLS or isinstance(number, bool):
         return dtype in BOOLS and isinstance(number, bool)
-    if isinstance(number, float):
-        return False
-    bits = int(dtype.lstrip("uint"))
-    low, high = (0, 1 << bits) if dtype.startswith("u") else (-(1 << (bits - 1)), 1 << (bits - 1))
-    return low <= number < high
+    low, high = RANGES[dtype]
+    return isinstance(number, int) and low <= number <= high

@@ -17,6 +17,9 @@ COMPUTED = ("float32", "float64")  # in which kernels compute, and store per-row
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BOOLS = ("bool",)
+# The least and the largest that each can hold.
+RANGES = {"bool": (0, 1), "uint8": (0, 255)}
+RANGES |= {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
 
 
 # A dtype class of the language and the dtypes it admits, in the order in which tests run them.
