@@ -23,7 +23,7 @@ def with_conditions(
     What is compared with the largest or smallest has rules of its own, and so has what matmuls give. A bool a row costs
     next to nothing.
     """
-    if any(is_product(op, node) for value in op.values for node in walk(value.node)):
+    if any(is_product(op, node) for node in op.nodes):
         return op, ()
     most = max(len(value.node.axes) for value in op.values)
     every = (part for part in _conditions(nodes) if len(part.axes) == most)

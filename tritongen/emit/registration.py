@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..lang.ir import Op, Reduce, Size, walk
+from ..lang.ir import Op, Reduce, Size
 from ..lang.names import public
 from ..passes.structure import Program
 from ..spec.types import BATCH, FLOATS, Input, Spec
@@ -86,8 +86,7 @@ def over_batch(op: Op, call: str) -> str:
 def leading(op: Op) -> str:
     """Of each argument, how many axes follow the leading ones, where the batch of vmap can be one of those; else ""."""
     named = [_named(tensor) for tensor in op.inputs] + ["None"] * len(op.params)
-    nodes = [node for value in op.values for node in walk(value.node)]
-    reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in nodes)
+    reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in op.nodes)
     if reduced or not all(BATCH in result.axes for result in op.results):
         return ""
     return tuple_text(named)

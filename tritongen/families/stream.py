@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Take, walk
+from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Take
 from ..passes.empty_sums import unless_empty_of
 from ..spec.types import FLOAT8S, are_alike
 
@@ -31,7 +31,7 @@ def write_instead(op: Op, streamed: str) -> str:
     """What to write in place of spellings of a softmax whose scores are stored, behind why these are; "" where the math
     has none of them.
     """
-    nodes = [part for value in op.values for part in walk(value.node) if streamed in part.axes]
+    nodes = [part for part in op.nodes if streamed in part.axes]
     calls = [part for part in nodes if isinstance(part, Call)]
     functions = {call.function for call in calls}
     if "exp2" in functions:
@@ -147,8 +147,7 @@ LIGHT = frozenset(
 
 def computes_much(op: Op, stream: Stream) -> bool:
     """Whether scores are made by functions such as a soft cap's tanh, or of what is read at computed positions."""
-    nodes = [part for value in op.values for part in walk(value.node)]
-    of_scores = [part for part in nodes if {stream.rows, stream.streamed} <= {*part.axes}]
+    of_scores = [part for part in op.nodes if {stream.rows, stream.streamed} <= {*part.axes}]
     functions = {part.function for part in of_scores if isinstance(part, Call)}
     return not functions <= LIGHT or any(isinstance(part, Load) and part.at for part in of_scores)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..lang.ir import Cast, Op, walk
+from ..lang.ir import Cast, Op
 from ..spec.types import FLOATS
 
 
 def rounded_dtypes(op: Op) -> frozenset[str]:
     """The narrower floats that it casts to, and those of results that are stated."""
-    casts = [node.dtype for value in op.values for node in walk(value.node) if isinstance(node, Cast)]
+    casts = [node.dtype for node in op.nodes if isinstance(node, Cast)]
     leaves = {leaf for dtype in (*casts, *(result.dtype for result in op.results)) for leaf in dtype.of}
     return frozenset(leaves & set(FLOATS) - {"float64"} - {one.name for one in op.inputs})

@@ -424,6 +424,11 @@ class Op(Hashed):
         return tuple(value.name for value in self.values if value.source)
 
     @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of its values."""
+        return tuple(node for value in self.values for node in value.node.nodes)
+
+    @cached_property
     def by_name(self) -> dict[str, Value]:
         return {value.name: value for value in self.values}
 

@@ -7,7 +7,7 @@ Tiles are two-dimensional throughout: a value that varies along rows is [BLOCK_M
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,13 +80,12 @@ class Compute:
 
 
 def compute_of(op: Op) -> Compute:
-    nodes = [node for value in op.values for node in walk(value.node)]
-    inputs = _computed_with(op, nodes)
+    inputs = _computed_with(op)
     floats = [tensor for tensor in inputs if {*tensor.type.dtypes} & {*FLOATS}]
-    if any(isinstance(node, Cast) and node.dtype.of == ("float64",) for node in nodes):
+    if any(isinstance(node, Cast) and node.dtype.of == ("float64",) for node in op.nodes):
         return Compute("COMPUTE", mode="float", in_float64=True)
-    if not any(node.dtype.kind == "float" for node in nodes if not isinstance(node, Constant | Scalar)):
-        promoted = _promoted(nodes, inputs, floats)
+    if not any(node.dtype.kind == "float" for node in op.nodes if not isinstance(node, Constant | Scalar)):
+        promoted = _promoted(op.nodes, inputs, floats)
         if promoted is not None:
             return promoted
     names = tuple(tensor.name for tensor in floats)
@@ -95,7 +94,7 @@ def compute_of(op: Op) -> Compute:
     return Compute("tl.float32")
 
 
-def _promoted(nodes: list[Node], inputs: list[Input], floats: list[Input]) -> Compute | None:
+def _promoted(nodes: Sequence[Node], inputs: list[Input], floats: list[Input]) -> Compute | None:
     """The computation of what may be no float; None where its dtype is that of floats all the same."""
     others = tuple(tensor.name for tensor in inputs if tensor.type.dtypes != ("bool",))
     mixed = [tensor for tensor in floats if not {*tensor.type.dtypes} <= {*FLOATS}]
@@ -108,15 +107,15 @@ def _promoted(nodes: list[Node], inputs: list[Input], floats: list[Input]) -> Co
     return Compute("COMPUTE", others, "promote") if len(others) > 1 else Compute("")
 
 
-def _computed_with(op: Op, nodes: list[Node]) -> list[Input]:
+def _computed_with(op: Op) -> list[Input]:
     """The inputs that are computed with, and do not tell positions alone; of positions alone, all."""
-    positions = [n for node in nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
-    data = {node.name for node in nodes if isinstance(node, Load) and node not in positions}
+    positions = [n for node in op.nodes if isinstance(node, Load) for _, at in node.at for n in walk(at)]
+    data = {node.name for node in op.nodes if isinstance(node, Load) and node not in positions}
     # A step of positions alone computes in the dtype that it gets.
     return [tensor for tensor in op.inputs if tensor.name in data or not (data or positions)]
 
 
-def counts(nodes: list[Node]) -> bool:
+def counts(nodes: Iterable[Node]) -> bool:
     """Whether integers of the spec meet what may be booleans, in more than a choice of 0 or 1."""
 
     def small(node: Node) -> bool:

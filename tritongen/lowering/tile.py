@@ -374,8 +374,7 @@ def meets_tensors(op: Op, name: str) -> bool:
     always: set[str] = set()
     for value in op.values:
         always |= {value.name} if there(value.node) else set()
-    nodes = [node for value in op.values for node in walk(value.node)]
-    uses = [node for node in nodes if any(isinstance(n, Load) and n.name == name for n in children(node))]
+    uses = [node for node in op.nodes if any(isinstance(n, Load) and n.name == name for n in children(node))]
     plain = [n for n in uses if isinstance(n, Call) and n.function in ("add", "sub", "mul", "div", "where")]
     bare = any(isinstance(value.node, Load) and value.node.name == name for value in op.values)
     return not bare and len(plain) == len(uses) and all(any(map(there, operands(node))) for node in plain)
@@ -391,7 +390,7 @@ def nodes_of(op: Op, node: Node) -> list[Node]:
 
 def indices(op: Op) -> set[str]:
     """The inputs that are read as positions; they stay the integers that they are."""
-    nodes = [node for value in op.values for node in walk(value.node) if isinstance(node, Load)]
+    nodes = [node for node in op.nodes if isinstance(node, Load)]
     return {n.name for node in nodes for _, at in node.at for n in walk(at) if isinstance(n, Load)}
 
 

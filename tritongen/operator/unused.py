@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ..diagnostics.report import Mistake
 from ..families.family import Step
-from ..lang.ir import Op, Reduce, ScatterSum, walk
+from ..lang.ir import Op, Reduce, ScatterSum
 from ..passes.contractions import is_product
 from ..passes.factors import dtypes_of, multiplied
 from ..spec.types import Spec
@@ -37,4 +37,4 @@ def _multiplies_float32(op: Op) -> bool:
 
 
 def _scatters(op: Op) -> bool:
-    return any(isinstance(node, ScatterSum) for value in op.values for node in walk(value.node))
+    return any(isinstance(node, ScatterSum) for node in op.nodes)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from ..lang.facts import fact
-from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value, walk
+from ..lang.ir import Call, Load, Node, Op, Reduce, Result, Value
 from ..lang.promotion import promote
 from ..lang.rewrite import named
 from ..spec.types import FLOATS
@@ -359,7 +359,7 @@ def _check(op: Op, names: tuple[str, ...], sides: _Sides, found: dict[str, _Side
             raise refused(op, line, f"multiplies {tensor.name}, which may be None", "make it a required input")
     for one in found.values():
         _check_dtypes(op, line, without_casts(op, product_of(one.left), product_of(one.right), bool(one.scales)))
-    for load in (node for value in op.values for node in walk(value.node) if isinstance(node, Load) and node.at):
+    for load in (node for node in op.nodes if isinstance(node, Load) and node.at):
         raise refused(op, line, f"stands beside take({load.name}, …)", "take in a spec of its own")
     known = sides.free[0] | sides.free[1]
     for result in _plain(op):

@@ -29,7 +29,7 @@ def _compared(op: Op) -> set[str]:
     """The axes whose positions are compared with those along another axis, or the integers that tensors have there."""
     refs = op.refs
     found: set[str] = set()
-    for node in (part for value in op.values for part in walk(value.node)):
+    for node in op.nodes:
         match node:
             case Call(function=function, args=(left, right)) if function in COMPARISONS:
                 one, other = ({*_along(op, side, refs)} for side in (left, right))

@@ -22,7 +22,7 @@ from .structure import name_reductions, reached, references
 
 def with_lost_rows(op: Op) -> Op:
     """The operator, whose sums of exponentials of masked scores are NaN where their math says so."""
-    if not any(isinstance(node, Call) and node.function == "exp" for value in op.values for node in value.node.nodes):
+    if not any(isinstance(node, Call) and node.function == "exp" for node in op.nodes):
         return op
     named = found = name_reductions(op)
     for value in named.values:

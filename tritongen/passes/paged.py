@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ..lang.ir import INT64, Call, Constant, Index, Load, Node, Op, Reduce, Ref, Size, children, walk
+from ..lang.ir import INT64, Call, Constant, Index, Load, Node, Op, Reduce, Ref, Size, children
 from ..lang.rewrite import rebuild
 from ..spec.types import Input
 
@@ -168,7 +168,7 @@ def _pages_along(op: Op, page: str, slot: str, paged: list[Paged], reads: set[Lo
 
 def _are_summed_together(op: Op, both: set[str]) -> bool:
     """Whether something is summed over two axes alone, and nothing over one of them without the other."""
-    overs = [{*node.over} for value in op.values for node in walk(value.node) if isinstance(node, Reduce)]
+    overs = [{*node.over} for node in op.nodes if isinstance(node, Reduce)]
     return both in overs and all(both <= over or not both & over for over in overs)
 
 

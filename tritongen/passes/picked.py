@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..lang.ir import Load, Node, Op, Ref, walk
+from ..lang.ir import Load, Node, Op, Ref
 from ..lang.rewrite import replaced
 from ..lang.unparse import spelled
 from ..spec.types import BATCH, Input, plain_shape
@@ -35,7 +35,7 @@ def picked_in(op: Op) -> tuple[Picked, ...] | None:
     """The inputs that an operator gathers so; None where it gathers otherwise, too."""
     if not any(value.node.gathers for value in op.values):
         return ()
-    loads = {node for value in op.values for node in walk(value.node) if isinstance(node, Load)}
+    loads = {node for node in op.nodes if isinstance(node, Load)}
     found = tuple(map(_picked, (load for load in loads if load.at)))
     names = [load.name for load in loads]
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}

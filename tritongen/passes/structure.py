@@ -24,7 +24,6 @@ from ..lang.ir import (
     Take,
     Value,
     children,
-    walk,
 )
 from ..lang.names import shown
 from ..lang.rewrite import named, rebuild, replaced
@@ -77,7 +76,7 @@ def computed(op: Op, rows: Sequence[str] = ()) -> list[tuple[str, ...]]:
 
     A kernel that goes through `rows` reduces and scans for each of them, also what does not vary along them.
     """
-    nodes = [node for value in op.values for node in value.node.nodes if isinstance(node, Call | Reduce | Scan)]
+    nodes = [node for node in op.nodes if isinstance(node, Call | Reduce | Scan)]
     return [gone_through(node, rows) if isinstance(node, Reduce | Scan) else node.axes for node in nodes]
 
 
@@ -105,7 +104,7 @@ def only_maps_and_reduces(op: Op, by_strips: bool = False) -> bool:
     if any(Scan in value.node.kinds or ScatterSum in value.node.kinds for value in op.values):
         return False
     # Without strips, none has values of its own.
-    return by_strips or not op.strips or not any(is_by_strips(node) for value in op.values for node in walk(value.node))
+    return by_strips or not op.strips or not any(is_by_strips(node) for node in op.nodes)
 
 
 def is_extremum(node: Node) -> TypeGuard[Reduce]:
@@ -127,7 +126,7 @@ def of_strips(op: Op, result: Result) -> Reduce | None:
 def gathered(op: Op) -> dict[str, list[Load]]:
     """How inputs are read that `take` alone reads."""
     found: dict[str, list[Load]] = {}
-    for node in (node for value in op.values for node in walk(value.node)):
+    for node in op.nodes:
         if isinstance(node, Load):
             found.setdefault(node.name, []).append(node)
     return {name: loads for name, loads in found.items() if all(load.at for load in loads)}
@@ -135,9 +134,8 @@ def gathered(op: Op) -> dict[str, list[Load]]:
 
 def taken_from(op: Op) -> set[str]:
     """The inputs and values of which elements are read at computed positions, anywhere."""
-    nodes = [node for value in op.values for node in walk(value.node)]
-    loads = {node.name for node in nodes if isinstance(node, Load) and node.at}
-    return loads | {node.arg.name for node in nodes if isinstance(node, Take) and isinstance(node.arg, Ref)}
+    loads = {node.name for node in op.nodes if isinstance(node, Load) and node.at}
+    return loads | {node.arg.name for node in op.nodes if isinstance(node, Take) and isinstance(node.arg, Ref)}
 
 
 def refusal(op: Op) -> Mistake:

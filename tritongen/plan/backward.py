@@ -361,7 +361,7 @@ class Planner:
         return replace(step, before=step.family.before(step.program))
 
     def is_by_row(self, tensor: Input, op: Op) -> bool:
-        nodes = (node for value in op.values for node in walk(value.node) if isinstance(node, Load) and node.at)
+        nodes = (node for node in op.nodes if isinstance(node, Load) and node.at)
         is_saved = tensor.name in dict(self.gradient.saved) and tensor.type.axes == self.rows
         return is_saved and tensor.name not in {node.name for node in nodes}
 

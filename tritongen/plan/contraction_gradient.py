@@ -119,7 +119,7 @@ class _Planner:
 
     def gradient_after(self, after: Op) -> Gradient:
         """The gradient of what follows the products, by them and by its other inputs."""
-        read = {n.name for value in after.values for n in walk(value.node) if isinstance(n, Load)}
+        read = {n.name for n in after.nodes if isinstance(n, Load)}
         beside = tuple(name for name in self.grad.wrt if name in read)
         both = [name for name in beside if any(name in inputs for inputs in self.multiplied.inside.values())]
         if both:

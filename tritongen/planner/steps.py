@@ -84,7 +84,7 @@ def without_optional(op: Op, names: Container[str]) -> Op:
 def lengths_read(op: Op) -> set[str]:
     """The axes whose lengths the host function of an operator reads."""
     axes = {axis for result in op.results for axis in result.axes}
-    for node in (node for value in op.values for node in walk(value.node)):
+    for node in op.nodes:
         axes |= set(node.over) if isinstance(node, Reduce | Size) else set()
         axes |= {node.axis} if isinstance(node, Index) else set()
         axes |= {axis for axis, _ in node.at} if isinstance(node, Load) else set()

@@ -25,10 +25,9 @@ def always_stored(op: Op) -> list[str]:
     integers = integers_taken(op)
     if all(value.node.kinds.isdisjoint((ScatterSum, Take)) for value in op.values):
         return integers
-    nodes = [node for value in op.values for node in walk(value.node)]
     scattered = {value.name for value in op.values if isinstance(value.node, ScatterSum)}
     found = dict.fromkeys(integers)
-    for node in nodes:
+    for node in op.nodes:
         read = children(node) if isinstance(node, ScatterSum) else (node.arg,) if isinstance(node, Take) else ()
         found |= {part.name: None for part in read if isinstance(part, Ref)}
         found |= {node.name: None} if isinstance(node, Ref) and node.name in scattered else {}

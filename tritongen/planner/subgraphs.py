@@ -37,7 +37,7 @@ class Subgraph:
             return 0
         op = self.step.op
         reduces = any(isinstance(value.node, Reduce) and not is_product(op, value.node) for value in op.values)
-        return sum(isinstance(node, Call) for value in op.values for node in walk(value.node)) if reduces else 0
+        return sum(isinstance(node, Call) for node in op.nodes) if reduces else 0
 
 
 UNCLAIMED = Subgraph(None, math.inf)

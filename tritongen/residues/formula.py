@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..autodiff.gradient import derive
-from ..lang.ir import Cast, Op, walk
+from ..lang.ir import Cast, Op
 from ..lang.typecheck import typecheck
 from ..operator.compile import backward_of, forward_of
 from ..spec.types import Spec
@@ -46,4 +46,4 @@ def rounds(formula: Formula) -> bool:
 
 
 def has_casts(op: Op) -> bool:
-    return any(isinstance(node, Cast) for value in op.values for node in walk(value.node))
+    return any(isinstance(node, Cast) for node in op.nodes)

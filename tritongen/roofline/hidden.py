@@ -150,7 +150,7 @@ def _wide_indices(op: Op, steps: Sequence[StepCost]) -> Iterator[Mistake]:
 
 def _positions(op: Op) -> set[str]:
     """The inputs of which positions along axes are computed."""
-    takes = (node for value in op.values for node in value.node.nodes if isinstance(node, Positioned))
+    takes = (node for node in op.nodes if isinstance(node, Positioned))
     direct = [index for node in takes for _, index in node.at]
     found, left = set[str](), [Value("", index, "") for index in direct]
     while left:

@@ -6,7 +6,7 @@ import ast
 import math
 from dataclasses import replace
 
-from ..lang.ir import Constant, Op, walk
+from ..lang.ir import Constant, Op
 from ..lang.syntax import Text
 from ..spec.types import Spec
 
@@ -15,7 +15,7 @@ LOWEST = 2.0**24  # Probabilities of lower scores cannot be recomputed from thei
 
 def masks_by_number(op: Op) -> bool:
     """Whether a number of the math, or the default of a param, is so far from 0 that a mask may be made of it."""
-    constants = (node.value for value in op.values for node in walk(value.node) if isinstance(node, Constant))
+    constants = (node.value for node in op.nodes if isinstance(node, Constant))
     scalars = (one for one in (*constants, *(param.default for param in op.params)) if isinstance(one, int | float))
     return any(LOWEST <= abs(one) < math.inf for one in scalars)
 

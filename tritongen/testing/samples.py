@@ -124,8 +124,7 @@ class Shapes:
     @cached_property
     def _positions(self) -> list[tuple[str, Node]]:
         """What `take` reads at, along which axis, where that is computed of positions alone."""
-        nodes = [node for value in self.program.op.values for node in walk(value.node)]
-        taken = [at for node in nodes if isinstance(node, Load | Take) for at in node.at]
+        taken = [at for node in self.program.op.nodes if isinstance(node, Load | Take) for at in node.at]
         found = [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
         computed = self.program.op.computed  # Positions along these are outside of others.
         return [at for at in found if computed.isdisjoint(at[1].axes)]
@@ -182,7 +181,7 @@ class Shapes:
 
     def too_long(self) -> tuple[int, ...]:
         """Rows that do not fit in registers, where they are sorted there."""
-        sorts = any(is_order(node) for value in self.program.op.values for node in value.node.nodes)
+        sorts = any(is_order(node) for node in self.program.op.nodes)
         return self.of((1,), 1, SORTED + 1) if sorts else ()
 
     def empty(self) -> list[tuple[int, ...]]:
@@ -367,7 +366,7 @@ def _candidates(param: Param, op: Op) -> list[ParamValue]:
         return list(param.choices)
     if param.kind == "bool":
         return [False, True]
-    calls = [node for value in op.values for node in walk(value.node) if isinstance(node, Call)]
+    calls = [node for node in op.nodes if isinstance(node, Call)]
     partial = any(
         part.name == param.name
         for call in calls

@@ -17,7 +17,7 @@ from ..emit.host_checks import CLASS_NAMES, tuple_text
 from ..emit.imports import RUNTIME_FOLDER, TESTING_FOLDER
 from ..emit.registration import LOWER
 from ..lang.formulas import python, wanted_of
-from ..lang.ir import Cast, Op, Reduce, Result, Scan, walk
+from ..lang.ir import Cast, Op, Reduce, Result, Scan
 from ..lang.literals import code_of, literal
 from ..lang.names import shown
 from ..lang.trees import parse, substitute
@@ -161,8 +161,7 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
 
 def reduced_axes(program: Program) -> frozenset[str]:
     """The axes that some value is reduced over, be it behind the reduction that makes the program."""
-    nodes = (node for value in program.op.values for node in walk(value.node))
-    return frozenset(program.over).union(*(node.over for node in nodes if isinstance(node, Reduce)))
+    return frozenset(program.over).union(*(node.over for node in program.op.nodes if isinstance(node, Reduce)))
 
 
 def derived_text(op: Op, shapes: Shapes) -> str:
@@ -214,7 +213,7 @@ def decays(op: Op) -> list[str]:
     """The inputs that the decays of recurrences are made of: kernels multiply these first, so that one of them that is
     infinite may meet a 0 that it does not meet element after element.
     """
-    found = [node.decay for value in op.values for node in walk(value.node) if isinstance(node, Scan) and node.decay]
+    found = [node.decay for node in op.nodes if isinstance(node, Scan) and node.decay]
     names = {name for node in found for name in node.references}
     reads = [value.node.reads for value in needed(op.values, names)] + [node.reads for node in found]
     return sorted(frozenset[str]().union(*reads), key=shown)
@@ -334,19 +333,15 @@ def in_own_dtype(spec: Spec) -> bool:
 
 def rounds_between(op: Op) -> bool:
     """Whether something is cast to the dtype of an input, which in the oracle is float64."""
-    casts = [node for value in op.values for node in walk(value.node) if isinstance(node, Cast)]
+    casts = [node for node in op.nodes if isinstance(node, Cast)]
     return any(set(cast.dtype.of) & {tensor.name for tensor in op.inputs} for cast in casts)
 
 
 def rounds_to_float32(op: Op) -> bool:
     """Whether something is cast to float32 on the way, in which torch goes on, whatever the inputs are."""
     results = {result.output.name for result in op.results}
-    casts = (
-        node
-        for value in op.values
-        for node in walk(value.node)
-        if isinstance(node, Cast) and not (node is value.node and value.name in results)
-    )
+    ends = [value.node for value in op.values if value.name in results]
+    casts = [node for node in op.nodes if isinstance(node, Cast) and not any(node is end for end in ends)]
     return any(cast.dtype.of == ("float32",) and cast.arg.dtype.kind == "float" for cast in casts)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ...lang.ir import Choose, Load, Node, Op, Reduce, Value, walk
+from ...lang.ir import Choose, Load, Node, Op, Reduce, Value
 from ...lowering.accumulate import Accumulator, Running, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.space import Dim, Space, index_of, is_line
@@ -33,10 +33,9 @@ def is_windowed(program: Program) -> bool:
     results = {result.axes for result in op.results}
     if len(results) > 1 or any(_outside(axes, over)[-1:] in ((), (BATCH,)) for axes in results):
         return False
-    nodes = [node for value in op.values for node in walk(value.node)]
-    if program.maps_back and not (_is_disjoint(op.results[0].axes, over) and _has_even_columns(program, nodes)):
+    if program.maps_back and not (_is_disjoint(op.results[0].axes, over) and _has_even_columns(program)):
         return False
-    if not all(_is_for_windows(node, over) for node in nodes):
+    if not all(_is_for_windows(node, over) for node in op.nodes):
         return False
     known = _made_of(op.values, {value.name for value in program.reductions})
     once = program.reductions if program.maps_back else [v for v in op.values if _in_window(v, over)]
@@ -72,7 +71,7 @@ def _is_disjoint(axes: tuple[str, ...], over: set[str]) -> bool:
     return len(places) == len(over) < places[-1] - places[0] + 1
 
 
-def _has_even_columns(program: Program, nodes: list[Node]) -> bool:
+def _has_even_columns(program: Program) -> bool:
     """Whether the last axes of results, of those of windows and the one before them, are one dimension of every tensor
     that has any of the former. Nothing that is read again may have been written over.
     """
@@ -85,7 +84,7 @@ def _has_even_columns(program: Program, nodes: list[Node]) -> bool:
         and len(_outside(op.results[0].axes, over)) > 1
         and cols[0] not in dict(op.sizes)
         and not any(result.over for result in op.results)
-        and not any(isinstance(node, Load) and node.at for node in nodes)
+        and not any(isinstance(node, Load) and node.at for node in op.nodes)
     )
 
 

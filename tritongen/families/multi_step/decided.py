@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...lang.ir import ALWAYS, Load, Op, Path, walk
+from ...lang.ir import ALWAYS, Load, Op, Path
 from ...lowering.choices import Choices, joined, simplified
 from ...nest.conditions import implies
 from ..family import Step
@@ -64,6 +64,5 @@ def _is_on(on_paths: Sequence[Path], others: Sequence[Path]) -> bool:
 
 def _reading(step: Step, name: str) -> tuple[Path, ...]:
     """The paths on which a step reads an input: whatever the params are, where it is gathered."""
-    nodes = [node for value in step.op.values for node in walk(value.node)]
-    gathered = any(isinstance(node, Load) and node.name == name and node.at for node in nodes)
+    gathered = any(isinstance(node, Load) and node.name == name and node.at for node in step.op.nodes)
     return ALWAYS if gathered else Choices(step.op).reading_paths(name, step.op.values)

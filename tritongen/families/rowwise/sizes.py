@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ...emit.module import Around, Common, length_text
 from ...emit.statements import Call, Length, Let, Statement, Value
-from ...lang.ir import Load, walk
+from ...lang.ir import Load
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
 from ...lowering.views import Kernel
@@ -159,7 +159,7 @@ class RowSizes(Common):
 
     @property
     def loads(self) -> list[Load]:
-        return [node for value in self.op.values for node in walk(value.node) if isinstance(node, Load)]
+        return [node for node in self.op.nodes if isinstance(node, Load)]
 
     def is_read_by_rows(self) -> bool:
         """Whether neighbouring rows lie next to each other in all inputs, as their axes tell, and neighbouring columns

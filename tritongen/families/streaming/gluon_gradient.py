@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...lang.ir import Call, Load, Node, Op, Ref, Value, walk
+from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lowering.lower import Lowering
 from ...nest.ir import Do, Let, Line, lines_of, names_of, nested
 from ...nest.values import Expr, V, runtime, tl
@@ -71,13 +71,13 @@ def _reads_plainly(op: Op, stream: Stream) -> bool:
     return (
         all(tensor.default is None for tensor in op.inputs)
         and all(tensor in tiled or not pair <= set(tensor.type.axes) for tensor in op.inputs)
-        and not any(isinstance(part, Load) and part.at for value in op.values for part in walk(value.node))
+        and not any(isinstance(part, Load) and part.at for part in op.nodes)
     )
 
 
 def _spills(op: Op) -> bool:
     """Whether two sums leave too few registers for the math of scores: the plain kernel is faster by 8 % then."""
-    return any(isinstance(part, Call) and part.function == "tanh" for value in op.values for part in walk(value.node))
+    return any(isinstance(part, Call) and part.function == "tanh" for part in op.nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class Builder:
 
     def lowered_by(self, lowering: type[L]) -> L:
         places, stream = self.places, self.stream
-        has_powers = any(is_below(part) for value in self.op.values for part in walk(value.node))
+        has_powers = any(is_below(part) for part in self.op.nodes)
         return lowering(
             self.op,
             self.compute,

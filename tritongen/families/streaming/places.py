@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...lang.ir import Load, Op, walk
+from ...lang.ir import Load, Op
 from ...lowering.optional import if_given
 from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, nothing_of, widen_float8
@@ -226,7 +226,7 @@ class Places(Tile):
 def may_be_wide(op: Op, stream: Stream, tensor: Input) -> bool:
     """Whether booleans of scores, rows or columns are passed as int32 if the matrices are float64."""
     matrix = multiplied_as(op, stream)
-    read = (node for value in op.values for node in walk(value.node) if isinstance(node, Load))
+    read = (node for node in op.nodes if isinstance(node, Load))
     is_along = any({stream.rows, stream.streamed} & {*load.axes} for load in read if load.name == tensor.name)
     return is_along and tensor.type.dtypes == ("bool",) and bool(matrix) and "float64" in op.input(matrix).type.dtypes
 

@@ -53,9 +53,8 @@ def scale_of(op: Op, score: str, stream: Stream) -> tuple[Node | None, Node]:
 
 def is_exponent_alone(op: Op, score: str, stream: Stream) -> bool:
     """Whether lines read scores as exponents below the largest, which is of them, and otherwise not."""
-    nodes = [part for value in op.values for part in walk(value.node)]
-    uses = [part for part in nodes if isinstance(part, Ref) and part.name == score]
-    exponents = [part for part in nodes if is_exponent(part, score, stream.largest)]
+    uses = [part for part in op.nodes if isinstance(part, Ref) and part.name == score]
+    exponents = [part for part in op.nodes if is_exponent(part, score, stream.largest)]
     return len(uses) <= len(exponents) + 1
 
 
@@ -108,9 +107,8 @@ def to_base2(op: Op, stream: Stream) -> tuple[Node | None, Value | None]:
     """The number that scores are multiplied by whose exponentials are taken below per-row or per-column values, and
     these scores with a factor in its place that takes them to base 2; None where a line reads them otherwise.
     """
-    nodes = [part for value in op.values for part in walk(value.node)]
-    names = [name for part in nodes if (name := _score_of(part, stream))]
-    uses = [part for part in nodes if isinstance(part, Ref) and part.name in names]
+    names = [name for part in op.nodes if (name := _score_of(part, stream))]
+    uses = [part for part in op.nodes if isinstance(part, Ref) and part.name in names]
     if len({*names}) != 1 or len(uses) > len(names):
         return None, None
     value = op.value(names[0])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...lang.integers import bounds_in
-from ...lang.ir import Call, Load, Node, Op, Reduce, Take, walk
+from ...lang.ir import Call, Load, Node, Op, Reduce, Take
 from ...passes.exponentials import resolve
 from ...passes.merged_axes import MergedAxes
 from ...spec.types import BATCH, INTS, AxisTerm, Input
@@ -194,6 +194,6 @@ def _places(axis: str, shape: Sequence[AxisTerm]) -> tuple[int, int] | tuple[()]
 def _reads_outside(op: Op) -> bool:
     """Whether something may be taken from outside of a table of a fixed length."""
     bounds, sizes = bounds_in(op), dict(op.sizes)
-    nodes = (node for value in op.values for node in walk(value.node) if isinstance(node, Load | Take))
+    nodes = (node for node in op.nodes if isinstance(node, Load | Take))
     at = (pair for node in nodes for pair in node.at if pair[0] in sizes)
     return any(any(bounds.may_be_outside(index, axis)) for axis, index in at if not isinstance(index, Load))
