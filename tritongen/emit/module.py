@@ -37,7 +37,7 @@ class Module:
     view: dict[str, Any]
     traffic: Traffic
     steps: tuple[Module, ...] = ()  # those of the functions that it calls
-    gluon: Any = ()  # the kernel that is written in Gluon besides, behind what it calls
+    gluon: tuple[Kernel, ...] = ()  # the kernel in Gluon, behind what it calls
     unread: frozenset[str] = frozenset()  # flags by which the function decides nothing
 
     @property
@@ -48,8 +48,8 @@ class Module:
             yield from step.every
 
     @property
-    def gluon_kernels(self) -> list[Any]:
-        return [one.gluon for one in self.every if one.gluon]
+    def gluon_kernels(self) -> list[Kernel]:
+        return [kernel for one in self.every for kernel in one.gluon]
 
     @property
     def called(self) -> frozenset[str]:

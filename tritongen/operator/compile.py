@@ -37,6 +37,7 @@ from ..lang.ir import Op
 from ..lang.names import in_spec_names, marked, shown
 from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
+from ..lowering.views import Kernel
 from ..nest.check import check as check_nest
 from ..nest.layout import laid_out
 from ..passes.lost_rows import with_lost_rows
@@ -221,8 +222,8 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
     for kernel in (kernel for each in modules for one in each.every for kernel in one.view["nests"]):
         check_nest(kernel.body, (*kernel.names, *kernel.constexprs, *kernel.blocks))
     gluon = [one for each in modules for one in each.gluon_kernels]
-    for kernel in (kernel for functions in gluon if isinstance(functions, tuple) for kernel in functions):
-        check_nest(kernel.body, kernel.names, narrow=True)
+    for kernel in gluon:
+        check_nest(kernel.body, (*kernel.names, *kernel.constexprs), narrow=True)
     return {
         "__init__.py": render("init.py.jinja", module.view | {"runtime": package}),
         "kernels.py": framed("kernels.py.jinja", module.view, device_imports(package), width),
@@ -234,7 +235,7 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
     }
 
 
-def gluon_module(module: Module, kernels: list[Any], package: str, width: int) -> str:
+def gluon_module(module: Module, kernels: list[Kernel], package: str, width: int) -> str:
     view = module.view | {"gluon_kernels": kernels, "also_untyped": ", allow-untyped-calls"}  # Gluon has no types.
     return framed("gluon_kernels.py.jinja", view, gluon_imports(package), width)
 

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lang.names import shown
+from ...lowering.assemble import param_arguments
 from ...lowering.tile import Tile
-from ...nest.ir import Let, Line, names_of, nested
-from ...nest.values import Expr, V, expr, runtime, tl
+from ...lowering.views import Kernel
+from ...nest.ir import (
+    BLANK,
+    Accumulate,
+    Branch,
+    Constant,
+    Do,
+    For,
+    Given,
+    Let,
+    Line,
+    Nest,
+    Return,
+    names_of,
+    needed_by,
+    nested,
+)
+from ...nest.values import Expr, Term, V, either, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
-from ..gluon import SHARED, calls_only, gluon_value, in_gluon, listed, names_in
+from ..gluon import SHARED, STORED, TILES, called, calls_only, function, names_in
 from ..stream import Scores, Stream
 from . import partial_sums
 from .gluon_shared import (
+    EIGHT_HEADS,
     GluonBuilder,
-    GluonLines,
+    GluonKernels,
     OfRows,
-    Signature,
-    bounds_of,
+    Ring,
+    halves,
     is_for_gluon,
     is_of_scores,
     matrices_in,
     scale_value,
+    several,
     spread,
 )
 from .kernels import Builder
@@ -35,9 +53,9 @@ from .scores import scale_of, sloped
 from .streams import is_row_sum
 
 
-def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
-    """What the template prints of a mean with weights below a largest, of queries, keys and values, of numbers of
-    heads, rows or columns and of one for each score; None for other math.
+def gluon_kernels(program: StreamingProgram) -> GluonKernels | None:
+    """Those of a mean with weights below a largest, of queries, keys and values, of numbers of heads, rows or columns
+    and of one for each score; None for other math.
     """
     op, stream = program.in_kernels, program.stream
     takes = (
@@ -47,7 +65,7 @@ def gluon_view(program: StreamingProgram) -> dict[str, Any] | None:
         and not _begins_late(program)
         and not any(is_row_sum(value, stream) for value in op.values)
     )
-    return _GluonBuilder(program).view() if takes else None
+    return _GluonBuilder(program).kernels() if takes else None
 
 
 def _is_mean(op: Op, stream: Stream) -> bool:
@@ -131,6 +149,15 @@ class _GluonBuilder(GluonBuilder):
         self.sloped = None if self.low else sloped(self.op, self.score, self.stream)
         self.unread = self.sloped.unread if self.sloped else frozenset[str]()
         self.weights = ""
+        (score,), (matrix,) = self.stream.scores, self.stream.summed
+        self.q, self.k, self.v, self.o = score.left.name, score.right.name, matrix.name, self.wide[0].output.name
+        self.kinds = {
+            self.q: "rows",
+            self.o: "rows",
+            self.k: "cols",
+            self.v: "cols",
+            **dict.fromkeys(self.tiled, "scores"),
+        }
 
     vectors, of_rows, row_index = Vectors, Scaled, "tile_rows"
     masked = V.MASKED
@@ -182,110 +209,224 @@ class _GluonBuilder(GluonBuilder):
     def add_row_total(self, name: str, factor: Expr, so_far: Expr) -> Line:
         return Let(name, runtime.add_columns(name, V.rescale, factor))
 
-    # Assembly
+    # The pipeline
 
-    def view(self) -> dict[str, Any] | None:
-        """What the template prints; None where lines call what Gluon has not, or what is computed before the loop is
-        asked for where tiles are, or behind the loop, where rows lie otherwise.
+    def kernels(self) -> GluonKernels | None:
+        """None where lines call what Gluon has not, or where what is computed before the loop is read where tiles are,
+        or behind the loop, where rows lie otherwise.
         """
         self.build()
-        lines = self.arranged()
-        if lines is None:
-            return None
-        scale, wide = scale_value(self.lowering, self.scale), self.wide[0].output.name
-        described = {*(load.name for load in self.stream.matrices), *self.tiled, wide}
-        signature = Signature(self, lines, described, scale)
-        if signature.widths is None:
-            return None
-        tensors = self.matrix_names()
-        kinds = dict.fromkeys((tensors["k"], tensors["v"]), "cols") | dict.fromkeys(self.tiled, "scores")
-        return {
-            "template": "gluon.jinja",
-            **signature.view(),
-            **tensors,
-            **self.state_view(lines.end),
-            **self.block_view(lines, signature),
-            **self.columns_view(lines.columns, signature),
-            "is_uneven": self.blocks.tiles is not None,
-            "reads": in_gluon(lines.setup),
-            "scale": scale and gluon_value(scale),
-            "is_signed": scale in [V[one.name] for one in signature.params],
-            "given": ", ".join([f"{wide}_desc", f"{wide}_blocks", *signature.passed]),
-            "kinds": [kinds.get(name, "rows" if name in described else "") for name in signature.tensors],
-        }
-
-    def arranged(self) -> GluonLines | None:
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
         reads, computed = _parted(setup, self.scalars)
-        columns = [line for line in loop if line.assigned in self.of_cols]
-        inner = (*computed, *_parted(loop, self.scalars)[1])
-        bounds, found = bounds_of(self, reads)
+        columns, inner = [line for line in loop if line.assigned in self.of_cols], _parted(loop, self.scalars)[1]
+        inner = [*computed, *inner]
+        bounds = self.bounds_of(reads)
         others = {*(name for line in computed for name in line.targets), *self.scalars} - {*self.of_heads}
-        math_of_rows = [*bounds, *inner, *_parted(end, self.of_heads)[1]]
         takes = (
-            calls_only(math_of_rows, SHARED)
+            calls_only([*bounds, *inner, *_parted(end, self.of_heads)[1]], SHARED)
             and not names_in([*bounds, *end], others)
             and "tile_mask" not in names_of(inner)
-            and (found is None or found.is_of_inputs(others))
+            and (self.found is None or self.found.is_of_inputs(others))
         )
-        tile_reads = [line for line in reads if names_in(bounds, [line.assigned])]
-        reads = [line for line in reads if names_in([*inner, *end], [line.assigned])]
-        return GluonLines(bounds, found, tile_reads, reads, columns, inner, end) if takes else None
+        if not takes:
+            return None
+        order = Let("head, place", runtime.swizzle("tile", "n_heads", "tiles", 8), comment=EIGHT_HEADS)
+        uneven = "Unequal tiles (causal: the last are longest): long ones first, each followed by the shortest left."
+        mirrored = Let("tile", runtime.mirrored("tile", V.n_heads * V.tiles, 8 * V.tiles), comment=uneven)
+        least = "The sums start with the last block, even if it is fully masked."
+        last = Let("last", tl.maximum(V.bounds[len(self.blocks.runs)] - V.BLOCK_N, V.bounds[0]), comment=least)
+        tile = self.tile(
+            "Tile coordinates, bounds of its block ranges (masked, full), and its last block.",
+            (*([mirrored] if self.blocks.tiles else []), order),
+            V.tiles - 1 - V.place,
+            (*needed_by(bounds, reads), *bounds),
+            (last,),
+        )
+        block, of_cols = self.math_of_block(inner), self.columns(columns)
+        nest = self.half(tile, block, of_cols, needed_by([*inner, *end], reads), end)
+        functions = (tile, self.filled(tile), *of_cols, block)
+        memory = Let(f"{self.o}_blocks", runtime.memory(f"{self.o}_desc", 2))
+        doc = f"Persistent over tiles of {self.stream.rows}; loops over blocks of {self.stream.streamed}."
+        return self.piped(doc, functions, nest, self.rings, [memory])
 
-    def matrix_names(self) -> dict[str, str]:
-        (score,), (matrix,) = self.stream.scores, self.stream.summed
-        return {"q": score.left.name, "k": score.right.name, "v": matrix.name, "o": self.wide[0].output.name}
+    @property
+    def rings(self) -> dict[str, Ring]:
+        of_scores = 2 * (V.STAGES - 1), 1
+        return {self.q: (2, 1), self.k: ("STAGES", 2), self.v: ("STAGES", 2), **dict.fromkeys(self.tiled, of_scores)}
 
     @property
     def state(self) -> list[str]:
         """The largest and the sums of rows, which the math of a block updates."""
         return [self.stream.largest, *(one.name for one in self.stream.sums if one.matrix is None)]
 
-    def state_view(self, end: Sequence[Line]) -> dict[str, Any]:
-        """The scores and what blocks add up, and what of that is asked for behind the loop."""
-        stream, at_end = self.stream, names_of(end)
-        return {
-            "score": self.stream.scores[0].name,
-            "dot": next(one.name for one in stream.sums if one.matrix is not None),
-            "largest": stream.largest,
-            "least": partial_sums.LEAST if self.low else "LOWEST",
-            "sums": self.state[1:],
-            "state": ", ".join(self.state),
-            "end_state": names_in(end, self.state),
-            "use_end_rows": not at_end.isdisjoint(("rows", "row_mask")),
-            "use_row_mask": "row_mask" in at_end,
-        }
+    @property
+    def score_name(self) -> str:
+        return self.stream.scores[0].name
 
-    def block_view(self, lines: GluonLines, signature: Signature) -> dict[str, Any]:
-        """The function of the math of a block."""
-        loop, in_loop = lines.loop, names_of(lines.loop)
-        has_col_mask = "col_mask" in in_loop
-        rows = names_in(loop, ["tile_rows" if self.sloped else "rows"])
-        lengths = names_in(loop, ["n_rows"]) + ["n_cols"] * (has_col_mask or "n_cols" in in_loop)
-        of_half = ["n_heads", "n_rows", *lengths, *(["n_cols"] if self.of_cols else [])]
-        return {
-            "is_low": bool(self.low),
-            "is_led": bool(self.sloped),
-            "block_state": ", ".join([*self.state, *rows, *names_in(loop, self.scalars)]),
-            "lengths_of_half": signature.unpacked(of_half, [*lines.setup, *lines.end]),
-            "block_params": listed([*lengths, *names_in(loop, signature.uniform)]),
-            "is_masked": self.masked.text in in_loop,
-            "use_cols": has_col_mask or "cols" in in_loop,
-            "use_col_mask": has_col_mask,
-            "use_rows": "rows" in in_loop,
-            "use_tile_rows": "tile_rows" in in_loop | names_of(lines.setup),
-            "weights": self.weights,
-        }
+    def filled(self, tile: Kernel) -> Kernel:
+        q, k, v, q_step = self.q, self.k, self.v, V[f"{self.q}_step"]
+        first = halves(runtime.fill(f"{q}_ring", q_step + V.half, f"{q}_desc", self.head_of_rows, "row"))
+        blocks = (
+            Do(runtime.fill(f"{k}_ring", "step", f"{k}_desc", self.head, "start")),
+            Branch(V.start.equals("last"), (first,)),
+            *self.fills_of_tiled(),
+            Do(runtime.fill(f"{v}_ring", "step", f"{v}_desc", self.head, "start")),
+            Accumulate("step", "+", expr(1)),
+        )
+        from_last = runtime.range("last", V.bounds[0] - 1, -V.BLOCK_N)
+        body = (
+            Let(f"{q_step}, step", expr((tl.to_tensor(0), tl.to_tensor(0)))),
+            Let("n_tiles", V.lengths[0] * tl.cdiv(V.lengths[1], "BLOCK_M")),
+            For(
+                TILES,
+                index="tile",
+                body=(
+                    self.located(tile),
+                    For(from_last, index="start", body=blocks),
+                    Accumulate(q_step.text, "+", expr(2)),
+                ),
+            ),
+        )
+        return self.loads(
+            "Producer warp: loads the rows of each tile, then its blocks from last to first.", self.rings, body
+        )
 
-    def columns_view(self, columns: Sequence[Line], signature: Signature) -> dict[str, Any]:
-        """The function that reads per-column values."""
-        passed = [*signature.heads, *signature.pointers, *signature.steps]
-        return {
-            "col_reads": in_gluon(columns),
-            "of_cols": ", ".join(self.of_cols),
-            "spread_cols": ", ".join(f"across_columns({name})" for name in self.of_cols),
-            "col_params": listed(names_in(columns, passed)),
-        }
+    def located(self, tile: Kernel) -> Let:
+        return Let(", ".join([*self.heads, "first_row", "bounds", "last"]), called(tile))
+
+    def columns(self, lines: Sequence[Line]) -> tuple[Kernel, ...]:
+        """The function that reads per-column values, where there are some."""
+        if not self.of_cols:
+            return ()
+        body = (
+            Constant("each", tl.BlockedLayout([1], [32], [4], [0])),
+            Given("block_cols", (V.start + tl.arange(0, "BLOCK_N", "each")).to("tl.int32")),
+            Let("block_mask", either(V.LAST, V.block_cols < V.n_cols, True)),
+            *lines,
+            Return(several([runtime.across_columns(name) for name in self.of_cols])),
+        )
+        arguments = ["start", *self.heads, *self.passed, "n_cols", "BLOCK_N: gl.constexpr", "LAST: gl.constexpr"]
+        doc = "Per-column values of a block, loaded while the previous block is multiplied."
+        return (function(f"{self.op.name}_columns", doc, body, arguments),)
+
+    def math_of_block(self, inner: Sequence[Line]) -> Kernel:
+        score = V[self.score_name]
+        cols = V.start + tl.arange(0, score.field("shape")[1], "layout")
+        body = (
+            Constant("layout", tl.SliceLayout(0, score.field("type").field("layout"))),
+            Given("cols", cols.to("tl.int32")[None, :]),
+            Let("col_mask", either(V.LAST, V.cols < V.n_cols, True)),
+            Let("rows", spread(V.tile_rows)),
+            *(Let(name, V[name].to("tl.float32")) for name in self.tiled),
+            *inner,
+            Return(expr((self.weights, "rescale", *self.state))),
+        )
+        lengths = ["tile_rows", *self.scalars, "start", "factor", "n_rows", "n_cols", *self.passed]
+        constants = "MASKED: gl.constexpr", "LAST: gl.constexpr"
+        says = "the factor that rescales the sums so far, and the updated row statistics."
+        doc = f"exp2 weights of a block of {self.stream.streamed}, {says}"
+        return function(f"{self.op.name}_block", doc, body, [self.score_name, *self.state, *lengths, *constants])
+
+    def scored(self, block: Kernel, columns: Sequence[Kernel], step: Expr, in_flight: int, **given: Term) -> Nest:
+        """The weights of a block, of whose scores the matmul has begun, and the state behind it."""
+        score, read = self.score_name, runtime.read_scores
+        return (
+            *(Let(", ".join(self.of_cols), called(one, **given)) for one in columns),
+            *(Let(name, read(f"{name}_ring", 2 * step + V.half)) for name in self.tiled),
+            Let(score, runtime.warpgroup_mma_wait(in_flight, deps=(score,))),
+            Do(runtime.give_back(f"{self.k}_ring", step)),
+            Let(", ".join(["weights", "rescale", *self.state]), called(block, **given)),
+        )
+
+    def half(self, tile: Kernel, block: Kernel, columns: Sequence[Kernel], reads: Nest, end: Nest) -> Nest:
+        (dot,) = (one.name for one in self.stream.sums if one.matrix is not None)
+        q, k, v, o, score, q_step = self.q, self.k, self.v, self.o, self.score_name, V[f"{self.q}_step"]
+        wait, in_pairs = runtime.warpgroup_mma_wait, Let("pairs", runtime.in_pairs("weights", "dtype"))
+        begun = (
+            Let("left", runtime.left_of("pairs", "dtype", "layout")),
+            Let(dot, runtime.warpgroup_mma("left", runtime.take(f"{v}_ring", "step"), dot, is_async=True)),
+        )
+        overlap = "The second matmul of the previous block overlaps with the first matmul of this one."
+        is_masked = V.run.differs(self.blocks.runs.index("full"))
+        blocks = (
+            Let(score, runtime.begin_scores(q, runtime.take(f"{k}_ring", V.step + 1)), comment=overlap),
+            *begun,
+            *self.scored(block, columns, V.step + 1, 1, MASKED=is_masked, LAST=False),
+            Let(f"{dot}, left, weights", wait(0, deps=(dot, "left", "weights"))),
+            Do(runtime.give_back(f"{v}_ring", "step")),
+            Accumulate(dot, "*", spread(tl.convert_layout("rescale", "by_row"))),
+            in_pairs,
+            Accumulate("step", "+", expr(1)),
+        )
+        span = runtime.range(V.end - V.BLOCK_N, V.bounds[V.run] - 1, -V.BLOCK_N)
+        runs = (Let("end", tl.minimum(V.bounds[V.run + 1], "last")), For(span, index="start", body=blocks))
+        behind = (
+            Given("rows", V.first_row + tl.arange(0, "HALF_M", "by_row")),
+            Let("row_mask", V.rows < V.n_rows),
+            *(
+                Let(name, tl.convert_layout(tl.sum(name, 1) if n else name, "by_row"))
+                for n, name in enumerate(self.state)
+            ),
+        )
+        layout_of_sums, least = runtime.product_layout(8), partial_sums.LEAST if self.low else V.LOWEST
+        largest, *sums = self.state
+        body = (
+            self.located(tile),
+            Accumulate("first_row", "+", V.half * V.HALF_M),
+            Given("tile_rows", V.first_row + tl.arange(0, "HALF_M", "score_by_row")),
+            *reads,
+            Let(largest, tl.full(["HALF_M"], least, "tl.float32", "score_by_row")),
+            *(Let(name, tl.zeros(["HALF_M", 8], "tl.float32", layout_of_sums)) for name in sums),
+            Let(dot, tl.zeros(["HALF_M", "WIDTH"], "tl.float32", "layout")),
+            Let(q, runtime.take(f"{q}_ring", q_step)),
+            *self.sign,
+            Let(score, runtime.begin_scores(q, runtime.take(f"{k}_ring", "step"))),
+            *self.scored(block, columns, V.step, 0, start="last", MASKED=True, LAST=True),
+            in_pairs,
+            For(tl.static_range(len(self.blocks.runs) - 1, -1, -1), index="run", body=runs),
+            Do(runtime.give_back(f"{q}_ring", q_step)),
+            Accumulate(q_step.text, "+", expr(2)),
+            *begun,
+            Let(f"{dot}, left", wait(0, deps=(dot, "left"))),
+            Do(runtime.give_back(f"{v}_ring", "step")),
+            Accumulate("step", "+", expr(1)),
+            BLANK,
+            *needed_by(end, behind),
+            *end,
+            Do(runtime.store_block(f"{o}_desc", f"{o}_blocks", "half", self.head_of_rows, "first_row", o)),
+        )
+        return (
+            Constant("dtype", V[f"{v}_ring"][0].field("dtype")),
+            Constant("HALF_M", V.BLOCK_M // 2),
+            Constant("WIDTH", V[f"{o}_desc"].field("block_shape")[-1]),
+            Constant("layout", runtime.product_layout("WIDTH")),
+            Constant("by_row", tl.SliceLayout(1, "layout")),
+            Constant("score_by_row", tl.SliceLayout(1, runtime.product_layout("BLOCK_N"))),
+            self.factor,
+            Let(f"{q_step}, step", expr((tl.to_tensor("half"), tl.to_tensor(0)))),
+            Let("n_tiles", V.n_heads * tl.cdiv("n_rows", "BLOCK_M")),
+            For(TILES, index="tile", body=body),
+            STORED,
+        )
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether a param says whether the largest score is that of the largest product."""
+        scale = scale_value(self.lowering, self.scale)
+        return scale in [V[one.name] for one in param_arguments(self.op, self.compute)]
+
+    @property
+    def factor(self) -> Given:
+        scale = scale_value(self.lowering, self.scale) or expr(1.0)
+        if not self.is_signed:
+            return Given("factor", runtime.to_base2(tl.to_tensor(scale)))
+        says = "exp2 takes |scale|, so that the row max stays a max; its sign goes into the rows."
+        return Given("factor", runtime.to_base2(tl.maximum(tl.abs(scale), 1e-30)), comment=says)
+
+    @property
+    def sign(self) -> Nest:
+        scale = scale_value(self.lowering, self.scale)
+        return (Branch(scale < 0, (Do(runtime.negate(self.q)),)),) if scale and self.is_signed else ()
 
 
 def _parted(lines: Iterable[Line], names: Container[str]) -> tuple[list[Line], list[Line]]:

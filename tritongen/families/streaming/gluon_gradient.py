@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lowering.lower import Lowering
-from ...nest.ir import Do, Let, Line, lines_of, names_of, nested
-from ...nest.values import Expr, V, runtime, tl
+from ...lowering.views import Kernel
+from ...nest.ir import BLANK, Accumulate, Constant, Do, For, Given, Let, Line, Nest, lines_of, needed_by, nested
+from ...nest.values import Expr, V, either, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
-from ..gluon import SHARED, calls_only, gluon_value, in_gluon, names_in
+from ..gluon import SHARED, STORED, called, calls_only, names_in
 from ..stream import Scores, Stream, StreamSum
 from .gluon_shared import (
+    EIGHT_HEADS,
     GluonBuilder,
-    GluonLines,
+    GluonKernels,
     OfRows,
-    Signature,
-    bounds_of,
+    Ring,
+    halves,
     is_across,
     is_for_gluon,
     is_spread,
@@ -36,9 +38,9 @@ from .program import StreamingProgram
 from .scores import to_base2
 
 
-def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
-    """What the template prints of one sum or two, each the matmul of what two scores give with a matrix that one of
-    these is of; None for other math.
+def gradient_kernels(program: StreamingProgram) -> GluonKernels | None:
+    """Those of one sum or two, each the matmul of what two scores give with a matrix that one of these is of; None for
+    other math.
     """
     op, stream = program.in_kernels, program.stream
     takes = (
@@ -49,7 +51,7 @@ def gradient_view(program: StreamingProgram) -> dict[str, Any] | None:
         and not reads_matrices_behind(op, stream)
         and (len(stream.sums) == 1 or not _spills(op))
     )
-    return _GradientBuilder(program).view() if takes else None
+    return _GradientBuilder(program).kernels() if takes else None
 
 
 def _is_gradient(op: Op, stream: Stream) -> bool:
@@ -136,7 +138,7 @@ class _GradientBuilder(GluonBuilder):
         super().__init__(program)
         self.scale, self.to_base2 = to_base2(self.op, self.stream)
         self.lowering.score = self.to_base2.name if self.to_base2 else ""
-        self.tile: list[str] = []  # the matrices that are read for each tile
+        self.of_tile: list[str] = []  # the matrices that are read for each tile
         self.in_flight: list[str] = []
 
     # The loop
@@ -144,7 +146,7 @@ class _GradientBuilder(GluonBuilder):
     def row_tile(self, load: Load) -> None:
         if load.name not in self.read:
             self.read.add(load.name)
-            self.tile.append(load.name)
+            self.of_tile.append(load.name)
             self.lines.setup.append(Let(load.name, runtime.take(f"{load.name}_ring", V.half)))
 
     def product(self, score: Scores) -> None:
@@ -226,6 +228,7 @@ class _GradientBuilder(GluonBuilder):
             assert matrix is not None
             self.give_back(matrix)
 
+    @cached_property
     def memory(self) -> dict[str, str]:
         """The matrices of the tile by way of whose memory results are stored, each of one that is as wide."""
         found: dict[str, str] = {}
@@ -243,81 +246,103 @@ class _GradientBuilder(GluonBuilder):
         first = 2 * len(self.stream.scores)
         return [*lines[:first], *(line for line in loop if line.assigned in scalars), *lines[first:]]
 
-    # Assembly
+    # The pipeline
 
-    def view(self) -> dict[str, Any] | None:
-        """What the template prints; None where lines call what Gluon has not, where bounds are made of more than params
-        and per-head values, or where per-row values, which lie as those of scores do, meet a matrix behind the loop.
+    def kernels(self) -> GluonKernels | None:
+        """None where lines call what Gluon has not, where bounds are made of more than params and per-head values, or
+        where per-row values, which lie as those of scores do, meet a matrix behind the loop.
         """
         self.build()
-        lines, memory = self.arranged(), self.memory()
-        if lines is None or len(memory) < len(self.wide):
-            return None
-        streamed = [score.right.name for score in self.stream.scores]
-        rings = [*self.tile, *streamed, *self.tiled]
-        scale = scale_value(self.lowering, self.scale)
-        signature = Signature(self, lines, {*rings, *memory}, scale)
-        if signature.widths is None:
-            return None
-        across = [name for name in self.tiled if is_across(self.op.input(name), self.stream)]
-        kinds = dict.fromkeys((*rings, *memory), "rows") | dict.fromkeys(streamed, "cols")
-        kinds |= dict.fromkeys(self.tiled, "scores") | dict.fromkeys(across, "across")
-        return {
-            "template": "gluon_gradient.jinja",
-            **signature.view(),
-            **(uses := self.uses(lines)),
-            "lengths_of_half": signature.unpacked(self.lengths_of(uses), lines.of_half),
-            "tile": self.tile,
-            "blocks": streamed,
-            "is_across": bool(across),
-            "rings": ", ".join(f"{name}_ring" for name in rings),
-            "descs": ", ".join(f"{name}_desc" for name in rings),
-            "made_rings": ", ".join(f"ring({name}_desc, {self.ring_of(name)})" for name in rings),
-            "sums": [(one.name, one.matrix.name) for one in self.stream.sums if one.matrix],
-            "memory": [*memory.items()],
-            "last_first": self.blocks.tiles is None or self.blocks.tiles.some.first == Number(0),
-            "longest": longest(self.blocks.tiles),
-            "of_cols": self.of_cols,
-            "factor": scale and gluon_value(scale),
-            "setup": in_gluon(lines.setup),
-            "given": ", ".join([*(f"{name}_desc" for name in memory), *signature.passed]),
-            "kinds": [kinds.get(name, "") for name in signature.tensors],
-        }
-
-    def arranged(self) -> GluonLines | None:
         self.lines.loop = self.read_early(self.lines.loop, [*self.of_cols, *self.tiled])
         setup, loop, end = (nested(lines) for lines in (self.lines.setup, self.lines.loop, self.lines.end))
         reads = [line for line in setup if line.assigned in self.of_heads]
-        bounds, found = bounds_of(self, reads)
+        bounds = self.bounds_of(reads)
         inputs = {tensor.name for tensor in self.op.inputs}
         others = inputs.union(*(line.targets for line in setup)) - {*self.of_heads}
         takes = (
             calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
             and not names_in(bounds, others)
             and not any(map(is_spread, lines_of(end)))
-            and (found is None or found.is_of_inputs(others))
+            and (self.found is None or self.found.is_of_inputs(others))
+            and len(self.memory) == len(self.wide)
         )
-        tile_reads = [line for line in reads if names_in(bounds, [line.assigned])]
-        return GluonLines(bounds, found, tile_reads, setup, (), loop, end) if takes else None
+        if not takes:
+            return None
+        across = [name for name in self.tiled if is_across(self.op.input(name), self.stream)]
+        self.kinds = dict.fromkeys((*self.of_tile, *self.memory), "rows") | dict.fromkeys(self.streamed, "cols")
+        self.kinds |= dict.fromkeys(self.tiled, "scores") | dict.fromkeys(across, "across")
+        tile = self.located((*needed_by(bounds, reads), *bounds))
+        doc = f"One tile of {self.stream.rows} per program; loops over blocks of {self.stream.streamed}."
+        return self.piped(doc, (tile, self.filled(tile)), self.half(tile, setup, loop, end), self.rings)
 
-    def ring_of(self, name: str) -> str:
-        """How many blocks a ring has, and how many groups read each. What is copied is given back soon."""
-        if name in self.tiled:
-            return "2 * (STAGES - 1), 1"
-        return "2, 1" if name in self.tile else "STAGES, 2"
+    @property
+    def streamed(self) -> list[str]:
+        return [score.right.name for score in self.stream.scores]
 
-    def lengths_of(self, uses: Mapping[str, bool]) -> list[str]:
-        """The lengths that masks compare with."""
-        masks = {"n_rows": uses["use_row_mask"], "n_cols": uses["use_col_mask"] or bool(self.of_cols)}
-        return [name for name, is_read in masks.items() if is_read]
+    @property
+    def rings(self) -> dict[str, Ring]:
+        """What is copied is given back soon."""
+        tile, streamed = dict.fromkeys(self.of_tile, (2, 1)), dict.fromkeys(self.streamed, ("STAGES", 2))
+        return {**tile, **streamed, **dict.fromkeys(self.tiled, (2 * (V.STAGES - 1), 1))}
 
-    def uses(self, lines: GluonLines) -> dict[str, bool]:
-        """The positions that lines ask for."""
-        in_loop, beside = names_of(lines.loop), names_of([*lines.setup, *lines.end])
-        return {
-            "use_cols": not in_loop.isdisjoint(("cols", "col_mask")),
-            "use_col_mask": "col_mask" in in_loop,
-            "use_rows": "rows" in in_loop or not beside.isdisjoint(("rows", "row_mask")),
-            "use_by_row": not (in_loop | beside).isdisjoint(("by_row", "rows", "row_mask")),
-            "use_row_mask": "row_mask" in beside,
-        }
+    def located(self, bounds: Nest) -> Kernel:
+        tiles, comment, place = self.blocks.tiles, EIGHT_HEADS, V.place
+        if tiles is None or tiles.some.first == Number(0):
+            place = V.tiles - 1 - V.place
+        if (most := longest(tiles)) == ("first" if place == V.place else "last"):
+            comment += f" The {most} {self.stream.rows} first: under the mask they have the most blocks."
+        order = Let("head, place", runtime.swizzle(tl.program_id(0), "n_heads", "tiles", 8), comment=comment)
+        return self.tile("Tile coordinates and bounds of its block ranges (masked, full).", (order,), place, bounds)
+
+    def filled(self, tile: Kernel) -> Kernel:
+        rows = (runtime.fill(f"{one}_ring", "half", f"{one}_desc", self.head_of_rows, "row") for one in self.of_tile)
+        blocks = (
+            *(Do(runtime.fill(f"{one}_ring", "step", f"{one}_desc", self.head, "start")) for one in self.streamed),
+            *self.fills_of_tiled(),
+            Accumulate("step", "+", expr(1)),
+        )
+        body = (
+            Let(", ".join([*self.heads, "first_row", "bounds"]), called(tile)),
+            halves(*rows),
+            Let("step", tl.to_tensor(0)),
+            For(runtime.range(V.bounds[0], V.bounds[len(self.blocks.runs)], "BLOCK_N"), index="start", body=blocks),
+        )
+        return self.loads("Producer warp: loads the rows of the tile and its blocks.", self.rings, body)
+
+    def half(self, tile: Kernel, setup: Nest, loop: Nest, end: Nest) -> Nest:
+        is_masked = V.run.differs(self.blocks.runs.index("full"))
+        block = (
+            Given("cols", (V.start + tl.arange(0, "BLOCK_N", "by_col")).to("tl.int32")[None, :]),
+            Let("col_mask", either(is_masked, V.cols < V.n_cols, True)),
+            Given("block_cols", (V.start + tl.arange(0, "BLOCK_N", "each")).to("tl.int32")),
+            Let("block_mask", either(is_masked, V.block_cols < V.n_cols, True)),
+            *loop,
+            Accumulate("step", "+", expr(1)),
+        )
+        blocks = For(runtime.range(V.bounds[V.run], V.bounds[V.run + 1], "BLOCK_N"), index="start", body=block)
+        sums = {one.name: one.matrix.name for one in self.stream.sums if one.matrix}
+        scale = scale_value(self.lowering, self.scale) or expr(1.0)
+        written = (
+            (f"{one}_desc", V[f"{matrix}_ring"][0], "half", self.head_of_rows, "first_row", one)
+            for one, matrix in self.memory.items()
+        )
+        return (
+            Constant("HALF_M", V.BLOCK_M // 2),
+            Constant("layout", runtime.product_layout("BLOCK_N")),
+            Constant("by_row", tl.SliceLayout(1, "layout")),
+            Constant("by_col", tl.SliceLayout(0, "layout")),
+            Constant("each", tl.BlockedLayout([1], [32], [4], [0])),
+            Given("factor", runtime.to_base2(tl.to_tensor(scale)), comment="Scores in base 2, for exp2."),
+            Let(", ".join([*self.heads, "first_row", "bounds"]), called(tile)),
+            Accumulate("first_row", "+", V.half * V.HALF_M),
+            Given("rows", V.first_row + tl.arange(0, "HALF_M", "by_row")),
+            Let("row_mask", V.rows < V.n_rows),
+            *setup,
+            *(Let(name, runtime.begin_sum("HALF_M", f"{matrix}_ring")) for name, matrix in sums.items()),
+            Let("step", tl.to_tensor(0)),
+            For(tl.static_range(len(self.blocks.runs)), index="run", body=(blocks,)),
+            BLANK,
+            *end,
+            *(Do(runtime.store_block(*one)) for one in written),
+            STORED,
+        )

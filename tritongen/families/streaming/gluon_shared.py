@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ...emit.host_checks import tuple_text
 from ...lang.ir import Load, Node, Op, Result, Value, walk
-from ...lang.names import in_string
 from ...lang.trees import walk as nodes_of
 from ...lowering.assemble import param_arguments, param_casts
 from ...lowering.lower import Compute, Lowering, compute_of
+from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
-from ...nest.ir import Accumulate, Let, Line, names_of, with_values
-from ...nest.values import Expr, V, expr, runtime
+from ...nest.ir import (
+    Accumulate,
+    Do,
+    For,
+    Given,
+    Let,
+    Line,
+    Nest,
+    Return,
+    free_names,
+    names_of,
+    needed_by,
+    with_values,
+    without_dead_code,
+)
+from ...nest.values import Expr, Term, V, expr, runtime, tl
 from ...passes.structure import reached
 from ...spec.types import Input
-from ..gluon import in_gluon, listed, names_in
+from ..gluon import BLOCKS, FENCE, function, kernel, names_in, passed, specialised
 from ..stream import Stream
 from .kernels import Below, Builder
 from .places import Places
 from .program import StreamingProgram
 
 HALF = {"float16", "bfloat16"}
+EIGHT_HEADS = "Eight heads at a time, so that the blocks of these stay in L2."
+Ring = tuple[Term, int]  # how many blocks it has, and how many groups read each
 
 
 def is_for_gluon(op: Op, stream: Stream) -> bool:
@@ -67,23 +81,14 @@ def _ends_with(tensor: Input, stream: Stream, last: tuple[str, str]) -> bool:
     return others == axes[-2:] == last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
 
 
-def head_of_scores(name: str, places: Places) -> str:
-    """Where blocks of what has a value for each score are, along all but rows and columns."""
-    axes = (axis for axis in places.op.input(name).type.axes if axis in places.stream.heads)
-    return tuple_text([dim.index for dim in places.described_dims(tuple(axes))])
-
-
 class FoundBounds:
     """The bounds of the runs of blocks of all tiles, which a kernel of its own finds once for all heads that have the
     same, and not each warp group for each tile.
     """
 
-    def __init__(self, builder: Builder, reads: Iterable[Line]) -> None:
-        """With those of the lines that read per-head values that bounds are made of."""
-        bounds = builder.lines.bounds
-        self.builder, self.dims = builder, builder.space.rows
-        self.lines = [*(line for line in reads if names_in(bounds, [line.assigned])), *bounds]
-        read = names_of(self.lines)
+    def __init__(self, builder: Builder, lines: Sequence[Line]) -> None:
+        self.builder, self.dims, self.lines = builder, builder.space.rows, lines
+        read = names_of(lines)
         self.names = [one.name for one in builder.op.inputs if f"{one.name}_ptr" in read]
         self.strides = [f"stride_bounds_{dim.suffix}" for dim in self.dims]
 
@@ -99,65 +104,31 @@ class FoundBounds:
         group = (dim.index for dim in self.builder.places.dims(self.builder.stream.heads))
         return not names_in(self.lines, [*computed, *group, *(param.name for param in self.builder.op.params)])
 
-    def view(self) -> dict[str, Any]:
+    def kernel(self) -> Kernel:
+        builder = self.builder
+        n_bounds = len(builder.blocks.runs) + 1
+        strides = names_in(self.lines, [one.name for one in builder.strides()])
+        pointers = [*(f"{name}_ptr" for name in self.names), "bounds_ptr"]
         sizes = ["n_rows", "n_cols", *(dim.size for dim in self.dims[1:])]
-        strides = names_in(self.lines, [one.name for one in self.builder.strides()])
-        return {
-            "args": ", ".join([*(f"{name}_ptr" for name in self.names), "bounds_ptr", *sizes, *strides]),
-            "head": self.builder.places.decode(),
-            "lines": with_values((*self.lines,), lambda one: one.with_names({"INDEX": expr(self.builder.index)})),
-            "n_bounds": len(self.builder.blocks.runs) + 1,
-        }
-
-
-def bounds_of(builder: Builder, reads: Iterable[Line]) -> tuple[list[Line], FoundBounds | None]:
-    """The lines by which a tile has the bounds of its runs of blocks, and what a kernel finds before, if one does:
-    where values of both axes are compared.
-    """
-    bounds = builder.lines.bounds
-    if builder.blocks.compared:
-        found = FoundBounds(builder, reads)
-        return found.read, found
-    if not builder.blocks.tiles:
-        every = runtime.blocks_from_start(V.n_cols, V.n_cols, V.BLOCK_N)
-        bounds = [Let("bounds", every, comment=line.comment) for line in bounds]
-    return bounds, None
-
-
-def lengths_of_widths(builder: Builder, lines: list[Line], known: Iterable[str]) -> list[Line] | None:
-    """The lines by which a kernel has the lengths of heads that some lines use, from descriptors of matrices; None
-    where these use other lengths that are not known, or pointers to matrices.
-    """
-    axes = {builder.places.size_name(axis): axis for axis in builder.op.axes}
-    used = names_in(lines, [name for name in axes if name not in known])
-    matrices = {builder.stream.width(load): load.name for load in builder.stream.matrices}
-    pointers = [f"{load.name}_ptr" for load in builder.stream.matrices]
-    if any(axes[name] not in matrices for name in used) or names_in(lines, pointers):
-        return None
-    return [Let(name, V[f"{matrices[axes[name]]}_desc"].field("shape")[-1]) for name in used]
-
-
-@dataclass(frozen=True, slots=True)
-class GluonLines:
-    """The lines of a Gluon kernel: bounds of a tile, with what these read, and of the warp groups that compute, those
-    in front of the loop, those that read per-column values for a block, those of the loop and those behind it.
-    """
-
-    bounds: Sequence[Line]
-    found: FoundBounds | None
-    tile_reads: Sequence[Line]
-    setup: Sequence[Line]
-    columns: Sequence[Line]
-    loop: Sequence[Line]
-    end: Sequence[Line]
-
-    @property
-    def of_tile(self) -> list[Line]:
-        return [*self.tile_reads, *self.bounds]
-
-    @property
-    def of_half(self) -> list[Line]:
-        return [*self.setup, *self.columns, *self.loop, *self.end]
+        lines = with_values((*self.lines,), lambda one: one.with_names({"INDEX": expr(builder.index)}))
+        at = V.bounds_ptr + tl.program_id(0) * n_bounds + V.place
+        body = (
+            Let("tiles", tl.cdiv("n_rows", "BLOCK_M")),
+            Let("head", tl.program_id(0) // V.tiles),
+            Let("first_row", (tl.program_id(0) % V.tiles).to("tl.int64") * V.BLOCK_M),
+            Given("tile", (V.first_row + tl.arange(0, "BLOCK_M")).to("tl.int32")),
+            *builder.places.decode(),
+            *lines,
+            For(tl.static_range(n_bounds), index="place", body=(Do(tl.store(at, V.bounds[V.place])),)),
+        )
+        return Kernel(
+            f"{builder.op.name}_bounds_kernel",
+            "Bounds of the block ranges of each tile, where they differ by head.",
+            tuple(Argument(one, "") for one in (*pointers, *sizes, *strides)),
+            ("BLOCK_M", "BLOCK_N"),
+            body=without_dead_code(body),
+            fixed=("n_rows", "n_cols"),
+        )
 
 
 @dataclass
@@ -190,14 +161,27 @@ class OfRows(Below):
         return runtime.tanh_half(x)
 
 
+@dataclass(frozen=True, slots=True)
+class GluonKernels:
+    """Kernels behind the functions that they call, the kinds of tensors that have descriptors, and which tensors the
+    bounds of blocks are found of.
+    """
+
+    functions: tuple[Kernel, ...]
+    kinds: tuple[str, ...]
+    found_of: tuple[int, ...]
+
+
 class GluonBuilder(Builder):
-    """Makes the lines of a Gluon kernel: matrices are in shared memory, and per-row values are vectors."""
+    """Makes a Gluon kernel: matrices are in shared memory, and per-row values are vectors."""
 
     index = "tl.int32"
     row_index = "rows"  # the positions of rows as vectors
     vectors: type[Places]  # reads per-row values
     of_rows: type[OfRows]
     lowering: OfRows
+    found: FoundBounds | None = None
+    kinds: Mapping[str, str]  # how tensors that have descriptors lie
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
@@ -213,6 +197,13 @@ class GluonBuilder(Builder):
         self.of_cols = [n for n, axes in self.scalars.items() if self.streams(axes) and n not in self.tiled]
         self.lowering = self.lowered_by(self.of_rows)
         self.lowering.rows, self.lowering.others = stream.rows, frozenset({stream.streamed, *stream.widths})
+        self.every = [*(one.name for one in op.inputs), *(one.output.name for one in op.results)]
+        self.group = self.places.dims(stream.heads)
+        dims = self.space.rows
+        self.heads = [dim.index for dim in (*dims, *self.group)]
+        self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *self.group))]
+        self.head = expr(tuple(dim.index for dim in dims))
+        self.head_of_rows = expr(tuple(dim.index for dim in self.places.described_dims(stream.heads)))
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Per-row values are read as vectors."""
@@ -230,91 +221,144 @@ class GluonBuilder(Builder):
     def store(self, result: Result) -> list[Line]:
         return [] if result in self.wide else super().store(result)
 
+    def bounds_of(self, reads: Iterable[Line]) -> Sequence[Line]:
+        """The lines by which a tile has the bounds of its runs of blocks, of what reads per-head values. A kernel finds
+        them before where values of both axes are compared.
+        """
+        bounds = self.lines.bounds
+        if self.blocks.compared:
+            self.found = FoundBounds(self, [*needed_by(bounds, reads), *bounds])
+            bounds = self.found.read
+        elif not self.blocks.tiles:
+            every = runtime.blocks_from_start(V.n_cols, V.n_cols, V.BLOCK_N)
+            bounds = [Let("bounds", every, comment=line.comment) for line in bounds]
+        return bounds
 
-class Signature:
-    """The arguments of a Gluon kernel, those of them that its warps are passed, and the tiles that these compute."""
-
-    def __init__(
-        self, builder: GluonBuilder, lines: GluonLines, described: Collection[str], scale: Expr | None
-    ) -> None:
-        """Of tensors, the `described` have descriptors; the others are read by pointers."""
-        self.builder, self.lines, self.found, self.described = builder, lines, lines.found, described
-        op, stream, self.group = builder.op, builder.stream, builder.places.dims(builder.stream.heads)
-        self.dims = builder.space.rows
-        self.tensors = [*(one.name for one in op.inputs), *(one.output.name for one in op.results)]
-        self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*self.dims[1:], *self.group))]
-        every = [*lines.of_tile, *lines.of_half, *([Let("factor", scale)] if scale else [])]
-        known = names_of(every)
-        self.pointers = [f"{name}_ptr" for name in self.tensors if name not in described]
-        self.steps = names_in([*lines.tile_reads, *lines.of_half], [one.name for one in builder.strides()])
-        if lines.found:
-            self.pointers.append("bounds_ptr")
-            self.steps += lines.found.strides
-        self.params = [one for one in param_arguments(op, builder.compute) if one.name in known]
-        names = {one.name for one in self.params}
-        self.casts = [one for one in param_casts(op, builder.compute) if one.assigned in names]
-        self.integers = [param.name for param in op.params if param.kind == "int" and param.name in names]
-        self.widths = lengths_of_widths(builder, every, self.lengths)
-        self.head_of_rows = [dim.index for dim in builder.places.described_dims(stream.heads)]
-
-    @property
-    def uniform(self) -> list[str]:
-        """The scalars that are the same for all tiles."""
-        return [*(line.assigned for line in self.widths or ()), *(one.name for one in self.params)]
+    # The pipeline
 
     @property
     def passed(self) -> list[str]:
-        return [*self.pointers, *self.steps, *self.uniform]
+        """What functions may read that is the same for all tiles: pointers, steps, lengths of heads, and params."""
+        pointers = [f"{name}_ptr" for name in self.every if name not in self.kinds]
+        params = [one.name for one in param_arguments(self.op, self.compute)]
+        return [*pointers, *(["bounds_ptr"] if self.found else []), *self.steps, *self.widths, *params]
 
     @property
-    def heads(self) -> list[str]:
-        return [dim.index for dim in (*self.dims, *self.group)]
+    def steps(self) -> list[str]:
+        return [*(one.name for one in self.strides()), *(self.found.strides if self.found else [])]
 
     @property
-    def text(self) -> str:
-        given = [f"{name}_desc" if name in self.described else f"{name}_ptr" for name in self.tensors]
-        given += ["bounds_ptr"] if self.found else []
-        return ", ".join([*given, *self.lengths, *self.steps, *(one.spelling for one in self.params)])
+    def widths(self) -> dict[str, str]:
+        """The names of other lengths, each with a matrix that is as wide; "" where none is."""
+        matrices = {self.stream.width(load): load.name for load in self.stream.matrices}
+        names = {self.places.size_name(axis): matrices.get(axis, "") for axis in self.op.axes}
+        return {name: matrix for name, matrix in names.items() if name not in self.lengths}
 
-    def unpacked(self, read: Iterable[str], lines: Iterable[Line]) -> str:
-        """The lengths as a function unpacks them that reads some, and others in lines."""
-        known = {*read, *names_of(lines)}
-        return ", ".join(name if name in known else f"_{name}" for name in self.lengths)
+    def tile(self, doc: str, order: Nest, place: Expr, bounds: Nest, last: Nest = ()) -> Kernel:
+        in_group = [Let(dim.index, V.head % dim.size) for dim in self.group]
+        results = *self.heads, V.first_row.to("tl.int32"), "bounds", *(one.assigned for one in last)
+        body = (
+            Let(", ".join(self.lengths), V.lengths),
+            Let("tiles", tl.cdiv("n_rows", "BLOCK_M")),
+            *order,
+            Let("first_row", place.to("tl.int64") * V.BLOCK_M),
+            *in_group,
+            *(Accumulate("head", "//", expr(dim.size)) for dim in self.group),
+            *self.places.decode(),
+            *bounds,
+            *last,
+            Return(expr(results)),
+        )
+        return function(f"{self.op.name}_tile", doc, body, ["tile", "lengths", *self.passed, *BLOCKS])
 
-    def view(self) -> dict[str, Any]:
-        builder, lines, found, group = self.builder, self.lines, self.found, self.group
-        used = {*self.head_of_rows, *names_in(lines.of_half, self.heads)}
-        in_group = [Let(dim.index, V.head % dim.size) for dim in group]
-        decode = [*in_group, *(Accumulate("head", "//", expr(dim.size)) for dim in group), *builder.places.decode()]
-        tiled = builder.tiled[0] if builder.tiled else ""
-        blocks, stream = builder.blocks, builder.stream
-        return {
-            "family": "streaming",
-            "name": builder.op.name,
-            "rows": stream.rows,
-            "streamed": stream.streamed,
-            "tiled": tiled,
-            "head_of_tiled": head_of_scores(tiled, builder.places) if tiled else "",
-            "heads": ", ".join(self.heads),
-            "heads_of_half": ", ".join(name if name in used else f"_{name}" for name in self.heads),
-            "head": tuple_text([dim.index for dim in self.dims]),
-            "head_of_rows": tuple_text(self.head_of_rows),
-            "lengths": ", ".join(self.lengths),
-            "lengths_of_tile": self.unpacked(("n_heads", "n_rows"), [*decode, *lines.of_tile]),
-            "decode": decode,
-            "bounds": in_gluon(lines.bounds),
-            "found": found and found.view(),
-            "found_of": [self.tensors.index(name) for name in found.names] if found else [],
-            "n_runs": len(blocks.runs),
-            "full": blocks.runs.index("full"),
-            "tile_reads": in_gluon(lines.tile_reads),
-            "tile_params": listed(names_in(lines.of_tile, self.passed)),
-            "loop": in_gluon(lines.loop),
-            "end": in_gluon(lines.end),
-            "signature": self.text,
-            "casts": in_gluon([*(self.widths or ()), *self.casts]),
-            "fixed": repr([*map(in_string, ["n_heads", "n_rows", "n_cols", *self.integers])]),
-        }
+    def loads(self, doc: str, rings: Mapping[str, Ring], body: Nest) -> Kernel:
+        arguments = ["rings", *(f"{name}_desc" for name in rings), "lengths", *self.passed, *BLOCKS]
+        return function(f"{self.op.name}_loads", doc, (_unpacked(rings), *body), arguments)
+
+    def fills_of_tiled(self) -> Nest:
+        """The loads of blocks of what has a value for each score."""
+        axes = {name: self.op.input(name).type.axes for name in self.tiled}
+        heads = {name: [axis for axis in axes[name] if axis in self.stream.heads] for name in axes}
+        return tuple(
+            halves(
+                runtime.fill(
+                    f"{name}_ring",
+                    2 * V.step + V.half,
+                    f"{name}_desc",
+                    tuple(dim.index for dim in self.places.described_dims(tuple(heads[name]))),
+                    *(("start", "row") if self.kinds[name] == "across" else ("row", "start")),
+                )
+            )
+            for name in self.tiled
+        )
+
+    def piped(
+        self, doc: str, functions: Sequence[Kernel], nest: Nest, rings: Mapping[str, Ring], written: Sequence[Let] = ()
+    ) -> GluonKernels | None:
+        """The kernel whose warp groups do what is in a nest, behind the `functions` that these call, the second of
+        which fills the rings; `written` makes the memory of results. None where what is read has no name in Gluon: a
+        length of no matrix, or a pointer to one.
+        """
+        name, read = self.op.name, free_names(nest)
+        known = [f"{one.output.name}_desc" for one in self.wide] + [line.assigned for line in written]
+        given = [one for one in (*known, *self.passed) if one in read]
+        every = read.union(*(free_names(one.body) for one in functions))
+        if any(f"{load.name}_ptr" in every for load in self.stream.matrices):
+            return None
+        if any(one in every and not matrix for one, matrix in self.widths.items()):
+            return None
+        params = [one for one in param_arguments(self.op, self.compute) if one.name in given]
+        integers = [one.name for one in self.op.params if one.kind == "int" and one.name in given]
+        half = function(
+            f"{name}_half",
+            "Consumer warp group: computes one half of the rows of each tile.",
+            (_unpacked(rings), Let(", ".join(self.lengths), V.lengths), Let(", ".join(given), V.given), *nest),
+            ["half: gl.constexpr", "rings", "lengths", "given", *BLOCKS],
+        )
+        made = (runtime.ring(f"{one}_desc", *shape) for one, shape in rings.items())
+        body = (
+            *(Let(one, V[f"{matrix}_desc"].field("shape")[-1]) for one, matrix in self.widths.items() if one in given),
+            *(one for one in param_casts(self.op, self.compute) if one.assigned in given),
+            Let("rings", expr((*made,))),
+            *written,
+            Let("lengths", expr((*self.lengths,))),
+            Let("given", several(given)),
+            FENCE,
+            specialised(
+                *((V[half.name], passed(half, half=n)) for n in range(2)),
+                (V[functions[1].name], passed(functions[1])),
+            ),
+        )
+        arguments = [
+            *(f"{one}_{'desc' if one in self.kinds else 'ptr'}" for one in self.every),
+            *(["bounds_ptr"] if self.found else []),
+            *self.lengths,
+            *(one for one in self.steps if one in given),
+            *(one.spelling for one in params),
+            *BLOCKS,
+            "STAGES: gl.constexpr",
+        ]
+        doc += " One producer warp (TMA), two consumer warp groups."
+        whole = kernel(name, doc, body, arguments, ("n_heads", "n_rows", "n_cols", *integers))
+        finder = (self.found.kernel(),) if self.found else ()
+        found_of = tuple(map(self.every.index, self.found.names)) if self.found else ()
+        kinds = tuple(self.kinds.get(one, "") for one in self.every)
+        return GluonKernels((*finder, *functions, half, whole), kinds, found_of)
+
+
+def _unpacked(rings: Iterable[str]) -> Let:
+    return Let(", ".join(f"{name}_ring" for name in rings), V.rings)
+
+
+def several(values: Sequence[Term]) -> Expr:
+    """A value, or several as a tuple."""
+    return expr(values[0] if len(values) == 1 else (*values,))
+
+
+def halves(*fills: Expr) -> For:
+    """What loads the rows of both warp groups."""
+    row = Let("row", V.first_row + V.half * (V.BLOCK_M // 2))
+    return For(tl.static_range(2), index="half", body=(row, *map(Do, fills)))
 
 
 def spread(value: Expr) -> Expr:

@@ -16,8 +16,8 @@ from ...nest.values import runtime
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, in_kernels, moved, multiplied_as, of_bytes, promoted
 from . import partial_sums
-from .gluon import gluon_view
-from .gluon_gradient import gradient_view
+from .gluon import gluon_kernels
+from .gluon_gradient import gradient_kernels
 from .gluon_shared import tiled_of
 from .kernels import DESCRIPTOR, Builder, Reduction
 from .merging import merging, parted_tensors
@@ -56,7 +56,7 @@ class StreamingModule(Common):
         is_known = {*self.shared} <= {tensor.name for tensor in tiled_of(self.op, self.stream)}
         is_known = is_known and not program.blocks.gap  # Plain kernels alone skip what lies between two ranges.
         some = program.not_empty
-        self.gluon = (gluon_view(some) or gradient_view(some)) if by_tma and is_known else None
+        self.gluon = (gluon_kernels(some) or gradient_kernels(some)) if by_tma and is_known else None
 
     def planned(self, program: StreamingProgram) -> Kernel:
         return Builder(program, self.described).built(self.reduction is not None)
@@ -76,7 +76,7 @@ class StreamingModule(Common):
         ]
         body = self.function(self.launches(), self.known(self.own(kernel)), between)
         made = self.built(body, Traffic(frozenset({"streamed"}), streaming=self.streaming()))
-        return replace(made, gluon=self.gluon)
+        return replace(made, gluon=self.gluon.functions if self.gluon else ())
 
     def unpacked(self) -> list[Statement]:
         return [*super().unpacked(), *(merging(self.outer, self.merged) if self.merged.every else [])]
@@ -122,14 +122,14 @@ class StreamingModule(Common):
         """The Gluon kernel beside the plain one."""
         if self.gluon is None:
             return None
-        found = tuple(map(str, self.gluon["found_of"] or ()))
+        found = tuple(map(str, self.gluon.found_of))
         return call(
             "streaming.Gluon",
             module="__name__",
             name=f'"{self.op.name}"',
             matmuls=(len(self.stream.scores), len(self.stream.summed)),
             n_dims=len(self.space.rows),
-            kinds=tuple(f'"{kind}"' for kind in self.gluon["kinds"]),
+            kinds=tuple(f'"{kind}"' for kind in self.gluon.kinds),
             n_own=self.own_counts(self.arguments(self.own(self.kernel))[0]),
             found_of=found or None,
         )
