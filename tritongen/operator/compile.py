@@ -45,8 +45,7 @@ from ..passes.structure import read_lines, without_aliases
 from ..plan.backward import Backward, plan_operator
 from ..plan.contraction_gradient import plan_contraction_backward
 from ..plan.gradient_in_forward import plan_ahead
-from ..plan.streaming_before import plan_streams_backward
-from ..plan.streaming_subgraphs import streams_in
+from ..plan.streaming_before import plan_streams_backward, streams_in
 from ..planner.cost import multiplies_outer
 from ..resources import template_folders
 from ..spec.types import Grad, Schedule, Spec

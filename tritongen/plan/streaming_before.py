@@ -10,21 +10,23 @@ rest is recomputed.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..autodiff.gradient import Gradient, changes_smoothly, derive
+from ..autodiff.sharing import values_in_order
 from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
-from ..families.stream import NotStreamed, StoredScores, write_instead
+from ..families.stream import NotStreamed, StoredScores, Stream, write_instead
 from ..families.streaming.stored import stores
-from ..lang.ir import Dtype, Op, Result, Value
+from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value
 from ..lang.names import fresh, numbered
-from ..lang.rewrite import renamed_value
+from ..lang.rewrite import renamed_value, replaced
 from ..lowering.tile import needed
-from ..passes.structure import reads
+from ..passes.structure import reached, references
+from ..planner.naming import factors_named, rows_named, sums_parted
 from ..planner.steps import informed, with_dtypes
-from ..planner.stored import as_input
+from ..planner.stored import as_input, reading
 from ..spec.types import AxisTerm, Grad, Input, Output
 from .backward import Backward, Plan, Planner
 from .streaming_gradient import (
@@ -35,20 +37,12 @@ from .streaming_gradient import (
     outgoing_of,
     part_of_gradient,
     plan_streaming_backward,
+    read_by,
 )
 from .streaming_steps import own_result
-from .streaming_subgraphs import (
-    Streamed,
-    Streams,
-    copies_of_results,
-    last_streamed,
-    steps_of,
-    streams_for,
-    with_copies,
-    with_lines,
-    with_names,
-    without_copies,
-)
+
+Streams = Sequence[tuple[Step, Stream]]
+PART_OF_A_LINE = "what follows the sums is made of a part of a line"
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
@@ -263,7 +257,7 @@ def _in_dtypes_of(alike: Mapping[str, str], step: Step) -> Step:
 
 def _smooth(op: Op, wrt: Iterable[str]) -> tuple[str, ...]:
     """The inputs with which any result changes smoothly."""
-    read = {name for value in needed(op.values, [one.output.name for one in op.results]) for name in reads(value.node)}
+    read = read_by(needed(op.values, [one.output.name for one in op.results]))
     return tuple(name for name in wrt if name in read and changes_smoothly(op, name))
 
 
@@ -287,3 +281,158 @@ def _together(
     theirs = {name: fresh(name, taken) for name in clash if name in required}
     values = [renamed_value(value, ours) for value in first] + [renamed_value(value, theirs) for value in second]
     return tuple(values), ours, theirs
+
+
+# What streams in a forward of several steps, what comes before it, and what follows it
+
+
+def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
+    return [(step, stream) for step in steps_of(forward) if (stream := step.family.stream(step.program))]
+
+
+def steps_of(forward: Step) -> tuple[Step, ...]:
+    return forward.family.steps(forward.program) or (forward,)
+
+
+def copies_of_results(forward: Step) -> dict[str, str]:
+    """What steps store for others besides a result that it is rounded to, by name, and the lines that it is."""
+    own = {one.output.name for one in forward.op.results}
+    results = (result for step in steps_of(forward) for result in step.op.results)
+    pairs = ((one.output.name, one.node.name) for one in results if isinstance(one.node, Ref))
+    return {copy: name for copy, name in pairs if name in own and copy not in forward.op.names}
+
+
+def with_copies(forward: Step, copies: Mapping[str, str]) -> Op:
+    """The operator of a forward with copies of lines, which what other steps compute is made of."""
+    op = forward.op
+    for copy, name in copies.items():
+        own = next(s.op.by_name for s in steps_of(forward) if any(r.output.name == copy for r in s.op.results))
+        line = op.value(name)
+        values = (value if value.name in own else renamed_value(value, {name: copy}) for value in op.values)
+        added = Value(copy, line.ref, "")
+        op = replace(
+            op, values=tuple(v for value in values for v in ((value, added) if value.name == name else (value,)))
+        )
+    return op
+
+
+def without_copies(values: Iterable[Value], copies: Mapping[str, str]) -> tuple[Value, ...]:
+    return tuple(renamed_value(value, copies) for value in values if value.name not in copies)
+
+
+def with_names(forward: Step) -> Step:
+    """A forward of several steps, whose operator has names for the subexpressions of lines that steps store."""
+    stored = {one.output.name for step in steps_of(forward) for one in step.op.results} - {*copies_of_results(forward)}
+    if stored <= forward.op.names:
+        return forward
+    by_factors, by_rows = factors_named(forward.op), rows_named(forward.op)
+    by_both = factors_named(by_rows)
+    for named in (by_factors, by_rows, by_both, rows_named(sums_parted(by_both))):
+        if stored <= named.names:
+            return replace(forward, program=replace(forward.program, op=named))
+    return forward
+
+
+def streams_for(op: Op, streams: Streams) -> Streams:
+    """Those of some streams that the results of an operator are made of."""
+    made_of = {value.name for value in needed(op.values, [result.output.name for result in op.results])}
+    return [(step, stream) for step, stream in streams if made_of & {one.output.name for one in step.op.results}]
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What one step of a forward streams, and an operator of that and of what follows: what steps before have computed
+    for both is among its inputs, `before` with the dtypes in which it is stored.
+    """
+
+    op: Op
+    stream: Stream
+    before: tuple[tuple[Input, Dtype], ...] = ()
+
+
+def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
+    """What the last of some streams goes along in an operator, of whose steps they are some.
+
+    What the others give it, or give what follows it, is computed before, and is no result. Raises `NotStreamed` where
+    what follows is made of a part of a line.
+    """
+    *others, (step, stream) = streams
+    if step.op is op:
+        return Streamed(op, stream)
+    stored = {one.output.name: (as_input(op, one), one.dtype) for one in _stored_by(steps)}
+    read = (_read_in_loop(step.op, stream) | _made_of_scores(op, stream)) & stored.keys()
+    given = [one.output.name for other, _ in others for one in other.op.results]
+    names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
+    own, lines = op.names, {value.name: value.source for value in op.values}
+    remaining = tuple(result for result in op.results if result.output.name not in names)
+    again = {value.name for value in step.op.values}
+    found = _reading(replace(op, results=remaining), {name: stored[name][0] for name in names if name not in again})
+    inputs = {tensor.name for tensor in op.inputs}
+    before = tuple(stored[tensor.name] for tensor in found.inputs if tensor.name not in inputs)
+    made = {result.output.name for result in step.op.results}
+    computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in found.inputs}
+    if not made | computed | names.keys() <= own:
+        raise NotStreamed(PART_OF_A_LINE)
+    sourced = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
+    inside = {value.name: with_lines(value, computed, found) for value in sourced}
+    values = _around(inside, found, made, computed, {*found.names, *step.op.names})
+    return Streamed(replace(found, values=values), stream, before)
+
+
+def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:
+    """The values inside of a step, and those of an operator that are computed of what it has made or `computed`."""
+    refs, outputs = op.refs, {result.output.name for result in op.results}
+    disjoint = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
+    other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
+    if disjoint.intersection(other, {*outputs, *computed}):
+        raise NotStreamed(PART_OF_A_LINE)
+    renamed = {name: fresh(name, taken) for name in other if name in disjoint}
+    outside = [renamed_value(value, renamed) for value in op.values if value.name in disjoint]
+    first = reached({value.name: references(value.node) for value in outside}, computed, ())
+    alone = {value.name: value for value in outside if value.name not in inside}
+    # What comes first may be made of what is inside, as `any(kept, N)` is of the mask of the scores.
+    return values_in_order({name: value for name, value in alone.items() if name in first} | inside | alone)
+
+
+def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:
+    """What steps store: in the dtype of an input, where one has that of what another has stored."""
+    same: dict[str, tuple[str, ...]] = {}
+    for result in (result for step in steps for result in step.op.results):
+        of = tuple(leaf for name in result.dtype.of for leaf in same.get(name, (name,)))
+        if not result.dtype.rule and not result.dtype.otherwise:
+            same[result.output.name] = of
+        yield replace(result, dtype=replace(result.dtype, of=of))
+
+
+def _reading(op: Op, before: Mapping[str, Input]) -> Op:
+    """The operator that reads what is computed before as inputs, where it does."""
+    found = reading(op, before.values())
+    values = needed(found.values, [name for result in found.results for name in references(result.node)])
+    read = read_by(values)
+    inputs = (*op.inputs, *(tensor for name, tensor in before.items() if name in read))
+    return replace(found, inputs=inputs, values=tuple(values))
+
+
+def _read_in_loop(op: Op, stream: Stream) -> set[str]:
+    """The inputs of which scores and sums are made."""
+    return read_by(needed(op.values, [*(one.name for one in stream.scores), *(one.name for one in stream.sums)]))
+
+
+def _made_of_scores(op: Op, stream: Stream) -> set[str]:
+    """The values of an operator that are computed from scores."""
+    scores = {one.name for one in stream.scores}
+    refs = op.refs
+    return {name for name in refs if reached(refs, refs[name], ()) & scores}
+
+
+def with_lines(value: Value, names: Container[str], op: Op) -> Value:
+    """A value that refers to lines of an operator where it read what they had stored."""
+
+    def line(node: Node) -> Node:
+        if not isinstance(node, Load) or node.name not in names:
+            return node
+        if not node.at:
+            return Ref(node.name, node.axes, node.dtype)
+        return Take(op.value(node.name).ref, node.at, node.axes, node.dtype)
+
+    return replace(value, node=replaced(value.node, line))

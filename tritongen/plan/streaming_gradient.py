@@ -11,7 +11,7 @@ are more than means, steps that differentiate what is made of these come first, 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
@@ -256,7 +256,7 @@ class _Planner:
     def through_scores(self, means: tuple[StoredMean, ...]) -> Gradient:
         """The gradient by what means are made of, those of the means and delta among its inputs."""
         scores, given = self.scores(means) if self.score is not None else self.of_sums(means)
-        read = read_by(scores)
+        read = read_by(scores.values)
         wrt = tuple(name for name in self.grad.wrt if name in read)
         found = derive(scores, Grad(wrt), given, saves=False)
         op = replace(_plain(found.op), name=self.outgoing.name)
@@ -383,7 +383,7 @@ class _Planner:
         gradient = self.through_scores(means)
         # As delta, where there are gradients by values alone.
         passed_on = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
-        read = read_by(gradient.op)
+        read = read_by(gradient.op.values)
         every = zip(behind.wrt, behind.op.results, strict=True)
         pairs = [(name, result) for name, result in every if name not in passed_on or passed_on[name] in read]
         op = replace(behind.op, results=tuple(result for _, result in pairs))
@@ -464,7 +464,7 @@ class _Planner:
     def behind(self, means: tuple[StoredMean, ...]) -> tuple[Gradient, tuple[StoredMean, ...]]:
         """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""
         after = self.after(means)
-        read = read_by(after)
+        read = read_by(after.values)
         tensors = tuple(mean.tensor.name for mean in means)
         lse = (self.saved,) if self.saved in read and changes_smoothly(after, self.saved) else ()
         beside = tuple(name for name in self.grad.wrt if name in read)
@@ -642,9 +642,9 @@ def like(op: Op, result: Result, name: str) -> Input:
     return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
 
 
-def read_by(op: Op) -> set[str]:
-    """The inputs that an operator reads."""
-    return {name for value in op.values for name in reads(value.node)}
+def read_by(values: Iterable[Value]) -> set[str]:
+    """The inputs that some values read."""
+    return {name for value in values for name in reads(value.node)}
 
 
 def _plain(op: Op) -> Op:

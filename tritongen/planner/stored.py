@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,6 +10,7 @@ from ..lang.facts import fact
 from ..lang.ir import ALWAYS, COMPUTE, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, children, walk
 from ..lang.names import fresh
 from ..lang.promotion import kind_of
+from ..lang.rewrite import as_loads
 from ..lowering.tile import needed
 from ..passes.contractions import is_product, sides_of
 from ..passes.structure import SAVES, is_extremum, reached, reads, references
@@ -202,6 +203,22 @@ def _made_of(op: Op, node: Node) -> list[Input]:
     nodes = [node, *(op.value(name).node for name in reached(refs, references(node), ()))]
     read = {name for one in nodes for name in reads(one)}
     return [tensor for tensor in op.inputs if tensor.name in read]
+
+
+def result_of(value: Value, dtype: Dtype | None = None) -> Result:
+    """A value as a result of a step, for others: in its own dtype or another."""
+    output = Output(value.name, "auto", plain_shape(value.node.axes))
+    return Result(output, value.ref, value.node.axes, dtype or value.node.dtype)
+
+
+def reading(op: Op, stored: Iterable[Input]) -> Op:
+    """The operator that reads values of its own as inputs, which other steps have stored by the names of these."""
+    tensors = {tensor.name: tensor for tensor in stored}
+    names = {name: name for name in tensors}
+    values = (replace(one, node=as_loads(one.node, names)) for one in op.values if one.name not in names)
+    results = (replace(one, node=as_loads(one.node, names)) for one in op.results)
+    inputs = (*op.inputs, *tensors.values())
+    return replace(op, inputs=inputs, values=tuple(values), results=tuple(results))
 
 
 @fact

@@ -7,12 +7,16 @@ from dataclasses import replace
 
 from ...emit.axes import sizes
 from ...emit.configs import Traffic
+from ...emit.host import Host
+from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Common, Module, length_text
 from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, Value, call, written
 from ...emit.stream_configs import Streaming
+from ...lang.ir import Op
 from ...lowering.lower import compute_of
 from ...lowering.views import Kernel
 from ...nest.values import runtime
+from ...passes.merged_axes import MergedAxes, is_grouped
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, in_kernels, moved, multiplied_as, of_bytes, promoted
 from . import partial_sums
@@ -20,7 +24,6 @@ from .gluon import gluon_kernels
 from .gluon_gradient import gradient_kernels
 from .gluon_shared import tiled_of
 from .kernels import DESCRIPTOR, Builder, Reduction
-from .merging import merging, parted_tensors
 from .places import may_be_wide, space_of
 from .program import StreamingProgram
 
@@ -49,7 +52,7 @@ class StreamingModule(Common):
         if self.merged.every:
             self.op = program.in_kernels
             host = around.host(self.op, self.space, self.compute, around.function, around.extra)
-            self.host = replace(host, parted=tuple(parted_tensors(program.op, self.merged)))
+            self.host = replace(host, parted=tuple(_parted_tensors(program.op, self.merged)))
         if self.pages:
             self.host = replace(self.host, tables=frozenset(one.table for one in self.pages.inputs))
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
@@ -79,7 +82,7 @@ class StreamingModule(Common):
         return replace(made, gluon=self.gluon.functions if self.gluon else ())
 
     def unpacked(self) -> list[Statement]:
-        return [*super().unpacked(), *(merging(self.outer, self.merged) if self.merged.every else [])]
+        return [*super().unpacked(), *(_merging(self.outer, self.merged) if self.merged.every else [])]
 
     def of_one_dtype(self) -> Iterator[Statement]:
         """Matrices that a tile multiplies, in one dtype; the launch of a call like this one finds other tensors."""
@@ -315,3 +318,38 @@ def _differ(matrices: Sequence[str]) -> str:
     """Whether some matrices have several dtypes."""
     dtypes = [f"{name}.dtype" for name in matrices]
     return " != ".join(dtypes) if len(dtypes) == 2 else f"not {' == '.join(dtypes)}"
+
+
+def _merging(host: Host, merged: MergedAxes) -> list[Statement]:
+    """Gives tensors one dimension for merged axes, where each axis has had its own.
+
+    That is a view wherever strides allow it, as they do for what was one dimension, and otherwise a copy.
+    """
+    found: list[Statement] = [Let(name, "math.prod(batch)") for name, group in merged.every if group == (BATCH,)]
+    for tensor in host.op.inputs:
+        axes, calls, own = tensor.type.axes, "", list[Statement]()
+        for name, group in merged.every:
+            if group == (BATCH,) and BATCH in axes:
+                own = [Let(tensor.name, f"{tensor.name}.reshape({name}, *{tensor.name}.shape[len(batch):])")]
+            elif group[0] in axes:
+                first = axes.index(group[0]) - len(axes)
+                calls += f".flatten({first}, {first + len(group) - 1})"
+                axes = tuple(name if axis == group[0] else axis for axis in axes if axis not in group[1:])
+        found += host.guarded(tensor, [*own, *([Let(tensor.name, f"{tensor.name}{calls}")] if calls else [])])
+    return [*found, *(Length(name, " * ".join(group)) for name, group in merged.every if group != (BATCH,))]
+
+
+def _parted_tensors(op: Op, merged: MergedAxes) -> Iterator[tuple[str, str]]:
+    """The tensors of an operator that have a dimension for each of merged axes, with the calls that make these."""
+    shapes = [(tensor.name, tensor.type.shape) for tensor in op.inputs]
+    shapes += [(result.output.name, op.grouping(result)) for result in op.results]
+    for tensor, shape in shapes:
+        calls = ""
+        dims = [term.names for term in merged.joined_shape(shape)]
+        for name, group in merged.every:
+            if (name,) in dims and not is_grouped(shape, group):
+                place = dims.index((name,))
+                calls += f".unflatten({place - len(dims)}, {tuple_text([*group])})"
+                dims[place : place + 1] = [(axis,) for axis in group]
+        if calls:
+            yield tensor, calls

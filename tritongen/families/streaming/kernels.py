@@ -14,7 +14,6 @@ from ...lowering.choices import Choices, condition
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.tile import Tensor, decoded, loads, needed
 from ...lowering.views import Argument, Kernel
-from ...nest.access import Address
 from ...nest.ir import Branch, Do, Let, Line, Nest, names_of, needed_by, nested, under
 from ...nest.values import Expr, Term, V, expr, runtime, tl
 from ...passes.exponentials import resolve
@@ -433,10 +432,11 @@ class Builder:
 
     def store(self, result: Result) -> list[Line]:
         tensor, mask = self.places.result(result), self.places.mask(result.axes)
-        address = self.places.moved(tensor, Address(f"{tensor.name}_head"), self.space.cols)
+        head, steps = f"{tensor.name}_head", self.space.steps(tensor.axes, self.space.cols)
+        address = self.places.sum(head, steps, tensor)
         masked: dict[str, Term] = {} if mask is None else {"mask": mask}
         lines = [
-            Let(f"{tensor.name}_head", self.places.head(tensor).value),
+            Let(head, self.places.at(tensor).value),
             Do(tl.store(address.value, stored(self.op, result), **masked)),
         ]
         if result.when:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...lang.ir import Load, Op
@@ -67,20 +66,16 @@ class Places(Tile):
         dims = self.space.rows
         return list(decoded("head", dims)) if len(dims) > 1 else []
 
-    def head(self, tensor: Tensor) -> Address:
-        """The pointer to a tensor at the index of the batch."""
-        return self.moved(tensor, Address(tensor.pointer), self.space.rows)
-
-    def moved(self, tensor: Tensor, address: Address, dims: Iterable[Dim]) -> Address:
-        mine = self.space.steps(tensor.axes, (*dims,))
-        return address.moved(*(V[dim.index] * tensor.stride(dim) for dim in mine))
+    def at(self, tensor: Tensor, *dims: Dim) -> Address:
+        """The pointer to a tensor at the index of the batch, and along some dimensions."""
+        return self.sum(tensor.pointer, self.space.steps(tensor.axes, (*self.space.rows, *dims)), tensor)
 
     # Matrices
 
     def matrix_base(self, load: Load) -> Line:
         """The line that points to a matrix, at the head and the turn that it is of."""
-        tensor, others = self.of_input(load.name), self.dims((*self.stream.heads, *self.stream.outer_axes))
-        return Let(f"{load.name}_head", self.moved(tensor, self.head(tensor), others).value)
+        others = self.dims((*self.stream.heads, *self.stream.outer_axes))
+        return Let(f"{load.name}_head", self.at(self.of_input(load.name), *others).value)
 
     def matrix(self, load: Load, masked: Term) -> list[Line]:
         """The lines that load a tile of a matrix, or a block of one that is streamed."""
@@ -125,7 +120,7 @@ class Places(Tile):
 
     def table(self, paged: Paged) -> Line:
         """The line that points to a table of the page indices."""
-        return Let(f"{paged.table}_head", self.head(self.of_input(paged.table)).value)
+        return Let(f"{paged.table}_head", self.at(self.of_input(paged.table)).value)
 
     def page_indices(self, pages: Pages, paged: Paged, start: Term, first: Term, last: Term) -> Line:
         """The line that looks up pages of a block from `start` on that a tile needs: from `first` to `last`."""
@@ -153,7 +148,7 @@ class Places(Tile):
         return self.pages.axes_of(tensor) if self.pages else tensor.type.axes
 
     def address(self, tensor: Tensor) -> Address:
-        return self.moved(tensor, self.head(tensor), self.space.cols).moved(*self.to_positions(tensor))
+        return self.at(tensor, *self.space.cols).moved(*self.to_positions(tensor))
 
     def to_positions(self, tensor: Tensor) -> tuple[Expr, ...]:
         """The steps to the positions of a block by way of its pages, and to those in a page."""
@@ -194,7 +189,7 @@ class Places(Tile):
     def compared(self, load: Load, axis: str) -> Expr:
         """Integers of the tile, or of some blocks, by which these are compared; past the end the last once more."""
         tensor, at = self.of_input(load.name), V.tile_met if axis == self.stream.rows else V.cols_met
-        return Access(self.head(tensor).moved(at * tensor.stride(self.dim(axis)))).value
+        return Access(self.at(tensor).moved(at * tensor.stride(self.dim(axis)))).value
 
     def default(self, tensor: Input, axes: tuple[str, ...]) -> Term:
         number = tensor.default

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import replace
 
-from ...lang.ir import Load, Op, Reduce, Ref, Result, Value
-from ...lang.rewrite import as_loads
+from ...lang.ir import Load, Op, Reduce, Ref
 from ...lowering.tile import needed
 from ...passes.attentions import Attention, attentions
 from ...passes.contractions import sides_of
 from ...passes.exponentials import resolve
 from ...passes.structure import line_of, reached, references
 from ...planner.steps import restricted
-from ...planner.stored import as_input
-from ...spec.types import Output, plain_shape
+from ...planner.stored import as_input, reading, result_of
 from ..family import Step
 from ..stream import NotStreamed, StoredScores, write_instead
 from .streams import Finder, merged_axes
@@ -45,7 +42,7 @@ def stores(
 def _why(op: Op, found: Attention) -> str:
     if not op.fuse:
         return "fuse = false computes each line by itself"
-    alone = _result(found.total)
+    alone = result_of(found.total)
     ops = (restricted(one, (alone,), "") for one in (op, _of_inputs(op, found)))
     refused = [_refused(one, found.streamed) for one in ops]
     if all(refused):
@@ -66,21 +63,14 @@ def _of_inputs(op: Op, found: Attention) -> Op:
     """The operator as if its matrices that are computed were inputs, which steps before have stored."""
     refs = op.refs
     sides = (side for node in (op.value(found.score).node, found.total.node) for side in (sides_of(op, node) or ())[:2])
-    names = {
-        side.name: side.name
+    names = dict.fromkeys(
+        side.name
         for side in sides
         if isinstance(side, Ref)
         and not isinstance(resolve(op, side), Load)
         and found.score not in reached(refs, [side.name], ())
-    }
-    inputs = (as_input(op, _result(op.value(name))) for name in names)
-    values = (replace(value, node=as_loads(value.node, names)) for value in op.values if value.name not in names)
-    return replace(op, inputs=(*op.inputs, *inputs), values=tuple(values))
-
-
-def _result(value: Value) -> Result:
-    node = value.node
-    return Result(Output(value.name, "auto", plain_shape(node.axes)), value.ref, node.axes, node.dtype)
+    )
+    return reading(op, (as_input(op, result_of(op.value(name))) for name in names))
 
 
 def _read_besides(op: Op, found: Attention) -> str:

@@ -7,12 +7,12 @@ multiplies the matrices of the tile and adds what is made of the scores; once, w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Op, Reduce, Value
-from ...lowering.choices import Choices
 from ...lowering.tile import needed
 from ...lowering.views import Kernel
 from ...nest.ir import Let, Line
@@ -20,7 +20,7 @@ from ...nest.values import V, expr, product, tl
 from ...passes.merged_axes import MergedAxes
 from ...passes.structure import references
 from ..family import Step
-from ..stream import Stream, StreamSum
+from ..stream import NotStreamed, Stream, StreamSum
 from .blocks import Blocks, blocks_of
 from .family import Streaming
 from .frames import BLOCKS, Frames
@@ -95,20 +95,14 @@ def _sum_of(values: list[Value]) -> tuple[StreamSum, tuple[str, ...]] | None:
 
 def _fits(finder: Finder, stream: Stream, values: list[Value]) -> bool:
     """Whether values have no more axes than tiles, and those behind the sum no more than the result."""
-    op, (total,) = finder.op, stream.sums
-    (result,) = op.results
-    inside = [value.name for value in needed(op.values, references(total.factor))]
-    results = set(result.axes)
-    if any(not set(value.node.axes) <= (stream.tile if value.name in inside else results) for value in values):
+    (total,), (result,) = stream.sums, finder.op.results
+    inside = [value.name for value in needed(finder.op.values, references(total.factor))]
+    results = {*result.axes}
+    if any(not {*one.node.axes} <= (stream.tile if one.name in inside else results) for one in values):
         return False
-    for one in stream.scores:
-        for side, across in ((one.left, stream.streamed), (one.right, stream.rows)):
-            if not set(side.axes) <= {*stream.tile, *one.over} - {across}:
-                return False
-    choices = Choices(op)
-    plain = not any(choices.of(name) for name in (total.name, *(one.name for one in stream.scores)))
-    floats = all(finder.of_floats(load) for load in stream.matrices) and finder.has_dtype(stream)
-    return plain and floats and set(total.factor.axes) >= stream.tile and finder.is_worth_it(stream, inside)
+    with suppress(NotStreamed):
+        return {*total.factor.axes} >= stream.tile and bool(finder.check_scores(stream, inside))
+    return False
 
 
 class _TileBuilder(Builder):
