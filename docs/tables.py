@@ -10,7 +10,7 @@ import click
 
 from tritongen.cli import cli
 from tritongen.diagnostics.codes import CODES
-from tritongen.lang.catalogue import call, entries, written
+from tritongen.lang.catalogue import entries, written
 from tritongen.lang.functions import FUNCTIONS, OPERATORS
 from tritongen.lang.reductions import REDUCTIONS
 
@@ -25,7 +25,7 @@ def table(header: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def functions() -> str:
-    rows = ((f"`{call(FUNCTIONS[name])}`", takes, gives, summary) for name, takes, gives, summary in _functions())
+    rows = ((f"`{FUNCTIONS[name].form}`", takes, gives, summary) for name, takes, gives, summary in _functions())
     return table("function | arguments | result | meaning", rows)
 
 

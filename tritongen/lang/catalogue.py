@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .along import ALONG
-from .function import Arg, Function
+from .function import Function
 from .functions import FUNCTIONS, OPERATORS
 from .reductions import REDUCTIONS, Reduction
 from .special import SPECIAL, Special
@@ -50,7 +50,7 @@ def entries() -> tuple[Entry, ...]:
     """The language, topic by topic."""
     signs = {name: written(sign) for sign, name in OPERATORS.items()}
     operators = (_of_function("operators", FUNCTIONS[name], form) for name, form in signs.items())
-    functions = (_of_function("functions", one, call(one)) for one in FUNCTIONS.values() if one.name not in signs)
+    functions = (_of_function("functions", one, one.form) for one in FUNCTIONS.values() if one.name not in signs)
     special = (_of_special(one) for table in (SPECIAL, ALONG) for one in table.values())
     return (*operators, *functions, *map(_of_reduction, REDUCTIONS.values()), *special)
 
@@ -62,11 +62,6 @@ def find(name: str) -> Entry | None:
     return next((one for one in entries() if one.name == wanted), None)
 
 
-def call(function: Function) -> str:
-    """`clamp(x, min, max)`"""
-    return f"{function.name}({', '.join(map(_argument, function.args))})"
-
-
 def written(sign: str) -> str:
     """An operator between its operands."""
     if sign in ("u-", "u+", "~", "not"):
@@ -74,14 +69,10 @@ def written(sign: str) -> str:
     return f"x {sign} other"
 
 
-def _argument(arg: Arg) -> str:
-    return arg.name if arg.required else f"{arg.name}={arg.default}"
-
-
 def _of_function(topic: str, one: Function, form: str) -> Entry:
     gradient = tuple(pair for pair in one.derivative if pair[1] != "0.0")
     takes, gives = _TAKES[one.accepts], _GIVES[one.result]
-    form = form if topic == "functions" else f"{form}, {call(one)}"
+    form = form if topic == "functions" else f"{form}, {one.form}"
     return Entry(topic, one.name, form, takes, gives, one.summary, gradient)
 
 

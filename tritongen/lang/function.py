@@ -9,6 +9,7 @@ calls by a name alone is a device function of `templates/runtime/math.py` or `sp
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -30,6 +31,7 @@ class Function:
     """One row. The spellings are Python expressions over the names of `args`."""
 
     name: str
+    form: str  # "clamp(x, min, max)", with the defaults of arguments
     args: tuple[Arg, ...]
     # "any" | "number" | "integral" (ints and bool) | "float" (ints are promoted to float)
     # | "bool" (a number counts as x != 0) | "where" (a bool, then two of any that are promoted)
@@ -63,8 +65,7 @@ def _arg(text: str) -> Arg:
 
 
 def row(
-    name: str,
-    args: str,
+    form: str,
     summary: str,
     triton: str = "",
     *,
@@ -75,18 +76,19 @@ def row(
     triton_bool: str = "",
     **derivative: str,
 ) -> Function:
-    """A row: `args` as "x min=0.0", each derivative as a keyword named after its argument. Triton and torch spell it
-    by its name unless that says otherwise.
+    """A row: its `form` as "clamp(x, min=0.0)", each derivative as a keyword named after its argument. Triton and torch
+    spell it by its name unless that says otherwise.
     """
-    arguments = tuple(_arg(text) for text in args.split())
-    call = ", ".join(argument.name for argument in arguments)
+    name, arguments = _parts(form)
+    call = _call(name, arguments)
     return Function(
         name,
+        form,
         arguments,
         accepts,
         result or _RESULTS.get(accepts, accepts),
-        triton or f"{name}({call})",
-        torch or f"torch.{name}({call})",
+        triton or call,
+        torch or f"torch.{call}",
         triton_int,
         triton_bool,
         tuple(derivative.items()),
@@ -94,7 +96,14 @@ def row(
     )
 
 
-def activation(name: str, args: str, summary: str, triton: str = "", **more: str) -> Function:
-    call = ", ".join(text.partition("=")[0] for text in args.split())
-    spelled = more.pop("torch", f"torch.nn.functional.{name}({call})")
-    return row(name, args, summary, triton, torch=spelled, **more)
+def activation(form: str, summary: str, triton: str = "", torch: str = "", **more: str) -> Function:
+    return row(form, summary, triton, torch=torch or f"torch.nn.functional.{_call(*_parts(form))}", **more)
+
+
+def _parts(form: str) -> tuple[str, tuple[Arg, ...]]:
+    name, _, args = form.removesuffix(")").partition("(")
+    return name, tuple(map(_arg, args.split(", ")))
+
+
+def _call(name: str, args: Iterable[Arg]) -> str:
+    return f"{name}({', '.join(one.name for one in args)})"
