@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -68,9 +69,10 @@ def first_line(text: str | None) -> str:
 
 def aten() -> str:
     """The operators of the table, by the module that has them; with other overloads and private names left out."""
-    from tritongen.importing.operators import __all__ as kinds
+    from tritongen.importing import operators
     from tritongen.importing.table import OPERATORS
 
+    kinds = [one.name for one in pkgutil.iter_modules(operators.__path__)]
     found: dict[str, set[str]] = {kind: set() for kind in kinds}
     for name, build in OPERATORS.items():
         if not name.startswith("_") and not build.__name__.startswith("_no_"):
