@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ def start(home: str, target: Target) -> None:
     """Compile operators below `home` for a target from now on."""
     from .launches import Compiler
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's.
     atexit.register(os._exit, 0)  # Triton's bindings list what they leak when Python ends.
     sys.path.insert(0, home)
     _compilers.append(Compiler(target))

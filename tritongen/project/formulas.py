@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics.report import Diagnostic, in_order
 from ..residues.formula import Formula, formula_of
-from .package import in_processes, require, write_package
+from .package import require, write_package
+from .processes import in_processes
 from .render import made_of
 from .settings import find_projects
 
@@ -64,4 +66,5 @@ def _checked(home: str, formulas: Mapping[str, Formula], words: tuple[str, ...])
     from ..residues import worker
 
     jobs = [(PACKAGE, op, formula, words) for op, formula in formulas.items()]
-    return in_processes(worker.start, (home,), worker.work, jobs)
+    # Triton looks at the environment when it is imported.
+    return in_processes(worker.work, jobs, worker.start, (home,), can_fork="triton" not in sys.modules)

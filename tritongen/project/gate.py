@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from ..compiling.lock import LOCK, BadLock, Kernel, Lock, read_lock, regressions
 from ..compiling.targets import TARGETS, Target, targets_of
 from ..diagnostics.report import Diagnostic, Rejected, in_order
 from ..resources import read_text
-from .package import in_processes, require, write_package
+from .package import require, write_package
+from .processes import in_processes
 from .settings import Project, Settings, find_projects, shown_path
 
 if TYPE_CHECKING:
@@ -106,5 +108,7 @@ def _compiled(home: str, ops: Sequence[str], targets: Sequence[Target], sizes: s
     """What becomes of each operator, for one target after another: a process compiles for one alone."""
     from ..compiling import worker
 
+    jobs = [(PACKAGE, op, sizes) for op in ops]
+    can_fork = "triton" not in sys.modules  # It looks at the environment when it is imported.
     for target in targets:
-        yield from in_processes(worker.start, (home, target), worker.work, [(PACKAGE, op, sizes) for op in ops])
+        yield from in_processes(worker.work, jobs, worker.start, (home, target), can_fork)

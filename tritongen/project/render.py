@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import TypeVar
 
 from ..diagnostics.locate import locate
@@ -17,6 +17,7 @@ from ..resources import digest, read_text, templates_digest
 from ..spec.read import read_spec
 from ..spec.toml import BadToml, syntax_error
 from ..spec.types import Spec
+from .processes import cores, in_processes
 from .runtime import Needs, in_one_file, needs_of
 from .settings import Source, stamp_of
 from .tree import with_header, written_by
@@ -60,9 +61,9 @@ def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Render
     shapes = {source.settings.shape for source in sources}
     digests = {shape: templates_digest(shape) for shape in shapes}
     jobs = [(source, digests[source.settings.shape], generate) for source in sources]
-    workers = min(cores(), len(jobs))
-    results = map(_work, jobs) if workers < 2 else _in_processes(jobs, workers)
-    for result in results:
+    if generate is generate_modules and len(jobs) > 1:  # A fork has black and the templates loaded.
+        from ..operator import compile  # noqa: F401
+    for result in in_processes(_work, jobs) if min(cores(), len(jobs)) > 1 else starmap(_work, jobs):
         if result.crash:
             raise Bug(f"while working on {result.source.shown}:\n{result.crash}")
         yield result
@@ -122,57 +123,8 @@ def _tests_of(spec: Spec) -> tuple[str, ...]:
     return f"test_{spec.name}.py", f"bench_{spec.name}.py"
 
 
-Job = tuple[Source, str, Generate]
-
-
-def _work(job: Job) -> Rendered:
+def _work(source: Source, templates: str, generate: Generate) -> Rendered:
     try:
-        return render(*job)
+        return render(source, templates, generate)
     except Exception:
-        return Rendered(job[0], crash=traceback.format_exc())
-
-
-def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Rendered]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-
-    if jobs[0][2] is generate_modules:
-        from ..operator import compile  # noqa: F401
-
-    # A fork has black and the templates loaded; other systems cannot fork safely.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker)
-    try:
-        futures = [pool.submit(_work, job) for job in jobs]
-        for future in as_completed(futures):
-            yield future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker() -> None:
-    """Leaves Ctrl-C to the parent, and does not outlive it: it inherits the lock."""
-    import gc
-    import multiprocessing
-    import signal
-    import threading
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-    # black's trees are garbage a file at a time; looking for it oftener takes a fifth of the time.
-    gc.freeze()
-    gc.set_threshold(200_000)
-
-
-def cores() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return Rendered(source, crash=traceback.format_exc())

@@ -9,12 +9,22 @@ out = "generated"
 line-length = 88
 """
 
-_ELEMENTWISE = """\
+_FRAME = """\
 [op]
 name = "{name}"
 summary = "{summary}"
 
-[inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
+{math}
+[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
+{outputs}
+[reference]                  # an independent oracle, for the emitted tests only
+torch = "{torch}"
+"""
+_INPUTS = "[inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes\n"
+_TYPES = '[types]                      # of one dtype, whichever it is\nT = "float"\n\n'
+_GRAD = "\n[grad]                       # by which inputs there are gradients\nwrt = "
+
+_ELEMENTWISE = """\
 x = "float[...]"
 
 [params]                     # scalars; they become keyword arguments
@@ -22,38 +32,16 @@ slope = 0.01
 
 [compute]                    # in order; function names are torch's
 y = "where(x > 0, x, slope * x)"
-
-[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
-y = "x"
-
-[reference]                  # an independent oracle, for the emitted tests only
-torch = "torch.nn.functional.leaky_relu(x, slope)"
 """
 
 _REDUCTION = """\
-[op]
-name = "{name}"
-summary = "{summary}"
-
-[inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
 x = "float[..., N]"
 
 [compute]                    # a reduction names the axes that it is over
 y = "sum(x * x, N)"
-
-[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
-y = "x"
-
-[reference]                  # an independent oracle, for the emitted tests only
-torch = "(x * x).sum(-1)"
 """
 
 _ROWWISE = """\
-[op]
-name = "{name}"
-summary = "{summary}"
-
-[inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
 x = "float[..., N]"
 weight = "float[N]"
 
@@ -63,80 +51,62 @@ eps = 1e-6
 [compute]                    # in order; every name is a tensor with named axes
 rstd = "rsqrt(mean(x * x, N) + eps)"
 y = "x * rstd * weight"
-
-[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
-y = "x"
-
-[reference]                  # an independent oracle, for the emitted tests only
-torch = "torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)"
 """
 
 _MATMUL = """\
-[op]
-name = "{name}"
-summary = "{summary}"
-
-[types]                      # of one dtype, whichever it is
-T = "float"
-
-[inputs]                     # dtype class or dtypes, then axes; `...` is any number of leading axes
 x = "T[..., K]"
 weight = "T[N, K]"
 bias = "T[N] = 0"            # may be left out
 
 [compute]                    # a sum of products is a matmul; what follows is in the same kernel
 y = "relu(sum(x * weight, K) + bias)"
-
-[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
-y = "x"
-
-[grad]                       # by which inputs there are gradients
-wrt = ["x", "weight", "bias"]
-
-[reference]                  # an independent oracle, for the emitted tests only
-torch = "torch.relu(torch.nn.functional.linear(x, weight, bias))"
 """
 
 _ATTENTION = """\
-[op]
-name = "{name}"
-summary = "{summary}"
-
-[types]                      # of one dtype, whichever it is
-T = "float"
-
 [inputs]                     # queries M, keys and values N; `...` is any number of leading axes
 q = "T[..., M, D]"
 k = "T[..., N, D]"
 v = "T[..., N, E]"
 
 [params]                     # scalars; they become keyword arguments
-scale = {{ type = "float" }}
+scale = { type = "float" }
 
 [compute]                    # one kernel, which stores no scores, whatever their math
 s = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"
 o = "sum(softmax(s, N) * v, N)"
-
-[outputs]                    # the dtype of an input, a dtype, or "auto" for torch's promotion
-o = "q"
-
-[grad]                       # by which inputs there are gradients
-wrt = ["q", "k", "v"]
-
-[reference]                  # an independent oracle, for the emitted tests only
-torch = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)"
 """
 
 # What editors complete and check specs by: beside them, where `init` writes it.
 SCHEMA = "spec.schema.json"
 _SCHEMA_LINE = f"#:schema ./{SCHEMA}\n"
 
+# The math, outputs and gradients, the reference, and what it does, in a summary.
 STARTERS = {
-    "elementwise": (_ELEMENTWISE, "a ReLU with a slope for negative values"),
-    "reduction": (_REDUCTION, "a sum of squares over the last axis"),
-    "rowwise": (_ROWWISE, "a root-mean-square normalisation over the last axis"),
-    "matmul": (_MATMUL, "a linear layer and a ReLU"),
-    "attention": (_ATTENTION, "a causal attention"),
+    "elementwise": (
+        _INPUTS + _ELEMENTWISE,
+        'y = "x"\n',
+        "torch.nn.functional.leaky_relu(x, slope)",
+        "a ReLU with a slope for negative values",
+    ),
+    "reduction": (_INPUTS + _REDUCTION, 'y = "x"\n', "(x * x).sum(-1)", "a sum of squares over the last axis"),
+    "rowwise": (
+        _INPUTS + _ROWWISE,
+        'y = "x"\n',
+        "torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)",
+        "a root-mean-square normalisation over the last axis",
+    ),
+    "matmul": (
+        _TYPES + _INPUTS + _MATMUL,
+        f'y = "x"\n{_GRAD}["x", "weight", "bias"]\n',
+        "torch.relu(torch.nn.functional.linear(x, weight, bias))",
+        "a linear layer and a ReLU",
+    ),
+    "attention": (
+        _TYPES + _ATTENTION,
+        f'o = "q"\n{_GRAD}["q", "k", "v"]\n',
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)",
+        "a causal attention",
+    ),
 }
 
 
@@ -145,6 +115,7 @@ def starter(name: str, family: str, summary: str = "", has_schema: bool = True) 
 
     Its first line has editors look for the schema beside it.
     """
-    text, does = STARTERS[family]
+    math, outputs, torch, does = STARTERS[family]
     summary = summary or f"What {name} computes: for a start, {does}."
-    return (_SCHEMA_LINE if has_schema else "") + text.format(name=name, summary=summary)
+    text = _FRAME.format(name=name, summary=summary, math=math, outputs=outputs, torch=torch)
+    return (_SCHEMA_LINE if has_schema else "") + text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ def start(home: str) -> None:
 
     from . import fast_interpreter  # noqa: F401
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's.
     sys.path.insert(0, home)
     torch.set_num_threads(1)
 
