@@ -12,10 +12,7 @@ import click
 
 from . import __version__
 from .cli_bench import bench as bench_
-from .cli_compile import compile_
-from .cli_doctor import doctor
-from .cli_formula import formula
-from .cli_import import import_
+from .cli_kernels import compile_, doctor, formula
 from .cli_language import LANGUAGE
 from .cli_output import (
     CLEAN,
@@ -31,7 +28,7 @@ from .cli_output import (
     write_file,
 )
 from .cli_page import page
-from .cli_patch import patch as patch_
+from .cli_torch import import_, patch
 from .spec.lengths import LENGTH
 
 if TYPE_CHECKING:
@@ -259,7 +256,7 @@ def schema() -> int:
     return CLEAN
 
 
-for _command in (doctor, compile_, formula, bench_, import_, patch_, *LANGUAGE, page):
+for _command in (doctor, compile_, formula, bench_, import_, patch, *LANGUAGE, page):
     cli.add_command(_command)
 
 
