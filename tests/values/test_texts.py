@@ -558,3 +558,47 @@ wrt = ["q"]
     lengths = {"M": 17, "N": 1, "K": 2}
     for on in (True, False):
         written.compare(lengths, written.drawn(lengths), {"on": on})
+
+
+def test_steps_in_a_step_of_a_gradient_store_in_dtypes_of_what_it_does_not_read(tmp_path: Path) -> None:
+    """The running product is computed again of z, whose dtype is promoted of inputs that the gradient of z lacks."""
+    text = """[inputs]
+x = "float[M, K]"
+t = "float[N, K]"
+w = "float[N, X]"
+b = "float[M]"
+[compute]
+z = "sum(softmax(sum(x * t, K), N) * w, N)"
+y = "cumprod(z, M)"
+s = "y * sum(y, X, M) * b"
+[outputs]
+s = "auto[M, X]"
+[grad]
+wrt = ["x", "t", "w", "b"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 5, "N": 6, "K": 3, "X": 4}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_what_is_taken_of_a_softmax_is_taken_of_its_statistics_along_their_own_axes(tmp_path: Path) -> None:
+    text = """[inputs]
+tile = "float[N, M=33]"
+w = "int64[K]"
+batch = "int64[X]"
+[compute]
+y = "logsumexp(tile, M)"
+z = "mean(tile, M, N)"
+z1 = "softmax(tile, M)"
+op = "take(softmax(z1, N), w, N)"
+z2 = "take(op, batch, M)"
+[outputs]
+y = "auto[N]"
+z = "auto[]"
+z2 = "auto[(X K)]"
+[grad]
+wrt = ["tile"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 33, "N": 16, "K": 8, "X": 5}
+    written.compare(lengths, written.drawn(lengths))

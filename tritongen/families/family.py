@@ -129,6 +129,14 @@ class MultiStepProgram(Program):
 
     steps: tuple[Step, ...]
 
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The inputs and dtypes whose promotion steps need, for launches and for what they store for one another."""
+        made = {result.output.name for step in self.steps for result in step.op.results}
+        stored = [leaf for step in self.steps for result in step.op.results for leaf in result.dtype.leaves]
+        launched = [leaf for step in self.steps for leaf in step.family.leaves(step.program)]
+        return tuple(leaf for leaf in dict.fromkeys((*stored, *launched)) if leaf not in made)
+
 
 def module_of(step: Step, around: Around | None = None, autotune: bool = False) -> Module:
     """The module of a step's kernels; with `autotune`, launches tune their configurations."""

@@ -58,14 +58,19 @@ def _taken_before(op: Op, node: Node, at: Mapping[str, Node], results: Container
         case Ref(name=name) if _first_name(op, name) not in results:
             return _taken_before(op, op.value(name).node, at, results)
         case Ref():
-            return Take(node, tuple(at.items()), _moved(op, node, at), node.dtype)
+            return Take(node, _own(at, node), _moved(op, node, at), node.dtype)
         case Load(at=()):
-            return replace(node, at=tuple((a, i) for a, i in at.items() if a in node.axes), axes=_moved(op, node, at))
+            return replace(node, at=_own(at, node), axes=_moved(op, node, at))
         case Call() | Cast():
             nodes = [_taken_before(op, part, at, results) for part in children(node)]
             made = tuple(part for part in nodes if part is not None)
             return replace(rebuild(node, made), axes=_moved(op, node, at)) if len(made) == len(nodes) else None
     return None
+
+
+def _own(at: Mapping[str, Node], node: Node) -> tuple[tuple[str, Node], ...]:
+    """The positions at which a node is taken, along the axes that it has."""
+    return tuple((axis, index) for axis, index in at.items() if axis in node.axes)
 
 
 def _moved(op: Op, node: Node, at: Mapping[str, Node]) -> tuple[str, ...]:

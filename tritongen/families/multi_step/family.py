@@ -144,7 +144,7 @@ class MultiStep(Family[MultiStepProgram]):
         return MultiStepProgram(op, tuple(axis for axis in op.axes if axis in reduced), found.steps) if found else None
 
     def leaves(self, program: MultiStepProgram) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(leaf for step in program.steps for leaf in step.family.leaves(step.program)))
+        return program.leaves
 
     def steps(self, program: MultiStepProgram) -> tuple[Step, ...]:
         return program.steps

@@ -58,8 +58,7 @@ class MultiStepModule(Common):
         self.fake = (IS_FAKE,) if IS_FAKE in around.extra else ()
         shapes = self.host.shape_inputs()
         mine = {tensor.name for tensor in (*program.op.inputs, *shapes)}
-        every = {*(leaf for result in program.op.results for leaf in result.dtype.leaves)}
-        every |= {leaf for step in program.steps for leaf in step.family.leaves(step.program)}
+        every = {*program.leaves, *(leaf for result in program.op.results for leaf in result.dtype.leaves)}
         others = sorted(every - mine - {*FLOATS, *OTHERS}, key=shown)
         of_dtype = (Input(leaf, TensorType(FLOATS, ())) for leaf in others)  # whose dtype is that of another
         # Groups of axes are unflattened before steps are called, except of tensors that are passed only as shapes.
