@@ -89,7 +89,7 @@ class Contraction(Family[ContractionProgram]):
         return declared | ({"narrowest": narrowest(module)} if narrowest(module) else {})
 
     def benchmark(self, spec: Spec, program: ContractionProgram) -> MatmulSizes:
-        return MatmulSizes(program, spec)
+        return MatmulSizes(Step(self, program), program, spec)
 
 
 def _are_disjoint(op: Op, contraction: contractions.Contraction) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...passes.contractions import Contraction
 from ...spec.types import Spec
-from ...testing.benchmarks import lengths_of, local, sizes_of
 from ...testing.samples import Shapes
+from ..family import MultiStepProgram, Step
+from ..matmul_sizes import Length, MatmulStepsSizes, number
 from .program import ContractionProgram
+
+PICKED = 64  # matrices that a batch is picked of
 
 
 @dataclass(frozen=True)
@@ -73,53 +77,23 @@ class MatmulShapes(Shapes):
         return self.sides(165, 21, 101)
 
 
-class MatmulSizes:
-    """How long the axes of a matmul are: each side of so many elements, and 8 matrices in a batch.
+class MatmulSizes(MatmulStepsSizes):
+    """How long the axes of a matmul are: as those of several steps, of which it is one."""
 
-    Where several axes make a side, the last of them is a head of 128 and the rest are of 1, but for the first. Those to
-    which [bench] gives a length have that.
-    """
+    def __init__(self, step: Step, program: ContractionProgram, spec: Spec) -> None:
+        self.contraction, self.picked = program.contraction, [one.axis for one in program.picked]
+        super().__init__(MultiStepProgram(program.op, program.over, (step,)), spec)
 
-    template = "bench_products.py.jinja"
-    bounds = ()
-
-    def __init__(self, program: ContractionProgram, spec: Spec) -> None:
-        self.contraction = program.contraction
-        sides = (self.contraction.rows, self.contraction.cols, self.contraction.inner)
-        given = lengths_of(spec, *(side[0] for side in sides if len(side) == 1))
-        self.sizes = sizes_of(spec)
-        self.picked = [(local(one.axis), "64") for one in program.picked if one.axis not in given]
-        self.fixed = dict(program.op.sizes) | given
-        self.names = {axis: str(self.fixed[axis]) if axis in self.fixed else local(axis) for axis in program.op.axes}
-
-    @property
-    def typical(self) -> dict[str, int]:
-        return {axis: 8 if place == 0 else 1 for place, axis in enumerate(self.contraction.batch)}
+    def assigned(self, known: Mapping[str, Length], spec: Spec) -> dict[str, Length]:
+        return super().assigned({**dict.fromkeys(self.picked, number(PICKED)), **known}, spec)
 
     def view(self) -> dict[str, Any]:
-        sides = [self.contraction.batch, self.contraction.rows, self.contraction.cols, self.contraction.inner]
-        free = any(axis not in self.fixed for axis in sides[0])
-        matrices = math.prod([8 if free else 1, *(self.fixed[axis] for axis in sides[0] if axis in self.fixed)])
-        counts = [self.length(side) for side in sides[1:]]
+        one = self.contraction
+        every = dict.fromkeys((*self.picked, *one.batch, *one.rows, *one.cols, *one.inner))
+        sides = (self.product(side) for side in (one.rows, one.cols, one.inner))
+        matrices = number(2 * len(one.products)) * self.product(one.batch)
         return {
-            "sizes": self.sizes,
-            "lengths": [*self.picked, *(pair for side in sides for pair in self.assigned(side, side == sides[0]))],
-            "operations": " * ".join([str(2 * len(self.contraction.products) * matrices), *counts]),
+            "sizes": self.sizes(),
+            "lengths": [(self.names[axis], str(self.lengths[axis])) for axis in every if axis in self.free],
+            "operations": " * ".join(map(str, (matrices, *sides))),
         }
-
-    def length(self, side: tuple[str, ...]) -> str:
-        """Of all axes of a side together."""
-        free = any(axis not in self.fixed for axis in side)
-        return "size" if free else str(math.prod(self.fixed[axis] for axis in side))
-
-    def assigned(self, side: tuple[str, ...], batch: bool) -> list[tuple[str, str]]:
-        free = [axis for axis in side if axis not in self.fixed]
-        fixed = math.prod(self.fixed[axis] for axis in side if axis in self.fixed)
-        lengths = dict.fromkeys(free, "1")
-        if batch:
-            return [(self.names[axis], "8" if axis == free[0] else "1") for axis in free]
-        head = 128 if len(free) > 1 else 1
-        if free:
-            lengths[free[-1]] = str(head)
-            lengths[free[0]] = f"size // {head * fixed}" if head * fixed > 1 else "size"
-        return [(self.names[axis], length) for axis, length in lengths.items()]

@@ -24,13 +24,13 @@ from ...testing.tests import SHIFTS, FamilyTests, compares_values, declared_toge
 from ..contraction.family import CONTRACTION, narrowest
 from ..contraction.program import ContractionProgram
 from ..family import Family, MultiStepProgram, Step
+from ..matmul_sizes import MatmulStepsSizes
 from ..rowwise.family import ROWWISE, splits
 from ..streaming.program import StreamingProgram
 from ..streaming.shapes import StreamShapes
 from ..streaming.stored import stored_scores
 from ..tensor_cores import allowed_errors
 from .host import MultiStepModule
-from .sizes import MatmulStepsSizes
 
 
 @dataclass(frozen=True)

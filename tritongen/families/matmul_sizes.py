@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ...lang.ir import Op, Reduce
-from ...passes.contractions import Contraction, is_product
-from ...spec.lengths import LENGTH
-from ...spec.types import Spec
-from ...testing.benchmarks import computed_names, lengths_of, local, sizes_of, windows
-from ...testing.fitting import Fitting
-from ...testing.samples import usual_params
-from ..family import MultiStepProgram
-from ..streaming.program import StreamingProgram
-from ..streaming.sizes import PAGE, StreamingSizes, visible_range
+from ..lang.ir import Op, Reduce
+from ..passes.contractions import Contraction, is_product
+from ..spec.lengths import LENGTH
+from ..spec.types import Spec
+from ..testing.benchmarks import computed_names, lengths_of, local, sizes_of, windows
+from ..testing.fitting import Fitting
+from ..testing.samples import usual_params
+from .family import MultiStepProgram
+from .streaming.program import StreamingProgram
+from .streaming.sizes import PAGE, StreamingSizes, visible_range
 
 HEAD, FEW = 128, 8  # the last axis of a side that has several; matrices in a batch
 SIZES = tuple(2**n for n in range(9, 14))  # by which the harness goes
