@@ -138,6 +138,16 @@ class Accumulator:
                 return expr(float(value) if self.kind == "float" else value)
 
 
+def masked(kind: str, accumulator: Accumulator, x: Expr) -> Expr:
+    """What is reduced, the identity in lanes past the columns."""
+    match kind:
+        case "any":
+            return V.col_mask & x
+        case "all":
+            return ~V.col_mask | x
+    return tl.where(V.col_mask, x, accumulator.identity(kind))
+
+
 def full_reduction(node: Reduce, accumulator: Accumulator, cols: Term, plain_max: bool, x: Expr, axis: int = 1) -> Expr:
     """A reduction over `x`, the argument with its masked lanes at the identity."""
     if node.kind in ("argmax", "argmin"):

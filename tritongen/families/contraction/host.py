@@ -7,24 +7,27 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ...emit.axes import regrouped, sizes, spread
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Known, Module
-from ...emit.statements import Call, If, Launch, Let, Note, Return, Statement, Value, call, given
+from ...emit.module import Around, Common, Known, Module, length_text
+from ...emit.statements import Call, If, Launch, Length, Let, Note, Return, Statement, Value, call, given
+from ...lang.ir import Result
 from ...lowering.space import Space
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_scalars
-from ...spec.types import SPLIT_PRECISIONS
+from ...passes.structure import of_strips
+from ...spec.types import BATCH, SPLIT_PRECISIONS, Input
 from .addressing import COUNTS
 from .forward import call_of_forward
 from .gluon import gluon_functions
 from .kernels import ContractionKernels
-from .program import ContractionProgram, is_one_matmul, summed_batch
-from .shapes import Matrices
+from .operands import Operand
+from .program import ContractionProgram, summed_batch
 
 
-class Products(Matrices):
+class Products(Common):
     """The module of a contraction. Matrices come as batch by rows by columns, whatever their axes.
 
     With `by_gemm`, the runtime's gemm computes it, and it has no kernels of its own. With `search`, tiles are timed.
@@ -65,7 +68,7 @@ class Products(Matrices):
             *self.begun(known),
             *counts,
             *self.splits(),
-            *self.strips(self.plan.strips),
+            *self.strips(),
             *self.allocated(),
             *self.nothing_for(f"{is_empty} or is_fake" if IS_FAKE in self.around.extra else is_empty),
             *(self.constant_lengths(counts[0].target) if self.is_traced else ()),
@@ -114,7 +117,7 @@ class Products(Matrices):
             self.launcher(plan.pointers),
             n_strides=self.n_strides(),
             n_beside=self.n_beside(),
-            pads=self.pads,
+            pads=self.plan.pads,
             swaps="" if "SWAPS" in plan.pointers.constexprs else "False",
         )
         kernels = [strided, self.launcher(plan.combine)]
@@ -214,18 +217,13 @@ class Products(Matrices):
         return f'"{self.op.precision}"' if self.op.precision != "ieee" else ""
 
     @property
-    def pads(self) -> bool:
-        """Whether the strided kernel may load the padding of copies."""
-        return is_one_matmul(self.program)
-
-    @property
     def splits_to_bfloat16(self) -> bool:
         """Whether large float32 matrices may be split into bfloat16s by a kernel of their own."""
         return self.op.precision in SPLIT_PRECISIONS and "float32" in self.operands.dtypes
 
     def splits(self) -> list[If]:
         """The call in place of a launch, for large matrices that are split beforehand."""
-        if not self.splits_to_bfloat16 or not self.knows or not is_one_matmul(self.program):
+        if not self.splits_to_bfloat16 or not self.knows or not self.plan.pads:
             return []
         n_batch = COUNTS["batch"] if self.contraction.batch else "1"
         passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
@@ -247,7 +245,7 @@ class Products(Matrices):
             halved=plan.halved,
             alternates=plan.alternates,
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
-            computes=not is_one_matmul(self.program),
+            computes=not self.plan.pads,
         )
 
     def sides(self) -> tuple[int, int]:
@@ -264,6 +262,85 @@ class Products(Matrices):
     def is_traced(self) -> bool:
         """Whether a trace has lengths and strides as symbols, where rules want numbers."""
         return self.around.register == "triton_op"
+
+    # How tensors become matrices, and results get their axes back
+
+    def present(self, roles: tuple[str, ...]) -> list[str]:
+        return [role for role in roles if self.contraction.axes(role)]
+
+    def counts(self) -> Iterator[Length]:
+        """The lengths that roles have together, and that of groups where it is no number."""
+        present = self.present(tuple(COUNTS))
+        yield Length(
+            tuple(COUNTS[role] for role in present),
+            tuple(length_text(self.contraction.axes(role)) for role in present),
+        )
+        if self.operands.group_size == "group_size":
+            yield Length("group_size", f"max(1, {length_text(self.contraction.within)})")
+
+    def merged_inputs(self) -> list[Statement]:
+        """The inputs whose axes are not already one for each role get one dimension for each."""
+        found = [(tensor, self.merged(tensor)) for tensor in self.plan.op.inputs]
+        changed = ((tensor, Let(tensor.name, text)) for tensor, text in found if text != tensor.name)
+        return [one for tensor, let in changed for one in self.host.guarded(tensor, [let])]
+
+    def merged(self, tensor: Input) -> str:
+        """A tensor with one dimension for each role that its axes play."""
+        axes = tensor.type.axes
+        roles = self.contraction.roles(axes)
+        is_matrix = tensor.name in self.operands.names
+        lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
+        telling = {role: self.contraction.telling(role, axes) for role in roles}
+        every = [axis for role in roles for axis in telling[role] if axis not in lacks[role]]
+        text = spread(tensor.name, axes, every)  # What it lacks of a role's axes is the same along them.
+        if len(every) == len(axes) == len(roles) and BATCH not in axes:
+            return text
+        has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
+        lengths = (COUNTS[r] if has[r] == self.contraction.axes(r) else length_text(has[r]) for r in roles)
+        return f"{text}.reshape({', '.join(lengths)})"
+
+    def inner_last(self, operand: Operand) -> str:
+        """A matrix, merged, with the inner axes last; None where it is."""
+        roles = self.contraction.roles(operand.tensor.type.axes)
+        if (roles[-1] == "inner" and roles[0] == "batch") or roles == (("rows", "cols")[operand.side], "inner"):
+            return operand.name
+        if len(roles) == 2 or roles[0] == "batch":
+            text = f"{operand.name}.mT"
+        else:
+            order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
+            text = f"{operand.name}.permute({', '.join(map(str, order))})"
+        return text if operand.tensor.default is None else f"None if {operand.name} is None else {text}"
+
+    def memory(self, result: Result) -> str:
+        shape = self.host.sizes(self.ordered(result))
+        return self.host.optional_result(result, self.host.new(result, shape), shape)
+
+    def unfolding(self, result: Result) -> str:
+        """The view of a result with one dimension for each role by its axes; "" where those are its axes."""
+        made = self.ordered(result)
+        if BATCH not in made and len(made) == len(self.contraction.roles(result.axes)):
+            return ""
+        return ".view(batch)" if made == (BATCH,) else f".view({sizes(list(made))})"
+
+    def as_made(self, result: Result, unfolding: str = "") -> str:
+        """The result in its own order, and as its dimensions group axes."""
+        name, made = result.output.name, self.ordered(result)
+        text = spread(f"{name}{unfolding}", made, list(result.axes)) + regrouped(self.op.grouping(result))
+        return given(name, text) if result.when and text != name else text
+
+    def ordered(self, result: Result) -> tuple[str, ...]:
+        """The axes of a result in the order in which its memory has them: strips come last."""
+        node = of_strips(self.op, result)
+        strips = (node.strips,) if node else ()
+        roles = self.contraction.roles(tuple(axis for axis in result.axes if axis not in strips))
+        present = [role for role in ("batch", "rows", "cols") if role in roles]
+        return (*(axis for role in present for axis in self.contraction.telling(role, result.axes)), *strips)
+
+    def strips(self) -> list[Let]:
+        """How many strips there are along each of their axes."""
+        counts = {node.strips: ("n_rows", "n_cols")[self.contraction.strips_axis(node)] for node in self.plan.strips}
+        widths = {axis: self.op.strips_along(axis).width for axis in counts}
+        return [Let(axis, f"tensors.cdiv({count}, {widths[axis]})") for axis, count in counts.items()]
 
     # Launches
 

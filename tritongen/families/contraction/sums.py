@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
-from ...lowering.accumulate import Accumulator, Span, full_reduction, padding_value
+from ...lowering.accumulate import Accumulator, Span, full_reduction, masked, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.tile import needed
-from ...nest.ir import Accumulate, Let, Line, under
+from ...nest.ir import Accumulate, Let, Line, nested, under
 from ...nest.values import Expr, Term, V, joined, runtime, tl
 from ...passes.contractions import Product
 from ...passes.structure import references
@@ -34,6 +34,10 @@ class Lines:
 
     def __iter__(self) -> Iterator[Line]:
         return iter((*self.setup, *self.loop, *self.end))
+
+    def nested(self) -> Lines:
+        """The same in the branches of their conditions."""
+        return Lines(*([*nested(part)] for part in (self.setup, self.loop, self.end)))
 
 
 class Sums:
@@ -77,31 +81,24 @@ class Sums:
         return self.choices.of(*(name for name, product in self.products.items() if product.sides[n] == node))
 
     def row_reduction(self, node: Reduce, lowering: Lowering) -> Expr:
-        """A reduction of the result over its columns, all of which a tile holds, or over groups of those."""
+        """A reduction of the result over its columns, all of which a tile holds, or over groups of those, all of which
+        are inside or none.
+        """
         if node.strips:
             return self.by_strips(node, lowering)
-        kind = "any" if node.arg.dtype.kind == "any" else "float" if node.arg.dtype.kind == "float" else "int"
-        value = lowering.operand(node.arg)
-        if self.places.group:
-            accumulator = Accumulator(self.compute.text, kind, span=Span("0", str(self.places.group)))
-            return self.by_groups(node, value, accumulator)
-        accumulator = Accumulator(self.compute.text, kind)
-        if node.kind in ("any", "all"):
-            value = value if node.arg.dtype.kind == "bool" else value.differs(0)
-            masked = V.col_mask & value if node.kind == "any" else ~V.col_mask | value
-        else:
-            masked = tl.where(V.col_mask, value, accumulator.identity(node.kind))
-        return full_reduction(node, accumulator, V.cols, False, masked)
-
-    def by_groups(self, node: Reduce, value: Expr, accumulator: Accumulator) -> Expr:
-        """A reduction of each group of columns, all of which are inside or none."""
+        value, group, dtype = lowering.operand(node.arg), self.places.group, node.arg.dtype.kind
+        is_flag = node.kind in ("any", "all")
+        value = value.differs(0) if is_flag and dtype != "bool" else value
+        kind = dtype if dtype in ("any", "float") else "int"
+        if not group:
+            accumulator = Accumulator(self.compute.text, kind)
+            return full_reduction(node, accumulator, V.cols, False, masked(node.kind, accumulator, value))
         if not self.places.fills(node.arg):
-            value = tl.where(self.places.full_mask, value, False if node.arg.dtype.kind == "bool" else 0)
+            value = tl.where(self.places.full_mask, value, False if is_flag or dtype == "bool" else 0)
         if node.kind == "var":
-            count = self.places.group - node.correction
+            count = group - node.correction
             return runtime.group_squares(value) / max(int(count) if count == int(count) else count, 0)
-        if node.kind in ("any", "all") and node.arg.dtype.kind != "bool":
-            value = value.differs(0)
+        accumulator = Accumulator(self.compute.text, kind, span=Span("0", str(group)))
         return full_reduction(node, accumulator, None, False, value, axis=2)
 
     def by_strips(self, node: Reduce, lowering: Lowering) -> Expr:
@@ -191,15 +188,15 @@ class Sums:
     def side(self, product: Product, n: int, lines: Lines, done: dict[str, int | None]) -> Expr:
         """The name or expression of a side, after the lines that compute it."""
         node = product.sides[n]
-        to = self.conversion()
+        to: tuple[str, ...] = ("DOT",) if self.operands.converts else ()
         if isinstance(node, Load):
             float8 = set(self.op.input(node.name).type.dtypes) <= set(FLOAT8S)
             first = ("tl.float32",) if to and float8 and "float64" in self.operands.dtypes else ()
             return V[node.name].to(*first, *to)
         lowering = self.lowering(n)
         lines.loop += self.lines_before(node, lowering, n, done)
-        name = f"{product.name}_{('left', 'right')[n]}"
-        name = next((known for known, (s, m) in self.sides(done).items() if s == node and m == n), name)
+        sharing = next(name for name, one in self.products.items() if one.sides[n] == node)
+        name = f"{sharing}_{('left', 'right')[n]}"
         if name not in done:
             lowering.begin(name, self.path_of(node, n))
             value = lowering.expression(node)
@@ -218,18 +215,6 @@ class Sums:
         read = [self.op.input(name) for name in tensors_of(self.op, node)]
         there = {axis for one in read if one.default is None or one.name in self.op.chosen for axis in one.type.axes}
         return any({*axes} & {*node.axes} and not {*axes} & there for axes in roles)
-
-    def sides(self, done: dict[str, int | None]) -> dict[str, tuple[Node, int]]:
-        """The sides that have been computed, by their names."""
-        return {
-            f"{p.name}_{word}": (p.sides[n], n)
-            for p in self.products.values()
-            for n, word in enumerate(("left", "right"))
-            if f"{p.name}_{word}" in done
-        }
-
-    def conversion(self) -> tuple[str, ...]:
-        return ("DOT",) if self.operands.converts else ()
 
     @property
     def accumulator(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ...lang.ir import Load, Node, Path, Reduce, Result, Scan, Value
-from ...lowering.accumulate import ROW, Accumulator, Span, full_reduction, padding_value
+from ...lowering.accumulate import ROW, Accumulator, Span, full_reduction, masked, padding_value
 from ...lowering.assemble import Assembler
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.space import Space, ends_in_columns, row_space
@@ -131,11 +131,7 @@ class Rows:
             value = value.differs(0)
         elif has in ("bool", "int") and node.kind not in ("any", "all") and not self.is_int64(node.arg):
             value = value.to("tl.int64")
-        if not guard:
-            return value
-        if node.kind in ("any", "all"):
-            return V.col_mask & value if node.kind == "any" else ~V.col_mask | value
-        return tl.where(V.col_mask, value, self.accumulator(node).identity(node.kind))
+        return masked(node.kind, self.accumulator(node), value) if guard else value
 
     def is_int64(self, node: Node) -> bool:
         return isinstance(node, Load) and self.op.input(node.name).type.dtypes == ("int64",)
