@@ -1,53 +1,198 @@
-"""What Gluon kernels of all families share: device functions that take what they read, and warps that run these."""
+"""Gluon kernels: pipelines that are templates of functions, which nests fill.
+
+A template, as those of `templates/gluon`, is Python. Names in capitals stand for what it is filled with: a value, a
+name (`Q_ring` is the ring of that), the names of several things, or a nest, which is alone on a line. A line with names
+of several things is there for each, and `*NAMES` are all of them. A function takes those of its arguments that it
+reads; a call says those that have other values than their names, and `warps(f)` is a function with what a group of
+warps gives it. What nothing reads goes: positions, masks, loops of nothing, and functions.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from ..lang.trees import walk
+from ..lang.ir import Op
+from ..lang.trees import changed, parsed_module, walk
+from ..lowering.assemble import param_casts
+from ..lowering.lower import Compute
 from ..lowering.views import Argument, Kernel
 from ..nest.ir import (
+    BLANK,
+    Accumulate,
+    Branch,
+    Constant,
     Do,
     For,
+    Given,
     Let,
     Line,
     Nest,
+    Return,
     free_names,
     lines_of,
     names_of,
     statements_of,
-    with_values,
     without_dead_code,
 )
-from ..nest.values import Expr, Term, V, runtime, tl
+from ..nest.values import Expr, V, expr, runtime
+from ..resources import templates_dir
 
 # What Gluon has of what kernels call of Triton's language.
 SHARED = frozenset(
     "abs arange cdiv ceil cos exp exp2 floor float32 full int32 int64 log log2 maximum minimum rsqrt sin sqrt store sum"
     " where".split()
 )
-BLOCKS = ("BLOCK_M: gl.constexpr", "BLOCK_N: gl.constexpr")
-FENCE = Do(runtime.fence_async_shared(), comment="Make the initialised barriers visible to TMA and all warps.")
-STORED = Do(V.tma.method("store_wait", 0), comment="Shared memory must outlive the stores that read it.")
-TILES = runtime.range(tl.program_id(0), "n_tiles", tl.num_programs(0))  # of a persistent program
-# Of groups of warps but the first: how many warps, and registers of their threads.
-_WARPS = {3: ([4, 1], [240, 24]), 4: ([4, 4, 1], [160, 160, 24])}
+_OPERATORS = {ast.Add: "+", ast.Mult: "*"}
 
 
-def function(name: str, doc: str, body: Nest, arguments: Iterable[str]) -> Kernel:
-    """A device function that takes those of some arguments which its body reads."""
-    body = without_dead_code(body)
-    body = _where_read(body, {name for one in statements_of(body) for name in one.reads})
-    known, free = (Argument(one, "") for one in arguments), free_names(body)
-    return Kernel(name, doc, tuple(one for one in known if one.name in free), (), body=body, language="gl")
+def filled(name: str, templates: Iterable[str], fills: Mapping[str, Any]) -> tuple[Kernel, ...]:
+    """The functions of some templates for an operator, and the kernel, which takes all TENSORS, and what warps read of
+    those that are GIVEN.
+    """
+    functions: dict[str, Kernel] = {}
+    known: dict[str, Any] = {"BLANK": (BLANK,), **fills}
+    for template in templates:
+        text = Path(templates_dir(), "gluon", f"{template}.gluon").read_text(encoding="utf-8")
+        lines = [line.strip() for line in text.split("\n")]
+        comments = {number: line[2:] for number, line in enumerate(lines, 1) if line.startswith("# ")}
+        for node in parsed_module(text).body:
+            assert isinstance(node, ast.FunctionDef)
+            functions[node.name] = _Template(name, known, functions, comments).function(node)
+    read = set[str]().union(*(names_of(one.body) for one in functions.values()))
+    return tuple(one for key, one in functions.items() if one.name in read or key.endswith("_kernel"))
 
 
-def kernel(name: str, doc: str, body: Nest, arguments: Iterable[str], fixed: tuple[str, ...] = ()) -> Kernel:
-    """A kernel that takes some arguments, as the host passes them."""
-    known = tuple(Argument(one, "") for one in arguments)
-    return Kernel(f"{name}_gluon_kernel", doc, known, (), body=without_dead_code(body), fixed=fixed, language="gl")
+class _Template:
+    """Fills functions, which call those of `functions`."""
+
+    def __init__(
+        self, name: str, fills: dict[str, Any], functions: Mapping[str, Kernel], comments: Mapping[int, str]
+    ) -> None:
+        self.name, self.fills, self.functions, self.comments = name, fills, functions, comments
+        self.own: dict[str, str] = {}  # of names of several things, those that a line is printed for
+
+    def function(self, node: ast.FunctionDef) -> Kernel:
+        names = [spelled for one in node.args.args for spelled in self.arguments(one)]
+        if "given" in names:
+            candidates, self.fills["GIVEN"] = self.fills["GIVEN"], ()
+            read = free_names(self.body(node))
+            self.fills["GIVEN"] = tuple(one for one in candidates if one in read)
+        body = without_dead_code(self.body(node))
+        body = _where_read(body, {name for one in statements_of(body) for name in one.reads})
+        is_kernel = node.name.endswith("_kernel")
+        read = free_names(body).union(self.fills["TENSORS"] if is_kernel else ())
+        arguments = tuple(one for one in (Argument(spelled, "") for spelled in names) if one.name in read)
+        fixed = [one.name for one in arguments if is_kernel and one.name in self.fills.get("FIXED", ())]
+        doc = "".join(str(self.fills.get(word, word)) for word in re.split(r"(\W+)", ast.get_docstring(node) or ""))
+        return Kernel(f"{self.name}{node.name}", doc, arguments, (), body=body, fixed=(*fixed,), language="gl")
+
+    def arguments(self, one: ast.arg) -> list[str]:
+        found = self.named(one.arg)
+        if one.annotation:
+            return [f"{one.arg}: {ast.unparse(one.annotation)}"]
+        return [one.arg] if found is None else [found] if isinstance(found, str) else [*found]
+
+    def named(self, name: str) -> Any:
+        """What a name stands for, or what is named after that; None if it is what it is."""
+        if name in self.own or name in self.fills:
+            return self.own.get(name, self.fills.get(name))
+        base, _, end = name.rpartition("_")
+        match self.fills.get(base):
+            case str(one):
+                return f"{one}_{end}"
+            case tuple(several):
+                return tuple(f"{one}_{end}" for one in several)
+        return None
+
+    # Statements
+
+    def body(self, node: ast.FunctionDef | ast.For) -> Nest:
+        return self.nest(node.body[1:] if isinstance(node, ast.FunctionDef) else node.body)
+
+    def nest(self, nodes: Iterable[ast.stmt]) -> Nest:
+        return tuple(one for node in nodes for one in self.statements(node))
+
+    def statements(self, node: ast.stmt) -> Iterator[Any]:
+        comment = self.comments.get(node.lineno - 1, "")
+        match node:
+            case ast.Expr(value=ast.Name(id=name)):
+                yield from self.fills[name]
+            case ast.For(target=ast.Name(id=index), iter=span):
+                if body := self.body(node):
+                    yield For(self.value(span), index=index, body=body, comment=comment)
+            case ast.If(test=test, body=body, orelse=other):
+                yield Branch(self.value(test), self.nest(body), self.nest(other), comment=comment)
+            case _:
+                for own in [*self.each(node)]:
+                    self.own = own
+                    yield from self.line(node, comment)
+                self.own = {}
+
+    def each(self, node: ast.stmt) -> Iterator[dict[str, str]]:
+        """The names that a line has for each of several things; it is there once if it has no names of several."""
+        every = {id(one.value) for one in walk(node) if isinstance(one, ast.Starred)}
+        names = {one.id for one in walk(node) if isinstance(one, ast.Name) and id(one) not in every}
+        several = {name: found for name in sorted(names) if isinstance(found := self.named(name), tuple)}
+        places = zip(*several.values(), strict=True) if several else [()]
+        return (dict(zip(several, names, strict=True)) for names in places)
+
+    def line(self, node: ast.stmt, comment: str) -> Iterator[Line]:
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                names = ", ".join(map(ast.unparse, self.elements(getattr(target, "elts", [target]))))
+                if names:
+                    given = self.value(value)
+                    yield (Given if given.calls else Let)(names, given, comment=comment)
+            case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                yield Constant(name, self.value(value), comment=comment)
+            case ast.AugAssign(target=target, op=operator, value=value):
+                name = self.value(target).text
+                yield Accumulate(name, _OPERATORS[type(operator)], self.value(value), comment=comment)
+            case ast.Return(value=value):
+                yield Return(self.value(value), comment=comment)
+            case ast.Expr(value=value):
+                yield Do(self.value(value), comment=comment)
+
+    # Values
+
+    def value(self, tree: Any) -> Expr:
+        return Expr(changed(tree, self.change))
+
+    def elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """Some values, with all that have a star in front."""
+        found: list[Any] = []
+        for one in nodes:
+            match one:
+                case ast.Starred(value=ast.Name(id=name)):
+                    found += map(ast.Name, self.named(name))
+                case _:
+                    found.append(self.value(one).tree)
+        return found
+
+    def change(self, node: ast.AST) -> ast.AST | None:
+        match node:
+            case ast.Name(id=name):
+                found = self.named(name)
+                return None if found is None else expr(found).tree
+            case ast.Call(func=ast.Name(id="warps"), args=[ast.Name(id=name)], keywords=words):
+                return expr((self.functions[name].name, self.passed(name, words))).tree
+            case ast.Call(func=ast.Name(id=name), keywords=words) if name in self.functions:
+                return runtime[self.functions[name].name](*self.passed(name, words)).tree
+            case ast.Call(func=function, args=nodes) if any(isinstance(one, ast.Starred) for one in nodes):
+                return ast.Call(function, self.elements(nodes), [])
+            case ast.Tuple(elts=nodes) if any(isinstance(one, ast.Starred) for one in nodes):
+                elements = self.elements(nodes)
+                return elements[0] if len(elements) == 1 else ast.Tuple(elements)
+        return None
+
+    def passed(self, name: str, words: Iterable[ast.keyword]) -> tuple[Expr, ...]:
+        given = {word.arg: self.value(word.value) for word in words}
+        return tuple(given.get(one, V[one]) for one in self.functions[name].names)
 
 
 def _where_read(nest: Nest, read: Container[str]) -> Nest:
@@ -60,19 +205,9 @@ def _where_read(nest: Nest, read: Container[str]) -> Nest:
     return tuple(found)
 
 
-def called(one: Kernel, **given: Term) -> Expr:
-    """A call of a device function, of the names of its arguments where nothing else is given."""
-    return runtime[one.name](*passed(one, **given))
-
-
-def passed(one: Kernel, **given: Term) -> tuple[Term, ...]:
-    return tuple(given.get(name, name) for name in one.names)
-
-
-def specialised(*groups: tuple[Term, Term]) -> Do:
-    """Runs functions side by side, each by a group of warps: those that compute have 4, and one warp loads."""
-    comment = "Warps of the groups behind the first, and the registers of their threads."
-    return Do(tl.warp_specialize([*groups], *_WARPS[len(groups)]), comment=comment)
+def casts(op: Op, compute: Compute) -> Nest:
+    """The lines that give params the dtype of the math, as far as they are read."""
+    return tuple(Given(one.assigned, *one.values) for one in param_casts(op, compute))
 
 
 def calls_only(lines: Iterable[Line], names: Container[str]) -> bool:
@@ -85,16 +220,3 @@ def names_in(lines: Iterable[Line], names: Iterable[str]) -> list[str]:
     """Those of some names that are in some lines."""
     known = names_of(lines)
     return [name for name in names if name in known]
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in front of other arguments."""
-    return "".join(f"{name}, " for name in names)
-
-
-def in_gluon(lines: Iterable[Line]) -> list[Line]:
-    return [*with_values((*lines,), gluon_value)]
-
-
-def gluon_value(value: Expr) -> Expr:
-    return value.with_names({"tl": V.gl})

@@ -310,7 +310,7 @@ def without_dead_code(nest: Nest) -> Nest:
     nothing.
     """
     lines = [*lines_of(nest)]
-    read = set[str]().union(*({*line.reads}.difference(line.targets) for line in lines))
+    read = set[str]().union(*({*line.reads} - {line.assigned} for line in lines))
     unread = {line for line in lines if line.is_pure and read.isdisjoint(line.targets)}
     return without_dead_code(_without(nest, unread)) if unread else nest
 

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lang.names import shown
 from ...lowering.assemble import param_arguments
 from ...lowering.tile import Tile
-from ...lowering.views import Kernel
 from ...nest.ir import (
-    BLANK,
-    Accumulate,
     Branch,
-    Constant,
     Do,
-    For,
     Given,
     Let,
     Line,
     Nest,
-    Return,
     names_of,
     needed_by,
     nested,
 )
-from ...nest.values import Expr, Term, V, either, expr, runtime, tl
+from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
-from ..gluon import SHARED, STORED, TILES, called, calls_only, function, names_in
+from ..gluon import SHARED, calls_only, names_in
 from ..stream import Scores, Stream
 from . import partial_sums
 from .gluon_shared import (
-    EIGHT_HEADS,
     GluonBuilder,
     GluonKernels,
     OfRows,
-    Ring,
-    halves,
     is_for_gluon,
     is_of_scores,
     matrices_in,
     scale_value,
-    several,
     spread,
 )
 from .kernels import Builder
@@ -230,183 +220,41 @@ class _GluonBuilder(GluonBuilder):
         )
         if not takes:
             return None
-        order = Let("head, place", runtime.swizzle("tile", "n_heads", "tiles", 8), comment=EIGHT_HEADS)
         uneven = "Unequal tiles (causal: the last are longest): long ones first, each followed by the shortest left."
         mirrored = Let("tile", runtime.mirrored("tile", V.n_heads * V.tiles, 8 * V.tiles), comment=uneven)
-        least = "The sums start with the last block, even if it is fully masked."
-        last = Let("last", tl.maximum(V.bounds[len(self.blocks.runs)] - V.BLOCK_N, V.bounds[0]), comment=least)
-        tile = self.tile(
-            "Tile coordinates, bounds of its block ranges (masked, full), and its last block.",
-            (*([mirrored] if self.blocks.tiles else []), order),
-            V.tiles - 1 - V.place,
-            (*needed_by(bounds, reads), *bounds),
-            (last,),
-        )
-        block, of_cols = self.math_of_block(inner), self.columns(columns)
-        nest = self.half(tile, block, of_cols, needed_by([*inner, *end], reads), end)
-        functions = (tile, self.filled(tile), *of_cols, block)
-        memory = Let(f"{self.o}_blocks", runtime.memory(f"{self.o}_desc", 2))
-        doc = f"Persistent over tiles of {self.stream.rows}; loops over blocks of {self.stream.streamed}."
-        return self.piped(doc, functions, nest, self.rings, [memory])
-
-    @property
-    def rings(self) -> dict[str, Ring]:
+        (dot,), sums = ([one.name for one in self.stream.sums if (one.matrix is None) == n] for n in (False, True))
         of_scores = 2 * (V.STAGES - 1), 1
-        return {self.q: (2, 1), self.k: ("STAGES", 2), self.v: ("STAGES", 2), **dict.fromkeys(self.tiled, of_scores)}
-
-    @property
-    def state(self) -> list[str]:
-        """The largest and the sums of rows, which the math of a block updates."""
-        return [self.stream.largest, *(one.name for one in self.stream.sums if one.matrix is None)]
-
-    @property
-    def score_name(self) -> str:
-        return self.stream.scores[0].name
-
-    def filled(self, tile: Kernel) -> Kernel:
-        q, k, v, q_step = self.q, self.k, self.v, V[f"{self.q}_step"]
-        first = halves(runtime.fill(f"{q}_ring", q_step + V.half, f"{q}_desc", self.head_of_rows, "row"))
-        blocks = (
-            Do(runtime.fill(f"{k}_ring", "step", f"{k}_desc", self.head, "start")),
-            Branch(V.start.equals("last"), (first,)),
-            *self.fills_of_tiled(),
-            Do(runtime.fill(f"{v}_ring", "step", f"{v}_desc", self.head, "start")),
-            Accumulate("step", "+", expr(1)),
-        )
-        from_last = runtime.range("last", V.bounds[0] - 1, -V.BLOCK_N)
-        body = (
-            Let(f"{q_step}, step", expr((tl.to_tensor(0), tl.to_tensor(0)))),
-            Let("n_tiles", V.lengths[0] * tl.cdiv(V.lengths[1], "BLOCK_M")),
-            For(
-                TILES,
-                index="tile",
-                body=(
-                    self.located(tile),
-                    For(from_last, index="start", body=blocks),
-                    Accumulate(q_step.text, "+", expr(2)),
-                ),
-            ),
-        )
-        return self.loads(
-            "Producer warp: loads the rows of each tile, then its blocks from last to first.", self.rings, body
-        )
-
-    def located(self, tile: Kernel) -> Let:
-        return Let(", ".join([*self.heads, "first_row", "bounds", "last"]), called(tile))
-
-    def columns(self, lines: Sequence[Line]) -> tuple[Kernel, ...]:
-        """The function that reads per-column values, where there are some."""
-        if not self.of_cols:
-            return ()
-        body = (
-            Constant("each", tl.BlockedLayout([1], [32], [4], [0])),
-            Given("block_cols", (V.start + tl.arange(0, "BLOCK_N", "each")).to("tl.int32")),
-            Let("block_mask", either(V.LAST, V.block_cols < V.n_cols, True)),
-            *lines,
-            Return(several([runtime.across_columns(name) for name in self.of_cols])),
-        )
-        arguments = ["start", *self.heads, *self.passed, "n_cols", "BLOCK_N: gl.constexpr", "LAST: gl.constexpr"]
-        doc = "Per-column values of a block, loaded while the previous block is multiplied."
-        return (function(f"{self.op.name}_columns", doc, body, arguments),)
-
-    def math_of_block(self, inner: Sequence[Line]) -> Kernel:
-        score = V[self.score_name]
-        cols = V.start + tl.arange(0, score.field("shape")[1], "layout")
-        body = (
-            Constant("layout", tl.SliceLayout(0, score.field("type").field("layout"))),
-            Given("cols", cols.to("tl.int32")[None, :]),
-            Let("col_mask", either(V.LAST, V.cols < V.n_cols, True)),
-            Let("rows", spread(V.tile_rows)),
-            *(Let(name, V[name].to("tl.float32")) for name in self.tiled),
-            *inner,
-            Return(expr((self.weights, "rescale", *self.state))),
-        )
-        lengths = ["tile_rows", *self.scalars, "start", "factor", "n_rows", "n_cols", *self.passed]
-        constants = "MASKED: gl.constexpr", "LAST: gl.constexpr"
-        says = "the factor that rescales the sums so far, and the updated row statistics."
-        doc = f"exp2 weights of a block of {self.stream.streamed}, {says}"
-        return function(f"{self.op.name}_block", doc, body, [self.score_name, *self.state, *lengths, *constants])
-
-    def scored(self, block: Kernel, columns: Sequence[Kernel], step: Expr, in_flight: int, **given: Term) -> Nest:
-        """The weights of a block, of whose scores the matmul has begun, and the state behind it."""
-        score, read = self.score_name, runtime.read_scores
-        return (
-            *(Let(", ".join(self.of_cols), called(one, **given)) for one in columns),
-            *(Let(name, read(f"{name}_ring", 2 * step + V.half)) for name in self.tiled),
-            Let(score, runtime.warpgroup_mma_wait(in_flight, deps=(score,))),
-            Do(runtime.give_back(f"{self.k}_ring", step)),
-            Let(", ".join(["weights", "rescale", *self.state]), called(block, **given)),
-        )
-
-    def half(self, tile: Kernel, block: Kernel, columns: Sequence[Kernel], reads: Nest, end: Nest) -> Nest:
-        (dot,) = (one.name for one in self.stream.sums if one.matrix is not None)
-        q, k, v, o, score, q_step = self.q, self.k, self.v, self.o, self.score_name, V[f"{self.q}_step"]
-        wait, in_pairs = runtime.warpgroup_mma_wait, Let("pairs", runtime.in_pairs("weights", "dtype"))
-        begun = (
-            Let("left", runtime.left_of("pairs", "dtype", "layout")),
-            Let(dot, runtime.warpgroup_mma("left", runtime.take(f"{v}_ring", "step"), dot, is_async=True)),
-        )
-        overlap = "The second matmul of the previous block overlaps with the first matmul of this one."
-        is_masked = V.run.differs(self.blocks.runs.index("full"))
-        blocks = (
-            Let(score, runtime.begin_scores(q, runtime.take(f"{k}_ring", V.step + 1)), comment=overlap),
-            *begun,
-            *self.scored(block, columns, V.step + 1, 1, MASKED=is_masked, LAST=False),
-            Let(f"{dot}, left, weights", wait(0, deps=(dot, "left", "weights"))),
-            Do(runtime.give_back(f"{v}_ring", "step")),
-            Accumulate(dot, "*", spread(tl.convert_layout("rescale", "by_row"))),
-            in_pairs,
-            Accumulate("step", "+", expr(1)),
-        )
-        span = runtime.range(V.end - V.BLOCK_N, V.bounds[V.run] - 1, -V.BLOCK_N)
-        runs = (Let("end", tl.minimum(V.bounds[V.run + 1], "last")), For(span, index="start", body=blocks))
-        behind = (
-            Given("rows", V.first_row + tl.arange(0, "HALF_M", "by_row")),
-            Let("row_mask", V.rows < V.n_rows),
-            *(
-                Let(name, tl.convert_layout(tl.sum(name, 1) if n else name, "by_row"))
-                for n, name in enumerate(self.state)
-            ),
-        )
-        layout_of_sums, least = runtime.product_layout(8), partial_sums.LEAST if self.low else V.LOWEST
-        largest, *sums = self.state
-        body = (
-            self.located(tile),
-            Accumulate("first_row", "+", V.half * V.HALF_M),
-            Given("tile_rows", V.first_row + tl.arange(0, "HALF_M", "score_by_row")),
-            *reads,
-            Let(largest, tl.full(["HALF_M"], least, "tl.float32", "score_by_row")),
-            *(Let(name, tl.zeros(["HALF_M", 8], "tl.float32", layout_of_sums)) for name in sums),
-            Let(dot, tl.zeros(["HALF_M", "WIDTH"], "tl.float32", "layout")),
-            Let(q, runtime.take(f"{q}_ring", q_step)),
-            *self.sign,
-            Let(score, runtime.begin_scores(q, runtime.take(f"{k}_ring", "step"))),
-            *self.scored(block, columns, V.step, 0, start="last", MASKED=True, LAST=True),
-            in_pairs,
-            For(tl.static_range(len(self.blocks.runs) - 1, -1, -1), index="run", body=runs),
-            Do(runtime.give_back(f"{q}_ring", q_step)),
-            Accumulate(q_step.text, "+", expr(2)),
-            *begun,
-            Let(f"{dot}, left", wait(0, deps=(dot, "left"))),
-            Do(runtime.give_back(f"{v}_ring", "step")),
-            Accumulate("step", "+", expr(1)),
-            BLANK,
-            *needed_by(end, behind),
-            *end,
-            Do(runtime.store_block(f"{o}_desc", f"{o}_blocks", "half", self.head_of_rows, "first_row", o)),
-        )
-        return (
-            Constant("dtype", V[f"{v}_ring"][0].field("dtype")),
-            Constant("HALF_M", V.BLOCK_M // 2),
-            Constant("WIDTH", V[f"{o}_desc"].field("block_shape")[-1]),
-            Constant("layout", runtime.product_layout("WIDTH")),
-            Constant("by_row", tl.SliceLayout(1, "layout")),
-            Constant("score_by_row", tl.SliceLayout(1, runtime.product_layout("BLOCK_N"))),
-            self.factor,
-            Let(f"{q_step}, step", expr((tl.to_tensor("half"), tl.to_tensor(0)))),
-            Let("n_tiles", V.n_heads * tl.cdiv("n_rows", "BLOCK_M")),
-            For(TILES, index="tile", body=body),
-            STORED,
+        return self.piped(
+            "forward",
+            {self.q: (2, 1), self.k: ("STAGES", 2), self.v: ("STAGES", 2), **dict.fromkeys(self.tiled, of_scores)},
+            PROGRAMS=f"Persistent over tiles of {self.stream.rows}",
+            Q=self.q,
+            K=self.k,
+            V=self.v,
+            O=self.o,
+            COPIED=(self.o,),
+            GIVEN=(f"{self.o}_desc", f"{self.o}_blocks", *self.passed),
+            TILED=(*self.tiled,),
+            SCALARS=(*self.scalars,),
+            OF_COLS=(*self.of_cols,),
+            MIRRORED=(mirrored,) if self.blocks.tiles else (),
+            BOUNDS=(*needed_by(bounds, reads), *bounds),
+            LAST_RUN=len(self.blocks.runs) - 1,
+            SCORE=self.stream.scores[0].name,
+            DOT=dot,
+            LARGEST=self.stream.largest,
+            LEAST=partial_sums.LEAST if self.low else V.LOWEST,
+            SUMS=(*sums,),
+            LARGEST_READ=(*names_in(end, [self.stream.largest]),),
+            SUMS_READ=(*names_in(end, sums),),
+            STATE=(self.stream.largest, *sums),
+            WEIGHTS=self.weights,
+            FACTOR=(self.factor,),
+            SIGN=self.sign,
+            COLUMNS=(*columns,),
+            READS=needed_by([*inner, *end], reads),
+            MATH=(*inner,),
+            END=end,
         )
 
     @property

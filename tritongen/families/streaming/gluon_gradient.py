@@ -8,21 +8,17 @@ from functools import cached_property
 
 from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lowering.lower import Lowering
-from ...lowering.views import Kernel
-from ...nest.ir import BLANK, Accumulate, Constant, Do, For, Given, Let, Line, Nest, lines_of, needed_by, nested
-from ...nest.values import Expr, V, either, expr, runtime, tl
+from ...nest.ir import Do, Let, Line, lines_of, needed_by, nested
+from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
-from ..gluon import SHARED, STORED, called, calls_only, names_in
+from ..gluon import SHARED, calls_only, names_in
 from ..stream import Scores, Stream, StreamSum
 from .gluon_shared import (
-    EIGHT_HEADS,
     GluonBuilder,
     GluonKernels,
     OfRows,
-    Ring,
-    halves,
     is_across,
     is_for_gluon,
     is_spread,
@@ -269,80 +265,44 @@ class _GradientBuilder(GluonBuilder):
         if not takes:
             return None
         across = [name for name in self.tiled if is_across(self.op.input(name), self.stream)]
-        self.kinds = dict.fromkeys((*self.of_tile, *self.memory), "rows") | dict.fromkeys(self.streamed, "cols")
+        self.kinds = dict.fromkeys((*self.of_tile, *self.memory), "rows")
+        self.kinds |= dict.fromkeys((score.right.name for score in self.stream.scores), "cols")
         self.kinds |= dict.fromkeys(self.tiled, "scores") | dict.fromkeys(across, "across")
-        tile = self.located((*needed_by(bounds, reads), *bounds))
-        doc = f"One tile of {self.stream.rows} per program; loops over blocks of {self.stream.streamed}."
-        return self.piped(doc, (tile, self.filled(tile)), self.half(tile, setup, loop, end), self.rings)
+        order, place = self.order
+        streamed = tuple(score.right.name for score in self.stream.scores)
+        rings = dict.fromkeys(self.of_tile, (2, 1)) | dict.fromkeys(streamed, ("STAGES", 2))
+        sums = {one.name: one.matrix.name for one in self.stream.sums if one.matrix}
+        return self.piped(
+            "gradient",
+            # What is copied is given back soon.
+            rings | dict.fromkeys(self.tiled, (2 * (V.STAGES - 1), 1)),
+            PROGRAMS=f"One tile of {self.stream.rows} per program",
+            ORDER=(order,),
+            PLACE=place,
+            BOUNDS=(*needed_by(bounds, reads), *bounds),
+            GIVEN=(*(f"{name}_desc" for name in self.memory), *self.passed),
+            OF_TILE=(*self.of_tile,),
+            STREAMED=streamed,
+            SCORES=tuple(name for name in self.tiled if name not in across),
+            ACROSS=(*across,),
+            COPIED=(),
+            SCALE=scale_value(self.lowering, self.scale) or expr(1.0),
+            SETUP=setup,
+            SUMS=(*sums,),
+            SUMMED=(*sums.values(),),
+            MATH=loop,
+            END=end,
+            WIDE=(*self.memory,),
+            MEMORY=(*self.memory.values(),),
+        )
 
     @property
-    def streamed(self) -> list[str]:
-        return [score.right.name for score in self.stream.scores]
-
-    @property
-    def rings(self) -> dict[str, Ring]:
-        """What is copied is given back soon."""
-        tile, streamed = dict.fromkeys(self.of_tile, (2, 1)), dict.fromkeys(self.streamed, ("STAGES", 2))
-        return {**tile, **streamed, **dict.fromkeys(self.tiled, (2 * (V.STAGES - 1), 1))}
-
-    def located(self, bounds: Nest) -> Kernel:
-        tiles, comment, place = self.blocks.tiles, EIGHT_HEADS, V.place
+    def order(self) -> tuple[Line, Expr]:
+        """The line that says which tile a program has, and where it begins."""
+        tiles, place = self.blocks.tiles, V.place
         if tiles is None or tiles.some.first == Number(0):
             place = V.tiles - 1 - V.place
+        says = "Eight heads at a time, so that the blocks of these stay in L2."
         if (most := longest(tiles)) == ("first" if place == V.place else "last"):
-            comment += f" The {most} {self.stream.rows} first: under the mask they have the most blocks."
-        order = Let("head, place", runtime.swizzle(tl.program_id(0), "n_heads", "tiles", 8), comment=comment)
-        return self.tile("Tile coordinates and bounds of its block ranges (masked, full).", (order,), place, bounds)
-
-    def filled(self, tile: Kernel) -> Kernel:
-        rows = (runtime.fill(f"{one}_ring", "half", f"{one}_desc", self.head_of_rows, "row") for one in self.of_tile)
-        blocks = (
-            *(Do(runtime.fill(f"{one}_ring", "step", f"{one}_desc", self.head, "start")) for one in self.streamed),
-            *self.fills_of_tiled(),
-            Accumulate("step", "+", expr(1)),
-        )
-        body = (
-            Let(", ".join([*self.heads, "first_row", "bounds"]), called(tile)),
-            halves(*rows),
-            Let("step", tl.to_tensor(0)),
-            For(runtime.range(V.bounds[0], V.bounds[len(self.blocks.runs)], "BLOCK_N"), index="start", body=blocks),
-        )
-        return self.loads("Producer warp: loads the rows of the tile and its blocks.", self.rings, body)
-
-    def half(self, tile: Kernel, setup: Nest, loop: Nest, end: Nest) -> Nest:
-        is_masked = V.run.differs(self.blocks.runs.index("full"))
-        block = (
-            Given("cols", (V.start + tl.arange(0, "BLOCK_N", "by_col")).to("tl.int32")[None, :]),
-            Let("col_mask", either(is_masked, V.cols < V.n_cols, True)),
-            Given("block_cols", (V.start + tl.arange(0, "BLOCK_N", "each")).to("tl.int32")),
-            Let("block_mask", either(is_masked, V.block_cols < V.n_cols, True)),
-            *loop,
-            Accumulate("step", "+", expr(1)),
-        )
-        blocks = For(runtime.range(V.bounds[V.run], V.bounds[V.run + 1], "BLOCK_N"), index="start", body=block)
-        sums = {one.name: one.matrix.name for one in self.stream.sums if one.matrix}
-        scale = scale_value(self.lowering, self.scale) or expr(1.0)
-        written = (
-            (f"{one}_desc", V[f"{matrix}_ring"][0], "half", self.head_of_rows, "first_row", one)
-            for one, matrix in self.memory.items()
-        )
-        return (
-            Constant("HALF_M", V.BLOCK_M // 2),
-            Constant("layout", runtime.product_layout("BLOCK_N")),
-            Constant("by_row", tl.SliceLayout(1, "layout")),
-            Constant("by_col", tl.SliceLayout(0, "layout")),
-            Constant("each", tl.BlockedLayout([1], [32], [4], [0])),
-            Given("factor", runtime.to_base2(tl.to_tensor(scale)), comment="Scores in base 2, for exp2."),
-            Let(", ".join([*self.heads, "first_row", "bounds"]), called(tile)),
-            Accumulate("first_row", "+", V.half * V.HALF_M),
-            Given("rows", V.first_row + tl.arange(0, "HALF_M", "by_row")),
-            Let("row_mask", V.rows < V.n_rows),
-            *setup,
-            *(Let(name, runtime.begin_sum("HALF_M", f"{matrix}_ring")) for name, matrix in sums.items()),
-            Let("step", tl.to_tensor(0)),
-            For(tl.static_range(len(self.blocks.runs)), index="run", body=(blocks,)),
-            BLANK,
-            *end,
-            *(Do(runtime.store_block(*one)) for one in written),
-            STORED,
-        )
+            says += f" The {most} {self.stream.rows} first: under the mask they have the most blocks."
+        return Let("head, place", runtime.swizzle(tl.program_id(0), "n_heads", "tiles", 8), comment=says), place

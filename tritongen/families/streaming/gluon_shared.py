@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...lang.ir import Load, Node, Op, Result, Value, walk
 from ...lang.trees import walk as nodes_of
-from ...lowering.assemble import param_arguments, param_casts
+from ...lowering.assemble import param_arguments
 from ...lowering.lower import Compute, Lowering, compute_of
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Address
@@ -20,8 +21,6 @@ from ...nest.ir import (
     Given,
     Let,
     Line,
-    Nest,
-    Return,
     free_names,
     names_of,
     needed_by,
@@ -31,14 +30,13 @@ from ...nest.ir import (
 from ...nest.values import Expr, Term, V, expr, runtime, tl
 from ...passes.structure import reached
 from ...spec.types import Input
-from ..gluon import BLOCKS, FENCE, function, kernel, names_in, passed, specialised
+from ..gluon import casts, filled, names_in
 from ..stream import Stream
 from .kernels import Below, Builder
 from .places import Places
 from .program import StreamingProgram
 
 HALF = {"float16", "bfloat16"}
-EIGHT_HEADS = "Eight heads at a time, so that the blocks of these stay in L2."
 Ring = tuple[Term, int]  # how many blocks it has, and how many groups read each
 
 
@@ -202,8 +200,6 @@ class GluonBuilder(Builder):
         dims = self.space.rows
         self.heads = [dim.index for dim in (*dims, *self.group)]
         self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *self.group))]
-        self.head = expr(tuple(dim.index for dim in dims))
-        self.head_of_rows = expr(tuple(dim.index for dim in self.places.described_dims(stream.heads)))
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
         """Per-row values are read as vectors."""
@@ -234,8 +230,6 @@ class GluonBuilder(Builder):
             bounds = [Let("bounds", every, comment=line.comment) for line in bounds]
         return bounds
 
-    # The pipeline
-
     @property
     def passed(self) -> list[str]:
         """What functions may read that is the same for all tiles: pointers, steps, lengths of heads, and params."""
@@ -254,111 +248,50 @@ class GluonBuilder(Builder):
         names = {self.places.size_name(axis): matrices.get(axis, "") for axis in self.op.axes}
         return {name: matrix for name, matrix in names.items() if name not in self.lengths}
 
-    def tile(self, doc: str, order: Nest, place: Expr, bounds: Nest, last: Nest = ()) -> Kernel:
-        in_group = [Let(dim.index, V.head % dim.size) for dim in self.group]
-        results = *self.heads, V.first_row.to("tl.int32"), "bounds", *(one.assigned for one in last)
-        body = (
-            Let(", ".join(self.lengths), V.lengths),
-            Let("tiles", tl.cdiv("n_rows", "BLOCK_M")),
-            *order,
-            Let("first_row", place.to("tl.int64") * V.BLOCK_M),
-            *in_group,
-            *(Accumulate("head", "//", expr(dim.size)) for dim in self.group),
-            *self.places.decode(),
-            *bounds,
-            *last,
-            Return(expr(results)),
-        )
-        return function(f"{self.op.name}_tile", doc, body, ["tile", "lengths", *self.passed, *BLOCKS])
-
-    def loads(self, doc: str, rings: Mapping[str, Ring], body: Nest) -> Kernel:
-        arguments = ["rings", *(f"{name}_desc" for name in rings), "lengths", *self.passed, *BLOCKS]
-        return function(f"{self.op.name}_loads", doc, (_unpacked(rings), *body), arguments)
-
-    def fills_of_tiled(self) -> Nest:
-        """The loads of blocks of what has a value for each score."""
-        axes = {name: self.op.input(name).type.axes for name in self.tiled}
-        heads = {name: [axis for axis in axes[name] if axis in self.stream.heads] for name in axes}
-        return tuple(
-            halves(
-                runtime.fill(
-                    f"{name}_ring",
-                    2 * V.step + V.half,
-                    f"{name}_desc",
-                    tuple(dim.index for dim in self.places.described_dims(tuple(heads[name]))),
-                    *(("start", "row") if self.kinds[name] == "across" else ("row", "start")),
-                )
-            )
-            for name in self.tiled
-        )
-
-    def piped(
-        self, doc: str, functions: Sequence[Kernel], nest: Nest, rings: Mapping[str, Ring], written: Sequence[Let] = ()
-    ) -> GluonKernels | None:
-        """The kernel whose warp groups do what is in a nest, behind the `functions` that these call, the second of
-        which fills the rings; `written` makes the memory of results. None where what is read has no name in Gluon: a
-        length of no matrix, or a pointer to one.
+    def piped(self, template: str, rings: Mapping[str, Ring], **fills: Any) -> GluonKernels | None:
+        """The kernel of a template; None where what is read has no name in Gluon: a length of no matrix, or a pointer
+        to one.
         """
-        name, read = self.op.name, free_names(nest)
-        known = [f"{one.output.name}_desc" for one in self.wide] + [line.assigned for line in written]
-        given = [one for one in (*known, *self.passed) if one in read]
-        every = read.union(*(free_names(one.body) for one in functions))
-        if any(f"{load.name}_ptr" in every for load in self.stream.matrices):
+        functions = filled(self.op.name, [template, "streaming"], {**self.fills(rings), **fills})
+        read = set[str]().union(*(free_names(one.body) for one in functions))
+        unknown = {f"{load.name}_ptr" for load in self.stream.matrices}
+        unknown |= {length for length, matrix in self.widths.items() if not matrix}
+        if unknown & read:
             return None
-        if any(one in every and not matrix for one, matrix in self.widths.items()):
-            return None
-        params = [one for one in param_arguments(self.op, self.compute) if one.name in given]
-        integers = [one.name for one in self.op.params if one.kind == "int" and one.name in given]
-        half = function(
-            f"{name}_half",
-            "Consumer warp group: computes one half of the rows of each tile.",
-            (_unpacked(rings), Let(", ".join(self.lengths), V.lengths), Let(", ".join(given), V.given), *nest),
-            ["half: gl.constexpr", "rings", "lengths", "given", *BLOCKS],
-        )
-        made = (runtime.ring(f"{one}_desc", *shape) for one, shape in rings.items())
-        body = (
-            *(Let(one, V[f"{matrix}_desc"].field("shape")[-1]) for one, matrix in self.widths.items() if one in given),
-            *(one for one in param_casts(self.op, self.compute) if one.assigned in given),
-            Let("rings", expr((*made,))),
-            *written,
-            Let("lengths", expr((*self.lengths,))),
-            Let("given", several(given)),
-            FENCE,
-            specialised(
-                *((V[half.name], passed(half, half=n)) for n in range(2)),
-                (V[functions[1].name], passed(functions[1])),
-            ),
-        )
-        arguments = [
-            *(f"{one}_{'desc' if one in self.kinds else 'ptr'}" for one in self.every),
-            *(["bounds_ptr"] if self.found else []),
-            *self.lengths,
-            *(one for one in self.steps if one in given),
-            *(one.spelling for one in params),
-            *BLOCKS,
-            "STAGES: gl.constexpr",
-        ]
-        doc += " One producer warp (TMA), two consumer warp groups."
-        whole = kernel(name, doc, body, arguments, ("n_heads", "n_rows", "n_cols", *integers))
         finder = (self.found.kernel(),) if self.found else ()
         found_of = tuple(map(self.every.index, self.found.names)) if self.found else ()
-        kinds = tuple(self.kinds.get(one, "") for one in self.every)
-        return GluonKernels((*finder, *functions, half, whole), kinds, found_of)
+        return GluonKernels((*finder, *functions), tuple(self.kinds.get(one, "") for one in self.every), found_of)
 
-
-def _unpacked(rings: Iterable[str]) -> Let:
-    return Let(", ".join(f"{name}_ring" for name in rings), V.rings)
-
-
-def several(values: Sequence[Term]) -> Expr:
-    """A value, or several as a tuple."""
-    return expr(values[0] if len(values) == 1 else (*values,))
-
-
-def halves(*fills: Expr) -> For:
-    """What loads the rows of both warp groups."""
-    row = Let("row", V.first_row + V.half * (V.BLOCK_M // 2))
-    return For(tl.static_range(2), index="half", body=(row, *map(Do, fills)))
+    def fills(self, rings: Mapping[str, Ring]) -> dict[str, Any]:
+        """What all pipelines have."""
+        in_group = [Let(dim.index, V.head % dim.size) for dim in self.group]
+        outer = [Accumulate("head", "//", expr(dim.size)) for dim in self.group]
+        axes = self.op.input(self.tiled[0]).type.axes if self.tiled else ()
+        heads = tuple(axis for axis in axes if axis in self.stream.heads)
+        widths = {length: matrix for length, matrix in self.widths.items() if matrix}
+        pointers = (f"{one}_{'desc' if one in self.kinds else 'ptr'}" for one in self.every)
+        params = tuple(one.name for one in param_arguments(self.op, self.compute))
+        return {
+            "ALONG": self.stream.streamed,
+            "LENGTHS": (*self.lengths,),
+            "HEADS": (*self.heads,),
+            "HEAD": expr(tuple(dim.index for dim in self.space.rows)),
+            "HEAD_OF_ROWS": expr(tuple(dim.index for dim in self.places.described_dims(self.stream.heads))),
+            "HEAD_OF_TILED": expr(tuple(dim.index for dim in self.places.described_dims(heads))),
+            "DECODE": (*in_group, *outer, *self.places.decode()),
+            "N_RUNS": len(self.blocks.runs),
+            "FULL": self.blocks.runs.index("full"),
+            "OPERANDS": (*rings,),
+            "RINGS": expr(tuple(runtime.ring(f"{one}_desc", *shape) for one, shape in rings.items())),
+            "PASSED": (*self.passed,),
+            "TENSORS": (*pointers, *(["bounds_ptr"] if self.found else [])),
+            "STEPS": (*self.steps,),
+            "PARAMS": params,
+            "FIXED": ("n_heads", "n_rows", "n_cols", *(one.name for one in self.op.params if one.kind == "int")),
+            "WIDTHS": (*widths,),
+            "OF_WIDTHS": (*widths.values(),),
+            "CASTS": casts(self.op, self.compute),
+        }
 
 
 def spread(value: Expr) -> Expr:
