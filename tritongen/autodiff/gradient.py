@@ -47,6 +47,15 @@ class Gradient:
         return True
 
     @property
+    def by(self) -> dict[str, Result]:
+        """The results, by the inputs that they are the gradients of."""
+        return dict(zip(self.wrt, self.op.results, strict=True))
+
+    def of(self, results: Mapping[str, Result]) -> Gradient:
+        """The gradient with other results."""
+        return replace(self, wrt=tuple(results), op=replace(self.op, results=tuple(results.values())))
+
+    @property
     def short(self) -> frozenset[str]:
         """The inputs of the forward that may have fewer leading axes than they have together, or some of length 1."""
         leading = frozenset(tensor.name for tensor in self.forward.inputs if BATCH in tensor.type.axes)

@@ -72,7 +72,7 @@ class _Planner:
         after = self.after()
         found = self.gradient_after(after)
         outgoing = {name: self.outgoing(found, name) for name in self.multiplied.active}
-        zeros = {name for name, result in zip(found.wrt, found.op.results, strict=True) if result.vanishes}
+        zeros = {name for name, result in found.by.items() if result.vanishes}
         self.zeros = {name for name in outgoing if self.multiplied.sums[name].name in zeros}
         given = {name: self.chosen_again(found, name, node) for name, node in outgoing.items()}
         between = {

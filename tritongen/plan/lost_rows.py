@@ -34,7 +34,7 @@ class LostRows:
         What else is made of them reads them as they are: over no keys means are 0, and gradients as those of any row.
         """
         op = behind.op
-        for name, result in zip(behind.wrt, op.results, strict=True):
+        for name, result in behind.by.items():
             value = op.value(result.output.name)
             is_lost = {*self.rows} <= {*value.node.axes} and (name in means or name in between)
             if is_lost and any(self.made & reads(one.node) for one in needed(op.values, [value.name])):

@@ -334,17 +334,20 @@ class _Planner:
 
     def delta_of(self, means: tuple[StoredMean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
         """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
-        means = tuple(mean for mean in means if not mean.is_sum)
-        inputs = [one for mean in means for one in (mean.gradient, mean.tensor)]
+        inputs = [one for mean in means if not mean.is_sum for one in (mean.gradient, mean.tensor)]
         less: Node | None = None
         if lse is not None:
             inputs.append(self.seeds[lse.output.name])
             less = load(inputs[-1].name, lse.node.axes)
-        return tuple(inputs), self.delta_value({mean: mean.seed for mean in means}, less)
+        return tuple(inputs), self.delta_value(means, less, {})
 
-    def delta_value(self, gradients: Mapping[StoredMean, Node], less: Node | None) -> Value:
+    def delta_value(self, means: Sequence[StoredMean], less: Node | None, computed: Mapping[str, Node]) -> Value:
+        """The delta of outgoing gradients, and of those that are computed of means."""
         node: Node | None = None
-        for mean, seed in gradients.items():
+        averaged = (mean for mean in means if not mean.is_sum)
+        for mean in sorted(averaged, key=lambda one: one.tensor.name in computed):
+            name = mean.tensor.name
+            seed = _as_stored(computed[name], mean) if name in computed else mean.seed
             product = applied("mul", seed, mean.load)
             term = Reduce("sum", product, mean.own, self.rows, product.dtype) if mean.own else product
             node = term if node is None else applied("add", node, term)
@@ -384,10 +387,8 @@ class _Planner:
         # As delta, where there are gradients by values alone.
         passed_on = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
         read = read_by(gradient.op.values)
-        every = zip(behind.wrt, behind.op.results, strict=True)
-        pairs = [(name, result) for name, result in every if name not in passed_on or passed_on[name] in read]
-        op = replace(behind.op, results=tuple(result for _, result in pairs))
-        behind = added(replace(behind, wrt=tuple(name for name, _ in pairs), op=op), others)
+        by = {name: one for name, one in behind.by.items() if name not in passed_on or passed_on[name] in read}
+        behind = added(behind.of(by), others)
         behind, beside = self.separate_gradients(behind, [name for name in behind.wrt if name in gradient.wrt])
         gradient = added(gradient, {**others, **beside})
         stored = {mean.tensor.name: self.dtype_of(mean.matrix) if mean.matrix else COMPUTE for mean in means}
@@ -443,10 +444,9 @@ class _Planner:
         results: dict[str, Result] = {}
         inputs = {tensor.name: tensor for tensor in behind.op.inputs}
         taken = {*self.taken, *behind.op.names}
-        pairs = list(zip(behind.wrt, behind.op.results, strict=True))
-        calls = {r.output.name: fresh(f"d{name}_behind", taken) for name, r in pairs if name in names}
+        calls = {r.output.name: fresh(f"d{name}_behind", taken) for name, r in behind.by.items() if name in names}
         op = renamed_values(behind.op, calls)
-        for name, result in pairs:
+        for name, result in behind.by.items():
             if name not in names:
                 results[name] = result
                 continue
@@ -458,8 +458,7 @@ class _Planner:
             results[name] = replace(result, output=replace(result.output, name=value.name), node=ref)
             tensor = self.op.input(name)
             found[name] = part_of_gradient(tensor, value.name, tensor.type.shape, result.vanishes)
-        op = replace(op, results=tuple(results.values()))
-        return replace(behind, wrt=tuple(results), op=op), found
+        return replace(behind, op=op).of(results), found
 
     def behind(self, means: tuple[StoredMean, ...]) -> tuple[Gradient, tuple[StoredMean, ...]]:
         """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""
@@ -471,7 +470,7 @@ class _Planner:
         given = {one.output.name: load(self.seeds[one.output.name].name, one.node.axes) for one in after.results}
         found = derive(after, Grad((*tensors, *lse, *beside)), given, saves=False)
         found = self.without_lost(found, means)
-        results = dict(zip(found.wrt, found.op.results, strict=True))
+        results = found.by
         names = [results[tensor].output.name for tensor in tensors]
         means = tuple(
             replace(mean, gradient=self.seed_of(mean, found.op.value(name).node) or own)
@@ -484,26 +483,17 @@ class _Planner:
         if self.lse:
             less = next((results[name].node for name in lse), None)
             shift = (self.of_rows(self.shift),)
-            passed_on = (self.delta_behind(means, {tensor: results[tensor].node for tensor in tensors}, less),)
+            passed_on = (self.delta_value(means, less, {tensor: results[tensor].node for tensor in tensors}),)
         op = replace(
             found.op,
             name=self.outgoing.name,
             inputs=by_name(*found.op.inputs, *(mean.tensor for mean in means), *shift),
             values=(*found.op.values, *passed_on),
-            results=(
-                *(results[name] for name in tensors), *map(computed_result, passed_on), *(results[name] for name in
-                beside) ),
-        )  # fmt: skip
-        wrt = (*tensors, *(value.name for value in passed_on), *beside)
+        )
+        results |= {value.name: computed_result(value) for value in passed_on}
+        by = {name: results[name] for name in (*tensors, *(value.name for value in passed_on), *beside)}
         made = self.outgoing.made(self.op)
-        return replace(found, forward=self.op, op=op, wrt=wrt, seeds=self.outgoing.pairs, saved=(), made=made), means
-
-    def delta_behind(self, means: tuple[StoredMean, ...], computed: Mapping[str, Node], less: Node | None) -> Value:
-        """The delta of outgoing gradients, and of those that are computed of means."""
-        averaged = [mean for mean in means if not mean.is_sum]
-        by: dict[StoredMean, Node] = {mean: mean.seed for mean in averaged if mean.tensor.name not in computed}
-        by |= {m: _as_stored(computed[m.tensor.name], m) for m in averaged if m.tensor.name in computed}
-        return self.delta_value(by, less)
+        return replace(found, forward=self.op, op=op, seeds=self.outgoing.pairs, saved=(), made=made).of(by), means
 
     def without_lost(self, behind: Gradient, means: Sequence[StoredMean]) -> Gradient:
         """The gradient, of which those that are NaN for rows without keys are 0."""
@@ -525,7 +515,7 @@ class _Planner:
 
     def is_unchanged(self, behind: Gradient, name: str) -> bool:
         """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
-        result = behind.op.results[behind.wrt.index(name)]
+        result = behind.by[name]
         node = behind.op.value(result.output.name).node
         if not isinstance(node, Load) or node.at or not Planner(behind, (), self.families).is_seed(node, result):
             return False
@@ -567,10 +557,9 @@ class _Planner:
 
 
 def _by(gradient: Gradient, names: Container[str]) -> Gradient:
-    pairs = [(name, r) for name, r in zip(gradient.wrt, gradient.op.results, strict=True) if name in names]
-    results = tuple(result for _, result in pairs)
-    op = restricted(gradient.op, results, f"_{results[0].output.name}")
-    return replace(gradient, wrt=tuple(name for name, _ in pairs), op=op)
+    by = {name: result for name, result in gradient.by.items() if name in names}
+    results = (*by.values(),)
+    return replace(gradient, wrt=tuple(by), op=restricted(gradient.op, results, f"_{results[0].output.name}"))
 
 
 def _as_stored(gradient: Node, mean: StoredMean) -> Node:
@@ -586,7 +575,7 @@ def _as_stored(gradient: Node, mean: StoredMean) -> Node:
 def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
     """The gradient, with others of the same inputs added to it."""
     op = gradient.op
-    own = {r.output.name: others[name] for name, r in zip(gradient.wrt, op.results, strict=True) if name in others}
+    own = {r.output.name: others[name] for name, r in gradient.by.items() if name in others}
     taken = op.names
     read = {name for value in op.values for name in references(value.node)}
     op = renamed_values(op, {name: fresh(f"{name}_alone", taken) for name in own if name in read})

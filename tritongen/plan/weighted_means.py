@@ -19,7 +19,7 @@ from ..autodiff.sharing import values_in_order
 from ..families.stream import Stream, is_exponent, unless_zero, where_not_empty, where_not_zero
 from ..lang.ir import BOOL, Call, Cast, Constant, Dtype, Load, Node, Op, Reduce, Ref, Value, children
 from ..lang.names import fresh
-from ..lang.rewrite import rebuild, renamed_values
+from ..lang.rewrite import named, rebuild, renamed_values
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import applied, product_of
@@ -175,7 +175,7 @@ class _Finder:
     def means_called(self, means: Iterable[str]) -> dict[str, str]:
         """Names for means that are no lines."""
         lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
-        return {name: self.fresh("mean") for name in means if name not in lines}
+        return {name: fresh("mean", self.taken) for name in means if name not in lines}
 
     def reached(self, roots: Iterable[str]) -> set[str]:
         """The values that some are made of, down to means, sums and lse."""
@@ -231,8 +231,8 @@ class _Finder:
         return self.product(node, self.fit) or self.from_children(node) or self.product(node, ())
 
     def from_children(self, node: Node) -> Node | None:
-        made_children = [made for part in children(node) if (made := self.made(part)) is not None]
-        return rebuild(node, tuple(made_children)) if len(made_children) == len(children(node)) else None
+        made = [self.made(part) for part in children(node)]
+        return None if None in made else rebuild(node, tuple(filter(None, made)))
 
     def factors(self, node: Node, times: int, known: Container[str]) -> Iterator[tuple[Node, int]]:
         """What is multiplied (1) and divided by (-1), through values of sums that are not known."""
@@ -281,26 +281,17 @@ class _Finder:
     def with_sinks(self, kind: Kind) -> Node:
         """A mean or lse with sinks, made of those without: fully masked rows have a mean of 0."""
         name, divisor = kind
-        plain = Lse()
-        if ("", plain) not in self.named:
-            self.named["", plain] = self.lse_named(plain)
-        own = self.named_as(("", plain), self.largest)
-        lse: Node = own
+        lse = own = self.lse_of_scores()
         for sink in divisor.sinks:
             lse = applied("logaddexp", lse, sink)
         if not name:
             return lse
         above, below = (self.op.value(one).ref for one in (name, self.total))
-        mean = self.named_as((name, plain), applied("div", above, unless_zero(below)))
+        mean = self.named_as((name, Lse()), applied("div", above, unless_zero(below)))
         return applied("mul", mean, power_below(own, lse))
 
-    def fresh(self, name: str) -> str:
-        return fresh(name, self.taken)
-
     def value(self, name: str, node: Node) -> str:
-        name = self.fresh(name)
-        self.values.append(Value(name, node, ""))
-        return name
+        return named(node, name, self.taken, self.values).name
 
     def lse_named(self, divisor: Lse) -> str:
         log, more = self.logs[divisor]

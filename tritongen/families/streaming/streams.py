@@ -97,7 +97,7 @@ def merged_axes(op: Op, streamed: str) -> MergedAxes:
     an image. And `...`, where no result has it: programs go along it.
     """
     nodes = [value.node for value in op.values]
-    reductions = _reductions(nodes)
+    reductions = [node for node in nodes if isinstance(node, Reduce)]
     summed = [node for node in reductions if streamed in node.over]
     inside = {axis for node in nodes if streamed in node.axes and not isinstance(node, Load) for axis in node.axes}
     heads = {axis for node in reductions if streamed in node.axes for axis in node.over}
@@ -120,10 +120,6 @@ class _Terms:
     factor: Node
     outside: Sequence[tuple[Node, bool]]
     is_rescaled: bool
-
-
-def _reductions(nodes: Iterable[Node]) -> list[Reduce]:
-    return [node for node in nodes if isinstance(node, Reduce)]
 
 
 class Finder:
@@ -293,9 +289,11 @@ class Finder:
 
     def largest_of(self, x: Node, y: Node, values: list[Value]) -> Value:
         """The maximum that `x` is taken below: one that there is, be it that of more axes in an lse, or a new one."""
-        node = Reduce("max", x, (self.streamed,), _without(x, self.streamed), x.dtype)
-        inside, over = (self.op.value(name) for name in self.needed([y])), self.streamed
-        wide = (v for v in inside if isinstance(v.node, Reduce) and over in v.node.over and _alike(v.node, node))
+        axes = tuple(axis for axis in x.axes if axis != self.streamed)
+        node = Reduce("max", x, (self.streamed,), axes, x.dtype)
+        inside = [(value, value.node) for value in map(self.op.value, self.needed([y]))]
+        reduced = ((v, one) for v, one in inside if isinstance(one, Reduce) and self.streamed in one.over)
+        wide = (value for value, one in reduced if (one.kind, one.arg) == (node.kind, node.arg))
         same = (value for value in self.op.values if value.node == node)
         found = maximum_of(self.op, x, y) or next(itertools.chain(wide, same), None)
         if found is None:
@@ -315,7 +313,8 @@ class Finder:
         sums: dict[tuple[Node, ...], StreamSum] = {}  # by what they are of
         for value in self.op.values:
             node = value.node
-            if not isinstance(node, Reduce) or self.streamed not in node.over or self.is_largest(value.name, node):
+            is_largest = value.name == self.largest and isinstance(node, Reduce) and node.kind == "max"
+            if not isinstance(node, Reduce) or self.streamed not in node.over or is_largest:
                 values.append(value)
                 continue
             terms = self.terms_of(line_of(self.op, value), node)
@@ -334,9 +333,6 @@ class Finder:
         if not sums:
             raise NotStreamed(f"nothing is summed along {self.streamed}")
         return replace(self.op, values=tuple(values)), tuple(sums.values())
-
-    def is_largest(self, name: str, node: Reduce) -> bool:
-        return name == self.largest and node.kind == "max"
 
     def terms_of(self, line: str, node: Reduce) -> _Terms:
         """What a reduction along the streamed axis sums. Raises `NotStreamed`."""
@@ -403,9 +399,8 @@ class Finder:
 
     def stream(self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...], in_loop: list[str]) -> tuple[Op, Stream]:
         rows = self.rows_of(scores, sums)
-        overs = {node.over for one in sums if isinstance(node := self.op.value(one.name).node, Reduce)}
-        if self.largest:
-            overs.add(_over(self.op.value(self.largest)))
+        names = [*(one.name for one in sums), *([self.largest] if self.largest else [])]
+        overs = {node.over for name in names if isinstance(node := self.op.value(name).node, Reduce)}
         if rows is None:
             raise NotStreamed(f"no axis is one of rows, which nothing that has {self.streamed} has beside them")
         if len(overs) > 1:
@@ -416,13 +411,11 @@ class Finder:
             if one.matrix is not None:
                 widths += [axis for axis in one.matrix.axes if axis not in one.factor.axes]
         inner = {rows, self.streamed, *outer_axes, *widths}
-        batch = tuple(axis for axis in self.op.axes if axis not in inner and self.has(axis))
+        last = {axis for result in self.op.results for axis in result.axes} - inner
+        batch = tuple(axis for axis in self.op.axes if axis in last)
         found = Stream(batch, rows, self.streamed, outer_axes, tuple(dict.fromkeys(widths)), scores, sums, self.largest)
         self.check(found, in_loop)
         return self.op, found
-
-    def has(self, axis: str) -> bool:
-        return any(axis in result.axes for result in self.op.results)
 
     def rows_of(self, scores: tuple[Scores, ...], sums: tuple[StreamSum, ...]) -> str | None:
         """The axis of the rows: scores vary along it by their left matrix alone, and no streamed matrix does."""
@@ -452,9 +445,12 @@ class Finder:
         for score in stream.scores:
             self.check_score(stream, score)
         for load in stream.matrices:
-            if not self.of_floats(load):
+            tensor = self.op.input(load.name)
+            if tensor.default is not None or not (set(tensor.type.dtypes) <= set(FLOATS) or of_bytes(self.op, load)):
                 raise NotStreamed(f"{load.name} may be None, or of a dtype that no tile multiplies")
-        if not self.has_dtype(stream):
+        # All are converted to the dtype of one, or to float16 where all are float8.
+        dtypes = {dtype for load in stream.matrices for dtype in self.op.input(load.name).type.dtypes}
+        if "int8" in dtypes and all(of_bytes(self.op, load) for load in stream.matrices):
             raise NotStreamed(f"{', '.join(load.name for load in stream.matrices)} are integers")
         return names
 
@@ -523,16 +519,6 @@ class Finder:
             return True
         return self.is_narrow or narrow or any(is_below(node) or isinstance(node, Index) for node in nodes)
 
-    def of_floats(self, load: Load) -> bool:
-        tensor = self.op.input(load.name)
-        return (set(tensor.type.dtypes) <= set(FLOATS) or of_bytes(self.op, load)) and tensor.default is None
-
-    def has_dtype(self, stream: Stream) -> bool:
-        """Whether there is a dtype that all matrices are converted to: that of some, or float16 of float8 alone."""
-        if not all(of_bytes(self.op, load) for load in stream.matrices):
-            return True
-        return not any("int8" in self.op.input(load.name).type.dtypes for load in stream.matrices)
-
 
 def is_row_sum(value: Value, stream: Stream) -> bool:
     """Whether a value is the sum of what rows of matrices of a tile are made of."""
@@ -568,17 +554,3 @@ def _scaled(total: Node, outside: Sequence[tuple[Node, bool]]) -> Node:
     for factor, is_divisor in outside:
         total = applied("div" if is_divisor else "mul", total, factor)
     return total
-
-
-def _over(value: Value) -> tuple[str, ...]:
-    assert isinstance(value.node, Reduce)
-    return value.node.over
-
-
-def _alike(one: Reduce, other: Reduce) -> bool:
-    """Whether both reduce the same, along whatever axes."""
-    return (one.kind, one.arg) == (other.kind, other.arg)
-
-
-def _without(node: Node, axis: str) -> tuple[str, ...]:
-    return tuple(other for other in node.axes if other != axis)
