@@ -79,6 +79,18 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
     return Load(name, node.axes, dtype, at)
 
 
+def as_lines(node: Node, lines: Mapping[str, Ref]) -> Node:
+    """The node with inputs read as lines, by the names of the inputs: what `as_loads` does, undone."""
+
+    def line(part: Node) -> Node:
+        if not isinstance(part, Load) or part.name not in lines:
+            return part
+        own = lines[part.name]
+        return Take(own, part.at, part.axes, part.dtype) if part.at else Ref(own.name, part.axes, part.dtype)
+
+    return replaced(node, line)
+
+
 def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
     """The operator, some of whose values are called otherwise."""
     return replace(op, values=tuple(renamed_value(value, names) for value in op.values))

@@ -8,6 +8,7 @@ allow; an axis whose index the math uses is pinned: it stays a dimension of its 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -203,7 +204,14 @@ def _dims(
     op: Op, axes: tuple[str, ...], pinned: set[str], sizes: dict[str, str], most: int, prefix: str
 ) -> tuple[Dim, ...]:
     free = tuple(axis for axis in axes if axis not in pinned)
-    slots = _slots(op, free, most)
+    return folded_dims(axes, pinned, sizes, _slots(op, free, most), prefix)
+
+
+def folded_dims(
+    axes: tuple[str, ...], pinned: set[str], sizes: Mapping[str, str], slots: int, prefix: str = ""
+) -> tuple[Dim, ...]:
+    """So many dimensions that some axes fold into, and one for each that is pinned."""
+    free = tuple(axis for axis in axes if axis not in pinned)
     dims = [Dim(free, f"i{prefix}{n}", f"size_{prefix}{n}", f"{prefix}{n}", False) for n in range(slots)]
     dims += [
         Dim((axis,), index_of(axis), sizes.get(axis, f"size_{axis.lower()}"), axis.lower(), True)

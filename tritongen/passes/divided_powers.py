@@ -6,10 +6,10 @@ of its own, as in a loss beside attention, a step need not store it before anoth
 
 from __future__ import annotations
 
-from ..lang.ir import Call, Node, Op, Reduce, Ref, Value, children
+from ..lang.ir import Call, Node, Op, Reduce, Ref, children
 from ..lang.rewrite import rebuild
 from .contractions import applied
-from .exponentials import maximum_of, resolve
+from .exponentials import maximum_of, powers_summed, resolve
 from .structure import reached, references
 
 
@@ -60,19 +60,9 @@ def _total(op: Op, score: Node, less: Node) -> tuple[Ref, Node] | None:
     """The sum of exponentials of scores of which what is subtracted from them is made, and what these are below."""
     inside = reached(op.refs, references(less), ())
     for value in op.values:
-        if value.name in inside and (shift := _shift(op, value, score)) is not None:
-            return value.ref, shift
-    return None
-
-
-def _shift(op: Op, value: Value, score: Node) -> Node | None:
-    """What exponentials of scores are below that a value sums up: their maximum."""
-    node = value.node
-    power = resolve(op, node.arg) if isinstance(node, Reduce) and node.kind == "sum" else None
-    difference = resolve(op, power.args[0]) if isinstance(power, Call) and power.function == "exp" else None
-    match difference:
-        case Call(function="sub", args=(own, shift)) if own == score and maximum_of(op, own, shift):
-            return shift
+        summed = powers_summed(op, value) if value.name in inside else None
+        if summed and summed[0] == score and maximum_of(op, *summed):
+            return value.ref, summed[1]
     return None
 
 

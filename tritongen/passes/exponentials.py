@@ -17,18 +17,23 @@ def exp_pairs(op: Op) -> dict[str, Value]:
     """Sums of exp(x - max(x)): the name of each sum, with the maximum that it goes with."""
     pairs: dict[str, Value] = {}
     for value in op.values:
-        if not isinstance(value.node, Reduce) or value.node.kind != "sum":
-            continue
-        power = resolve(op, value.node.arg)
-        if not isinstance(power, Call) or power.function != "exp":
-            continue
-        difference = resolve(op, power.args[0])
-        if not isinstance(difference, Call) or difference.function != "sub":
-            continue
-        largest = maximum_of(op, *difference.args)
+        summed = powers_summed(op, value)
+        largest = maximum_of(op, *summed) if summed else None
         if largest is not None and largest not in pairs.values():
             pairs[value.name] = largest
     return pairs
+
+
+def powers_summed(op: Op, value: Value) -> tuple[Node, Node] | None:
+    """x and y where a value is the sum of exp(x - y); None where it is another."""
+    match value.node:
+        case Reduce(kind="sum", arg=arg):
+            match resolve(op, arg):
+                case Call(function="exp", args=(power,)):
+                    match resolve(op, power):
+                        case Call(function="sub", args=(x, y)):
+                            return x, y
+    return None
 
 
 def walks(op: Op) -> dict[str, int]:
@@ -70,10 +75,8 @@ def _largest(op: Op, subtracted: Node) -> Value | None:
 
 def takes_finite(op: Op, total: Value) -> bool:
     """Whether a sum of exponentials subtracts its maximum with infinities replaced by 0."""
-    assert isinstance(total.node, Reduce)
-    power = resolve(op, total.node.arg)
-    difference = resolve(op, power.args[0]) if isinstance(power, Call) else power
-    return isinstance(difference, Call) and not isinstance(resolve(op, difference.args[1]), Reduce)
+    summed = powers_summed(op, total)
+    return summed is not None and not isinstance(resolve(op, summed[1]), Reduce)
 
 
 def resolve(op: Op, node: Node) -> Node:

@@ -19,9 +19,9 @@ from ..diagnostics.report import Mistakes
 from ..families.family import Families, Step
 from ..families.stream import NotStreamed, StoredScores, Stream, write_instead
 from ..families.streaming.stored import stores
-from ..lang.ir import Dtype, Load, Node, Op, Ref, Result, Take, Value
+from ..lang.ir import Dtype, Op, Ref, Result, Value
 from ..lang.names import fresh, numbered
-from ..lang.rewrite import renamed_value, replaced
+from ..lang.rewrite import as_lines, renamed_value
 from ..lowering.tile import needed
 from ..passes.structure import reached, references
 from ..planner.naming import factors_named, rows_named, sums_parted
@@ -217,7 +217,8 @@ class _Streams:
         done = known.intersection(before)
         others = tuple(value for value in self.op.values if value.name not in done)
         separate = needed(others, [name for name in before if name not in done])
-        after = [with_lines(value, stored, self.op) for value in inner.gradient.forward.values]
+        lines = {name: value.ref for name, value in self.op.by_name.items() if name in stored}
+        after = [value.of(as_lines(value.node, lines)) for value in inner.gradient.forward.values]
         values, _, _ = _together(outer.values, separate, known)
         return _together(values, after, {*before, *outer.saved})
 
@@ -373,8 +374,9 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in found.inputs}
     if not made | computed | names.keys() <= own:
         raise NotStreamed(PART_OF_A_LINE)
+    refs = {name: value.ref for name, value in found.by_name.items() if name in computed}
     sourced = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
-    inside = {value.name: with_lines(value, computed, found) for value in sourced}
+    inside = {value.name: value.of(as_lines(value.node, refs)) for value in sourced}
     values = _around(inside, found, made, computed, {*found.names, *step.op.names})
     return Streamed(replace(found, values=values), stream, before)
 
@@ -423,16 +425,3 @@ def _made_of_scores(op: Op, stream: Stream) -> set[str]:
     scores = {one.name for one in stream.scores}
     refs = op.refs
     return {name for name in refs if reached(refs, refs[name], ()) & scores}
-
-
-def with_lines(value: Value, names: Container[str], op: Op) -> Value:
-    """A value that refers to lines of an operator where it read what they had stored."""
-
-    def line(node: Node) -> Node:
-        if not isinstance(node, Load) or node.name not in names:
-            return node
-        if not node.at:
-            return Ref(node.name, node.axes, node.dtype)
-        return Take(op.value(node.name).ref, node.at, node.axes, node.dtype)
-
-    return replace(value, node=replaced(value.node, line))

@@ -16,7 +16,7 @@ from ..families.streaming.tile_sums import TILE_SUMS
 from ..lang.ir import COMPUTE, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
 from ..lang.names import fresh
 from ..lang.promotion import promote
-from ..lang.rewrite import replaced
+from ..lang.rewrite import as_lines
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
 from ..passes.contractions import product_of
@@ -243,15 +243,9 @@ def computed_result(value: Value) -> Result:
 
 def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
     """The operator with delta among its values."""
-
-    def replacing(node: Node) -> Node:
-        if isinstance(node, Load) and node.name == delta.name:
-            return Ref(delta.name, node.axes, node.dtype)
-        return node
-
     own = {tensor.name for tensor in inputs}
     others = (tensor for tensor in op.inputs if tensor.name not in {*own, delta.name})
-    values = op.with_nodes(lambda node: replaced(node, replacing)).values
+    values = op.with_nodes(lambda node: as_lines(node, {delta.name: delta.ref})).values
     return replace(op, inputs=(*inputs, *others), values=(delta, *values))
 
 

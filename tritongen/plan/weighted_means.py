@@ -333,8 +333,6 @@ class _Finder:
                 return {node: 1} if found == {inner: 1} and not isinstance(inner, Ref) else found
             case Call(function="add" | "sub" as function, args=(left, right)):
                 return plus(self.terms(left), self.terms(right), 1 if function == "add" else -1)
-            case Call(function="neg", args=(arg,)):
-                return plus({}, self.terms(arg), -1)
             case Call(function="where", args=(Call(function="isinf", args=(test,)), Constant(value=0.0), other)):
                 return self.terms(other) if test == other else {node: 1}
             case Call(function="log", args=(arg,)):

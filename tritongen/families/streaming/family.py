@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...diagnostics.report import Mistake
 from ...emit.host_checks import tuple_text
@@ -24,13 +24,15 @@ from .sizes import StreamingSizes
 from .streams import stream_of, sums_of_sums
 
 
+@dataclass(frozen=True)
 class Streaming(Family[StreamingProgram]):
     """Scores of rows by an axis that is streamed, and sums along that of what is made of them."""
+
+    is_narrow: bool = False  # whether heads are known to be as narrow as tiles, as by the forward
 
     title = "streaming"
     autocast = "lower"
     has_own_tables = True
-    is_narrow = False  # whether heads are known to be as narrow as tiles, whatever the math
 
     def take(self, op: Op) -> StreamingProgram | None:
         given, pages = op, pages_of(op)
@@ -45,15 +47,13 @@ class Streaming(Family[StreamingProgram]):
         seen, stream, merged = found
         blocks = blocks_of(seen, stream)
         stream = grouped(stream, blocks)
-        over = (*stream.outer_axes, stream.streamed)
-        if pages is None:
-            parted = merged.parted(seen, op)
-            return StreamingProgram(parted, merged.parted_axes(over), stream, blocks, merged=merged, given=given)
-        if not are_streamed(pages, stream):
-            return None
-        paged = replace(stream, is_paged=True), replace(blocks, is_paged=True)
-        parted = pages.parted(merged.parted(seen, op))
-        return StreamingProgram(parted, pages.parted_axes(over), *paged, pages, merged, given)
+        parted, over = merged.parted(seen, op), merged.parted_axes(stream.positions)
+        if pages is not None:
+            if not are_streamed(pages, stream):
+                return None
+            parted, over = pages.parted(parted), pages.parted_axes(stream.positions)
+            stream, blocks = replace(stream, is_paged=True), replace(blocks, is_paged=True)
+        return StreamingProgram(parted, over, stream, blocks, pages, merged, given)
 
     def check(self, schedule: Schedule) -> list[Mistake]:
         found = too_small(schedule, "tiles of a matmul", "block_m", "block_n")
@@ -122,11 +122,5 @@ def sums_scores(spec: Spec, stream: Stream) -> bool:
     return any(not along & axes or not (along <= axes or across & axes) for axes in learned)
 
 
-class StreamingGradients(Streaming):
-    """Gradients of what a forward streams, whose heads are those of the forward."""
-
-    is_narrow = True
-
-
 STREAMING = Streaming()
-STREAMING_GRADIENTS = StreamingGradients()
+STREAMING_GRADIENTS = Streaming(is_narrow=True)

@@ -294,7 +294,7 @@ class Builder:
                 node = replace(node, args=(rest, then, other)) if rest is not None else then
         lines += self.lowering.line(replace(value, node=node))
         if implied is not None:
-            lines += self.if_masked(self.chosen(value.name, implied, other))
+            lines.append(Branch(self.masked, body=tuple(self.chosen(value.name, implied, other))))
 
     def chosen(self, name: str, test: Node, other: Node) -> list[Line]:
         """What a masked block takes instead where a test fails, and past the end of what is taken below the largest."""
@@ -324,9 +324,6 @@ class Builder:
         count = Counter(name for line in lines for name in line.names)
         found = [line for line in lines if line.assigned not in self.of_limits or count[line.assigned] > 1]
         return lines if len(found) == len(lines) else self.read_by_others(found)
-
-    def if_masked(self, lines: list[Line]) -> list[Line]:
-        return [Branch(self.masked, body=tuple(lines))]
 
     def masked_past_the_end(self, name: str) -> list[Line]:
         """What stands past the end of the streamed axis, in blocks that have it, if no line has put it there before."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...lang.ir import Load, Op
 from ...lowering.optional import if_given
-from ...lowering.space import FREE_ROWS, Dim, Space, pinned_axes
+from ...lowering.space import FREE_ROWS, Dim, Space, folded_dims, index_of, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, nothing_of, widen_float8
 from ...nest.access import Access, Address
 from ...nest.ir import Branch, Let, Line
@@ -18,28 +18,22 @@ from ..stream import Stream, multiplied_as, of_bytes
 
 def space_of(op: Op, stream: Stream) -> Space:
     """The dimensions of the batch as rows; those of the tile, of a block, and of the widths as columns."""
-    sizes = dict(op.sizes)
     pinned = pinned_axes(tuple(value.node for value in op.values))
-    free = tuple(axis for axis in stream.batch if axis not in pinned)
+    free = [axis for axis in stream.batch if axis not in pinned]
     count = min(FREE_ROWS, len(free) + (BATCH in free))
-    dims = [Dim(free, f"i{n}", f"size_{n}", str(n), False) for n in range(count)]
-    for axis in stream.batch:
-        if axis in pinned:
-            size = str(sizes.get(axis, f"size_{axis.lower()}"))
-            dims.append(Dim((axis,), f"i_{axis.lower()}", size, axis.lower(), True))
+    dims = folded_dims(stream.batch, pinned, {axis: str(size) for axis, size in op.sizes}, count)
     if len(dims) == 1:
-        dims = [Dim(dims[0].axes, "head", "n_heads", dims[0].suffix, dims[0].pinned)]
-    cols = [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.heads]
+        dims = (replace(dims[0], index="head", size="n_heads"),)
+    cols = [_dim(axis, index_of(axis)) for axis in stream.heads]
     cols += [_dim(stream.rows, "rows", "n_rows"), _dim(stream.streamed, "cols", "n_cols")]
-    cols += [_dim(axis, f"at_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.widths]
-    cols += [_dim(axis, f"i_{axis.lower()}", f"size_{axis.lower()}") for axis in stream.outer_axes]
+    cols += [_dim(axis, f"at_{axis.lower()}") for axis in stream.widths]
+    cols += [_dim(axis, index_of(axis)) for axis in stream.outer_axes]
     known = {axis for dim in (*dims, *cols) for axis in dim.axes}
-    taken = [_dim(axis, "", f"size_{axis.lower()}") for axis in op.axes if axis not in known]
-    return Space(tuple(dims), tuple(cols), taken=tuple(taken))
+    return Space(dims, tuple(cols), taken=tuple(_dim(axis, "") for axis in op.axes if axis not in known))
 
 
-def _dim(axis: str, index: str, size: str) -> Dim:
-    return Dim((axis,), index, size, axis.lower(), True)
+def _dim(axis: str, index: str, size: str = "") -> Dim:
+    return Dim((axis,), index, size or f"size_{axis.lower()}", axis.lower(), True)
 
 
 @dataclass(frozen=True, slots=True)
