@@ -27,7 +27,7 @@ from ..passes.structure import reached, references
 from ..planner.naming import factors_named, rows_named, sums_parted
 from ..planner.steps import informed, with_dtypes
 from ..planner.stored import as_input, reading
-from ..spec.types import AxisTerm, Grad, Input, Output
+from ..spec.types import Grad, Input, Output
 from .backward import Backward, Plan, Planner
 from .streaming_gradient import (
     Outgoing,
@@ -107,12 +107,13 @@ class _Streams:
         if not streams:
             return self.without_streams(op, wrt, outgoing)
         found = last_streamed(op, self.steps, streams)
-        stored = {tensor.name: (tensor, dtype) for tensor, dtype in found.before}
-        own = {result.output.name for result in found.op.results}
+        stored, own = found.before, {result.output.name for result in found.op.results}
         separate = [name for name in outgoing.seeds if name not in own]
         before = tuple(dict.fromkeys((*stored, *separate)))
+        results = {**{result.output.name: result for result in op.results}, **stored}
         followed = {*separate, *_smooth(found.op, stored)}
-        rest = self.rest(op, stored, [name for name in before if name in followed and _smooth_by(op, name, wrt)])
+        going_on = (name for name in before if name in followed and _smooth_by(op, name, wrt))
+        rest = replace(op, results=tuple(results[name] for name in going_on))
         here, further = _smooth(found.op, wrt), _smooth(rest, wrt)
         between = {one.output.name: one.dtype for one in rest.results if one.output.name in stored}
         between |= {name: Dtype("float", (name,)) for name in here if name in further}
@@ -130,7 +131,7 @@ class _Streams:
             numbered(self.outgoing.name, self.named),
             self.op,
             tuple(known.values()),
-            shapes_of={**outgoing.shapes_of, **self.shapes(op, stored, separate)},
+            shapes_of={**outgoing.shapes_of, **{name: op.grouping(results[name]) for name in before}},
         )
         return self.joined(inner, self.part(rest, streams[:-1], further, before_it), found, before)
 
@@ -145,7 +146,7 @@ class _Streams:
             others=others,
             between=between,
             known=(*outgoing.known, *outgoing.seeds.values()),
-            dtypes={tensor.name: dtype for tensor, dtype in found.before},
+            dtypes={name: one.dtype for name, one in found.before.items()},
         )
 
     def without_streams(self, op: Op, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
@@ -171,28 +172,6 @@ class _Streams:
         names = ", ".join(outgoing.seeds)
         why = f"no pass takes the gradient by {names}, which a separate step computes"
         return StoredScores(axes, why + write_instead(self.op, axes[1]))
-
-    def rest(self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], names: Iterable[str]) -> Op:
-        """The operator of some values that are computed before, or of results, as steps store them."""
-        results: list[Result] = []
-        own = {result.output.name: result for result in op.results}
-        for name in names:
-            if name in stored:
-                tensor, dtype = stored[name]
-                output = Output(name, "auto", tensor.type.shape)
-                results.append(Result(output, op.value(name).ref, tensor.type.axes, dtype))
-            else:
-                results.append(own[name])
-        return replace(op, results=tuple(results))
-
-    def shapes(
-        self, op: Op, stored: Mapping[str, tuple[Input, Dtype]], separate: Iterable[str]
-    ) -> dict[str, tuple[AxisTerm, ...]]:
-        """The shapes of values that are computed before, and of results."""
-        own = {result.output.name: result for result in op.results}
-        return {name: op.grouping(own[name]) for name in separate} | {
-            name: tensor.type.shape for name, (tensor, _) in stored.items()
-        }
 
     def known(self, op: Op, inner: Backward, outgoing: Outgoing, between: Iterable[str]) -> dict[str, Input]:
         """What steps so far have computed or read besides inputs, as steps after them read it.
@@ -224,9 +203,9 @@ class _Streams:
 
     def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
         """Both steps of the gradient, and the forward that they read."""
-        names = [tensor.name for tensor, _ in found.before]
-        values, first, second = self.together(inner, outer, names, before)
-        alike = {tensor.name: dtype.of[0] for tensor, dtype in found.before if len(dtype.of) == 1}
+        dtypes = {name: one.dtype for name, one in found.before.items()}
+        values, first, second = self.together(inner, outer, dtypes, before)
+        alike = {name: dtype.of[0] for name, dtype in dtypes.items() if len(dtype.of) == 1}
         values = with_dtypes(replace(self.op, values=values, results=()), alike).values
         forward = with_dtypes(inner.forward.op, alike)
         own = {result.output.name: result.dtype for result in forward.results if result.saved}
@@ -234,13 +213,13 @@ class _Streams:
         read = {tensor.name for step in steps for tensor in step.op.inputs}
         saved = {name: first.get(value, value) for name, value in outer.saved.items()}
         saved |= {name: second.get(value, value) for name, value in inner.gradient.saved}
-        saved |= {name: name for name in names if name in read}
+        saved |= {name: name for name in dtypes if name in read}
         return _Part(
             Plan(steps, {**inner.plan.spelled, **outer.plan.spelled}),
             by_name(*inner.gradient.op.inputs, *(tensor for step in steps for tensor in step.op.inputs)),
             values,
             saved,
-            {**outer.dtypes, **own, **{tensor.name: dtype for tensor, dtype in found.before}},
+            {**outer.dtypes, **own, **dtypes},
             inner.stored or outer.stored,
         )
 
@@ -343,12 +322,12 @@ def streams_for(op: Op, streams: Streams) -> Streams:
 @dataclass(frozen=True, slots=True)
 class Streamed:
     """What one step of a forward streams, and an operator of that and of what follows: what steps before have computed
-    for both is among its inputs, `before` with the dtypes in which it is stored.
+    for both is among its inputs, `before` as it is stored.
     """
 
     op: Op
     stream: Stream
-    before: tuple[tuple[Input, Dtype], ...] = ()
+    before: Mapping[str, Result] = field(default_factory=dict)
 
 
 def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
@@ -360,25 +339,31 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
     *others, (step, stream) = streams
     if step.op is op:
         return Streamed(op, stream)
-    stored = {one.output.name: (as_input(op, one), one.dtype) for one in _stored_by(steps)}
+    stored = {one.output.name: one for one in _stored_by(steps)}
     read = (_read_in_loop(step.op, stream) | _made_of_scores(op, stream)) & stored.keys()
     given = [one.output.name for other, _ in others for one in other.op.results]
     names = dict.fromkeys((*(tensor.name for tensor in step.op.inputs if tensor.name in read), *given))
     own, lines = op.names, {value.name: value.source for value in op.values}
     remaining = tuple(result for result in op.results if result.output.name not in names)
     again = {value.name for value in step.op.values}
-    found = _reading(replace(op, results=remaining), {name: stored[name][0] for name in names if name not in again})
+    found = _reading(
+        replace(op, results=remaining), {name: as_input(op, stored[name]) for name in names if name not in again}
+    )
     inputs = {tensor.name for tensor in op.inputs}
-    before = tuple(stored[tensor.name] for tensor in found.inputs if tensor.name not in inputs)
     made = {result.output.name for result in step.op.results}
     computed = {tensor.name for tensor in step.op.inputs} - {tensor.name for tensor in found.inputs}
     if not made | computed | names.keys() <= own:
         raise NotStreamed(PART_OF_A_LINE)
+    before = {one.name: one.type for one in found.inputs if one.name not in inputs}
     refs = {name: value.ref for name, value in found.by_name.items() if name in computed}
     sourced = (replace(value, source=lines.get(value.name, "")) for value in step.op.values)
     inside = {value.name: value.of(as_lines(value.node, refs)) for value in sourced}
     values = _around(inside, found, made, computed, {*found.names, *step.op.names})
-    return Streamed(replace(found, values=values), stream, before)
+    results = {
+        name: Result(Output(name, "auto", own.shape), op.value(name).ref, own.axes, stored[name].dtype)
+        for name, own in before.items()
+    }
+    return Streamed(replace(found, values=values), stream, results)
 
 
 def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:
