@@ -10,7 +10,7 @@ from typing import Any
 from ..importing.partial import kind_of
 from ..importing.refusals import Place
 from ..importing.tracing import Trace
-from .forms import Form
+from .forms import Form, reached, within
 from .layouts import Argument, Dim, DoesNotFit, arguments, axes_of, result
 from .masks import Mask, mask_of
 from .matching import Bound, Matcher, solved
@@ -51,7 +51,12 @@ class Found:
 
     def between(self, inside: Container[Any], given: Iterable[Any] = ()) -> tuple[Any, ...]:
         """Those `inside` that the root needs besides the inputs and what else is `given`."""
-        return _between(self.root, {*given, *(one.node for one in self.inputs.values())}, inside)
+        inputs = {*given, *(one.node for one in self.inputs.values())}
+
+        def beside(node: Any) -> list[Any]:
+            return [one for one in node.all_input_nodes if one in inside and one not in inputs]
+
+        return tuple(reached([self.root], beside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> F
         look = other if other.found is not None else look
     if look.found is not None:
         return replace(look.found, place=place) if _is_worth(look.found.nodes) else None
-    is_near = look.share > _NEAR and len(_functions(operator.form)) > _SMALL
+    is_near = look.share > _NEAR and _n_functions(operator.form) > _SMALL
     return Near(operator, place, look.why) if is_near else None
 
 
@@ -188,30 +193,20 @@ def _looked(windows: Windows, operator: Operator, window: Window) -> _Look:
             behind |= {one for one in _behind(window, bound, error.behind) if windows.functions(one) is not None}
     wanted = [one for one in map(window.given.get, matcher.wanted) if _is_part(windows, operator, one)]
     look.more |= frozenset(wanted) | behind
-    look.share = len(matcher.met) / max(1, len(_functions(operator.form)))
+    look.share = len(matcher.met) / max(1, _n_functions(operator.form))
     if not look.why and matcher.differs is not None:
         look.why = _difference(*matcher.differs)
     return look
 
 
-def _behind(window: Window, bound: Bound, name: str) -> Iterator[Any]:
+def _behind(window: Window, bound: Bound, name: str) -> set[Any]:
     """The nodes that an input is read from."""
-    left = [bound.inputs[name]] if name in bound.inputs else []
-    while left:
-        form = left.pop()
-        left += form.args
-        if form.kind == "input" and str(form.data) in window.given:
-            yield window.given[str(form.data)]
+    forms = within(bound.inputs[name]) if name in bound.inputs else []
+    return {window.given.get(str(one.data)) for one in forms if one.kind == "input"} - {None}
 
 
-def _functions(form: Form) -> set[Form]:
-    found, left = set[Form](), [form]
-    while left:
-        one = left.pop()
-        if one.args and one not in found:
-            found.add(one)
-            left += one.args
-    return found
+def _n_functions(form: Form) -> int:
+    return sum(bool(one.args) for one in within(form))
 
 
 def _only_moves(windows: Windows, node: Any) -> bool:
@@ -283,33 +278,24 @@ def _check_overwritten(operator: Operator, inputs: Mapping[str, Argument], used:
     if grad is None or grad.write != "in_place":
         return
     for name in grad.wrt:
-        left, seen = [inputs[name].node], set[Any]()
-        while left:  # It, what shares its memory, and what that shares.
-            node = left.pop()
-            seen.add(node)
-            memory = [one for one in (*node.users, *node.all_input_nodes) if _shares(one, node)]
-            left += [one for one in memory if one not in seen]
+        seen = reached([inputs[name].node], _sharing)  # It, what shares its memory, and what that shares.
         if any(user not in seen and user not in used for node in seen for user in node.users):
             raise DoesNotFit(f"it overwrites {name}, which is read elsewhere, too")
 
 
-def _shares(one: Any, other: Any) -> bool:
-    """Whether two nodes next to each other may be views of one memory."""
-    after = one if other in one.all_input_nodes else other
-    views = ("view", "reshape", "slice", "select", "transpose", "permute", "to", "contiguous", "detach", "alias",
-             "expand", "unsqueeze", "squeeze", "flatten", "unflatten", "narrow")  # fmt: skip
-    return hasattr(after.target, "_schema") and after.target._schema.name.split("::")[1] in views
+_VIEWS = frozenset(
+    "view reshape slice select transpose permute to contiguous detach alias expand unsqueeze squeeze flatten unflatten"
+    " narrow".split()
+)
 
 
-def _between(root: Any, inputs: set[Any], inside: Container[Any]) -> tuple[Any, ...]:
-    """The nodes of a window that the root needs besides what is made before it."""
-    found, left = [root], [root]
-    while left:
-        for one in left.pop().all_input_nodes:
-            if one in inside and one not in inputs and one not in found:
-                found.append(one)
-                left.append(one)
-    return tuple(found)
+def _sharing(node: Any) -> list[Any]:
+    """The nodes next to another one that may be views of one memory with it."""
+    return [*filter(_is_view, node.users), *(node.all_input_nodes if _is_view(node) else ())]
+
+
+def _is_view(node: Any) -> bool:
+    return hasattr(node.target, "_schema") and node.target._schema.name.split("::")[1] in _VIEWS
 
 
 def _solved(operator: Operator, window: Window, bound: Bound, axes: Mapping[str, Dim]) -> dict[str, float]:

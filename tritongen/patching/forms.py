@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..importing.formulas import COMPUTED
 
+T = TypeVar("T")
 Axes = frozenset[int]
 NONE: Axes = frozenset()
 SCALARS = frozenset(("number", "param", "size"))
@@ -41,6 +43,22 @@ class Form:
     def is_scalar(self) -> bool:
         """Whether it is arithmetic of constants, params and lengths."""
         return self.kind in SCALARS or (bool(self.args) and all(one.is_scalar for one in self.args))
+
+
+def reached(first: Iterable[T], beside: Callable[[T], Iterable[T]]) -> list[T]:
+    """What one gets to from some nodes, each once, by those beside each."""
+    found = list(first)
+    seen = set(found)
+    for one in found:  # which grows
+        new = [other for other in dict.fromkeys(beside(one)) if other not in seen]
+        seen.update(new)
+        found += new
+    return found
+
+
+def within(form: Form) -> list[Form]:
+    """A form, and those that it is made of."""
+    return reached([form], lambda one: one.args)
 
 
 class Forms:

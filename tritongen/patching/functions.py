@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from torch.utils._pytree import tree_leaves
+
 from ..importing.calls import At, Call
 from ..importing.formulas import symbols_of
 from ..importing.printed_calls import called, literal, named_arguments, plain
@@ -220,7 +222,7 @@ class _Body:
         if call.code.co_name != "forward" or not self._path_of(module):
             return False
         rest = [value for name, value in call.arguments.items() if value is not module]
-        return all(isinstance(one, At | int | float | str | None) for value in rest for one in _flat(value))
+        return all(isinstance(one, At | int | float | str | None) for value in rest for one in tree_leaves(value))
 
     def _path_of(self, module: Any) -> str:
         paths = (path for path, one in self._texts.search.model.named_modules() if one is module)
@@ -249,11 +251,7 @@ class _Body:
             elif name == call.rest[1]:
                 args += [f"{key}={self._written(one)}" for key, one in value.items()]
             elif value is not None:
-                args.append(
-                    self._written(value) if len(args) == len(call.arguments) else f"{name}={self._written(value)}"
-                )
-        if len(rest) == 1 and args and "=" in args[0]:
-            args = [args[0].partition("=")[2]]
+                args.append(self._written(value) if len(rest) == 1 else f"{name}={self._written(value)}")
         text = f"{path}({', '.join(args)})"
         results = [self._texts.at(one) for one in _tensors(call.result)]
         if isinstance(call.result, At) and self._uses.get(results[0]) == 1 and len(text) < _LONG:
@@ -304,8 +302,8 @@ class _Body:
             self._argument(one, *pair) for one, pair in zip(node.args, zip(names, kinds, strict=True), strict=False)
         ]
         by_name = dict(zip(names, kinds, strict=True))
-        makes = not any(isinstance(one, torch.fx.Node) and not is_number(one) for one in _flat(node.args))
-        self._is_strict |= makes and any(type(one) is int and one > 1 for one in _flat(node.args))
+        makes = not any(isinstance(one, torch.fx.Node) and not is_number(one) for one in tree_leaves(node.args))
+        self._is_strict |= makes and any(type(one) is int and one > 1 for one in tree_leaves(node.args))
         named = {name: self._argument(one, name, by_name[name]) for name, one in named_arguments(node).items()}
         return called(node, args, named)
 
@@ -350,7 +348,7 @@ class _Body:
     # Arguments.
 
     def _argument(self, value: Any, name: str, kind: str) -> str:
-        if "SymInt" in kind and any(type(one) is int and one > 1 for one in _flat(value)):
+        if "SymInt" in kind and any(type(one) is int and one > 1 for one in tree_leaves(value)):
             self._is_strict = self._is_strict or name not in ("dim", "dim0", "dim1", "start", "end", "step")
         if ("number" in kind or "float" in kind) and type(value) in (int, float) and value not in (-1, 0, 1, 2):
             text = next((key for key, one in self.call.arguments.items() if _is_equal(one, value)), "")
@@ -470,17 +468,7 @@ def _of(given: Mapping[str, Any], is_wanted: Callable[[Any], object]) -> dict[st
 
 
 def _tensors(value: Any) -> list[At]:
-    return [one for one in _flat(value) if isinstance(one, At)]
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, tuple | list):
-        for one in value:
-            yield from _flat(one)
-    else:
-        yield value
+    return [one for one in tree_leaves(value) if isinstance(one, At)]
 
 
 def _is_same(node: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..importing.formulas import symbols_of, value
 from ..importing.regions import is_number
-from .forms import Form
+from .forms import Form, reached, within
 from .layouts import Dim
 from .windows import Window
 
@@ -61,7 +61,7 @@ def mask_of(form: Form, leaf: Form, window: Window, axes: Mapping[int, Dim], kno
     node = window.given.get(str(leaf.data))
     if node is None:
         return None
-    params = {str(one.data) for one in _within(form) if one.kind == "param"}
+    params = {str(one.data) for one in within(form) if one.kind == "param"}
     own = {name: known[name] for name in params & known.keys()}
     unknown = sorted(params - known.keys())
     choices: list[dict[str, float]] = [{}]
@@ -89,29 +89,18 @@ class _Lengths:
         return node.pytype(value(node.expr, {one: hints[one] + self.more * (one in grown) for one in read}))
 
 
-def _within(form: Form) -> Iterator[Form]:
-    yield form
-    for one in form.args:
-        yield from _within(one)
-
-
 def _symbols(form: Form, window: Window, axes: Mapping[int, Dim]) -> frozenset[Any]:
     """The lengths of the axes that a condition is along, as the trace has them."""
-    atoms = (atom for one in _within(form) for axis in one.axes for atom in axes.get(axis, ()))
+    atoms = (atom for one in within(form) for axis in one.axes for atom in axes.get(axis, ()))
     formulas = map(window.translation.axes.formula, atoms)
     return frozenset().union(*map(symbols_of, formulas))
 
 
 def _integers(node: Any) -> Iterator[int]:
     """The integers that a node is computed of, each with those beside it: `<` of one is `<=` of another."""
-    found, left = dict[int, None](), [node]
-    seen = set(left)
-    while left:
-        one = left.pop()
-        found |= dict.fromkeys(number for number in one.args if type(number) is int)
-        left += [other for other in one.all_input_nodes if other not in seen]
-        seen |= set(left)
-    yield from dict.fromkeys(number + beside for beside in (0, 1, -1) for number in found if abs(number) < _LONGEST)
+    nodes = reached([node], lambda one: one.all_input_nodes)
+    found = [one for node in nodes for one in node.args if type(one) is int and abs(one) < _LONGEST]
+    yield from dict.fromkeys(number + beside for beside in (0, 1, -1) for number in found)
 
 
 _LONGEST = 1 << 13  # A mask of rows that are longer takes too much memory.

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from ..importing.axes import Axes
 from ..importing.expressions import KEEPS_AXES, Apply, Expr, Input, Line, Number, Over, Word
 from ..lang.functions import OPERATORS
+from ..lang.ir import Scan, ScatterSum, walk
 from ..lang.literals import literal
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import CONSTANTS, SYMBOLS, Text
 from ..lang.typecheck import typecheck
 from ..spec.types import BATCH, FLOATS, Spec
-from .forms import Form, Forms
+from .forms import Form, Forms, within
 
 _ALONG = frozenset(REDUCTIONS) | KEEPS_AXES
+_VALUES = {"cast": 1, "index": 0, "size": 0, "take": 2}  # how many arguments are no axes and dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,15 @@ class Operator:
 
 
 def operators(spec: Spec) -> Iterator[Operator]:
-    """The forms of a spec, the most general first. Raises `Mistakes`; none for several results or `[axes]`."""
-    if len(spec.outputs) != 1 or spec.computed:
-        return
+    """The forms of a spec, the most general first. Raises `Mistakes`.
+
+    None for several results, `[axes]`, sorting, sums by index and recurrences, of which a trace is no call.
+    """
     op = typecheck(spec)
+    nodes = (node for value in op.values for node in walk(value.node))
+    has_others = any(isinstance(node, Scan | ScatterSum) and node.kind not in _ALONG for node in nodes)
+    if len(spec.outputs) != 1 or spec.computed or has_others:
+        return
     (result,) = op.results
     shape = tuple(term.names for term in op.grouping(result))
     optional = [one.name for one in spec.inputs if one.default is not None]
@@ -69,13 +76,8 @@ def _operator(
 
 def functions_of(form: Form) -> frozenset[str]:
     """The functions in a form, but for those that another form may have in another place."""
-    found, left = set[str](), [form]
-    while left:
-        one = left.pop()
-        if one.args:
-            found.add("rsqrt" if one.kind == "sqrt" else one.kind)
-        left += one.args
-    return frozenset(found) - {"reciprocal", "logical_not"}
+    found = frozenset("rsqrt" if one.kind == "sqrt" else one.kind for one in within(form) if one.args)
+    return found - {"reciprocal", "logical_not"}
 
 
 class _Reader:
@@ -149,26 +151,14 @@ class _Reader:
     def _called(self, tree: ast.Call) -> Form:
         assert isinstance(tree.func, ast.Name)
         name = tree.func.id
-        names = [one.id if isinstance(one, ast.Name) else "" for one in tree.args]
+        count = 1 if name in _ALONG else _VALUES.get(name, len(tree.args))
+        names = [BATCH if isinstance(one, ast.Constant) else ast.unparse(one) for one in tree.args[count:]]
+        args = [self._read(one) for one in tree.args[:count]]
         if name == "cast":
-            return self._read(tree.args[0]) if names[1] in FLOATS else self._plain(name, tree, tree.args[:1], names[1])
-        if name in ("index", "size"):
-            axes = [self.axis_ids[one] for one in names]
-            return self.forms.index(axes) if name == "index" else self.forms.size(axes)
-        if name == "take":
-            x, at = (self._read(one) for one in tree.args[:2])
-            return self.forms.take(x, at, [self.axis_ids[one] for one in names[2:]])
-        if name in _ALONG:
-            x = self._read(tree.args[0])
-            over = frozenset(self.axis_ids[one] for one in names[1:]) or x.axes
-            options = tuple(self._read(one.value).data for one in tree.keywords)
-            return self.forms.reduced(name, x, over, options)
-        return self._plain(name, tree, tree.args)
-
-    def _plain(self, name: str, tree: ast.Call, args: Sequence[ast.expr], word: str = "") -> Form:
-        options = [(one.arg or "", literal(getattr(one.value, "value", None))) for one in tree.keywords]
-        options += [("dtype", word)] if word else []
-        return self.forms.call(name, [self._read(one) for one in args], options)
+            return applied(self.forms, name, args, words=names)
+        over = [self.axis_ids[one] for one in names]
+        options = [(one.arg or "", self._read(one.value).data) for one in tree.keywords]
+        return applied(self.forms, name, args, over, options=options)
 
 
 class ExprForms:
@@ -199,19 +189,30 @@ class ExprForms:
         over = [axis for one in expr.args if isinstance(one, Over) for axis in self._axes.atoms(one.dim)]
         words = [one.text for one in expr.args if isinstance(one, Word)]
         args = [self(one) for one in expr.args if not isinstance(one, Over | Word)]
-        name = expr.function
-        if name == "cast" and words[0] in FLOATS:
-            return args[0]
-        if name in ("index", "size"):
-            return self.forms.index(over) if name == "index" else self.forms.size(over)
-        if name == "take":
-            return self.forms.take(args[0], args[1], over)
-        if name in _ALONG:
-            options = tuple(self(value).data for _, value in expr.options)
-            return self.forms.reduced(name, args[0], frozenset(over), options)
-        named: list[tuple[str, object]] = [(one, literal(self(value).data)) for one, value in expr.options]
-        named += [("over", tuple(over))] if over else []  # Of sorting and sums by index, which no form of a spec is.
-        return self.forms.call(name, args, named + [("dtype", one) for one in words])
+        options = [(one, self(value).data) for one, value in expr.options]
+        return applied(self.forms, expr.function, args, over, words, options)
+
+
+def applied(
+    forms: Forms,
+    name: str,
+    args: Sequence[Form],
+    over: Sequence[int] = (),
+    words: Sequence[str] = (),
+    options: Sequence[tuple[str, object]] = (),
+) -> Form:
+    """A function of the language along axes, to dtypes, with options."""
+    if name == "cast" and words[0] in FLOATS:
+        return args[0]
+    if name in ("index", "size"):
+        return forms.index(over) if name == "index" else forms.size(over)
+    if name == "take":
+        return forms.take(args[0], args[1], over)
+    if name in _ALONG:
+        return forms.reduced(name, args[0], frozenset(over) or args[0].axes, tuple(value for _, value in options))
+    named: list[tuple[str, object]] = [(one, literal(value)) for one, value in options]
+    named += [("over", tuple(over))] if over else []  # Of sorting and sums by index, which no form of a spec is.
+    return forms.call(name, args, [*named, *(("dtype", one) for one in words)])
 
 
 __all__ = ["BATCH", "ExprForms", "Operator", "functions_of", "operators"]

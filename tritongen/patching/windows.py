@@ -14,7 +14,7 @@ from ..importing.regions import is_number
 from ..importing.tracing import Trace
 from ..importing.translation import Translation
 from ..importing.values import Value
-from .forms import Form
+from .forms import Form, reached
 from .reading import ExprForms, functions_of
 
 
@@ -73,13 +73,12 @@ class Windows:
 
     def _with_scalars(self, nodes: frozenset[Any]) -> set[Any]:
         """With their non-tensor inputs: lengths, what these are made of, and lists of tensors."""
-        found, left = set(nodes), list(nodes)
-        while left:
-            for one in left.pop().all_input_nodes:
-                if (is_number(one) or isinstance(one.meta.get("val"), list | tuple)) and one not in found:
-                    found.add(one)
-                    left.append(one)
-        return found
+
+        def beside(node: Any) -> list[Any]:
+            read = node.all_input_nodes
+            return [one for one in read if is_number(one) or isinstance(one.meta.get("val"), list | tuple)]
+
+        return set(reached(nodes, beside))
 
     def functions(self, node: Any) -> frozenset[str] | None:
         """Those that a node alone is made of; None where it has no words, or is no computation."""
