@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -262,8 +262,8 @@ for _command in (doctor, compile_, formula, bench_, import_, patch, *LANGUAGE, p
 
 def _summarise_build(built: Built) -> None:
     for what, paths in (("wrote", built.written), ("removed", built.removed)):
-        for folder, names in _by_folder(paths).items():
-            click.echo(f"{what} {folder}/ ({', '.join(names)})")
+        for folder, files in groupby(sorted(paths, key=os.path.dirname), os.path.dirname):
+            click.echo(f"{what} {folder}/ ({', '.join(map(os.path.basename, files))})")
     for news in built.shared:
         click.echo(_shortened(news))
     specs = count(built.specs, "spec")
@@ -274,32 +274,13 @@ def _summarise_build(built: Built) -> None:
         removed = f", {len(built.removed)} removed" if built.removed else ""
         click.echo(f"{specs}: {wrote}{removed}")
     else:
-        spec, folder = built.example
-        click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if spec else ""))
-        if spec:
-            place, name = os.path.split(folder)
-            tested = _is_in(folder, f"test_{name}.py") or _is_in(place, os.path.join("tests", f"test_{name}.py"))
-            beside = "; its tests and benchmark are beside it" if tested else ""
-            file = f"{folder}/kernels.py" if _is_in(folder, "kernels.py") else f"{folder}.py"
-            click.echo(f"see {file}, which is made of {spec}{beside}")
-
-
-def _is_in(folder: str, file: str) -> bool:
-    return os.path.exists(os.path.join(folder, file))
+        click.echo(f"{specs}: nothing to do" + (", for all files are up to date" if built.specs else ""))
 
 
 def _shortened(text: str, names: int = 8) -> str:
     """A list that is cut where it gets long."""
     first, left = text.split(", ")[:names], text.count(", ") + 1 - names
     return ", ".join(first) + (f", and {left} more" if left > 0 else "")
-
-
-def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, []).append(name)
-    return folders
 
 
 def _show_diff(drift: Drift) -> None:

@@ -5,6 +5,7 @@ Each call finds the L2 cache cleared, as `triton.testing.do_bench` does it, so t
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import importlib
@@ -78,11 +79,8 @@ class _Provider:
         if self.error:
             return
         try:
-            if self.context is None:
+            with (self.context or contextlib.nullcontext)():
                 work()
-            else:
-                with self.context():
-                    work()
         except Exception as error:
             self.error = f"{type(error).__name__}: {' '.join(str(error).split()):.200}"
             self.call = None

@@ -117,16 +117,10 @@ def read_run(text: str) -> Run:
         raise error if isinstance(error, BadRun) else BadRun("it is not the JSON of a run") from None
 
 
-def fastest(figures: Iterable[Figure]) -> Figure | None:
-    """The one with the highest rate."""
-    return max((one for one in figures if one.rate), key=lambda one: one.rate or 0, default=None)
-
-
 def ratio(figures: Iterable[Figure]) -> float:
     """The operator's rate relative to the fastest of its peers; NaN where there is none."""
-    own, *peers = figures
-    best = fastest(peers)
-    return own.rate / best.rate if own.rate and best and best.rate else math.nan
+    own, *peers = (one.rate or 0.0 for one in figures)
+    return own / max(peers) if own and any(peers) else math.nan
 
 
 def regressions(before: Run, now: Run) -> Iterator[tuple[Case, str]]:

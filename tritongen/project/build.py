@@ -77,7 +77,7 @@ _STRAY_HINT = "if it is a copy, move it out of the generated folder, or remove i
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build did. With `refused` ones, it did nothing. `example` is a spec and the folder that it makes.
+    """What a build did. With `refused` ones, it did nothing.
 
     `strays` are copies and the like, which no build keeps up to date or removes.
     """
@@ -89,7 +89,6 @@ class Built:
     refused: tuple[Diagnostic, ...] = ()
     strays: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()  # of hidden costs, in specs that were rendered
-    example: tuple[str, str] = field(default=("", ""), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ def build(
         if all(change.kind == "stray" for change in changes):
             for work in works:
                 work.stamps.save(work.project)
-            return Built(count, example=_example(works), strays=_findings(changes))
+            return Built(count, strays=_findings(changes))
     with locked((project.settings.out_dir for project in projects), lambda out: waits(shown_path(out))) as alone:
         works = [_survey(project) for project in projects]
         _render(works, generate, watch)
@@ -166,11 +165,6 @@ def build(
             for project in projects:
                 sweep(project.settings.out_dir)
         changes = _bring_up_to_date(works, force)
-    return _built(count, works, changes, force)
-
-
-def _built(count: int, works: Sequence[_Work], changes: Sequence[Change], force: bool) -> Built:
-    """What became of a tree by some changes, of which none was made where one is refused."""
     strays = _findings([change for change in changes if change.kind == "stray"])
     refused = [] if force else [change for change in changes if change.refused]
     if refused:
@@ -180,7 +174,6 @@ def _built(count: int, works: Sequence[_Work], changes: Sequence[Change], force:
         tuple(shown_path(change.path) for change in changes if change.new is not None),
         tuple(shown_path(change.path) for change in changes if change.new is None and change.kind != "stray"),
         changed_definitions(changes),
-        example=_example(works),
         strays=strays,
         warnings=in_order(one for work in works for rendered in work.rendered for one in rendered.warnings),
     )
@@ -271,15 +264,6 @@ def _survey(project: Project) -> _Work:
         else:
             work.pending.append(source)
     return work
-
-
-def _example(works: Sequence[_Work]) -> tuple[str, str]:
-    """The first spec that is not wrong, and the folder that it makes."""
-    for work in works:
-        sources = work.owners | {one.op: one.source for one in work.rendered}
-        for op, source in sorted(sources.items()):
-            return source.shown, shown_path(os.path.join(work.project.settings.out_dir, op))
-    return "", ""
 
 
 def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:

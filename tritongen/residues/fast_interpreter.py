@@ -125,17 +125,8 @@ def refuse_unknown_keywords() -> None:
     interpreter.GridExecutor.__call__ = checked
 
 
-def describe_once() -> None:
-    """Keep what a dtype is to numpy, and the shapes of tensors and of their types.
-
-    A cached shape stays one object, by whose identity others here know it.
-    """
-    _describe_dtypes_once()
-    _describe_blocks_once()
-    _describe_tensors_once()
-
-
-def _describe_dtypes_once() -> None:
+def describe_dtypes_once() -> None:
+    """Keep what a dtype is to numpy."""
     np_dtype = interpreter._get_np_dtype
     by_name: Any = functools.cache(lambda name, kind: [])
 
@@ -153,7 +144,8 @@ def _describe_dtypes_once() -> None:
     del tl.pointer_type.scalar, tl.block_type.scalar
 
 
-def _describe_blocks_once() -> None:
+def describe_blocks_once() -> None:
+    """Keep the shapes of types of tensors. A cached shape stays one object, by whose identity others here know it."""
     block = tl.block_type.__init__
     shapes: dict[Any, Any] = {}
     known_shapes: dict[int, Any] = {}
@@ -180,7 +172,8 @@ def _describe_blocks_once() -> None:
     tl.block_type.__init__ = init_block
 
 
-def _describe_tensors_once() -> None:
+def describe_tensors_once() -> None:
+    """Keep the shapes of tensors."""
     tensor = tl.tensor.__init__
     described: dict[int, Any] = {}
 
@@ -359,7 +352,9 @@ if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang",
     patch_once()
     rewrite_once()
     refuse_unknown_keywords()
-    describe_once()
+    describe_dtypes_once()
+    describe_blocks_once()
+    describe_tensors_once()
     convert_halves()
     leave_out_unread()
     reduce_by_halves()

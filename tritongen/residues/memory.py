@@ -93,13 +93,14 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.words[args[0].untyped_storage().data_ptr()] = args[0].dtype
         if not tensors or name in BY_SHAPE or self._is_view(func):
             return func(*args, **kwargs)
-        if name not in HANDLED:
+        handled = HANDLED.get(name.rstrip("_"))  # in place, too
+        if handled is None:
             raise HostMath(f"torch's {name}")
         result = func(*args, **kwargs)
         if not self.is_float(result):
             raise HostMath(f"torch's {name} to {result.dtype}")
         given = [self._elements(one) for one in args]
-        self.of(result)[...] = HANDLED[name](*given, **{key: value for key, value in kwargs.items() if key != "out"})
+        self.of(result)[...] = handled(*given, **{key: value for key, value in kwargs.items() if key != "out"})
         return result
 
     def _is_view(self, func: Any) -> bool:
@@ -124,14 +125,12 @@ def _sum(x: Elements, dim: Iterable[int] = (), keepdim: bool = False, **_: Any) 
 HANDLED: Mapping[str, Callable[..., Any]] = {
     "clone": lambda x, **_: x,
     "_to_copy": lambda x, **_: x,
-    "copy_": lambda _, other, *__: other,
-    "fill_": lambda _, value: _number(value),
-    "zero_": lambda _: field.embed(0),
+    "copy": lambda _, other, *__: other,
+    "fill": lambda _, value: _number(value),
+    "zero": lambda _: field.embed(0),
     "add": lambda x, y, alpha=1: field.add(x, field.mul(field.embed(alpha), _number(y))),
-    "add_": lambda x, y, alpha=1: field.add(x, field.mul(field.embed(alpha), _number(y))),
     "sub": lambda x, y: field.sub(x, _number(y)),
     "mul": lambda x, y: field.mul(x, _number(y)),
-    "mul_": lambda x, y: field.mul(x, _number(y)),
     "div": lambda x, y: field.div(x, _number(y)),
     "neg": field.neg,
     "sum": _sum,
