@@ -15,6 +15,7 @@ TWICE = (
     "two dimensions of one tensor are the same axis",
     "an axis has one name: pass what it is of twice, as two arguments",
 )
+_VIEW = ("a view across dimensions", "only groups of whole axes have a name")
 
 Dim = tuple[int, ...]
 Dims = tuple[Dim, ...]
@@ -169,50 +170,42 @@ class Axes:
 
     def regroup(self, dims: Iterable[Dim], lengths: Sequence[tuple[int, bool]]) -> Dims:
         """The same elements in dimensions of other lengths, each with whether it is a number of the program."""
-        left = list(self.all_atoms(dims))
+        left, before = list(self.all_atoms(dims)), len(self._all)
         result: list[Dim] = []
-        rests: set[int] = set()  # of axes that are split here, whose lengths the program states too
         for length, fixed in lengths:
-            dim: list[int] = []
-            while self.length(dim) < length:
-                if not left:
-                    raise Refusal("a view that does not fit")
-                axis = left.pop(0)
-                wanted, has = length // self.length(dim), self._all[axis].length
-                if has > wanted:
-                    if has % wanted:
-                        raise Refusal("a view across dimensions", "only groups of whole axes have a name")
-                    axis, rest = self._split(axis, wanted, fixed)
-                    left[:0] = [rest]
-                    rests.add(rest)
-                elif fixed and has == wanted and not dim and axis in rests:
-                    self.fix((axis,))
-                dim.append(axis)
-            if self.length(dim) != length:
-                raise Refusal("a view across dimensions", "only groups of whole axes have a name")
-            result.append(tuple(dim))
+            dim = self._cut(left, length, fixed, False, _VIEW)
+            if fixed and len(dim) == 1 and dim[0] >= before:  # The rest of one that is split here.
+                self.fix(dim)
+            result.append(dim)
         if left:
             raise Refusal("a view that does not fit")
         return tuple(result)
 
-    def divide(self, dim: Dim, outer: int, *, outer_fixed: bool = False, inner_fixed: bool = False) -> tuple[Dim, Dim]:
-        """A dimension as an outer and an inner one, of which the outer has a length."""
-        taken: list[int] = []
-        left = list(self.atoms(dim))
-        while self.length(taken) < outer:
+    def _cut(self, left: list[int], length: int, fixed: bool, rest_fixed: bool, why: tuple[str, str]) -> Dim:
+        """Removes the first axes of a length, of which the last may be split."""
+        dim: list[int] = []
+        while self.length(dim) < length:
+            if not left:
+                raise Refusal("a view that does not fit")
             axis = left.pop(0)
-            wanted, has = outer // self.length(taken), self._all[axis].length
+            wanted, has = length // self.length(dim), self._all[axis].length
             if has > wanted:
                 if has % wanted:
-                    raise Refusal("parts that are no whole groups")
-                axis, rest = self._split(axis, wanted, outer_fixed, inner_fixed)
-                left[:0] = [rest]
-            elif outer_fixed:
-                self.fix((axis,))
-            taken.append(axis)
-        if self.length(taken) != outer:
-            raise Refusal("parts that are no whole groups")
-        return tuple(taken), tuple(left)
+                    raise Refusal(*why)
+                axis, rest = self._split(axis, wanted, fixed, rest_fixed)
+                left.insert(0, rest)
+            dim.append(axis)
+        if self.length(dim) != length:
+            raise Refusal(*why)
+        return tuple(dim)
+
+    def divide(self, dim: Dim, outer: int, *, outer_fixed: bool = False, inner_fixed: bool = False) -> tuple[Dim, Dim]:
+        """A dimension as an outer and an inner one, of which the outer has a length."""
+        left = list(self.atoms(dim))
+        taken = self._cut(left, outer, outer_fixed, inner_fixed, ("parts that are no whole groups", ""))
+        if outer_fixed:
+            self.fix(taken)
+        return taken, tuple(left)
 
     def fix(self, dim: Iterable[int]) -> None:
         """The math holds for these lengths alone."""

@@ -6,7 +6,7 @@ import ast
 import functools
 import linecache
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from .expressions import Apply, Expr, Number, Param, subexpressions
 from .formulas import COMPUTED
@@ -47,12 +47,10 @@ def is_loop(place: Place) -> bool:
 
 def bound_names(place: Place) -> list[str]:
     """The variables that the statement at a place assigns, "" for what is none."""
-    found = statement(place)
     target: ast.expr | None = None
-    if isinstance(found, ast.Assign) and len(found.targets) == 1:
-        target = found.targets[0]
-    elif isinstance(found, ast.AnnAssign | ast.AugAssign):
-        target = found.target
+    match statement(place):
+        case ast.Assign([one]) | ast.AnnAssign(one) | ast.AugAssign(one):
+            target = one
     targets = target.elts if isinstance(target, ast.Tuple) else [target]
     return [one.id if isinstance(one, ast.Name) else "" for one in targets]
 
@@ -94,21 +92,17 @@ def _is_plain(expr: Expr) -> bool:
 
 def _of_params(node: ast.expr, scalars: Mapping[str, float | int]) -> tuple[Expr, float | int] | None:
     """An expression of params and constants alone, with its value."""
-    if isinstance(node, ast.Name | ast.Attribute):
-        name = node.id if isinstance(node, ast.Name) else node.attr
-        if name in _CONSTANTS and ast.unparse(node) == f"math.{name}":
+    match node:
+        case ast.Attribute(ast.Name("math"), ("pi" | "e") as name):
             return Param(name), _CONSTANTS[name]
-        return (Param(name), scalars[name]) if name in scalars else None
-    if isinstance(node, ast.Constant):
-        number = node.value
-        is_number = isinstance(number, int | float) and not isinstance(number, bool)
-        return (Number(number), number) if is_number else None  # type: ignore[arg-type,return-value]
-    given = [_of_params(one, scalars) for one in _operands(node)]
-    if not given or None in given:
-        return None
-    known = [one for one in given if one is not None]
-    name, values = _function(node), [one[1] for one in known]
-    if not name or (name == "pow" and abs(values[1]) > 64):
+        case ast.Name(name) | ast.Attribute(attr=name):
+            return (Param(name), scalars[name]) if name in scalars else None
+        case ast.Constant(int() | float() as number) if not isinstance(number, bool):
+            return Number(number), number
+    name, operands = _operation(node)
+    known = [one for one in (_of_params(one, scalars) for one in operands) if one is not None]
+    values = [one[1] for one in known]
+    if not name or len(known) < len(operands) or (name == "pow" and abs(values[1]) > 64):
         return None
     try:
         value = COMPUTED[name](*values)
@@ -117,20 +111,13 @@ def _of_params(node: ast.expr, scalars: Mapping[str, float | int]) -> tuple[Expr
     return (Apply(name, tuple(one[0] for one in known)), value) if isinstance(value, int | float) else None
 
 
-def _operands(node: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(node, ast.BinOp):
-        yield from (node.left, node.right)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        yield node.operand
-    elif isinstance(node, ast.Call) and not node.keywords and len(node.args) == 1:
-        yield node.args[0]
-
-
-def _function(node: ast.expr) -> str:
-    if isinstance(node, ast.BinOp):
-        return _OPERATORS.get(type(node.op), "")
-    if isinstance(node, ast.UnaryOp):
-        return "neg"
-    called = node.func if isinstance(node, ast.Call) else node
-    name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-    return name if name in _FUNCTIONS else ""
+def _operation(node: ast.expr) -> tuple[str, list[ast.expr]]:
+    """A function and what it is of; "" for what is none."""
+    match node:
+        case ast.BinOp(left, sign, right):
+            return _OPERATORS.get(type(sign), ""), [left, right]
+        case ast.UnaryOp(ast.USub(), operand):
+            return "neg", [operand]
+        case ast.Call(ast.Attribute(attr=name) | ast.Name(name), [operand], []) if name in _FUNCTIONS:
+            return name, [operand]
+    return "", []

@@ -43,10 +43,7 @@ def _windows(
         length = t.result_length(number - len(inside))
         if isinstance(length, int):  # The trace knows it for this length alone.
             t.axes.fix(x.dims[first + 2 * number])
-        outer = t.fresh(length)
-        t.axes.wish(outer, _PLACES, 3)
-        t.axes.wish(window, _INSIDE, 3)
-        x = _window(t, x, first + 2 * number, (outer, window), (step, pad, gap), fill)
+        x = _window(t, x, first + 2 * number, (t.fresh(length), window), (step, pad, gap), fill)
     return x
 
 
@@ -54,6 +51,8 @@ def _window(
     t: Building, x: Value, place: int, dims: tuple[Dim, Dim], geometry: tuple[int, Pad, int], fill: float | None
 ) -> Value:
     (outer, window), (step, pad, gap) = dims, geometry
+    t.axes.wish(outer, _PLACES, 3)
+    t.axes.wish(window, _INSIDE, 3)
     if not x.dims[place]:
         raise Refusal("a window along a dimension of length 1")
     terms = [by * t.index(dim) for dim, by in ((outer, step), (window, gap)) if dim]
@@ -175,13 +174,9 @@ def _adaptive(t: Building, x: Value, size: Any) -> Any:
 def _unfold(t: Building, x: Value, dim: int, size: Any, step: Any) -> Value:
     """Windows along a dimension, whose positions become the last."""
     place = x.place(dim)
-    outer, inner = t.fresh(t.result_length(place)), t.fresh(size)
-    t.axes.wish(outer, _PLACES, 3)
-    t.axes.wish(inner, _INSIDE, 3)
-    made = _window(t, x, place, (outer, inner), (_listed(step, 1)[0], 0, 1), None)
-    dims = list(made.dims)
-    dims.append(dims.pop(place + 1))
-    return made.of(dims=tuple(dims))
+    dims = t.fresh(t.result_length(place)), t.fresh(size)
+    made = _window(t, x, place, dims, (_listed(step, 1)[0], 0, 1), None)
+    return made.of(dims=(*made.dims[: place + 1], *made.dims[place + 2 :], dims[1]))
 
 
 @operator("im2col")
@@ -189,18 +184,15 @@ def _im2col(t: Building, x: Value, kernel: Any, dilation: Any, padding: Any, str
     """The patches of an image: those of each place, in a dimension, and the places in another."""
     spatial(t, x.dims[-2:])
     t.axes.wish(x.dims[-3], "C", 3)
-    sizes, geometry = _listed(kernel, 2), [_listed(one, 2) for one in (stride, padding, dilation)]
-    steps, pads, gaps = geometry
-    inside = [t.fresh(size) for size in sizes]
     shape = t.node.args[0].meta["val"].shape[-2:]
-    outside = []
-    for own, size, step, pad, gap in zip(shape, sizes, steps, pads, gaps, strict=True):
-        outside.append(t.fresh(t.length((own + 2 * pad - gap * (size - 1) - 1) // step + 1)))
-        t.axes.wish(outside[-1], _PLACES, 3)
-    for number, window in enumerate(inside):
-        t.axes.wish(window, _INSIDE, 3)
-        dims, own = (outside[number], window), (steps[number], pads[number], gaps[number])
-        x = _window(t, x, x.rank - 2 + number, dims, own, 0.0 if pads[number] else None)
+    geometry = [*zip(*(_listed(one, 2) for one in (kernel, stride, padding, dilation)), strict=True)]
+    inside = [t.fresh(size) for size, *_ in geometry]
+    outside = [
+        t.fresh(t.length((own + 2 * pad - gap * (size - 1) - 1) // step + 1))
+        for own, (size, step, pad, gap) in zip(shape, geometry, strict=True)
+    ]
+    for number, (dims, (_, *own)) in enumerate(zip(zip(outside, inside, strict=True), geometry, strict=True)):
+        x = _window(t, x, x.rank - 2 + number, dims, tuple(own), 0.0 if own[1] else None)
     *batch, channels, rows, row, columns, column = x.dims
     return x.of(dims=(*batch, channels + row + column, rows + columns))
 
@@ -320,7 +312,7 @@ def _pad(t: Building, x: Value, pads: Any, *more: Any) -> Value:
     mode, value = (more[0] if more else "constant", more[1] if len(more) > 1 else None)
     if t.packet == "constant_pad_nd":
         mode, value = "constant", more[0] if more else 0
-    listed = [(one, int(one.hint) if isinstance(one, Symbolic) else int(one)) for one in pads]
+    listed = [(one, int(one.hint if isinstance(one, Symbolic) else one)) for one in pads]
     for number, ((first, before), (_, behind)) in enumerate(zip(listed[::2], listed[1::2], strict=True), 1):
         place = x.rank - number
         if not before and not behind:
