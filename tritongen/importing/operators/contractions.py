@@ -71,12 +71,8 @@ def matmul(t: Building, x: Value, y: Value) -> Value:
     return contracted(t, [(x, [*own, *rows, "k"]), (y, [*its, "k", *columns])], [*batch, *rows, *columns], wishes)
 
 
-@operator("mm", "bmm", "matmul", "mv", "dot", "vdot", "inner", "__matmul__", "linalg_matmul")
+@operator("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul")
 def _matmul(t: Building, x: Value, y: Value) -> Value:
-    if t.packet == "inner":
-        if not x.rank or not y.rank:
-            return t.apply("mul", x, y)
-        y = y.of(dims=tuple(reversed(y.dims)))
     if t.packet == "bmm":
         t.axes.wish(x.dims[0], "B", 3)
     return matmul(t, x, y)

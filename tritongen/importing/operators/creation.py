@@ -12,29 +12,15 @@ from ..refusals import Refusal
 from ..table import operator
 from ..values import Symbolic, Value, dtype_name
 
-_FILLS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
 
-
-@operator("zeros", "ones", "new_zeros", "new_ones")
+@operator(*"""zeros ones full empty new_zeros new_ones new_full new_empty zeros_like ones_like full_like empty_like
+          empty_strided empty_permuted scalar_tensor""".split())  # fmt: skip
 def _filled(t: Building, *args: Any, **__: Any) -> Value:
-    return _constant(t, _FILLS[t.packet], args[-1])
-
-
-operator("full")(lambda t, size, value, **_: _constant(t, value, size))
-operator("new_full")(lambda t, x, size, value, **_: _constant(t, value, size))
-
-
-@operator("zeros_like", "ones_like", "full_like")
-def _like(t: Building, x: Value, *args: Any, **__: Any) -> Value:
-    value = args[0] if t.packet == "full_like" else _FILLS[t.packet]
-    return Value(_number(t, value), x.dims, t.dtype, t.dtype)
-
-
-operator("scalar_tensor")(lambda t, value, **_: Value(_number(t, value), (), t.dtype, t.dtype))
-
-
-def _constant(t: Building, value: Any, size: list[Any]) -> Value:
-    return Value(_number(t, value), tuple(t.fresh(one) for one in size), t.dtype, t.dtype)
+    """A number everywhere; memory that something fills may hold any number until then."""
+    size = next((one for one in args if isinstance(one, list)), [])
+    dims = args[0].dims if t.packet.endswith("_like") else tuple(map(t.fresh, size))
+    value = args[-1] if "full" in t.packet or t.packet == "scalar_tensor" else int("ones" in t.packet)
+    return Value(_number(t, value), dims, t.dtype, t.dtype)
 
 
 def _number(t: Building, value: Any) -> Expr:
@@ -103,12 +89,3 @@ def _eye(t: Building, rows: Any, columns: Any = None, **__: Any) -> Value:
           "uniform", "randint_like", "exponential", "poisson")  # fmt: skip
 def _no_random(t: Building, *_: Any, **__: Any) -> Value:
     raise Refusal(f"`{t.packet}`: the language has no random numbers", "draw them outside, and make them an argument")
-
-
-# Memory that something fills: until then, it may hold any number.
-operator("empty", "empty_strided", "empty_permuted")(lambda t, size, *_, **__: _constant(t, 0, size))
-
-
-@operator("empty_like", "new_empty")
-def _empty_like(t: Building, x: Value, *args: Any, **__: Any) -> Value:
-    return Value(_number(t, 0), x.dims, t.dtype, t.dtype) if t.packet == "empty_like" else _constant(t, 0, args[0])
