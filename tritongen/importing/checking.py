@@ -72,7 +72,6 @@ def check_regions(found: Partial, make: Callable[[Result], Callable[..., Any]] |
         found.name,
         tuple(sizes),
         {},
-        (),
         tuple(one.name for one in found.trace.arguments if one.wants_gradient),
         axes=axes,
         lengths={axis: hint(size) for axis, size in lengths.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -52,7 +52,6 @@ class Imported:
     name: str
     inputs: tuple[str, ...]  # the names of its tensors, in order
     params: Mapping[str, float | int]
-    results: tuple[int, ...]  # which results of the original it has
     differentiated: tuple[str, ...]
     ones: tuple[tuple[int, ...], ...] = ()  # where each result of the original has a dimension of length 1
     notes: tuple[str, ...] = ()
@@ -63,15 +62,15 @@ class Imported:
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # along which integers are positions
 
 
-def written(target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str) -> Imported:
+class NeedsOnes(Exception):
+    """Inputs, by name, whose dimensions of length 1 have to be axes."""
+
+
+def written(
+    target: Target, trace: Trace, scalars: Mapping[str, float | int], name: str, ones: Collection[str] = ()
+) -> Imported:
     """The spec of a function whose every operator has words. Raises `Rejected` or `Refusal`."""
-    try:
-        return _written(target, trace, Translation(trace, scalars), name)
-    except NeedsOnes as error:
-        return _written(target, trace, Translation(trace, scalars, error.names), name)
-
-
-def _written(target: Target, trace: Trace, translation: Translation, name: str) -> Imported:
+    translation = Translation(trace, scalars, ones)
     values = translation.run()
     if translation.problems:
         raise Rejected(map(diagnostic, translation.problems))
@@ -79,23 +78,17 @@ def _written(target: Target, trace: Trace, translation: Translation, name: str) 
         raise Refusal("a result that is no tensor")
     if target.is_part and not any(isinstance(bare(one.expr), Apply) for one in values):
         raise Refusal("a part that computes nothing")
-    return _Writer(target, trace, translation, values, name).imported()
-
-
-class NeedsOnes(Exception):
-    """Inputs whose dimensions of length 1 have to be axes."""
-
-    def __init__(self, names: set[str]) -> None:
-        super().__init__(", ".join(sorted(names)))
-        self.names = names
+    try:
+        return _Writer(target, trace, translation, values, name).imported()
+    except NeedsOnes as error:
+        return written(target, trace, scalars, name, error.args)
 
 
 class _Writer:
     def __init__(
         self, target: Target, trace: Trace, translation: Translation, values: Sequence[Value], name: str
     ) -> None:
-        self.target, self.trace, self.t, self.name = target, trace, translation, name
-        self.name = self.name.strip("_")
+        self.target, self.trace, self.t, self.name = target, trace, translation, name.strip("_")
         while self.name in {*translation.inputs, *translation.params}:
             self.name += "_op"
         self.axes, self.axes_of = translation.axes, translation.axes_of
@@ -136,7 +129,6 @@ class _Writer:
             self.name,
             tuple(self.inputs),
             params,
-            tuple(range(len(self.values))),
             tuple(differentiable),
             tuple(tuple(place for place, dim in enumerate(one.dims) if not dim) for one in self.values),
             tuple(self._notes(smooth, differentiable)),
@@ -340,7 +332,7 @@ class _Writer:
         taken = {*self.inputs, *self.t.params, *self.types.values()}
         ones = {name for name, dims in self.declared.items() if not all(dims[led(self.axes, dims, batch) :])}
         if ones:
-            raise NeedsOnes(ones)
+            raise NeedsOnes(*ones)
         of = axis_names(self.axes, [*order, *self.computed.firsts], taken)
         of |= self.computed.seconds(of, taken)
         return Names(of, batch, self.axes, self.axes_of)
