@@ -104,19 +104,23 @@ class _Parser:
 
     def __init__(self, text: str, key: tuple[str, ...]) -> None:
         self._key = key
-        self._length = len(text)
         matches = _TOKEN.finditer(text)
         self._tokens = [_Token(match["token"], match.start("token")) for match in matches]
+        self._tokens.append(_Token("", len(text)))
         self._at = 0
+
+    @property
+    def _here(self) -> _Token:
+        return self._tokens[self._at]
 
     @property
     def token(self) -> str:
         """The next token, "" at the end."""
-        return self._tokens[self._at].text if self._at < len(self._tokens) else ""
+        return self._here.text
 
     def next(self, expected: str) -> _Token:
-        if self._at == len(self._tokens):
-            self.fail("TG121", f"the type ends where {expected} should follow")
+        if not self.token:
+            self.fail("TG121", f"the type ends where {expected} should follow", self._here)
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -125,22 +129,17 @@ class _Parser:
             self._at += 1
             return
         found = f"'{self.token}'" if self.token else "the end"
-        self.fail("TG121", f"expected '{text}', found {found}", self._here(), hint)
+        self.fail("TG121", f"expected '{text}', found {found}", self._here, hint)
 
     def end(self) -> None:
         if self.token:
-            self.fail("TG121", f"'{self.token}' does not belong here", self._here())
+            self.fail("TG121", f"'{self.token}' does not belong here", self._here)
 
-    def fail(self, code: str, message: str, at: _Token | None = None, hint: str = "") -> NoReturn:
-        raise Mistakes(self._mistake(code, message, at or _Token(" ", self._length), hint))
+    def fail(self, code: str, message: str, at: _Token, hint: str = "") -> NoReturn:
+        raise Mistakes(self._mistake(code, message, at, hint))
 
     def _mistake(self, code: str, message: str, at: _Token, hint: str = "") -> Mistake:
-        return Mistake(code, message, self._key, at.start, len(at.text), hint)
-
-    def _here(self) -> _Token:
-        if self._at < len(self._tokens):
-            return self._tokens[self._at]
-        return _Token(" ", self._length)
+        return Mistake(code, message, self._key, at.start, max(1, len(at.text)), hint)
 
     def words_with_bars(self) -> list[_Token]:
         words = [self.next("a dtype")]
@@ -191,7 +190,7 @@ class _Parser:
             self.fail(
                 "TG120",
                 "the axes are missing",
-                self._here(),
+                self._here,
                 'write them in brackets: "float[..., N]", or "float[]" for a single number',
             )
         self.expect("[", 'write the axes in brackets: "float[..., N]"')
@@ -234,7 +233,7 @@ class _Parser:
         while self.token != ")":
             if self.token == ",":
                 hint = "(H=2 D) is one dimension of length H * D"
-                self.fail("TG121", "axes of a group are separated by spaces", self._here(), hint)
+                self.fail("TG121", "axes of a group are separated by spaces", self._here, hint)
             token = self.next("an axis or ')'")
             if token.text == BATCH:
                 self.fail("TG125", "'...' cannot be part of a group", token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..diagnostics.report import Mistake, Mistakes, did_you_mean
@@ -67,14 +67,15 @@ class _Reader:
         inputs = tuple(self._inputs())
         params = tuple(self._params())
         compute = tuple(self._compute())
-        self._check_axes(inputs)
+        for one in inputs:
+            for term in one.type.shape:
+                self._check_term(one.name, term)
         computed = tuple(self._computed())
         if isinstance(name, str) and name in MODULES:
             message = f"'{name}' cannot be the name of an operator: a module of its package is called so"
             self._note("TG111", message, ("op", "name"), 0, len(name), f"try '{name}_'")
-        elif isinstance(name, str) and name in self.taken:
-            message = f"'{name}' is already the name of {self.taken[name]}"
-            self._note("TG113", message, ("op", "name"), 0, len(name), "every name means one thing")
+        elif isinstance(name, str):
+            self._check_new(name, ("op", "name"), self.taken, 0)
         register = _text(self._table("torch").get("register")) or "none"
         original = self._original()
         return Spec(
@@ -136,10 +137,16 @@ class _Reader:
             return
         if name in READ_DTYPES:
             self._note("TG113", f"'{name}' is already the name of a dtype", key, hint=f"try '{name}_'")
-        elif name in self.taken:
-            message = f"'{name}' is already the name of {self.taken[name]}"
-            self._note("TG113", message, key, hint="every name means one thing")
+        else:
+            self._check_new(name, key, self.taken)
         self.taken.setdefault(name, what)
+
+    def _check_new(self, name: str, key: tuple[str, ...], taken: Mapping[str, str], start: int | None = None) -> None:
+        """Notes that a name means something else already."""
+        if name in taken:
+            message = f"'{name}' is already the name of {taken[name]}"
+            length = 1 if start is None else len(name)
+            self._note("TG113", message, key, start, length, "every name means one thing")
 
     def _names(self, table: str, key: str, known: Iterable[str], what: str) -> tuple[str, ...]:
         """A list of names that must be known."""
@@ -182,11 +189,6 @@ class _Reader:
                 except Mistakes as mistakes:
                     self.found += mistakes.mistakes
         return variables
-
-    def _check_axes(self, inputs: Iterable[Input]) -> None:
-        for one in inputs:
-            for term in one.type.shape:
-                self._check_term(one.name, term)
 
     def _check_term(self, owner: str, term: AxisTerm) -> None:
         for axis, size in zip(term.names, term.sizes, strict=True):
@@ -365,14 +367,13 @@ class _Reader:
             if isinstance(table, int | list) or _is_range(table):
                 continue
             self._name(name, "a peer", "bench")
-            if name in own:
-                message = f"'{name}' is already the name of {own[name]}"
-                self._note("TG113", message, ("bench", name), hint="every name means one thing")
+            self._check_new(name, ("bench", name), own)
             if ("bench", name) in self.wrong:
                 continue
             given = table.get("given", {})
-            for one in given:
-                self._check_given(one, ("bench", name, "given", one))
+            for one in given:  # What several peers are given may have one name; it is not that of anything else.
+                if self._check_identifier(one, key := ("bench", name, "given", one)):
+                    self._check_new(one, key, self.taken)
             compiled, function = table.get("compile") is True, table.get("function", "")
             yield Peer(name, table["torch"], tuple(given.items()), compiled, function)
 
@@ -380,12 +381,6 @@ class _Reader:
         table = self._table("reference")
         home = _text(table.get("from"))
         return Original(home, _text(table.get("torch"))) if home else None
-
-    def _check_given(self, name: str, key: tuple[str, ...]) -> None:
-        """What several peers are given may have one name; it is not that of anything else."""
-        if self._check_identifier(name, key) and name in self.taken:
-            message = f"'{name}' is already the name of {self.taken[name]}"
-            self._note("TG113", message, key, hint="every name means one thing")
 
 
 def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:

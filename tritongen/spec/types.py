@@ -128,10 +128,8 @@ def inference_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> lis
 
     Those that stay undetermined are left out; the optional ones come last, since they determine nothing.
     """
-    terms = [term for tensor in inputs for term in tensor.type.shape]
-    known = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
-    known |= {*fixed}
-    constant = frozenset(known)
+    constant = _constant(inputs, fixed)
+    known = {*constant}
     left = [tensor for tensor in inputs if tensor.default is None]
     order: list[Input] = []
     while ready := [t for t in left if all(len(set(term.names) - known) <= 1 for term in t.type.shape)]:
@@ -140,6 +138,11 @@ def inference_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> lis
         left.remove(order[-1])
         known |= set(order[-1].type.axes)
     return [*order, *(tensor for tensor in inputs if tensor.default is not None)]
+
+
+def _constant(inputs: Iterable[Input], fixed: Iterable[str]) -> set[str]:
+    terms = [term for tensor in inputs for term in tensor.type.shape]
+    return {*fixed, *(n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None)}
 
 
 def _divided(tensor: Input, known: Set[str], constant: Set[str]) -> set[str]:
@@ -160,9 +163,7 @@ def divided(inputs: tuple[Input, ...], fixed: Iterable[str], by: Input) -> set[s
     """The axes whose lengths only groups determine, as quotients by lengths that may be 0, and that another input has
     in no group.
     """
-    terms = [term for tensor in inputs for term in tensor.type.shape]
-    constant = {n for term in terms for n, size in zip(term.names, term.sizes, strict=True) if size is not None}
-    constant |= {*fixed}
+    constant = _constant(inputs, fixed)
     known, found = {*constant}, set[str]()
     for tensor in (one for one in inference_order(inputs, fixed) if one.default is None):
         found |= _divided(tensor, known, constant)
