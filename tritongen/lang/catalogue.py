@@ -9,7 +9,7 @@ from .along import ALONG
 from .function import Function
 from .functions import FUNCTIONS, OPERATORS
 from .reductions import REDUCTIONS, Reduction
-from .special import SPECIAL, Special
+from .special import SPECIAL
 
 _TAKES = {
     "any": "any",
@@ -51,7 +51,11 @@ def entries() -> tuple[Entry, ...]:
     signs = {name: written(sign) for sign, name in OPERATORS.items()}
     operators = (_of_function("operators", FUNCTIONS[name], form) for name, form in signs.items())
     functions = (_of_function("functions", one, one.form) for one in FUNCTIONS.values() if one.name not in signs)
-    special = (_of_special(one) for table in (SPECIAL, ALONG) for one in table.values())
+    special = (
+        Entry("axes and dtypes", one.name, one.form, one.takes, one.gives, one.summary, one.gradient)
+        for table in (SPECIAL, ALONG)
+        for one in table.values()
+    )
     return (*operators, *functions, *map(_of_reduction, REDUCTIONS.values()), *special)
 
 
@@ -83,7 +87,3 @@ def _of_reduction(one: Reduction) -> Entry:
     topic = "scans" if one.name.startswith("cum") else "reductions"
     gives = "bool" if one.name in ("any", "all") else "int64" if one.name in _FLAT else "as x"
     return Entry(topic, one.name, f"{one.name}(x, N{options})", _TAKES[one.accepts], gives, summary, gradient)
-
-
-def _of_special(one: Special) -> Entry:
-    return Entry("axes and dtypes", one.name, one.form, one.takes, one.gives, one.summary, one.gradient)

@@ -231,7 +231,7 @@ class Expressions:
         if any(type(op) not in SYMBOLS for op in ops):
             raise self.refuse(tree)
         for part in operands:
-            if isinstance(part, ast.Name) and self.is_word(part.id):
+            if isinstance(part, ast.Name) and part.id in self.params and self.params[part.id].kind == "enum":
                 return self.compare_word(tree, part, operands, ops)
         nodes = self.visit_all(operands)
         pairs = [
@@ -239,9 +239,6 @@ class Expressions:
             for left, op, right in zip(nodes, ops, nodes[1:], strict=False)
         ]
         return self.chain("logical_and", pairs, tree)
-
-    def is_word(self, name: str) -> bool:
-        return name in self.params and self.params[name].kind == "enum"
 
     def compare_word(self, tree: ast.Compare, param: ast.Name, operands: list[ast.expr], ops: list[ast.cmpop]) -> Node:
         """A param of choices against one of them."""

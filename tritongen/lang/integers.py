@@ -98,7 +98,7 @@ class IntegerBounds:
             case Reduce(kind="argmax" | "argmin"):
                 return 0, LONGEST
             case Choose(then=then, other=other):
-                return _union(self.bounds(then), self.bounds(other))
+                return bounds_of_call("where", [self.bounds(then), self.bounds(other)])
             case Call(function=function) if is_int64(node.dtype) or function in _CHOOSING:
                 return bounds_of_call(function, [self.bounds(term) for term in operands(node)])
         return None
@@ -255,7 +255,3 @@ _AT_CORNERS: dict[str, Callable[[int, int], int]] = {
     "neg": lambda one, _: -one,
     "floor_divide": operator.floordiv,
 }
-
-
-def _union(one: Bounds | None, other: Bounds | None) -> Bounds | None:
-    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]))

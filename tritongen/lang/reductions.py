@@ -188,10 +188,6 @@ def _var(call: _Call) -> Node:
     return call.map("mul", call.primitive("var", call.arg), call.map("div", length, divisor))
 
 
-def _std(call: _Call) -> Node:
-    return call.map("sqrt", _var(call))
-
-
 def _norm(call: _Call) -> Node:
     p = call.option
     size = call.map("abs", call.arg)
@@ -201,7 +197,9 @@ def _norm(call: _Call) -> Node:
         return call.primitive("min", size)
     if p == 0:
         count = call.map("ne", call.arg, Constant(0.0, Dtype("float")))
-        return call.primitive("sum", call.typer.call("where", [count, _one(), _zero()], call.tree), call.arg.dtype)
+        return call.primitive(
+            "sum", call.typer.call("where", [count, _number(1.0), _number(0.0)], call.tree), call.arg.dtype
+        )
     if p == 1:
         return call.primitive("sum", size)
     if p == 2:
@@ -211,19 +209,11 @@ def _norm(call: _Call) -> Node:
 
 
 def _nonzero(call: _Call) -> Node:
-    return call.arg if call.arg.dtype.kind == "bool" else call.map("ne", call.arg, _zero())
+    return call.arg if call.arg.dtype.kind == "bool" else call.map("ne", call.arg, _number(0.0))
 
 
 def _number(value: float) -> Node:
     return Constant(value, Dtype("float"))
-
-
-def _one() -> Node:
-    return _number(1.0)
-
-
-def _zero() -> Node:
-    return _number(0.0)
 
 
 def _logsumexp(call: _Call) -> Node:
@@ -231,7 +221,7 @@ def _logsumexp(call: _Call) -> Node:
     largest = call.typer.named("max", call.primitive("max", x))
     # An infinite maximum would give inf - inf; then zero is subtracted instead, as torch does.
     infinite = call.map("isinf", largest)
-    shift = call.typer.named("shift", call.map("where", infinite, _zero(), largest))
+    shift = call.typer.named("shift", call.map("where", infinite, _number(0.0), largest))
     total = call.primitive("sum", call.map("exp", call.map("sub", x, shift)))
     return call.map("add", call.map("log", total), shift)
 
@@ -289,7 +279,7 @@ _BUILD: dict[str, Callable[[_Call], Node]] = {
     "all": lambda call: call.primitive("all", call.arg, BOOL),
     "count_nonzero": lambda call: call.primitive("sum", _nonzero(call), INT64),
     "var": _var,
-    "std": _std,
+    "std": lambda call: call.map("sqrt", _var(call)),
     "norm": _norm,
     "logsumexp": _logsumexp,
     "softmax": _softmax,

@@ -19,7 +19,7 @@ def unused_options(spec: Spec, steps: Iterable[Step]) -> list[Mistake]:
     if spec.precision != "ieee" and not any(map(_multiplies_float32, ops)):
         message = "precision is how matmuls multiply float32, and this operator multiplies none"
         found.append(Mistake("TG609", message, ("op", "precision"), hint="leave it out"))
-    if not spec.deterministic and not any(map(_scatters, ops)):
+    if not spec.deterministic and not any(isinstance(node, ScatterSum) for op in ops for node in op.nodes):
         message = "deterministic = false permits atomics in gradients of take, and this operator scatters nothing"
         found.append(Mistake("TG609", message, ("op", "deterministic"), hint="leave it out"))
     return found
@@ -34,7 +34,3 @@ def _ops(steps: Iterable[Step]) -> Iterator[Op]:
 def _multiplies_float32(op: Op) -> bool:
     sums = (value.node for value in op.values if isinstance(value.node, Reduce) and is_product(op, value.node))
     return any("float32" in dtypes_of(op, leaf) for node in sums for leaf in multiplied(op, node.dtype).of)
-
-
-def _scatters(op: Op) -> bool:
-    return any(isinstance(node, ScatterSum) for node in op.nodes)
