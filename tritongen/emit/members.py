@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..lang.trees import parsed_module
-from .shaking import EVERYTHING, Chunk, Name, chunks_of
+from .shaking import EVERYTHING, Chunk, Name, chunks_of, laid_out
 
 BASE = "Harness"  # of all classes that are cut
 _KINDS = "heuristics"  # the modules of kinds of tables end so
@@ -67,12 +67,15 @@ class _Harness:
         return {name: self._without(text, lambda chunk: _is_used(chunk, mentioned)) for name, text in found.items()}
 
     def _without(self, text: str, stays: Callable[[Chunk], bool]) -> str:
+        def kept(chunk: Chunk) -> tuple[str, ...]:
+            return chunk.lines if stays(chunk) else ()
+
         lines = text.splitlines()
         for node in reversed(parsed_module(text).body):
             if isinstance(node, ast.ClassDef) and node.name in self.classes:
                 first, last = node.body[0].lineno - 1, node.end_lineno
                 body = textwrap.dedent("\n".join(lines[first:last]))
-                lines[first:last] = textwrap.indent("\n".join(_remaining(body, stays)), "    ").splitlines()
+                lines[first:last] = textwrap.indent("\n".join(laid_out(chunks_of(body), kept, 1)), "    ").splitlines()
         return "\n".join(lines) + "\n"
 
     def _runs(self, chunk: Chunk) -> bool:
@@ -153,21 +156,3 @@ def _is_used(chunk: Chunk, mentioned: Collection[str]) -> bool:
     decorators = getattr(chunk.node, "decorator_list", ())
     is_fixture = any(ast.unparse(one).startswith("pytest.fixture") for one in decorators)
     return is_fixture or not chunk.names or any(name in mentioned or name.startswith(hooks) for name in chunk.names)
-
-
-def _remaining(body: str, stays: Callable[[Chunk], bool]) -> Iterator[str]:
-    """The lines of a class without some of its members, and without headings of which all members are gone."""
-    heading: list[Chunk] = []
-    before: Chunk | None = None
-    for chunk in chunks_of(body):
-        if chunk.node is None:
-            heading = [chunk]
-            continue
-        if not stays(chunk):
-            continue
-        for one in (*heading, chunk):
-            beside = one.is_definition or one.node is None or before is None or not before.names
-            yield from [""] * (0 if before is None else 1 if beside or before.is_definition else one.gap)
-            yield from one.lines
-            before = one
-        heading = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import symtable
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..lang.trees import parsed_module
@@ -271,36 +271,42 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 def _text(module: Module, names: set[str]) -> str:
     """A module with some of its names: comments and docstrings as they are, and blank lines as black has them."""
-    staying = [chunk for chunk in module.chunks if _stays(chunk, names)]
-    is_unread = not any(_LANGUAGE in chunk.uses for chunk in staying)
-    names_of: list[tuple[Chunk, tuple[str, ...], int]] = []
+    is_unread = not any(_LANGUAGE in chunk.uses for chunk in module.chunks if _stays(chunk, names))
+
+    def lines_of(chunk: Chunk) -> tuple[str, ...]:
+        lines = _lines(chunk, names)
+        if is_unread and lines == (f"import triton.language as {_LANGUAGE}",):
+            return (f"{lines[0]}  # noqa: F401 (Triton's interpreter looks for it)",)
+        return lines
+
+    return "\n".join(laid_out(module.chunks, lines_of, 2)) + "\n"
+
+
+def laid_out(chunks: Iterable[Chunk], lines_of: Callable[[Chunk], tuple[str, ...]], around: int) -> list[str]:
+    """The lines of the chunks that have some, below each other: so many blank ones around definitions, else as many as
+    there were. A heading stays where something of what is below it does.
+    """
+    out: list[str] = []
+    before: Chunk | None = None
     heading: list[tuple[Chunk, int]] = []
     gap, cut = 0, False
-    for chunk in module.chunks:
+    for chunk in chunks:
         gap = max(gap, chunk.gap)
         if chunk.node is None:
             heading, gap = [(chunk, gap)], 0
             continue
-        lines = _lines(chunk, names)
+        lines = lines_of(chunk)
         if not lines:
             cut = True
             continue
-        if is_unread and lines == (f"import triton.language as {_LANGUAGE}",):
-            lines = (f"{lines[0]}  # noqa: F401 (Triton's interpreter looks for it)",)
-        names_of += [(comment, comment.lines, before) for comment, before in heading]
-        names_of.append((chunk, lines, min(gap, 1) if cut and not heading else gap))
+        for one, blank in (*heading, (chunk, min(gap, 1) if cut and not heading else gap)):
+            if before is not None:
+                beside = (one.is_definition or before.is_definition) and before.node is not None
+                out += [""] * (around if beside else blank)
+            out += lines if one is chunk else one.lines
+            before = one
         heading, gap, cut = [], 0, False
-    return _spaced(names_of)
-
-
-def _spaced(names_of: list[tuple[Chunk, tuple[str, ...], int]]) -> str:
-    """Parts below each other: two lines around definitions, else as many as there were."""
-    out: list[str] = []
-    for n, (chunk, lines, gap) in enumerate(names_of):
-        beside = chunk.is_definition or (n > 0 and names_of[n - 1][0].is_definition)
-        is_headed = n > 0 and names_of[n - 1][0].node is None
-        out += [""] * (0 if n == 0 else 2 if beside and not is_headed else gap) + list(lines)
-    return "\n".join(out) + "\n"
+    return out
 
 
 def _stays(chunk: Chunk, names: set[str]) -> bool:
