@@ -55,7 +55,7 @@ def filled(name: str, templates: Iterable[str], fills: Mapping[str, Any]) -> tup
     those that are GIVEN.
     """
     functions: dict[str, Kernel] = {}
-    known: dict[str, Any] = {"BLANK": (BLANK,), **fills}
+    known: dict[str, Any] = {"BLANK": (BLANK,), "KNOWN": fills["GIVEN"], **fills}
     for template in templates:
         text = Path(templates_dir(), "gluon", f"{template}.gluon").read_text(encoding="utf-8")
         lines = [line.strip() for line in text.split("\n")]
@@ -85,11 +85,16 @@ class _Template:
         body = without_dead_code(self.body(node))
         body = _where_read(body, {name for one in statements_of(body) for name in one.reads})
         is_kernel = node.name.endswith("_kernel")
-        read = free_names(body).union(self.fills["TENSORS"] if is_kernel else ())
-        arguments = tuple(one for one in (Argument(spelled, "") for spelled in names) if one.name in read)
+        read = free_names(body)
+        every = [Argument(spelled, "") for spelled in names]
+        if is_kernel:
+            tensors, known = self.fills["TENSORS"], self.fills["KNOWN"]
+            read |= {one.name for one in every if one.name in tensors or one.name not in known}
+        arguments = tuple(one for one in every if one.name in read)
         fixed = [one.name for one in arguments if is_kernel and one.name in self.fills.get("FIXED", ())]
         doc = "".join(str(self.fills.get(word, word)) for word in re.split(r"(\W+)", ast.get_docstring(node) or ""))
-        return Kernel(f"{self.name}{node.name}", doc, arguments, (), body=body, fixed=(*fixed,), language="gl")
+        language = "tl" if node.decorator_list else "gl"  # what is not Gluon says so
+        return Kernel(f"{self.name}{node.name}", doc, arguments, (), body=body, fixed=(*fixed,), language=language)
 
     def arguments(self, one: ast.arg) -> list[str]:
         found = self.named(one.arg)

@@ -15,7 +15,6 @@ from ...nest.ir import (
     Given,
     Let,
     Line,
-    Nest,
     names_of,
     needed_by,
     nested,
@@ -31,12 +30,10 @@ from .gluon_shared import (
     GluonKernels,
     OfRows,
     is_for_gluon,
-    is_of_scores,
+    kind_of_scores,
     matrices_in,
-    scale_value,
     spread,
 )
-from .kernels import Builder
 from .places import Places
 from .program import StreamingProgram
 from .scores import scale_of, sloped
@@ -48,11 +45,13 @@ def gluon_kernels(program: StreamingProgram) -> GluonKernels | None:
     and of one for each score; None for other math.
     """
     op, stream = program.in_kernels, program.stream
+    tiles = program.blocks.tiles
     takes = (
         _is_mean(op, stream)
         and is_for_gluon(op, stream)
-        and _reads_scalars(op, stream)
-        and not _begins_late(program)
+        and all(_is_scalar(tensor, stream) or kind_of_scores(tensor, stream) == "scores" for tensor in op.inputs)
+        # Of few blocks, most of them masked, as of a window, the plain kernel computes a fifth more in the same time.
+        and (tiles is None or tiles.some.first == Number(0))
         and not any(is_row_sum(value, stream) for value in op.values)
     )
     return _GluonBuilder(program).kernels() if takes else None
@@ -72,25 +71,11 @@ def _is_mean(op: Op, stream: Stream) -> bool:
     )
 
 
-def _reads_scalars(op: Op, stream: Stream) -> bool:
-    """Whether tensors that are no matrices have one value for each head, row or column, or for each score."""
-    matrices = {load.name for load in stream.matrices}
-    others = [tensor for tensor in op.inputs if tensor.name not in matrices]
-    return all(has_scalars(tensor, stream) or is_of_scores(tensor, stream) for tensor in others)
-
-
-def _begins_late(program: StreamingProgram) -> bool:
-    """Whether a mask cuts blocks off at the front, as a window does: of few blocks, most of them masked, the plain
-    kernel computes a fifth more in the same time.
-    """
-    tiles = program.blocks.tiles
-    return tiles is not None and tiles.some.first != Number(0)
-
-
-def has_scalars(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has one value for each head, row or column, or for several."""
+def _is_scalar(tensor: Input, stream: Stream) -> bool:
+    """Whether a tensor is a matrix, or has one value for each head, row or column, or for several."""
     others = {*tensor.type.axes} - {*stream.batch, *stream.heads}
-    return others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
+    is_scalar = others in (set(), {stream.rows}, {stream.streamed}) and tensor.default is None
+    return is_scalar or any(load.name == tensor.name for load in stream.matrices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +126,7 @@ class _GluonBuilder(GluonBuilder):
         self.weights = ""
         (score,), (matrix,) = self.stream.scores, self.stream.summed
         self.q, self.k, self.v, self.o = score.left.name, score.right.name, matrix.name, self.wide[0].output.name
-        self.kinds = {
-            self.q: "rows",
-            self.o: "rows",
-            self.k: "cols",
-            self.v: "cols",
-            **dict.fromkeys(self.tiled, "scores"),
-        }
+        self.kinds |= {self.q: "rows", self.o: "rows", self.k: "cols", self.v: "cols"}
 
     vectors, of_rows, row_index = Vectors, Scaled, "tile_rows"
     masked = V.MASKED
@@ -185,13 +164,6 @@ class _GluonBuilder(GluonBuilder):
         first = Let("first_col", V.start.to("tl.int32"), comment=says)
         self.lines.loop += [first, *self.lowering.pending, lead]
 
-    def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Values that are read before the loop or for each block are vectors."""
-        if lines is None:
-            super().elements(values)
-        else:
-            Builder.elements(self, values, lines)
-
     def online_max(self, name: str) -> Expr:
         given = ([] if self.low else [V.factor]) + ([V.lead] if self.sloped else [])
         return runtime[f"online_row_max{'_led' if self.sloped else self.low}"](name, self.score, *given)
@@ -214,12 +186,16 @@ class _GluonBuilder(GluonBuilder):
         others = {*(name for line in computed for name in line.targets), *self.scalars} - {*self.of_heads}
         takes = (
             calls_only([*bounds, *inner, *_parted(end, self.of_heads)[1]], SHARED)
-            and not names_in([*bounds, *end], others)
+            and not names_in(end, others)
             and "tile_mask" not in names_of(inner)
-            and (self.found is None or self.found.is_of_inputs(others))
+            and self.has_bounds(bounds, others)
         )
         if not takes:
             return None
+        scale = self.lowering.expression(self.scale) if self.scale else expr(1.0)
+        is_signed = scale in [V[one.name] for one in param_arguments(self.op, self.compute)]
+        says = "exp2 takes |scale|, so that the row max stays a max; its sign goes into the rows."
+        magnitude = tl.maximum(tl.abs(scale), 1e-30) if is_signed else tl.to_tensor(scale)
         uneven = "Unequal tiles (causal: the last are longest): long ones first, each followed by the shortest left."
         mirrored = Let("tile", runtime.mirrored("tile", V.n_heads * V.tiles, 8 * V.tiles), comment=uneven)
         (dot,), sums = ([one.name for one in self.stream.sums if (one.matrix is None) == n] for n in (False, True))
@@ -234,7 +210,6 @@ class _GluonBuilder(GluonBuilder):
             O=self.o,
             COPIED=(self.o,),
             GIVEN=(f"{self.o}_desc", f"{self.o}_blocks", *self.passed),
-            TILED=(*self.tiled,),
             SCALARS=(*self.scalars,),
             OF_COLS=(*self.of_cols,),
             MIRRORED=(mirrored,) if self.blocks.tiles else (),
@@ -249,32 +224,13 @@ class _GluonBuilder(GluonBuilder):
             SUMS_READ=(*names_in(end, sums),),
             STATE=(self.stream.largest, *sums),
             WEIGHTS=self.weights,
-            FACTOR=(self.factor,),
-            SIGN=self.sign,
+            FACTOR=(Given("factor", runtime.to_base2(magnitude), comment=says if is_signed else ""),),
+            SIGN=(Branch(scale < 0, (Do(runtime.negate(self.q)),)),) if is_signed else (),
             COLUMNS=(*columns,),
             READS=needed_by([*inner, *end], reads),
             MATH=(*inner,),
             END=end,
         )
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether a param says whether the largest score is that of the largest product."""
-        scale = scale_value(self.lowering, self.scale)
-        return scale in [V[one.name] for one in param_arguments(self.op, self.compute)]
-
-    @property
-    def factor(self) -> Given:
-        scale = scale_value(self.lowering, self.scale) or expr(1.0)
-        if not self.is_signed:
-            return Given("factor", runtime.to_base2(tl.to_tensor(scale)))
-        says = "exp2 takes |scale|, so that the row max stays a max; its sign goes into the rows."
-        return Given("factor", runtime.to_base2(tl.maximum(tl.abs(scale), 1e-30)), comment=says)
-
-    @property
-    def sign(self) -> Nest:
-        scale = scale_value(self.lowering, self.scale)
-        return (Branch(scale < 0, (Do(runtime.negate(self.q)),)),) if scale and self.is_signed else ()
 
 
 def _parted(lines: Iterable[Line], names: Container[str]) -> tuple[list[Line], list[Line]]:

@@ -13,18 +13,17 @@ from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...passes.masks.tiles import longest
 from ...spec.types import Input
-from ..gluon import SHARED, calls_only, names_in
+from ..gluon import SHARED, calls_only
 from ..stream import Scores, Stream, StreamSum
 from .gluon_shared import (
     GluonBuilder,
     GluonKernels,
     OfRows,
-    is_across,
     is_for_gluon,
     is_spread,
+    kind_of_scores,
     matrices_in,
     reads_matrices_behind,
-    scale_value,
     spread,
     tiled_of,
 )
@@ -86,7 +85,7 @@ class _Vectors(Places):
         if tensor not in tiled_of(self.op, self.stream):
             # The slots of a dataclass leave `super` without its arguments another class.
             return Places.reads(self, tensor)
-        across = (True,) if is_across(tensor, self.stream) else ()
+        across = (True,) if kind_of_scores(tensor, self.stream) == "across" else ()
         read = runtime.read_scores(f"{tensor.name}_ring", 2 * V.step + V.half, *across)
         return [Let(tensor.name, read.to(self.compute.text))]
 
@@ -257,19 +256,15 @@ class _GradientBuilder(GluonBuilder):
         others = inputs.union(*(line.targets for line in setup)) - {*self.of_heads}
         takes = (
             calls_only([*bounds, *setup, *loop, *end], SHARED | {"load"})
-            and not names_in(bounds, others)
             and not any(map(is_spread, lines_of(end)))
-            and (self.found is None or self.found.is_of_inputs(others))
+            and self.has_bounds(bounds, others)
             and len(self.memory) == len(self.wide)
         )
         if not takes:
             return None
-        across = [name for name in self.tiled if is_across(self.op.input(name), self.stream)]
-        self.kinds = dict.fromkeys((*self.of_tile, *self.memory), "rows")
-        self.kinds |= dict.fromkeys((score.right.name for score in self.stream.scores), "cols")
-        self.kinds |= dict.fromkeys(self.tiled, "scores") | dict.fromkeys(across, "across")
-        order, place = self.order
         streamed = tuple(score.right.name for score in self.stream.scores)
+        self.kinds |= dict.fromkeys((*self.of_tile, *self.memory), "rows") | dict.fromkeys(streamed, "cols")
+        order, place = self.order
         rings = dict.fromkeys(self.of_tile, (2, 1)) | dict.fromkeys(streamed, ("STAGES", 2))
         sums = {one.name: one.matrix.name for one in self.stream.sums if one.matrix}
         return self.piped(
@@ -283,10 +278,10 @@ class _GradientBuilder(GluonBuilder):
             GIVEN=(*(f"{name}_desc" for name in self.memory), *self.passed),
             OF_TILE=(*self.of_tile,),
             STREAMED=streamed,
-            SCORES=tuple(name for name in self.tiled if name not in across),
-            ACROSS=(*across,),
+            SCORES=tuple(name for name in self.tiled if self.kinds[name] == "scores"),
+            ACROSS=tuple(name for name in self.tiled if self.kinds[name] == "across"),
             COPIED=(),
-            SCALE=scale_value(self.lowering, self.scale) or expr(1.0),
+            SCALE=self.lowering.expression(self.scale) if self.scale else expr(1.0),
             SETUP=setup,
             SUMS=(*sums,),
             SUMMED=(*sums.values(),),

@@ -11,23 +11,12 @@ from typing import Any
 from ...lang.ir import Load, Node, Op, Result, Value, walk
 from ...lang.trees import walk as nodes_of
 from ...lowering.assemble import param_arguments
-from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.views import Argument, Kernel
+from ...lowering.lower import Compute, compute_of
+from ...lowering.space import Dim
+from ...lowering.views import Kernel
 from ...nest.access import Address
-from ...nest.ir import (
-    Accumulate,
-    Do,
-    For,
-    Given,
-    Let,
-    Line,
-    free_names,
-    names_of,
-    needed_by,
-    with_values,
-    without_dead_code,
-)
-from ...nest.values import Expr, Term, V, expr, runtime, tl
+from ...nest.ir import Accumulate, Let, Line, Nest, free_names, needed_by, with_values
+from ...nest.values import Expr, Term, V, expr, runtime
 from ...passes.structure import reached
 from ...spec.types import Input
 from ..gluon import casts, filled, names_in
@@ -58,75 +47,21 @@ def matrices_in(results: Iterable[Result], stream: Stream) -> list[Result]:
     return [result for result in results if set(result.axes) & set(stream.widths)]
 
 
-def tiled_of(op: Op, stream: Stream) -> list[Input]:
-    """The tensors with a value for each score."""
-    return [tensor for tensor in op.inputs if is_of_scores(tensor, stream) or is_across(tensor, stream)]
-
-
-def is_of_scores(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has a value for each score, as a bias may have, in half precision and along what streams."""
-    return _ends_with(tensor, stream, (stream.rows, stream.streamed))
-
-
-def is_across(tensor: Input, stream: Stream) -> bool:
-    """Whether a tensor has such values along rows, as a bias has where its rows stream past keys."""
-    return _ends_with(tensor, stream, (stream.streamed, stream.rows))
-
-
-def _ends_with(tensor: Input, stream: Stream, last: tuple[str, str]) -> bool:
+def kind_of_scores(tensor: Input, stream: Stream) -> str:
+    """How a tensor in half precision lies that has a value for each score, as a bias may have: "scores", or "across"
+    where these are along rows, as where its rows stream past keys; else "".
+    """
     axes = tensor.type.axes
     others = tuple(axis for axis in axes if axis not in (*stream.batch, *stream.heads))
-    return others == axes[-2:] == last and bool(set(tensor.type.dtypes) & HALF) and tensor.default is None
+    if others != axes[-2:] or tensor.default is not None or not set(tensor.type.dtypes) & HALF:
+        return ""
+    pair = stream.rows, stream.streamed
+    return "scores" if others == pair else "across" if others == pair[::-1] else ""
 
 
-class FoundBounds:
-    """The bounds of the runs of blocks of all tiles, which a kernel of its own finds once for all heads that have the
-    same, and not each warp group for each tile.
-    """
-
-    def __init__(self, builder: Builder, lines: Sequence[Line]) -> None:
-        self.builder, self.dims, self.lines = builder, builder.space.rows, lines
-        read = names_of(lines)
-        self.names = [one.name for one in builder.op.inputs if f"{one.name}_ptr" in read]
-        self.strides = [f"stride_bounds_{dim.suffix}" for dim in self.dims]
-
-    @property
-    def read(self) -> list[Line]:
-        """The line by which a tile reads its bounds."""
-        steps = (V[dim.index] * stride for dim, stride in zip(self.dims, self.strides, strict=True))
-        at = Address("bounds_ptr", (*steps,)).value
-        return [Let("bounds", runtime.read_bounds(at, V.first_row // V.BLOCK_M))]
-
-    def is_of_inputs(self, computed: Iterable[str]) -> bool:
-        """Whether bounds are the same for all heads of a group, and made of no param and nothing that is computed."""
-        group = (dim.index for dim in self.builder.places.dims(self.builder.stream.heads))
-        return not names_in(self.lines, [*computed, *group, *(param.name for param in self.builder.op.params)])
-
-    def kernel(self) -> Kernel:
-        builder = self.builder
-        n_bounds = len(builder.blocks.runs) + 1
-        strides = names_in(self.lines, [one.name for one in builder.strides()])
-        pointers = [*(f"{name}_ptr" for name in self.names), "bounds_ptr"]
-        sizes = ["n_rows", "n_cols", *(dim.size for dim in self.dims[1:])]
-        lines = with_values((*self.lines,), lambda one: one.with_names({"INDEX": expr(builder.index)}))
-        at = V.bounds_ptr + tl.program_id(0) * n_bounds + V.place
-        body = (
-            Let("tiles", tl.cdiv("n_rows", "BLOCK_M")),
-            Let("head", tl.program_id(0) // V.tiles),
-            Let("first_row", (tl.program_id(0) % V.tiles).to("tl.int64") * V.BLOCK_M),
-            Given("tile", (V.first_row + tl.arange(0, "BLOCK_M")).to("tl.int32")),
-            *builder.places.decode(),
-            *lines,
-            For(tl.static_range(n_bounds), index="place", body=(Do(tl.store(at, V.bounds[V.place])),)),
-        )
-        return Kernel(
-            f"{builder.op.name}_bounds_kernel",
-            "Bounds of the block ranges of each tile, where they differ by head.",
-            tuple(Argument(one, "") for one in (*pointers, *sizes, *strides)),
-            ("BLOCK_M", "BLOCK_N"),
-            body=without_dead_code(body),
-            fixed=("n_rows", "n_cols"),
-        )
+def tiled_of(op: Op, stream: Stream) -> list[Input]:
+    """The tensors with a value for each score."""
+    return [tensor for tensor in op.inputs if kind_of_scores(tensor, stream)]
 
 
 @dataclass
@@ -178,8 +113,8 @@ class GluonBuilder(Builder):
     vectors: type[Places]  # reads per-row values
     of_rows: type[OfRows]
     lowering: OfRows
-    found: FoundBounds | None = None
-    kinds: Mapping[str, str]  # how tensors that have descriptors lie
+    found: Nest = ()  # the lines of the kernel that finds bounds
+    bounds_steps: Sequence[str] = ()
 
     def __init__(self, program: StreamingProgram) -> None:
         super().__init__(program)
@@ -190,6 +125,8 @@ class GluonBuilder(Builder):
         matrices = {load.name for load in stream.matrices}
         self.scalars = {one.name: one.type.axes for one in op.inputs if one.name not in matrices}
         self.tiled = [tensor.name for tensor in tiled_of(op, stream)]
+        # How tensors lie that have descriptors.
+        self.kinds = {name: kind_of_scores(op.input(name), stream) for name in self.tiled}
         pair = {stream.rows, stream.streamed}
         self.of_heads = [name for name, axes in self.scalars.items() if pair.isdisjoint(axes)]
         self.of_cols = [n for n, axes in self.scalars.items() if self.streams(axes) and n not in self.tiled]
@@ -198,16 +135,18 @@ class GluonBuilder(Builder):
         self.every = [*(one.name for one in op.inputs), *(one.output.name for one in op.results)]
         self.group = self.places.dims(stream.heads)
         dims = self.space.rows
-        self.heads = [dim.index for dim in (*dims, *self.group)]
         self.lengths = ["n_heads", "n_rows", "n_cols", *(dim.size for dim in (*dims[1:], *self.group))]
 
     def elements(self, values: list[Value], lines: list[Line] | None = None) -> None:
-        """Per-row values are read as vectors."""
+        """Per-row values are read as vectors, in the loop and before it."""
+        if lines is not None:
+            super().elements(values, lines)
+            return
         indices = {self.stream.rows: self.row_index, self.stream.streamed: "block_cols"}
         cols = tuple(replace(dim, index=indices.get(dim.axes[0], dim.index)) for dim in self.space.cols)
         matrices, space = self.places, replace(self.space, cols=cols)
         self.places = self.vectors(self.op, space, self.compute, stream=self.stream)
-        super().elements(values, lines)
+        super().elements(values)
         self.places = matrices
 
     def final(self, value: Value) -> list[Line]:
@@ -218,17 +157,27 @@ class GluonBuilder(Builder):
         return [] if result in self.wide else super().store(result)
 
     def bounds_of(self, reads: Iterable[Line]) -> Sequence[Line]:
-        """The lines by which a tile has the bounds of its runs of blocks, of what reads per-head values. A kernel finds
-        them before where values of both axes are compared.
+        """The lines by which a tile has the bounds of its runs of blocks, of what reads per-head values. Where values
+        of both axes are compared, a kernel finds them before, once for all heads that have the same.
         """
         bounds = self.lines.bounds
         if self.blocks.compared:
-            self.found = FoundBounds(self, [*needed_by(bounds, reads), *bounds])
-            bounds = self.found.read
-        elif not self.blocks.tiles:
-            every = runtime.blocks_from_start(V.n_cols, V.n_cols, V.BLOCK_N)
-            bounds = [Let("bounds", every, comment=line.comment) for line in bounds]
-        return bounds
+            self.found = (*needed_by(bounds, reads), *bounds)
+            self.bounds_steps = [f"stride_bounds_{dim.suffix}" for dim in self.space.rows]
+            steps = (V[dim.index] * step for dim, step in zip(self.space.rows, self.bounds_steps, strict=True))
+            at = Address("bounds_ptr", (*steps,)).value
+            return [Let("bounds", runtime.read_bounds(at, V.first_row // V.BLOCK_M))]
+        if self.blocks.tiles:
+            return bounds
+        every = runtime.blocks_from_start(V.n_cols, V.n_cols, V.BLOCK_N)
+        return [Let("bounds", every, comment=line.comment) for line in bounds]
+
+    def has_bounds(self, bounds: Sequence[Line], computed: Iterable[str]) -> bool:
+        """Whether bounds are made of nothing that is computed; those that a kernel finds, of no param, and they are the
+        same for all heads of a group.
+        """
+        others = [*computed, *(dim.index for dim in self.group), *(param.name for param in self.op.params)]
+        return not names_in(bounds, computed) and not names_in(self.found, others)
 
     @property
     def passed(self) -> list[str]:
@@ -239,7 +188,7 @@ class GluonBuilder(Builder):
 
     @property
     def steps(self) -> list[str]:
-        return [*(one.name for one in self.strides()), *(self.found.strides if self.found else [])]
+        return [*(one.name for one in self.strides()), *self.bounds_steps]
 
     @property
     def widths(self) -> dict[str, str]:
@@ -252,46 +201,63 @@ class GluonBuilder(Builder):
         """The kernel of a template; None where what is read has no name in Gluon: a length of no matrix, or a pointer
         to one.
         """
-        functions = filled(self.op.name, [template, "streaming"], {**self.fills(rings), **fills})
+        templates = [*(["bounds"] if self.found else []), template, "streaming"]
+        functions = filled(self.op.name, templates, {**self.fills(rings), **fills})
         read = set[str]().union(*(free_names(one.body) for one in functions))
         unknown = {f"{load.name}_ptr" for load in self.stream.matrices}
         unknown |= {length for length, matrix in self.widths.items() if not matrix}
         if unknown & read:
             return None
-        finder = (self.found.kernel(),) if self.found else ()
-        found_of = tuple(map(self.every.index, self.found.names)) if self.found else ()
-        return GluonKernels((*finder, *functions), tuple(self.kinds.get(one, "") for one in self.every), found_of)
+        kinds = tuple(self.kinds.get(one, "") for one in self.every)
+        return GluonKernels(functions, kinds, tuple(map(self.every.index, self.compared)))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The tensors that bounds are found of."""
+        return tuple(one.name for one in self.op.inputs if names_in(self.found, [f"{one.name}_ptr"]))
 
     def fills(self, rings: Mapping[str, Ring]) -> dict[str, Any]:
         """What all pipelines have."""
-        in_group = [Let(dim.index, V.head % dim.size) for dim in self.group]
-        outer = [Accumulate("head", "//", expr(dim.size)) for dim in self.group]
-        axes = self.op.input(self.tiled[0]).type.axes if self.tiled else ()
-        heads = tuple(axis for axis in axes if axis in self.stream.heads)
+        outer, group, described = self.space.rows, self.group, self.places.described_dims
+        in_group = [Let(dim.index, V.head % dim.size) for dim in group]
+        tiled = self.op.input(self.tiled[0]).type.axes if self.tiled else ()
         widths = {length: matrix for length, matrix in self.widths.items() if matrix}
         pointers = (f"{one}_{'desc' if one in self.kinds else 'ptr'}" for one in self.every)
-        params = tuple(one.name for one in param_arguments(self.op, self.compute))
         return {
             "ALONG": self.stream.streamed,
             "LENGTHS": (*self.lengths,),
-            "HEADS": (*self.heads,),
-            "HEAD": expr(tuple(dim.index for dim in self.space.rows)),
-            "HEAD_OF_ROWS": expr(tuple(dim.index for dim in self.places.described_dims(self.stream.heads))),
-            "HEAD_OF_TILED": expr(tuple(dim.index for dim in self.places.described_dims(heads))),
-            "DECODE": (*in_group, *outer, *self.places.decode()),
+            "HEADS": tuple(dim.index for dim in (*outer, *group)),
+            "HEAD": _indices(outer),
+            "HEAD_OF_ROWS": _indices(described(self.stream.heads)),
+            "HEAD_OF_TILED": _indices(described(tuple(axis for axis in tiled if axis in self.stream.heads))),
+            "DECODE": (
+                *in_group,
+                *(Accumulate("head", "//", expr(dim.size)) for dim in group),
+                *self.places.decode(),
+            ),
             "N_RUNS": len(self.blocks.runs),
             "FULL": self.blocks.runs.index("full"),
             "OPERANDS": (*rings,),
             "RINGS": expr(tuple(runtime.ring(f"{one}_desc", *shape) for one, shape in rings.items())),
+            "TILED": (*self.tiled,),
             "PASSED": (*self.passed,),
             "TENSORS": (*pointers, *(["bounds_ptr"] if self.found else [])),
             "STEPS": (*self.steps,),
-            "PARAMS": params,
+            "PARAMS": tuple(one.name for one in param_arguments(self.op, self.compute)),
             "FIXED": ("n_heads", "n_rows", "n_cols", *(one.name for one in self.op.params if one.kind == "int")),
             "WIDTHS": (*widths,),
             "OF_WIDTHS": (*widths.values(),),
             "CASTS": casts(self.op, self.compute),
+            "FOUND": self.compared,
+            "SIZES": tuple(dim.size for dim in outer[1:]),
+            "DECODE_OUTER": (*self.places.decode(),),
+            "FIND": with_values(self.found, lambda one: one.with_names({"INDEX": expr(self.index)})),
+            "N_BOUNDS": len(self.blocks.runs) + 1,
         }
+
+
+def _indices(dims: Iterable[Dim]) -> Expr:
+    return expr(tuple(dim.index for dim in dims))
 
 
 def spread(value: Expr) -> Expr:
@@ -303,11 +269,6 @@ def is_spread(line: Line) -> bool:
     """Whether a value of a line has a vector as a column."""
     nodes = (node for value in line.values for node in nodes_of(value.tree))
     return any(isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) for node in nodes)
-
-
-def scale_value(lowering: Lowering, scale: Node | None) -> Expr | None:
-    """The number that scores are multiplied by; None where there is none."""
-    return lowering.expression(scale) if scale else None
 
 
 def reads_matrices_behind(op: Op, stream: Stream) -> bool:

@@ -13,7 +13,7 @@ from ...passes.merged_axes import MergedAxes
 from ...spec.types import BATCH, INTS, AxisTerm, Input
 from ...testing.samples import Shapes, range_of
 from ..stream import Scores, Stream
-from .gluon_shared import is_of_scores
+from .gluon_shared import kind_of_scores
 from .program import StreamingProgram
 
 
@@ -93,7 +93,7 @@ class StreamShapes(Shapes):
 
     def gluon(self) -> list[tuple[int, ...]]:
         """Of heads of up to 128, and of rows of values for each score, that TMA reads: of whole 16 bytes."""
-        biased = any(is_of_scores(tensor, self.stream) for tensor in self.program.op.inputs)
+        biased = any(kind_of_scores(tensor, self.stream) == "scores" for tensor in self.program.op.inputs)
         multiple = 8 if biased else 1
         cases = [
             self.lengths_of(rows, -(-streamed // multiple) * multiple, widths)
