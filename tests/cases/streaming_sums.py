@@ -124,7 +124,7 @@ CASES = {
     ),
     "softmax_plus_sigmoid": Case(
         QKV,
-        f"{S}o = sum((softmax(s, N) + sigmoid(s)) * v, N)",
+        f"{S}o = sum(softmax(s, N) * v, N) + sum(sigmoid(s) * v, N)",
         lambda q, k, v: (torch.softmax(scores(q, k), -1) + torch.sigmoid(scores(q, k))) @ v,
         steps=3,
     ),

@@ -442,7 +442,6 @@ class _Planner:
         """
         found: dict[str, Input] = {}
         results: dict[str, Result] = {}
-        inputs = {tensor.name: tensor for tensor in behind.op.inputs}
         taken = {*self.taken, *behind.op.names}
         calls = {r.output.name: fresh(f"d{name}_behind", taken) for name, r in behind.by.items() if name in names}
         op = renamed_values(behind.op, calls)
@@ -452,7 +451,7 @@ class _Planner:
                 continue
             value = op.value(calls[result.output.name])
             if isinstance(value.node, Load) and not value.node.at and value.node.axes == result.axes:
-                found[name] = inputs[value.node.name]
+                found[name] = behind.op.input(value.node.name)
                 continue
             ref = Ref(value.name, result.node.axes, result.node.dtype)
             results[name] = replace(result, output=replace(result.output, name=value.name), node=ref)

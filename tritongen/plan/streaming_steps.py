@@ -13,7 +13,7 @@ from ..families.stream import StoredScores, Stream
 from ..families.streaming.family import STREAMING, STREAMING_GRADIENTS
 from ..families.streaming.stored import stores
 from ..families.streaming.tile_sums import TILE_SUMS
-from ..lang.ir import COMPUTE, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
+from ..lang.ir import COMPUTE, Call, Constant, Dtype, Node, Op, Reduce, Ref, Result, ScatterSum, Take, Value, walk
 from ..lang.names import fresh
 from ..lang.promotion import promote
 from ..lang.rewrite import as_lines
@@ -106,7 +106,8 @@ class StreamPlanner(Planner):
         if self.delta is None or self.delta_name in _made_by(steps):
             return []
         reads = self.reads_delta(self.op, left) or any(t.name == self.delta_name for s in steps for t in s.op.inputs)
-        return [self.before(self.delta)] if reads else []
+        own = restricted(_with_delta(self.op, *self.delta), (computed_result(self.delta[1]),), f"_{self.delta_name}")
+        return [single_step_of(own, self.families)] if reads else []
 
     def others(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
         """The steps of the results that no pass takes, called otherwise than passes are."""
@@ -151,9 +152,8 @@ class StreamPlanner(Planner):
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
             values = needed(self.op.values, [result.output.name]) if result.output.name in _names(left) else []
             nodes = [value.node for value in values if value.node.dtype.kind == "float"]
-            read = {part.name for node in nodes for part in walk(node) if isinstance(part, Load)}
-            if read.intersection(full) or any({*axes} <= {*node.axes} for node in nodes):
-                scattered = any(isinstance(part, ScatterSum) for node in nodes for part in walk(node))
+            if any(reads(node).intersection(full) or {*axes} <= {*node.axes} for node in nodes):
+                scattered = any(ScatterSum in node.kinds for node in nodes)
                 what = "is scattered to what was taken" if scattered else "has no pass that sums it up"
                 return StoredScores(axes, f"the gradient by {name} {what}")
         return None
@@ -164,7 +164,8 @@ class StreamPlanner(Planner):
             return None
         computed: tuple[Result, ...] = ()
         suffix = "_".join(("", *_names(results)))
-        if self.delta is not None and not self.is_known and self.is_of_rows(results) and self.reads_delta(op, results):
+        is_first = not self.is_known and self.stream.rows in results[0].axes
+        if self.delta is not None and is_first and self.reads_delta(op, results):
             others = tuple(result for result in every if result not in results)
             computed = (computed_result(self.delta[1]),) if self.reads_delta(op, others) else ()
             op = _with_delta(op, *self.delta)
@@ -172,20 +173,8 @@ class StreamPlanner(Planner):
         self.is_known |= bool(computed) and step is not None
         return step
 
-    def is_of_rows(self, results: tuple[Result, ...]) -> bool:
-        return self.stream.rows in results[0].axes
-
     def reads_delta(self, op: Op, results: tuple[Result, ...]) -> bool:
-        read = needed(op.values, _names(results))
-        return any(isinstance(part, Load) and part.name == self.delta_name for one in read for part in walk(one.node))
-
-    def before(self, delta: tuple[tuple[Input, ...], Value]) -> Step:
-        """The step that computes delta alone."""
-        inputs, value = delta
-        read = {part.name for part in walk(value.node) if isinstance(part, Load)} - {tensor.name for tensor in inputs}
-        inputs = (*inputs, *(tensor for tensor in self.op.inputs if tensor.name in read))
-        op = replace(self.op, inputs=inputs, params=(), values=(value,), results=(computed_result(value),))
-        return single_step_of(replace(op, name=f"{self.op.name}_{delta[1].name}"), self.families)
+        return any(self.delta_name in reads(one.node) for one in needed(op.values, _names(results)))
 
     def informed(self, step: Step, users: dict[str, list[str]]) -> Step:
         """What another step reads is computed wherever that step is."""

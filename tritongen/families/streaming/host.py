@@ -248,17 +248,11 @@ class StreamingModule(Common):
             return self.host.fold("heads", self.space.rows)
         found: list[Statement] = []
         sizes = self.sizes_of(self.kernel)
-        for name, axes in self.all_axes().items():
+        for name, axes in self.op.tensors.items():
             is_seen = self.gluon or self.described or self.seen(name, axes) in written(sizes)
             if is_seen and (dims := moved(axes, in_kernels(self.stream, axes))):
                 found.append(Let(f"{name}_by_head", Call("tensors.with_last", (name, *dims))))
         return [*found, *self.host.folded("sizes", sizes, self.stream.batch, len(self.space.rows))]
-
-    def all_axes(self) -> dict[str, tuple[str, ...]]:
-        """The axes of all tensors, by their names."""
-        return {tensor.name: tensor.type.axes for tensor in self.op.inputs} | {
-            result.output.name: result.axes for result in self.op.results
-        }
 
     def sizes_of(self, kernel: Kernel) -> Call:
         """The lengths and strides that a kernel takes, folded."""
@@ -292,7 +286,7 @@ class StreamingModule(Common):
         if self.is_plain():
             others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
             if self.gluon or self.described:  # Descriptors have the dimensions in this order, too.
-                tensors = tuple(self.seen(name, self.all_axes()[name]) for name in tensors)
+                tensors = tuple(self.seen(name, self.op.tensors[name]) for name in tensors)
             return tensors, (f"*{sizes}", *others) if others else sizes, params
         count = len(self.space.rows)
         texts: list[str] = []
