@@ -175,6 +175,15 @@ class _Planner:
         self.shift = ""  # lse as gradients read it
         self.delta = self.fresh("delta")
 
+    def backward(self) -> Backward:
+        if self.lse:
+            self.add_shift()
+        results = self.plain_results()
+        if results:
+            means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
+            return self.planned(means, self.delta_of(means, results.get(self.lse)) if self.lse else None)
+        return self.planned_behind(tuple(map(self.mean_saved, self.means)))
+
     def fresh(self, name: str) -> str:
         return fresh(name, self.taken)
 
@@ -358,15 +367,6 @@ class _Planner:
         return Value(self.delta, node, spelled(node))
 
     # What means and lse are made of
-
-    def backward(self) -> Backward:
-        if self.lse:
-            self.add_shift()
-        results = self.plain_results()
-        if results:
-            means = tuple(self.mean_of_result(name, result) for name, result in results.items() if name != self.lse)
-            return self.planned(means, self.delta_of(means, results.get(self.lse)) if self.lse else None)
-        return self.planned_behind(tuple(map(self.mean_saved, self.means)))
 
     def planned(self, means: tuple[StoredMean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
         gradient = added(self.through_scores(means), self.outgoing.others)

@@ -75,7 +75,8 @@ class Blocks:
     @property
     def compared(self) -> tuple[tuple[Load, str], ...]:
         """The integers by which blocks are recognised as disjoint from the tile, each with its axis."""
-        return _compared(self.tiles.empty, self.tiles.full) if self.tiles is not None else ()
+        found = extremes_of(self.tiles.empty, self.tiles.full) if self.tiles is not None else []
+        return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
 
     @property
     def finds_full(self) -> bool:
@@ -174,12 +175,6 @@ def _is_along(op: Op, load: Load, axis: str, stream: Stream) -> bool:
     plain = not load.at and tensor.default is None and axis in tensor.type.axes
     plain = plain and set(load.axes) <= {*stream.batch, axis}
     return plain and set(tensor.type.dtypes) <= set(INTS)
-
-
-def _compared(*tests: Expression) -> tuple[tuple[Load, str], ...]:
-    """The integers whose extremes are tested, each with the axis along which these are."""
-    found = extremes_of(*tests)
-    return tuple(dict.fromkeys((part.node, part.axis) for part in found if isinstance(part.node, Load)))
 
 
 def extremes_of(*tests: Expression) -> list[Extreme]:

@@ -330,8 +330,6 @@ class Finder:
             if terms.outside or not is_new:
                 total = Ref(sums[of].name, dot.axes, dot.dtype)
                 values.append(replace(value, node=_scaled(total, terms.outside)))
-        if not sums:
-            raise NotStreamed(f"nothing is summed along {self.streamed}")
         return replace(self.op, values=tuple(values)), tuple(sums.values())
 
     def terms_of(self, line: str, node: Reduce) -> _Terms:

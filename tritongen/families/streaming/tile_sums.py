@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ...emit.host_checks import tuple_text
 from ...emit.module import Around, Module
 from ...emit.stream_configs import Streaming as Matmuls
 from ...lang.ir import Op, Reduce, Value
@@ -167,16 +166,8 @@ class _TileModule(StreamingModule):
 
     across = True
 
-    def matrices_of_blocks(self) -> tuple[str, ...]:
-        """None of them streams."""
-        return ()
-
     def streaming(self) -> Matmuls:
         return Matmuls(len(self.stream.scores), 0)
-
-    def reads(self) -> str:
-        """All matrices are read anew in each turn."""
-        return tuple_text(["()", tuple_text([self.stream.width(load) for load in self.stream.matrices])])
 
 
 TILE_SUMS = TileSums()
