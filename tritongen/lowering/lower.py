@@ -37,7 +37,7 @@ from ..lang.ir import (
 )
 from ..lang.names import fresh, shown
 from ..lang.trees import literal, parse, rounded
-from ..nest.access import Access
+from ..nest.access import Access, if_given
 from ..nest.conditions import condition_tree, is_condition
 from ..nest.ir import Let, Line, under
 from ..nest.values import Expr, Term, V, either, expr, tl
@@ -46,7 +46,6 @@ from ..passes.scalars import host_scalars
 from ..spec.types import FLOATS, Input
 from .choices import Choices
 from .guards import Guard, guard_of
-from .optional import if_given
 from .scalar_types import ScalarTypes, compares
 
 LONGEST = 100  # characters of a comment

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 
 from ..lang.integers import INT64, Integers, bounds_of_dtypes, operands
 from ..lang.ir import Call, Choose, Constant, Index, Load, Node, Op, Reduce, Ref, Result, Scalar, Value, children, walk
-from ..nest.access import Access, Address
+from ..nest.access import Access, Address, if_given
 from ..nest.ir import Branch, Do, Let, Line
 from ..nest.values import Expr, Term, V, expr, joined, product, runtime, tl, total
 from ..passes.structure import reached, references
 from ..spec.types import BATCH, FLOAT8S, Input
 from .guards import Guard
 from .lower import Compute, Lowering
-from .optional import if_given
 from .space import Dim, Space
 
 

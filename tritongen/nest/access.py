@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .values import Expr, Term, expr, runtime, tl, total
+from ..spec.types import Input
+from .ir import Branch, Let, Line
+from .values import Expr, Term, V, expr, runtime, tl, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,10 @@ class Access:
 
 def as_dtype(value: Expr, to: tuple[str, ...]) -> Expr:
     return value.differs(0) if to == ("bool",) else value.to(*to)
+
+
+def if_given(tensor: Input, name: str, value: Access, otherwise: Term) -> list[Line]:
+    """What gives a name what is read of an optional input, or the number that stands for it."""
+    if otherwise is tensor.default and (call := value.instead(otherwise)):
+        return [Let(name, call)]
+    return [Let(name, expr(otherwise)), Branch(V[f"{tensor.name}_ptr"].is_given, (Let(name, value.value),))]

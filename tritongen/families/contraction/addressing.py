@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from ...lang.ir import Node, Op, Result
 from ...lowering.lower import Compute
-from ...lowering.optional import if_given
 from ...lowering.tile import Tensor, meets_tensors, nothing_of, widen_float8
-from ...nest.access import Access, Address
+from ...nest.access import Access, Address, if_given
 from ...nest.ir import Branch, Let, Line
 from ...nest.values import Expr, Term, V, expr, joined, product, runtime, tl
 from ...passes.contractions import Contraction

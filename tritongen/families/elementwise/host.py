@@ -21,20 +21,17 @@ class MapModule(Common):
     def __init__(self, program: Program, autotune: bool, around: Around) -> None:
         self.plan = MapKernels(program)
         super().__init__(program, autotune, self.plan.space, self.plan.tile.compute, self.plan.launched, around)
+        self.kinds = ["flat"] if is_line(self.space) else ["tile"] if self.space.split else ["flat", "tile"]
 
     def module(self) -> Module:
-        plan = self.plan
-        first, *_ = plan.launched
-        kinds = ["flat"] if is_line(self.space) else ["tile"] if self.space.split else ["flat", "tile"]
         if not self.space.dims:
-            body = self.passed_fake([self.single(first)])
-            return self.built(body)
-        run = {1: "run_line" if kinds == ["flat"] else "run_tiles"}.get(len(kinds), "run")
-        launch, retry = call(f"elementwise.{run}", self.key, **self.named(kinds)), self.retry()
+            return self.built(self.passed_fake([self.single(self.plan.launched[0])]))
+        run = {"flat": "run_line", "tile": "run_tiles"}[self.kinds[0]] if len(self.kinds) == 1 else "run"
+        launch, retry = call(f"elementwise.{run}", self.key, **self.named()), self.retry()
         unfolded = If("not launched", (Return(retry),), UNFOLDED)
         body = self.passed_fake([Let("launched", launch), unfolded] if retry else [Launch(launch)])
         windows = "along" if self.program.maps_back else "of" if self.program.over else ""
-        return self.built(body, Traffic(frozenset(kinds), windows=windows), nests=self.nests())
+        return self.built(body, Traffic(frozenset(self.kinds), windows=windows), nests=self.nests())
 
     def passed_fake(self, launches: list[Statement]) -> list[Statement]:
         """The function, whose launches are passed `is_fake`, as they are the dtype to compute in."""
@@ -52,20 +49,19 @@ class MapModule(Common):
 
     def nests(self) -> list[Kernel]:
         """The kernels, in the order in which they stand in the module."""
-        tables = ["FLAT"] if is_line(self.space) else ["TILE"] if self.space.split else ["FLAT", "TILE"]
-        launched = zip(self.plan.launched, tables, strict=True)
-        searched = [self.searched(kernel, table) or kernel for kernel, table in launched]
+        launched = zip(self.plan.launched, self.kinds, strict=True)
+        searched = [self.searched(kernel, kind.upper()) or kernel for kernel, kind in launched]
         return [*([self.plan.math] if self.plan.math else []), *searched]
 
     # The call of the runtime
 
-    def named(self, kinds: list[str]) -> dict[str, Value]:
+    def named(self) -> dict[str, Value]:
         """The arguments of the call by name."""
         kernels = [*map(self.launcher, self.plan.launched)]
-        tables = ["None" if self.autotune else self.table_of(kind.upper()) for kind in kinds]
+        tables = ["None" if self.autotune else self.table_of(kind.upper()) for kind in self.kinds]
         operands, _, params = self.arguments(self.plan.launched[0])
         every = ", ".join(self.axes_of(name) for name in operands)
-        several = "s" if len(kinds) > 1 else ""
+        several = "s" if len(kernels) > 1 else ""
         arguments = {f"kernel{several}": _one_or_all(kernels), f"table{several}": _one_or_all(tables)}
         sizes = list(map(self.value, self.plan.sizes))
         if is_line(self.space):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...lang.ir import Load, Op
-from ...lowering.optional import if_given
 from ...lowering.space import FREE_ROWS, Dim, Space, folded_dims, index_of, pinned_axes
 from ...lowering.tile import Tensor, Tile, decoded, indices, nothing_of, widen_float8
-from ...nest.access import Access, Address
+from ...nest.access import Access, Address, if_given
 from ...nest.ir import Branch, Let, Line
 from ...nest.values import Expr, Term, V, joined, runtime, tl
 from ...passes.paged import Paged, Pages
