@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...emit.module import Around, Module
-from ...lang.ir import Op, Ref, Result
-from ...lowering.choices import Choices
+from ...lang.ir import Op
 from ...planner.steps import lengths_read
-from ...spec.types import Input, Output, plain_shape
+from ...spec.types import Input, plain_shape
 from ..family import Family, Step
 from ..rowwise.family import ROWWISE
 from .host import SumsModule
@@ -23,7 +22,7 @@ class Columns(Family[SumsProgram]):
 
     def take(self, op: Op) -> SumsProgram | None:
         program = recognise_sums(op)
-        rows = statistics(program, op.name) if program is not None else None
+        rows = statistics(program) if program is not None else None
         # The step that reduces rows alone gets no shapes besides those of its tensors.
         axes = {axis for tensor in op.inputs if tensor.default is None for axis in tensor.type.axes}
         return program if rows is None or lengths_read(rows) <= axes | dict(op.sizes).keys() else None
@@ -33,24 +32,13 @@ class Columns(Family[SumsProgram]):
 
     def before(self, program: SumsProgram) -> Step | None:
         """The step that reduces rows which are too long for registers."""
-        op = statistics(program, f"{program.op.name}_rows")
+        op = statistics(program)
         if op is None:
             return None
-        rows, paths, names = program.row_axes, Choices(program.op).paths, program.of_rows
-        found = tuple(
-            Result(
-                Output(names[value.name]),
-                Ref(names[value.name], value.node.axes, value.node.dtype),
-                tuple(axis for axis in rows if axis in value.node.axes),
-                value.node.dtype.intermediate,
-                paths=paths[value.name],
-            )
-            for value in program.reductions
-        )
         # The host calls it with inputs whose groups of axes are unflattened.
         tensors = (*op.inputs, *_telling(program, op))
         inputs = tuple(replace(t, type=replace(t.type, shape=plain_shape(t.type.axes))) for t in tensors)
-        reduced = ROWWISE.take(replace(op, inputs=inputs, results=found))
+        reduced = ROWWISE.take(replace(op, inputs=inputs))
         assert reduced is not None
         return Step(ROWWISE, reduced)
 

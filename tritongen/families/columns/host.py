@@ -8,11 +8,11 @@ from dataclasses import replace
 from ...emit.configs import Traffic
 from ...emit.module import Around, Module, empty_text
 from ...emit.statements import Call, Do, Launch, Let, call
-from ...lang.ir import Load, Op, Ref, Result, Value, walk
+from ...lang.ir import Op, Result
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
-from ...lowering.tile import needed
 from ...passes.structure import Program
+from ...planner.steps import restricted
 from ...spec.types import COMPUTED, Input, TensorType, plain_shape
 from ..rowwise.sizes import RowSizes
 from .kernels import Sums, SumsKernel, full_kernel, shared_kernel, tiles_kernel
@@ -103,30 +103,19 @@ class SumsModule(RowSizes):
 
 def _given(program: SumsProgram, rows: Op) -> Op:
     """The operator with what the rows reduce to as inputs, and without what only that needs."""
-    op = program.op
-    names = program.of_rows
+    op, names = program.op, program.of_rows
     inputs = [Input(r.output.name, TensorType(_stored_as(rows, r), plain_shape(r.axes))) for r in rows.results]
     results = {result.output.name for result in op.results}
     values = tuple(
-        replace(value, node=as_loads(_named(value) if value.name in names else value.node, names, of_their_own=True))
+        replace(value, node=as_loads(value.ref if value.name in names else value.node, names, of_their_own=True))
         for value in op.values
         if value.name not in names or value.name in results
     )
-    values = tuple(needed(values, [result.output.name for result in op.results]))
-    read = {part.name for value in values for part in walk(value.node) if isinstance(part, Load)}
-    return replace(
-        op,
-        inputs=(*inputs, *(tensor for tensor in op.inputs if tensor.name in read)),
-        values=values,
-        by_row=op.by_row | {*names.values()},
-    )
+    given = replace(op, inputs=(*inputs, *op.inputs), values=values, by_row=op.by_row | {*names.values()})
+    return restricted(given, op.results, "")
 
 
 def _stored_as(rows: Op, result: Result) -> tuple[str, ...]:
     """The dtypes in which the function that reduces the rows stores a result: float32 where no call computes wider."""
     dtypes = result.dtype.intermediates
     return ("float32",) if dtypes == COMPUTED and compute_of(rows).text == "tl.float32" else dtypes
-
-
-def _named(value: Value) -> Ref:
-    return Ref(value.name, value.node.axes, value.node.dtype)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
-from ...lang.ir import Load, Node, Op, Reduce, Result, Value, walk
+from ...lang.ir import Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lang.names import fresh
 from ...lang.rewrite import renamed_value
 from ...lowering.choices import Choices
 from ...lowering.space import row_space
 from ...lowering.tile import needed
 from ...passes.structure import Program, only_maps_and_reduces, reached, references
+from ...planner.steps import restricted
+from ...spec.types import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +125,19 @@ def _reduced(values: Mapping[str, Node], result: Result) -> tuple[str, ...]:
     return node.over
 
 
-def statistics(program: SumsProgram, name: str) -> Op | None:
+def statistics(program: SumsProgram) -> Op | None:
     """The operator that reduces the rows alone, for rows that are too long for registers."""
-    values = program.reductions
-    if not values:
-        return None
-    names = program.of_rows
-    found = tuple(renamed_value(value, names) for value in needed(program.op.values, names))
-    nodes = [node for value in found for node in walk(value.node)]
-    read = {node.name for node in nodes if isinstance(node, Load)}
-    op = program.op
-    every = Choices(op).paths
-    paths = [path for value in values for path in every[value.name]]
-    tests = [node for path in paths for test, _ in path for node in walk(test)]
-    params = {getattr(node, "name", "") for node in (*nodes, *tests)}
-    return replace(
-        op,
-        name=name,
-        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
-        params=tuple(param for param in op.params if param.name in params),
-        values=found,
-        by_row=frozenset(tensor for tensor in op.by_row if tensor in read) | {*names.values()},
+    op, names, rows, paths = program.op, program.of_rows, program.row_axes, Choices(program.op).paths
+    results = tuple(
+        Result(
+            Output(names[value.name]),
+            Ref(names[value.name], value.node.axes, value.node.dtype),
+            tuple(axis for axis in rows if axis in value.node.axes),
+            value.node.dtype.intermediate,
+            paths=paths[value.name],
+        )
+        for value in program.reductions
     )
+    values = tuple(renamed_value(value, names) for value in needed(op.values, names))
+    named = replace(op, values=values, by_row=op.by_row | {*names.values()})
+    return restricted(named, results, "_rows") if results else None
