@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from .. import __version__
@@ -65,7 +66,7 @@ def build_page(out: str, paths: tuple[str, ...], pyodide: str, measured: str) ->
         raise BadPage(f"{out} exists, and `tritongen page` did not write it")
     about = data(tuple(_sources(paths)), measured_in(read_text(measured) if measured else ""))
     files = {f"pyodide/{name}": text for name, text in _run_time(pyodide or _downloaded()).items()}
-    files |= {name: _bytes(os.path.join(_WEB, name)) for name in sorted(os.listdir(_WEB))}
+    files |= {name: Path(_WEB, name).read_bytes() for name in sorted(os.listdir(_WEB))}
     files["python.zip"] = _zipped(dict(_library()))
     files[_MARK] = json.dumps(about, indent=1).encode()
     return _replace(out, files)
@@ -101,11 +102,6 @@ def _is_ours(out: str) -> bool:
     return os.path.isdir(out) and (os.path.exists(os.path.join(out, _MARK)) or not os.listdir(out))
 
 
-def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def cached() -> str:
     """Where the archive of Pyodide is once it has been downloaded."""
     import platformdirs
@@ -125,15 +121,15 @@ def _downloaded() -> str:
             how = f"`npm pack pyodide@{PYODIDE}` where there is a network, and --pyodide {ARCHIVE} here"
             raise Unavailable(f"{URL} cannot be read ({error}): {how}") from None
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(f"{path}.{os.getpid()}", "wb") as file:
-            file.write(content)
-        os.replace(file.name, path)
+        part = Path(f"{path}.{os.getpid()}")
+        part.write_bytes(content)
+        part.replace(path)
     return path
 
 
 def _run_time(archive: str) -> dict[str, bytes]:
     """The files of Pyodide that a page needs, of its npm package."""
-    content = _bytes(archive)
+    content = Path(archive).read_bytes()
     if base64.b64encode(hashlib.sha512(content).digest()).decode() != SHA512:
         raise BadPage(f"{archive} is not what npm has as {ARCHIVE}: its SHA-512 differs")
     with tarfile.open(fileobj=io.BytesIO(content)) as packed:
@@ -149,11 +145,11 @@ def _library() -> Iterator[tuple[str, bytes]]:
             for name in names:
                 path = os.path.join(folder, name)
                 if not name.endswith((".pyc", "~", ".swp")):
-                    yield f"{place}/{os.path.relpath(path, root)}".replace(os.sep, "/"), _bytes(path)
+                    yield f"{place}/{os.path.relpath(path, root)}".replace(os.sep, "/"), Path(path).read_bytes()
     for one in _distributions():
         for file in one.files or ():
             if file.suffix in (".py", ".txt") and ".." not in file.parts and "dist-info" not in file.parts[0]:
-                yield file.as_posix(), _bytes(str(file.locate()))
+                yield file.as_posix(), Path(file.locate()).read_bytes()
 
 
 def _distributions() -> Iterator[metadata.Distribution]:
@@ -185,12 +181,11 @@ def _replace(out: str, files: Mapping[str, bytes]) -> Page:
     fresh = f"{os.path.normpath(out)}.{os.getpid()}"
     try:
         for name, content in files.items():
-            path = os.path.join(fresh, *name.split("/"))
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(content)
+            path = Path(fresh, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         is_compiled = _compile(fresh)
-        size = sum(os.path.getsize(os.path.join(fresh, *name.split("/"))) for name in files)
+        size = sum(os.path.getsize(os.path.join(fresh, name)) for name in files)
         if os.path.isdir(out):
             shutil.rmtree(out)
         os.rename(fresh, out)

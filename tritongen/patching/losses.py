@@ -60,6 +60,3 @@ def _decompose(trace: Trace, node: Any, given: dict[str, Any]) -> None:
     node.replace_all_uses_with(result)
     trace.graph.graph.erase_node(node)
     result.name = node.name  # Which calls of functions have as their result.
-
-
-__all__ = ["decompose_reductions"]

@@ -213,6 +213,3 @@ def applied(
     named: list[tuple[str, object]] = [(one, literal(value)) for one, value in options]
     named += [("over", tuple(over))] if over else []  # Of sorting and sums by index, which no form of a spec is.
     return forms.call(name, args, [*named, *(("dtype", one) for one in words)])
-
-
-__all__ = ["BATCH", "ExprForms", "Operator", "functions_of", "operators"]

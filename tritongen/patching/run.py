@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -115,17 +116,15 @@ def _with_results(traced: Trace, wanted: Sequence[str]) -> Trace:
 
 def as_text(found: Search) -> str:
     """The report of `tritongen patch`."""
-    lines = []
-    names = dict.fromkeys(one.operator.spec.name for one in found.report.found)
-    for name in names:
-        regions = [one for one in found.report.found if one.operator.spec.name == name]
-        calls: dict[tuple[str, str], int] = {}
-        for one in regions:
-            params = "".join(f", {key}={value:.6g}" if isinstance(value, float) else f", {key}={value}"
-                             for key, value in one.params.items())  # fmt: skip
-            key = f"{name}({', '.join(one.inputs)}{params})", f"{shortened(one.place.path)}:{one.place.line}"
-            calls[key] = calls.get(key, 0) + 1
-        lines += [f"{count:4} x {call}  {place}" for (call, place), count in calls.items()]
+    names = list(dict.fromkeys(one.operator.spec.name for one in found.report.found))
+    calls = Counter[str]()
+    for one in sorted(found.report.found, key=lambda one: names.index(one.operator.spec.name)):
+        params = (
+            f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in one.params.items()
+        )
+        call = f"{one.operator.spec.name}({', '.join([*one.inputs, *params])})"
+        calls[f"{call}  {shortened(one.place.path)}:{one.place.line}"] += 1
+    lines = [f"{count:4} x {call}" for call, count in calls.items()]
     if found.report.near:
         lines += ["", "nearly, but not replaced:"]
         near = dict.fromkeys(

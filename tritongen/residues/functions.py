@@ -89,13 +89,11 @@ def nan_to_num(x: Elements, nan: Any, posinf: Any, neginf: Any) -> Elements:
     return np.where(kind == 1, nan, np.where(kind == 2, largest, np.where(kind == 3, lowest, x)))
 
 
+_OF_FIELD = "add sub mul div neg sqrt rsqrt exp exp2 log log2 maximum minimum".split()
 # Of the language alone: its device functions compute them by comparisons, which the field runs as they are.
 OWN: Mapping[str, Callable[..., Any]] = {
-    "add": add,
-    "sub": sub,
-    "mul": mul,
-    "div": div,
-    "neg": neg,
+    **{name: getattr(field, name) for name in _OF_FIELD},
+    **{name: hashed(name) for name in ("floor", "ceil", "sin", "cos")},
     "positive": lambda x: x,
     "detach": lambda x: x,
     "reciprocal": inv,
@@ -103,20 +101,10 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "abs": absolute,
     "sign": sign,
     "sgn": sign,
-    "sqrt": field.sqrt,
-    "rsqrt": field.rsqrt,
     "pow": hashed("power"),
     "round": hashed("round_even"),
-    "floor": hashed("floor"),
-    "ceil": hashed("ceil"),
     "frac": lambda x: sub(x, hashed("trunc")(x)),
-    "exp": exp,
-    "exp2": field.exp2,
-    "log": log,
-    "log2": field.log2,
     "log10": lambda x: mul(field.log2(x), embed(0.30102999566398120)),
-    "sin": hashed("sin"),
-    "cos": hashed("cos"),
     "tan": lambda x: div(hashed("sin")(x), hashed("cos")(x)),
     "deg2rad": lambda x: mul(x, embed(0.017453292519943295)),
     "rad2deg": lambda x: mul(x, embed(57.29577951308232)),
@@ -136,8 +124,6 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "clamp": lambda x, low, high: minimum(maximum(x, low), high),
     "clamp_min": maximum,
     "clamp_max": minimum,
-    "maximum": maximum,
-    "minimum": minimum,
     "fmax": lambda x, y: np.where(field.is_nan(x), y, np.where(field.is_nan(y), x, maximum(x, y))),
     "fmin": lambda x, y: np.where(field.is_nan(x), y, np.where(field.is_nan(y), x, minimum(x, y))),
     "addcmul": lambda x, a, b, value: add(x, mul(value, mul(a, b))),

@@ -159,10 +159,9 @@ def _words(data: field.Elements) -> Any:
 
 # What the builder calls functions of floats, of two or three of them and of one.
 FLOAT_FUNCTIONS: dict[str, Any] = {
-    "create_fadd": field.add,
-    "create_fsub": field.sub,
-    "create_fmul": field.mul,
-    "create_fdiv": field.div,
+    **{f"create_f{name}": getattr(field, name) for name in ("add", "sub", "mul", "div", "neg")},
+    **{f"create_{name}": getattr(field, name) for name in ("fma", "exp", "exp2", "log", "log2", "sqrt", "rsqrt")},
+    **{f"create_{name}": field.hashed(name) for name in ("sin", "cos", "erf", "floor", "ceil")},
     "create_precise_divf": field.div,
     "create_approx_divf": field.div,
     "create_frem": field.hashed("fmod"),
@@ -170,17 +169,8 @@ FLOAT_FUNCTIONS: dict[str, Any] = {
     "create_minnumf": field.minimum,
     "create_maximumf": field.maximum,
     "create_maxnumf": field.maximum,
-    "create_fma": field.fma,
-    "create_fneg": field.neg,
     "create_fabs": field.absolute,
-    "create_exp": field.exp,
-    "create_exp2": field.exp2,
-    "create_log": field.log,
-    "create_log2": field.log2,
-    "create_sqrt": field.sqrt,
     "create_precise_sqrt": field.sqrt,
-    "create_rsqrt": field.rsqrt,
-    **{f"create_{name}": field.hashed(name) for name in ("sin", "cos", "erf", "floor", "ceil")},
 }
 
 
