@@ -17,8 +17,7 @@ from .matching import Bound, Matcher, solved
 from .reading import Operator
 from .windows import Window, Windows
 
-_LOOKS = 16  # how often a window is made larger
-_MOST_WINDOWS = 40  # the most windows that are tried, grown node by node
+_MOST_WINDOWS = 48  # that are tried
 _MORE = 3  # what is added to open lengths, to see which constants follow them
 _PROMISING = 0.25  # the share with which it is worth to search in another way
 _NEAR = 0.6  # the share of a spec's functions that what nearly is one has
@@ -125,12 +124,8 @@ class _Look:
 
 
 def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> Found | Near | None:
-    """All that may be a part is looked behind first; then one part at a time."""
     place = trace.recording.place(root.name)
     look = _searched(windows, operator, root)
-    if look.found is None and look.share > _PROMISING:
-        other = _searched_by_region(windows, operator, root)
-        look = other if other.found is not None else look
     if look.found is not None:
         return replace(look.found, place=place) if _is_worth(look.found.nodes) else None
     is_near = look.share > _NEAR and _n_functions(operator.form) > _SMALL
@@ -138,43 +133,31 @@ def _matched(trace: Trace, windows: Windows, operator: Operator, root: Any) -> F
 
 
 def _searched(windows: Windows, operator: Operator, root: Any) -> _Look:
-    """The match of the most nodes, or how far one went."""
-    nodes = frozenset((root,))
-    best = _Look()
-    for _ in range(_LOOKS):
-        window = windows.of(root, nodes)
-        if window is None:
-            break
-        last = _looked(windows, operator, window)
-        if last.found is not None or (best.found is None and last.share >= best.share):
-            best = last
-        if not last.more:
-            break
-        nodes |= last.more
-    return best
-
-
-def _searched_by_region(windows: Windows, operator: Operator, root: Any) -> _Look:
-    """The first match, of the nodes first that have met the most of the spec's functions."""
-    first = frozenset((root,))
-    queue: list[tuple[float, int, frozenset[Any]]] = [(0.0, 0, first)]
-    seen = {first}
+    """The match of the most nodes, where all that may be a part is looked behind; else the first where it is one part
+    at a time, behind those first that have met the most of the spec's functions. Or how far one went.
+    """
+    best, first = _Look(), frozenset((root,))
+    queue: list[tuple[bool, float, int, frozenset[Any]]] = [(False, 0.0, 0, first)]
+    seen = {(False, first)}
     for _ in range(_MOST_WINDOWS):
-        if not queue:
+        if not queue or (queue[0][0] and (best.found is not None or best.share <= _PROMISING)):
             break
-        _, _, nodes = heapq.heappop(queue)
+        is_part, _, _, nodes = heapq.heappop(queue)
         window = windows.of(root, nodes)
         if window is None:
             continue
         look = _looked(windows, operator, window)
-        if look.found is not None:
-            return look
-        moves = frozenset(one for one in look.more if _only_moves(windows, one))
-        for one in [moves] if moves else [frozenset((one,)) for one in look.more]:
-            if nodes | one not in seen:
-                seen.add(nodes | one)
-                heapq.heappush(queue, (-look.share, len(seen), nodes | one))
-    return _Look()
+        if look.found is not None or (best.found is None and not is_part and look.share >= best.share):
+            best = look
+        more = [] if is_part else [(False, look.more)]
+        if is_part or nodes is first:
+            moves = frozenset(one for one in look.more if _only_moves(windows, one))
+            more += [(True, one) for one in ([moves] if moves else [frozenset((one,)) for one in look.more])]
+        for each, one in more:
+            if (each, nodes | one) not in seen:
+                seen.add((each, nodes | one))
+                heapq.heappush(queue, (each, -look.share, len(seen), nodes | one))
+    return best
 
 
 def _looked(windows: Windows, operator: Operator, window: Window) -> _Look:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics.report import Diagnostic, Rejected
 from ..importing.refusals import Refusal, rejecting
 from ..importing.targets import Target, load_model, of_module, parse_example
 from ..importing.tracing import Trace, trace
-from ..project.render import made_of
+from ..project.render import all_made_of
 from ..project.settings import find_projects
 from .finding import Report, find
 from .losses import decompose_reductions
@@ -81,19 +80,13 @@ def search(target: Target, example: str, specs: Sequence[str], results: Sequence
 
 def read(paths: Sequence[str]) -> tuple[list[Operator], dict[str, str]]:
     """The forms of all specs, and the packages that their operators are in. Raises `Rejected`."""
-    found, packages, wrong = list[Operator](), dict[str, str](), list[Diagnostic]()
-    for project in find_projects(tuple(paths)):
-        folder = os.path.relpath(os.path.join(project.settings.root, project.settings.out))
+    sources = (source for project in find_projects(tuple(paths)) for source in project.sources)
+    found, packages = list[Operator](), dict[str, str]()
+    for source, _, forms in all_made_of(sources, lambda spec: list(operators(spec))):
+        folder = os.path.relpath(source.settings.out_dir)
         package = ".".join(one for one in folder.split(os.sep) if one not in (".", ".."))
-        for source in project.sources:
-            try:
-                _, spec, forms = made_of(source, lambda spec: list(operators(spec)))
-                found += forms
-                packages[spec.name] = package
-            except Rejected as rejected:
-                wrong += rejected.diagnostics
-    if wrong:
-        raise Rejected(wrong)
+        found += forms
+        packages |= {one.spec.name: package for one in forms}
     return found, packages
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..diagnostics.locate import locate
-from ..diagnostics.report import Diagnostic, Rejected
+from ..diagnostics.report import Diagnostic
 from ..roofline.account import Account, account_of
 from ..roofline.devices import Device
 from ..roofline.sizes import require_axes
-from ..spec.types import Spec
-from .render import made_of
+from .render import all_made_of
 from .settings import find_projects
 
 
@@ -22,18 +21,8 @@ def plan(
     Raises `Rejected` for specs that are wrong, and `BadSizes` for lengths of axes that no spec has.
     """
 
-    def account(spec: Spec) -> Account:
-        return account_of(spec, lengths, device)
-
-    accounts, warnings, wrong = list[Account](), list[Diagnostic](), list[Diagnostic]()
-    for source in (source for project in find_projects(paths) for source in project.sources):
-        try:
-            text, _, found = made_of(source, account)
-            accounts.append(found)
-            warnings += locate(source.shown, text, found.warnings)
-        except Rejected as rejected:
-            wrong += rejected.diagnostics
-    if wrong:
-        raise Rejected(wrong)
-    require_axes([dict(one.lengths) for one in accounts], lengths)
-    return accounts, tuple(warnings)
+    sources = (source for project in find_projects(paths) for source in project.sources)
+    found = all_made_of(sources, lambda spec: account_of(spec, lengths, device))
+    require_axes([dict(one.lengths) for _, _, one in found], lengths)
+    warnings = [warning for source, text, one in found for warning in locate(source.shown, text, one.warnings)]
+    return [one for _, _, one in found], tuple(warnings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import starmap
@@ -86,6 +86,20 @@ def made_of(source: Source, make: Callable[[Spec], T]) -> tuple[str, Spec, T]:
         raise Rejected([syntax_error(source.shown, text, "TG101")]) from None
     except Mistakes as mistakes:
         raise Rejected(locate(source.shown, text, mistakes.mistakes)) from None
+
+
+def all_made_of(sources: Iterable[Source], make: Callable[[Spec], T]) -> list[tuple[Source, str, T]]:
+    """Sources with their text, and what is made of them. Raises `Rejected` with what is wrong with any."""
+    found, wrong = [], list[Diagnostic]()
+    for source in sources:
+        try:
+            text, _, made = made_of(source, make)
+            found.append((source, text, made))
+        except Rejected as rejected:
+            wrong += rejected.diagnostics
+    if wrong:
+        raise Rejected(wrong)
+    return found
 
 
 def render(source: Source, templates: str, generate: Generate) -> Rendered:
