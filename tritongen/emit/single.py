@@ -25,16 +25,16 @@ def single_file(library: Library, own: Iterable[str], top: str) -> str:
     """The text of one module, unformatted, that has all of the modules `own` and what they reach; `top` begins it."""
     reached = library.reached((name, EVERYTHING) for name in own)
     order = _in_order(library, reached)
-    names = _final_names(library, reached, order)
+    chunks = {name: [*_reachable(library.modules[name], reached)] for name in order}
+    names = _final_names(library, reached, chunks)
     imports, others = _imports(library, reached, order, {*names.values()})
-    hidden = dict(_hidden_builtins(library, reached, {*names.values()}))
+    hidden = dict(_hidden_builtins(library, chunks, {*names.values()}))
     names |= others | hidden
     imports += ["import builtins as _builtins"] * bool(hidden)
     sections: list[str] = []
     for name in order:
         module = library.modules[name]
-        chunks = [chunk for chunk in module.chunks if _is_reachable(module, chunk, reached)]
-        texts = [_renamed(module, chunk, dict(library.inner(name, chunk)), names) for chunk in chunks]
+        texts = [_renamed(module, chunk, dict(library.inner(name, chunk)), names) for chunk in chunks[name]]
         if texts:
             sections.append("\n\n".join([_title(module), *texts]))
     return "\n".join([top, *merged(imports), "\n\n", "\n\n\n".join(sections), ""])
@@ -58,25 +58,19 @@ def _in_order(library: Library, reached: frozenset[Name]) -> list[str]:
     return list(done)
 
 
-def _final_names(library: Library, reached: frozenset[Name], order: list[str]) -> dict[Name, str]:
+def _final_names(library: Library, reached: frozenset[Name], chunks: Mapping[str, Iterable[Chunk]]) -> dict[Name, str]:
     """What each definition is called in the file."""
     defined = [
-        (module, name) for module in order for name in library.modules[module].defined if (module, name) in reached
+        (module, name) for module in chunks for name in library.modules[module].defined if (module, name) in reached
     ]
     foreign = {
         own
-        for module in order
+        for module in chunks
         for own, target in library.modules[module].imported.items()
         if not target.module and (module, own) in reached
     }
     count = Counter(name for _, name in defined)
-    bound = {
-        name
-        for module in order
-        for chunk in library.modules[module].chunks
-        if chunk.node is not None and not chunk.is_import and _is_reachable(library.modules[module], chunk, reached)
-        for name in _bound_inside(chunk.node)
-    }
+    bound = {name for every in chunks.values() for chunk in every if chunk.node for name in _bound_inside(chunk.node)}
     found = {}
     for module, name in defined:
         is_own = module.startswith(f"{OPERATOR}.")
@@ -86,13 +80,12 @@ def _final_names(library: Library, reached: frozenset[Name], order: list[str]) -
 
 
 def _hidden_builtins(
-    library: Library, reached: frozenset[Name], defined: AbstractSet[str]
+    library: Library, chunks: Mapping[str, Iterable[Chunk]], defined: AbstractSet[str]
 ) -> Iterator[tuple[Name, str]]:
     """The builtins that modules read and a definition of the file hides, as attributes of their module."""
-    for name in sorted({name for name, _ in reached}):
+    for name, every in chunks.items():
         module = library.modules[name]
-        chunks = (chunk for chunk in module.chunks if _is_reachable(module, chunk, reached))
-        for read in sorted(defined & frozenset[str]().union(*(chunk.uses for chunk in chunks))):
+        for read in sorted(defined & frozenset[str]().union(*(chunk.uses for chunk in every))):
             if hasattr(builtins, read) and read not in module.defined and read not in module.imported:
                 yield (name, read), f"_builtins.{read}"
 
@@ -115,12 +108,13 @@ def _bound_inside(node: ast.stmt) -> Iterator[str]:
                     yield inner.name
 
 
-def _is_reachable(module: Module, chunk: Chunk, reached: frozenset[Name]) -> bool:
-    if chunk.is_import or chunk.node is None or chunk.is_exports:
-        return False
-    if isinstance(chunk.node, ast.Expr) and isinstance(chunk.node.value, ast.Constant):
-        return False
-    return not chunk.names or any((module.name, name) in reached for name in chunk.names)
+def _reachable(module: Module, reached: frozenset[Name]) -> Iterator[Chunk]:
+    """The definitions that are reached, and what is none and runs in any case."""
+    for chunk in module.chunks:
+        is_docstring = isinstance(chunk.node, ast.Expr) and isinstance(chunk.node.value, ast.Constant)
+        is_reached = not chunk.names or any((module.name, name) in reached for name in chunk.names)
+        if chunk.node is not None and is_reached and not (chunk.is_import or chunk.is_exports or is_docstring):
+            yield chunk
 
 
 def _title(module: Module) -> str:
@@ -197,7 +191,6 @@ class _Renames(ast.NodeVisitor):
             self.found.append((node, _IMPORTED))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        own = _locals(node)
         for outside in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if outside is not None:
                 self.visit(outside)
@@ -206,17 +199,10 @@ class _Renames(ast.NodeVisitor):
                 self.visit(argument.annotation)
         if node.returns:
             self.visit(node.returns)
-        self.bound.append(frozenset(own))
+        self.bound.append(frozenset(_bound_inside(node)))
         for statement in node.body:
             self.visit(statement)
         self.bound.pop()
-
-
-def _locals(function: ast.FunctionDef) -> set[str]:
-    """What a function binds, and what functions in it do."""
-    return {*_bound_inside(function)} - {
-        name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names
-    }
 
 
 def _is_followed(lines: list[bytes], row: int) -> bool:
