@@ -31,35 +31,8 @@ class Reduction:
     name: str
     accepts: str  # "float", "number" or "any"
     summary: str
+    build: Callable[[_Call], Node]
     keywords: tuple[tuple[str, float], ...] = ()
-
-
-_BACK = (("reverse", False),)  # from the last element on
-_ROWS = (
-    Reduction("sum", "any", "the sum; integers and booleans are added as int64"),
-    Reduction("prod", "any", "the product; integers and booleans are multiplied as int64"),
-    Reduction("mean", "float", "the sum divided by the length"),
-    Reduction("max", "any", "the maximum; NaN if any element is NaN"),
-    Reduction("min", "any", "the minimum; NaN if any element is NaN"),
-    Reduction("amax", "any", "the same as max"),
-    Reduction("amin", "any", "the same as min"),
-    Reduction("argmax", "any", "the position of the first maximum (of the first NaN, if any)"),
-    Reduction("argmin", "any", "the position of the first minimum (of the first NaN, if any)"),
-    Reduction("any", "any", "whether any element is nonzero"),
-    Reduction("all", "any", "whether all elements are nonzero"),
-    Reduction("count_nonzero", "any", "the number of nonzero elements"),
-    Reduction("var", "float", "the variance, over length - correction", (("correction", 1),)),
-    Reduction("std", "float", "the square root of var", (("correction", 1),)),
-    Reduction("norm", "float", "the p-norm; p is any number, inf, -inf, or a bounded param of at least 1", (("p", 2),)),
-    Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow"),
-    Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow; keeps its axes"),
-    Reduction("log_softmax", "float", "x - logsumexp(x); keeps its axes"),
-    Reduction("cumsum", "any", "the cumulative sum along one axis; integers and booleans are added as int64", _BACK),
-    Reduction(
-        "cumprod", "any", "the cumulative product along one axis; integers and booleans are multiplied as int64", _BACK
-    ),
-)
-REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
 
 
 class _Call(NamedTuple):
@@ -95,7 +68,7 @@ def build_reduction(typer: Expressions, name: str, tree: ast.Call) -> Node:
         hint = f"declare the input as float[...], or {cast}" if uncertain else cast
         raise typer.fail("TG401", message, tree.args[0], hint)
     option = _keyword(typer, row, tree)
-    return _BUILD.get(name, _primitive(name))(_Call(typer, tree, arg, over, option))
+    return row.build(_Call(typer, tree, arg, over, option))
 
 
 def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
@@ -171,8 +144,8 @@ def _check_power(typer: Expressions, param: Param, at: ast.expr) -> None:
         raise typer.fail("TG205", message, at, hint)
 
 
-def _primitive(kind: str) -> Callable[[_Call], Node]:
-    return lambda call: call.primitive(kind, call.arg)
+def _primitive(kind: str, dtype: Dtype | None = None) -> Callable[[_Call], Node]:
+    return lambda call: call.primitive(kind, call.arg, dtype)
 
 
 def _sum(kind: str) -> Callable[[_Call], Node]:
@@ -208,8 +181,9 @@ def _norm(call: _Call) -> Node:
     return call.map("pow", call.primitive("sum", call.map("pow", size, power)), root)
 
 
-def _nonzero(call: _Call) -> Node:
-    return call.arg if call.arg.dtype.kind == "bool" else call.map("ne", call.arg, _number(0.0))
+def _count_nonzero(call: _Call) -> Node:
+    nonzero = call.arg if call.arg.dtype.kind == "bool" else call.map("ne", call.arg, _number(0.0))
+    return call.primitive("sum", nonzero, INT64)
 
 
 def _number(value: float) -> Node:
@@ -268,22 +242,39 @@ def _position(kind: str) -> Callable[[_Call], Node]:
     return build
 
 
-_BUILD: dict[str, Callable[[_Call], Node]] = {
-    "sum": _sum("sum"),
-    "prod": _sum("prod"),
-    "amax": _primitive("max"),
-    "amin": _primitive("min"),
-    "argmax": _position("max"),
-    "argmin": _position("min"),
-    "any": lambda call: call.primitive("any", call.arg, BOOL),
-    "all": lambda call: call.primitive("all", call.arg, BOOL),
-    "count_nonzero": lambda call: call.primitive("sum", _nonzero(call), INT64),
-    "var": _var,
-    "std": lambda call: call.map("sqrt", _var(call)),
-    "norm": _norm,
-    "logsumexp": _logsumexp,
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "cumsum": _scan,
-    "cumprod": _scan,
-}
+_BACK = (("reverse", False),)  # from the last element on
+_ROWS = (
+    Reduction("sum", "any", "the sum; integers and booleans are added as int64", _sum("sum")),
+    Reduction("prod", "any", "the product; integers and booleans are multiplied as int64", _sum("prod")),
+    Reduction("mean", "float", "the sum divided by the length", _primitive("mean")),
+    Reduction("max", "any", "the maximum; NaN if any element is NaN", _primitive("max")),
+    Reduction("min", "any", "the minimum; NaN if any element is NaN", _primitive("min")),
+    Reduction("amax", "any", "the same as max", _primitive("max")),
+    Reduction("amin", "any", "the same as min", _primitive("min")),
+    Reduction("argmax", "any", "the position of the first maximum (of the first NaN, if any)", _position("max")),
+    Reduction("argmin", "any", "the position of the first minimum (of the first NaN, if any)", _position("min")),
+    Reduction("any", "any", "whether any element is nonzero", _primitive("any", BOOL)),
+    Reduction("all", "any", "whether all elements are nonzero", _primitive("all", BOOL)),
+    Reduction("count_nonzero", "any", "the number of nonzero elements", _count_nonzero),
+    Reduction("var", "float", "the variance, over length - correction", _var, (("correction", 1),)),
+    Reduction(
+        "std", "float", "the square root of var", lambda call: call.map("sqrt", _var(call)), (("correction", 1),)
+    ),
+    Reduction(
+        "norm", "float", "the p-norm; p is any number, inf, -inf, or a bounded param of at least 1", _norm, (("p", 2),)
+    ),
+    Reduction("logsumexp", "float", "log(sum(exp(x))), without overflow", _logsumexp),
+    Reduction("softmax", "float", "exp(x) / sum(exp(x)), without overflow; keeps its axes", _softmax),
+    Reduction("log_softmax", "float", "x - logsumexp(x); keeps its axes", _log_softmax),
+    Reduction(
+        "cumsum", "any", "the cumulative sum along one axis; integers and booleans are added as int64", _scan, _BACK
+    ),
+    Reduction(
+        "cumprod",
+        "any",
+        "the cumulative product along one axis; integers and booleans are multiplied as int64",
+        _scan,
+        _BACK,
+    ),
+)
+REDUCTIONS: dict[str, Reduction] = {row.name: row for row in _ROWS}
