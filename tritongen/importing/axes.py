@@ -22,12 +22,12 @@ Dims = tuple[Dim, ...]
 
 
 @dataclass(slots=True)
-class _Axis:
+class Axis:
     length: int  # in the trace
     fixed: bool = False  # whether the math holds for this length alone
     is_input: bool = False  # whether an input has it
     factors: Dim = ()  # what it is the same as: one axis, or several in its place
-    wishes: list[tuple[int, str]] = field(default_factory=list)
+    wishes: list[tuple[int, str]] = field(default_factory=list)  # names, with the rank of who wishes it: low counts
     formula: object = None  # its length, of lengths of inputs, where the trace knows it
     first: int = -1  # the axis of which it is another name
     beside: set[int] = field(default_factory=set)  # axes that some value has, too
@@ -37,19 +37,22 @@ class Axes:
     """Axes that are joined and split as operators use them."""
 
     def __init__(self) -> None:
-        self._all: list[_Axis] = []
+        self._all: list[Axis] = []
         self.changes = 0  # how often axes were joined or split
+
+    def __getitem__(self, axis: int) -> Axis:
+        return self._all[axis]
 
     def new(self, length: int, *, fixed: bool = False, is_input: bool = False, formula: object = None) -> Dim:
         """A dimension of one new axis; () for length 1."""
         if length == 1:
             return ()
-        self._all.append(_Axis(length, fixed, is_input, formula=formula))
+        self._all.append(Axis(length, fixed, is_input, formula=formula))
         return (len(self._all) - 1,)
 
     def one(self) -> Dim:
         """A dimension of length 1 that is an axis of its own."""
-        self._all.append(_Axis(1, True, True, wishes=[(5, "U"), (5, "V")]))
+        self._all.append(Axis(1, True, True, wishes=[(5, "U"), (5, "V")]))
         return (len(self._all) - 1,)
 
     def again(self, axis: int, taken: Container[int]) -> int:
@@ -59,7 +62,7 @@ class Axes:
             if not self._all[other].factors and other not in taken and self.root(other) == root:
                 return other
         first = self._all[root]
-        self._all.append(_Axis(first.length, first.fixed, formula=first.formula, first=root))
+        self._all.append(Axis(first.length, first.fixed, formula=first.formula, first=root))
         self.note((root, len(self._all) - 1))
         return len(self._all) - 1
 
@@ -212,30 +215,17 @@ class Axes:
         for axis in self.atoms(dim):
             self._all[axis].fixed = True
 
-    def is_fixed(self, axis: int) -> bool:
-        return self._all[axis].fixed
-
     def is_joined(self, dim: Dim) -> bool:
         """Whether an input has one of the axes."""
         return any(self._all[axis].is_input for axis in self.atoms(dim))
-
-    def is_input(self, axis: int) -> bool:
-        return self._all[axis].is_input
 
     def is_as_long(self, one: int, other: int) -> bool:
         """Whether two axes have one length in any call: a number of the program, or one formula."""
         a, b = self._all[one], self._all[other]
         return a.length == b.length and ((a.fixed and b.fixed) or (a.formula is not None and a.formula == b.formula))
 
-    def formula(self, axis: int) -> object:
-        return self._all[axis].formula
-
     def wish(self, dim: Iterable[int], names: str, rank: int = 1) -> None:
         """Names that would suit a dimension, the best first; lower ranks count more."""
         axes = self.atoms(dim)
         if len(axes) == 1:
             self._all[axes[0]].wishes += [(rank, name) for name in names.split()]
-
-    def wishes(self, axis: int) -> list[tuple[int, str]]:
-        """What an axis may be called, with the rank of who wishes it: the lowest counts most."""
-        return self._all[axis].wishes

@@ -11,6 +11,7 @@ import torch
 
 from .axes import TWICE, Axes, Dim, Dims
 from .expressions import Apply, AxesOf, Expr, Line, Number, Over, Param, Word, bare, size
+from .naming import reachable
 from .refusals import NOWHERE, Place, Refusal
 from .sources import is_loop, number_at, number_first
 from .spelling import spelled
@@ -48,21 +49,20 @@ class Building:
         self._noted: dict[int, Expr] = {}  # expressions whose axes are known to be beside each other
 
     @property
+    def _result(self) -> torch.Tensor:
+        """The (first) result in the trace."""
+        found: Any = self.node.meta["val"]
+        first: torch.Tensor = found[0] if isinstance(found, tuple | list) else found
+        return first
+
+    @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the (first) result in the trace."""
-        assert self.node is not None
-        found = self.node.meta["val"]
-        first = found[0] if isinstance(found, tuple | list) else found
-        dtype: torch.dtype = first.dtype
-        return dtype
+        return self._result.dtype
 
     @property
     def sizes(self) -> list[int]:
-        """The lengths of the (first) result in the trace."""
-        assert self.node is not None
-        found = self.node.meta["val"]
-        first = found[0] if isinstance(found, tuple | list) else found
-        return [hint(one) for one in first.shape]
+        """The lengths of the result in the trace."""
+        return list(map(hint, self._result.shape))
 
     def number(self, given: Any) -> Expr:
         """A number of the program: a param where the source says so."""
@@ -88,13 +88,8 @@ class Building:
         return bool(self._places) and number_first(self._places[0], self.scalars)
 
     def _note_params(self, expr: Expr) -> None:
-        if isinstance(expr, Param):
-            if expr.name in self.scalars:
-                self.params[expr.name] = self.scalars[expr.name]
-        elif isinstance(expr, Apply):
-            for one in expr.args:
-                if not isinstance(one, Over | Word):
-                    self._note_params(one)
+        names = (one.name for one in reachable([expr]) if isinstance(one, Param))
+        self.params |= {name: self.scalars[name] for name in names if name in self.scalars}
 
     def dim_of(self, symbol: Any) -> Dim:
         """The dimension whose length a symbol of the trace is."""
@@ -154,7 +149,7 @@ class Building:
 
     def _again(self, axis: int, taken: Container[int]) -> int:
         other = self.axes.again(axis, taken)
-        if not self.axes.is_input(other):
+        if not self.axes[other].is_input:
             self.made.append((other, self._place()))
         return other
 

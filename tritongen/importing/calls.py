@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -47,7 +48,6 @@ class Calls:
     def __init__(self, node_of: Callable[[Any], Any]) -> None:
         self._node_of = node_of
         self._open: list[tuple[FrameType, Call]] = []
-        self._followed: dict[CodeType, bool] = {}
 
     def current(self) -> Call | None:
         return self._open[-1][1] if self._open else None
@@ -62,17 +62,10 @@ class Calls:
             sys.setprofile(before if callable(before) else None)
 
     def _event(self, frame: FrameType, event: str, value: Any) -> None:
-        if event == "call" and self._is_followed(frame.f_code):
+        if event == "call" and _is_followed(frame.f_code):
             self._open.append((frame, self._called(frame)))
         elif event == "return" and self._open and self._open[-1][0] is frame:
             self._open.pop()[1].result = self._without_tensors(value)
-
-    def _is_followed(self, code: CodeType) -> bool:
-        if code not in self._followed:
-            is_plain = not code.co_name.startswith("<") and not code.co_flags & inspect.CO_GENERATOR
-            is_module = code.co_name == "forward" and "/torch/nn/modules/" in code.co_filename
-            self._followed[code] = is_plain and (is_module or not is_library(code.co_filename))
-        return self._followed[code]
 
     def _called(self, frame: FrameType) -> Call:
         code = frame.f_code
@@ -93,3 +86,10 @@ class Calls:
         if type(value) is dict:
             return {name: self._without_tensors(one) for name, one in value.items()}
         return value
+
+
+@functools.cache
+def _is_followed(code: CodeType) -> bool:
+    is_plain = not code.co_name.startswith("<") and not code.co_flags & inspect.CO_GENERATOR
+    is_module = code.co_name == "forward" and "/torch/nn/modules/" in code.co_filename
+    return is_plain and (is_module or not is_library(code.co_filename))

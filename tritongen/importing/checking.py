@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -25,6 +24,7 @@ from ..operator.compile import generate
 from ..project.runtime import RUNTIME_FOLDERS, runtime_files
 from ..project.tree import write
 from ..spec.read import read_spec
+from .axes import Axes
 from .building import hint
 from .formulas import Applied, Expr, Formula, Symbol, exact_quotient, replaced, solved, symbols_of, value
 from .limits import limits
@@ -40,6 +40,7 @@ from .writing import Imported
 _ODD = (5, 3, 7, 9, 11, 13, 17, 19)
 _BUDGET = 1 << 12  # of elements along all axes together, in Triton's interpreter
 _SHORT = 16  # no length is made shorter than this
+_EXAMPLE = "lengths of the example"
 _EXACT = 1e-7  # torch itself has derivatives in float64 with constants in float32
 
 
@@ -53,20 +54,15 @@ class Case:
     shapes: Mapping[str, Sequence[int]]  # of the original's arguments
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """The largest distances from the original in float64, relative to its largest values."""
-
-    forward: float
-    backward: float
+Errors = tuple[float, float]  # the largest distances from the original in float64, of results and of gradients
 
 
 def check_regions(found: Partial, make: Callable[[Result], Callable[..., Any]] | None = None) -> tuple[list[str], bool]:
     """The same of the Python that calls the operators of regions."""
-    sizes = {one.name: one.tensor.shape for one in found.trace.arguments}
-    numbers = count()
-    axes = {name: tuple((next(numbers),) for _ in shape) for name, shape in sizes.items()}
-    lengths = {dim[0]: size for name, dims in axes.items() for dim, size in zip(dims, sizes[name], strict=True)}
+    axes, sizes = Axes(), {one.name: list(one.tensor.shape) for one in found.trace.arguments}
+    dims = {
+        name: tuple(axes.new(hint(size), fixed=not _is_open(size)) for size in shape) for name, shape in sizes.items()
+    }
     made = Imported(
         "\n".join(one.imported.text for one in found.regions),
         found.name,
@@ -74,9 +70,8 @@ def check_regions(found: Partial, make: Callable[[Result], Callable[..., Any]] |
         {},
         tuple(one.name for one in found.trace.arguments if one.wants_gradient),
         axes=axes,
-        lengths={axis: hint(size) for axis, size in lengths.items()},
-        free=frozenset(axis for axis, size in lengths.items() if _is_open(size)),
-        alike={axis: axis for axis in lengths},
+        dims=dims,
+        free=frozenset(axis for own in dims.values() for (axis,) in filter(None, own) if not axes[axis].fixed),
     )
 
     def module(result: Result) -> Callable[..., Any]:
@@ -110,16 +105,16 @@ def check(
     rounded = frozenset[str]().union(*map(rounded_dtypes, ops))
     exact = max([_EXACT, *(8 * _rounding(dtype) for dtype in rounded)])
     cases = list(_cases(result))
-    if cases[0].lengths != result.imported.lengths:
-        longest = max(result.imported.lengths.values())
+    longest = max(map(result.imported.axes.length, ((axis,) for axis in cases[0].lengths)), default=0)
+    if cases[0].what != _EXAMPLE:
         rows.insert(0, f"without a GPU, kernels are interpreted: at {cases[0].what} in place of {longest}")
     compared = 0
     for case in cases:
         try:
             for dtype, errors, own in _compared(result, operator, case):
-                limit = exact if own is None else max(exact, 3 * own.forward + 4 * _rounding(dtype))
-                steep = exact if own is None else max(exact, 3 * own.backward + 16 * _rounding(dtype))
-                good = errors.forward <= limit and not errors.backward > steep
+                limit = exact if own is None else max(exact, 3 * own[0] + 4 * _rounding(dtype))
+                steep = exact if own is None else max(exact, 3 * own[1] + 16 * _rounding(dtype))
+                good = errors[0] <= limit and not errors[1] > steep
                 is_right, compared = is_right and good, compared + 1
                 rows.append(_row(f"{case.what} {dtype}", errors, own, good))
         except _Skipped as error:
@@ -133,7 +128,7 @@ def check(
 
 
 def _row(what: str, errors: Errors, own: Errors | None, good: bool) -> str:
-    cells = [errors.forward, own and own.forward, errors.backward, own and own.backward]
+    cells = [errors[0], own and own[0], errors[1], own and own[1]]
     shown = ["" if one is None or one != one else f"{one:.1e}" for one in cells]
     return f"{what:34}{shown[0]:>10}{shown[1]:>10}{shown[2]:>11}{shown[3]:>10}{'' if good else '  too large'}"
 
@@ -165,24 +160,21 @@ def prepare() -> None:
 def _cases(result: Result) -> Iterator[Case]:
     made, lengths = result.imported, _Lengths(result)
     example = _taken(result, lengths, lengths.short() if _device() == "cpu" else lengths.example)
-    first = lengths.at(example)
-    longest = max(first.values(), default=0)
-    what = "lengths of the example" if example == lengths.example else f"lengths up to {longest}"
-    yield Case(what, first, {}, lengths.shapes(example))
+    longest = max(lengths.at(example).values(), default=0)
+    what = _EXAMPLE if example == lengths.example else f"lengths up to {longest}"
+    yield lengths.case(example, what)
     odd = _taken(result, lengths, lengths.odd(example if "[axes]" in made.text else {}))
     if odd != example:
-        yield Case("odd lengths", lengths.at(odd), {}, lengths.shapes(odd))
+        yield lengths.case(odd, "odd lengths")
     for name, number in made.params.items():
-        what = f"{name} = {_other(number):g}"
-        yield Case(what, lengths.at(odd), {name: _other(number)}, lengths.shapes(odd))
+        yield lengths.case(odd, f"{name} = {_other(number):g}", {name: _other(number)})
 
 
 def _taken(result: Result, lengths: _Lengths, wanted: Mapping[Symbol, int]) -> Mapping[Symbol, int]:
     """Lengths that the original takes, such as a table that is as long as its positions need: else the example's."""
 
     def runs(found: Mapping[Symbol, int]) -> bool:
-        drawn = _drawn(result, Case("", lengths.at(found), {}, lengths.shapes(found)))
-        return _runs(_original(result, {}), _widened(drawn))
+        return _runs(_original(result, {}), _widened(_drawn(result, lengths.case(found))))
 
     if wanted == lengths.example or runs(wanted):
         return wanted
@@ -202,11 +194,11 @@ class _Lengths:
         for one in self._arguments:
             shape: list[Any] = list(one.tensor.shape)
             self._hints |= next((length.node.shape_env.hints for length in shape if _is_open(length)), {})
-            for dim, length in zip(self._made.axes.get(one.name, ()), shape, strict=False):
+            for dim, length in zip(self._made.dims.get(one.name, ()), shape, strict=False):
                 free = [axis for axis in dim if axis in self._made.free]
                 if len(free) == 1 and _is_open(length):
-                    stated = math.prod(self._made.lengths[axis] for axis in dim if axis not in free)
-                    self._equate(self._made.alike[free[0]], exact_quotient(length.node.expr, stated))
+                    stated = self._made.axes.length(axis for axis in dim if axis not in free)
+                    self._equate(self._made.axes.root(free[0]), exact_quotient(length.node.expr, stated))
         self.example = {
             one: self._hints[one]
             for one in sorted(frozenset[Symbol]().union(*map(symbols_of, self._formulas.values())))
@@ -222,11 +214,15 @@ class _Lengths:
     def at(self, symbols: Mapping[Symbol, int]) -> dict[int, int]:
         """The lengths of axes."""
         own = {axis: value(formula, symbols) for axis, formula in self._formulas.items()}
-        return {axis: own.get(self._made.alike[axis], length) for axis, length in self._made.lengths.items()}
+        axes, inputs = self._made.axes, self._made.dims.values()
+        return {one: own.get(axes.root(one), axes.length((one,))) for dims in inputs for one in axes.all_atoms(dims)}
+
+    def case(self, symbols: Mapping[Symbol, int], what: str = "", params: Mapping[str, float | int] = {}) -> Case:
+        return Case(what, self.at(symbols), params, self.shapes(symbols))
 
     def shapes(self, symbols: Mapping[Symbol, int]) -> dict[str, list[int]]:
         """Those of the original's arguments."""
-        lengths, dims = self.at(symbols), self._made.axes
+        lengths, dims = self.at(symbols), self._made.dims
         found = {name: [math.prod(lengths[axis] for axis in dim) for dim in own] for name, own in dims.items()}
         for one in self._arguments:
             if one.name not in found:
@@ -285,21 +281,14 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
     own = next((one.tensor.dtype for one in result.trace.arguments if one.tensor.dtype.is_floating_point), None)
     if not all(isinstance(one, int) and one > 0 for one in case.lengths.values()):
         raise _Skipped("the original has no such lengths")
-    for is_normal, most in ((True, 3), (False, 3), (False, 1)):
-        tensors = _drawn(result, case, is_normal, most)
-        wide = _widened(tensors)
-        try:
-            with _of_float64():
-                wanted, wrt = _wanted(result, _original(result, case.params), wide)
-        except Exception as error:
-            failure = f"the original raises {type(error).__name__} there"
-            continue
-        if all(one.isfinite().all() for one in wanted[0] if one.is_floating_point()):
-            break
-    else:
-        if "wanted" not in locals():
-            raise _Skipped(failure)
-    function = _ours(result, operator, case.params)
+    tensors, wanted, wrt = _sample(result, case)
+    wide = _widened(tensors)
+    names = [one.name for one in result.trace.arguments]
+    places = [names.index(one) for one in result.imported.inputs]
+
+    def function(given: Sequence[Any]) -> Any:
+        return operator(*(given[place] for place in places), **case.params)
+
     with _of_float64():
         exact = _run(result, function, wide, wrt)
     yield "float64", _errors(exact, wanted), None
@@ -310,6 +299,25 @@ def _compared(result: Result, operator: Callable[..., Any], case: Case) -> Itera
             raise _Skipped(f"the original raises {type(error).__name__} in {dtype_name(own)}: {error}") from None
         found = _run(result, function, tensors, wrt)
         yield dtype_name(own), _errors(found, wanted), _errors(theirs, wanted)
+
+
+def _sample(result: Result, case: Case) -> tuple[list[torch.Tensor], Found, Sequence[str]]:
+    """Inputs, what the original computes of them, and by which torch has gradients; finite, if some are."""
+    found, failure = None, ""
+    for is_normal, most in ((True, 3), (False, 3), (False, 1)):
+        tensors = _drawn(result, case, is_normal, most)
+        try:
+            with _of_float64():
+                wanted, wrt = _wanted(result, _original(result, case.params), _widened(tensors))
+        except Exception as error:
+            failure = f"the original raises {type(error).__name__} there"
+            continue
+        found = tensors, wanted, wrt
+        if all(one.isfinite().all() for one in wanted[0] if one.is_floating_point()):
+            break
+    if found is None:
+        raise _Skipped(failure)
+    return found
 
 
 def _drawn(result: Result, case: Case, is_normal: bool = True, count: int = 3) -> list[torch.Tensor]:
@@ -352,16 +360,6 @@ def _original(result: Result, params: Mapping[str, float | int], is_exact: bool 
         noted_limits = limits(lambda own, _: next(noted, own)) if is_exact else nullcontext()
         with unrounded, noted_limits, _constants(result.target.module, params):
             return call(result.target, result.trace, tuple(tensors), scalars)
-
-    return run
-
-
-def _ours(result: Result, operator: Callable[..., Any], params: Mapping[str, float | int]) -> Run:
-    names = [one.name for one in result.trace.arguments]
-
-    def run(tensors: Sequence[Any]) -> Any:
-        given = dict(zip(names, tensors, strict=True))
-        return operator(*(given[name] for name in result.imported.inputs), **params)
 
     return run
 
@@ -442,7 +440,7 @@ def _run(result: Result, function: Run, tensors: Sequence[torch.Tensor], wrt: Se
 
 
 def _errors(found: Found, wanted: Found) -> Errors:
-    return Errors(_largest(found[0], wanted[0]), _largest(found[1], wanted[1], may_lack_nan=True))
+    return (_largest(found[0], wanted[0]), _largest(found[1], wanted[1], may_lack_nan=True))
 
 
 def _largest(found: Sequence[Any], wanted: Sequence[Any], may_lack_nan: bool = False) -> float:

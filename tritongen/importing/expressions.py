@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..lang.unparse import operation
@@ -75,7 +75,7 @@ class Apply(_Operand):
     """A function or an operator of the language; `axes` of a reduction, a take, an index or a size are an `Over`."""
 
     function: str
-    args: tuple[Expr | Over | Word, ...]
+    args: tuple[Any, ...]  # expressions, Over and Word
     options: tuple[tuple[str, Expr], ...] = ()
 
 
@@ -117,6 +117,12 @@ def subexpressions(expr: Expr) -> tuple[Expr, ...]:
         given = tuple(one for one in expr.args if not isinstance(one, Over | Word))
         return given + tuple(value for _, value in expr.options)
     return ()
+
+
+def mapped(expr: Apply, change: Callable[[Expr], Expr]) -> Apply:
+    """With others in the place of the expressions that one is made of."""
+    args = tuple(one if isinstance(one, Over | Word) else change(one) for one in expr.args)
+    return replace(expr, args=args, options=tuple((name, change(value)) for name, value in expr.options))
 
 
 def bare(expr: Expr) -> Expr:
@@ -165,7 +171,30 @@ class AxesOf:
 
 def text(expr: Expr, axis_names: Callable[[Over, Expr], list[str]], lines: Mapping[int, str]) -> str:
     """An expression in the spec language; `lines` are the names of those that have one, by identity."""
-    return tidy(ast.unparse(_tree(expr, axis_names, lines, True)))
+
+    def tree(expr: Expr, top: bool = False) -> ast.expr:
+        if not top and id(expr) in lines:
+            return ast.Name(lines[id(expr)])
+        if isinstance(expr, Line):
+            return tree(expr.expr, top and id(expr.expr) not in lines)
+        if isinstance(expr, Input | Param):
+            return ast.Name(expr.name)
+        if isinstance(expr, Number):
+            return number_tree(expr.value)
+        args: list[ast.expr] = []
+        options = [ast.keyword(name, tree(value)) for name, value in expr.options]
+        for place, one in enumerate(expr.args):
+            if isinstance(one, Over):
+                names: list[ast.expr] = [*map(ast.Name, axis_names(one, expr))]
+                if place < 3 or expr.function != "scatter_sum":
+                    args += names
+                elif names:
+                    options += [ast.keyword("over", names[0] if len(names) == 1 else ast.Tuple(names))]
+            else:
+                args.append(ast.Name(one.text) if isinstance(one, Word) else tree(one))
+        return _applied(expr.function, args, options)
+
+    return tidy(ast.unparse(tree(expr, True)))
 
 
 def tidy(source: str) -> str:
@@ -180,31 +209,6 @@ def number_tree(value: float | int | bool) -> ast.expr:
     if not isinstance(value, bool) and value < 0:
         return ast.UnaryOp(ast.USub(), ast.Constant(-value))
     return ast.Constant(value)
-
-
-def _tree(
-    expr: Expr, axis_names: Callable[[Over, Expr], list[str]], lines: Mapping[int, str], top: bool = False
-) -> ast.expr:
-    if not top and id(expr) in lines:
-        return ast.Name(lines[id(expr)])
-    if isinstance(expr, Line):
-        return _tree(expr.expr, axis_names, lines, top and id(expr.expr) not in lines)
-    if isinstance(expr, Input | Param):
-        return ast.Name(expr.name)
-    if isinstance(expr, Number):
-        return number_tree(expr.value)
-    args: list[ast.expr] = []
-    options = [ast.keyword(name, _tree(value, axis_names, lines)) for name, value in expr.options]
-    for place, one in enumerate(expr.args):
-        if isinstance(one, Over):
-            names: list[ast.expr] = [*map(ast.Name, axis_names(one, expr))]
-            if place < 3 or expr.function != "scatter_sum":
-                args += names
-            elif names:
-                options += [ast.keyword("over", names[0] if len(names) == 1 else ast.Tuple(names))]
-        else:
-            args.append(ast.Name(one.text) if isinstance(one, Word) else _tree(one, axis_names, lines))
-    return _applied(expr.function, args, options)
 
 
 def _applied(function: str, args: list[ast.expr], options: list[ast.keyword]) -> ast.expr:

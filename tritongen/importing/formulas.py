@@ -55,6 +55,7 @@ class Applied:
 
 
 Product = tuple[tuple[Any, int], ...]  # symbols and functions, with their exponents
+Terms = dict[Product, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +80,23 @@ def of_symbol(symbol: Any) -> Formula:
     return Formula(((((symbol, 1),), Fraction(1)),))
 
 
+def _atom_of(expr: Expr) -> Any:
+    """The symbol or function that a formula is, or what it is else."""
+    match expr:
+        case Formula((((((atom, 1),), 1)),)):
+            return atom
+    return expr
+
+
 def symbol_of(expr: Expr) -> Symbol | None:
-    if isinstance(expr, Formula) and len(expr.terms) == 1:
-        (product, by), *_ = expr.terms
-        if by == 1 and len(product) == 1 and product[0][1] == 1 and isinstance(product[0][0], Symbol):
-            return product[0][0]
-    return None
+    atom = _atom_of(expr)
+    return atom if isinstance(atom, Symbol) else None
 
 
 def applied_of(expr: Expr) -> Applied | None:
     """The function that a formula is."""
-    if isinstance(expr, Formula) and len(expr.terms) == 1 and expr.terms[0][1] == 1:
-        product = expr.terms[0][0]
-        if len(product) == 1 and product[0][1] == 1 and isinstance(product[0][0], Applied):
-            return product[0][0]
-    return expr if isinstance(expr, Applied) else None
+    atom = _atom_of(expr)
+    return atom if isinstance(atom, Applied) else None
 
 
 def symbols_of(expr: Expr) -> frozenset[Symbol]:
@@ -135,7 +138,7 @@ def _denominator(terms: Collection[tuple[Product, Fraction]]) -> Expr:
     return _made({_times((), tuple(powers.items())): Fraction(math.lcm(*(by.denominator for _, by in terms)))})
 
 
-def _terms(expr: Expr) -> dict[Product, Fraction]:
+def _terms(expr: Expr) -> Terms:
     if isinstance(expr, Formula):
         return dict(expr.terms)
     return {(): Fraction(expr)} if expr else {}
@@ -159,19 +162,29 @@ def _place(atom: Any) -> tuple[int, str]:
 
 
 def _sum(one: Expr, other: Expr, sign: int) -> Expr:
-    found = _terms(one)
-    for product, by in _terms(other).items():
-        found[product] = found.get(product, Fraction(0)) + sign * by
-    return _made(found)
+    return _made(_added(_terms(one), {product: sign * by for product, by in _terms(other).items()}))
+
+
+def _added(one: Terms, other: Terms) -> Terms:
+    return {key: one.get(key, Fraction(0)) + other.get(key, Fraction(0)) for key in {**one, **other}}
 
 
 def _product(one: Expr, other: Expr) -> Expr:
-    found: dict[Product, Fraction] = {}
-    for first, by in _terms(one).items():
-        for second, more in _terms(other).items():
-            product = _times(first, second)
-            found[product] = found.get(product, Fraction(0)) + by * more
-    return _made(found)
+    return _made(_multiplied(_terms(one), _terms(other)))
+
+
+def _multiplied(one: Terms, other: Terms) -> Terms:
+    found: Terms = {}
+    for first, by in one.items():
+        for second, more in other.items():
+            found = _added(found, {_times(first, second): by * more})
+    return found
+
+
+def _divided(one: Terms, other: Terms) -> Terms:
+    """By a single product."""
+    ((product, by),) = other.items()
+    return {_times(own, product, -1): factor / by for own, factor in one.items()}
 
 
 def _times(one: Product, other: Product, sign: int = 1) -> Product:
@@ -191,11 +204,8 @@ def exact_quotient(one: Expr, other: Expr) -> Expr | None:
     """One by another, which is known to divide it; None for a divisor that is a sum."""
     if one == other:
         return 1
-    divisor = list(_terms(other).items())
-    if len(divisor) != 1:
-        return None
-    (product, by), *_ = divisor
-    return _made({_times(own, product, -1): factor / by for own, factor in _terms(one).items()})
+    divisor = _terms(other)
+    return _made(_divided(_terms(one), divisor)) if len(divisor) == 1 else None
 
 
 def _is_integral(expr: Expr) -> bool:
@@ -256,12 +266,10 @@ def _common(products: Iterable[Product]) -> Product:
 
 
 def _extreme(function: str, one: Expr, other: Expr) -> Expr:
-    least = lower_bound(_sum(one, other, -1))
-    if least is not None and least >= 0:
-        return one if function == "maximum" else other
-    least = lower_bound(_sum(other, one, -1))
-    if least is not None and least >= 0:
-        return other if function == "maximum" else one
+    for more, less in ((one, other), (other, one)):
+        least = lower_bound(_sum(more, less, -1))
+        if least is not None and least >= 0:
+            return more if function == "maximum" else less
     return of_symbol(Applied(function, (one, other)))
 
 
@@ -300,17 +308,15 @@ def replaced(expr: Expr, known: Mapping[Any, Expr]) -> Expr:
         return made_of_floats(expr.function, *(replaced(one, known) for one in expr.args))
     if not isinstance(expr, Formula):
         return expr
-    total: Expr = 0
+    total: Terms = {}
     for product, by in expr.terms:
-        term: Expr = _made({(): by}) if by.denominator == 1 else Formula((((), by),))
+        term: Terms = {(): by}
         for atom, power in product:
-            value = _replaced_atom(atom, known)
-            if power > 0:
-                term = reduce(_product, [value] * power, term)
-            else:
-                term = exact_quotient(term, reduce(_product, [value] * -power, 1))
-        total = _sum(total, term, 1)
-    return total
+            value = _terms(_replaced_atom(atom, known))
+            for _ in range(abs(power)):
+                term = (_multiplied if power > 0 else _divided)(term, value)
+        total = _added(total, term)
+    return _made(total)
 
 
 def _replaced_atom(atom: Any, known: Mapping[Any, Expr]) -> Expr:
@@ -323,16 +329,7 @@ def _replaced_atom(atom: Any, known: Mapping[Any, Expr]) -> Expr:
 
 def value(expr: Expr, lengths: Mapping[Symbol, int]) -> Any:
     """The number that a formula is at some lengths."""
-    if isinstance(expr, Symbol):
-        return lengths[expr]
-    if isinstance(expr, Applied):
-        return COMPUTED[expr.function](*(value(one, lengths) for one in expr.args))
-    if not isinstance(expr, Formula):
-        return expr
-    total = Fraction(0)
-    for product, by in expr.terms:
-        total += by * math.prod(Fraction(value(atom, lengths)) ** power for atom, power in product)
-    return int(total) if total.denominator == 1 else float(total)
+    return lengths[expr] if isinstance(expr, Symbol) else replaced(expr, lengths)
 
 
 def made_of_floats(function: str, *args: Expr) -> Expr:

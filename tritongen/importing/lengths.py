@@ -8,7 +8,7 @@ from itertools import count
 from operator import mul
 
 from .axes import Axes
-from .expressions import Apply, Expr, Number, Over, Param, bare, size, subexpressions, text
+from .expressions import Apply, Expr, Number, Over, Param, bare, mapped, size, subexpressions, text
 from .naming import along, reachable
 
 _FUNCTIONS = frozenset("add sub mul neg floor_divide remainder minimum maximum size".split())
@@ -23,11 +23,11 @@ class Computed:
 
     def has(self, axis: int) -> bool:
         """Whether an input has an axis, or its length can be computed, of which it takes note then."""
-        if axis in self.of or self._axes.is_input(axis):
+        if axis in self.of or self._axes[axis].is_input:
             return True
         first = self._axes.root(axis)
         length = size((first,)) if first != axis else self._lengths.get(axis)
-        if length is None and self._axes.is_fixed(axis):
+        if length is None and self._axes[axis].fixed:
             length = Number(self._axes.length((axis,)))
         if length is None or not is_length(length):
             return False
@@ -78,7 +78,7 @@ def length_line(axis: str, length: Expr, names: Callable[[Over], list[str]]) -> 
         if expr.function == "size":
             sizes: list[Expr] = [Param(name) for over in expr.args if isinstance(over, Over) for name in names(over)]
             return reduce(mul, sizes)
-        return Apply(expr.function, tuple(map(named, subexpressions(expr))))
+        return mapped(expr, named)
 
     source = text(named(length), lambda *_: [], {})
     return f"{axis} = {source}" if source.isdecimal() else f'{axis} = "{source}"'

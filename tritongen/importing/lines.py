@@ -40,9 +40,8 @@ class Lines:
         self._reserved = GENERIC | (self._taken - self._inputs)  # names that are not numbered
         self._stems: dict[str, str] = {}  # of names that are made here
         self._order: list[Expr] = []
-        seen: set[int] = set()
         for _, expr in results:
-            self._count(expr, seen)
+            self._count(expr)
         self._of: dict[int, str] = {}
         outputs = {id(bare(expr)): name for name, expr in results}
         for one in self._order:
@@ -51,7 +50,7 @@ class Lines:
         self._reserved |= set(self._of.values())
         for one in self._order:
             if id(one) not in outputs and self._is_line(one):
-                self._of[id(one)] = self._name(one, outputs.get(id(one), ""))
+                self._of[id(one)] = self._name(one)
         self._break_long()
         self._merge_equal(set(outputs))
         self._number()
@@ -59,25 +58,25 @@ class Lines:
 
     def texts(self) -> list[tuple[str, str]]:
         """Names and expressions of the lines, each after those that it reads."""
-        used = set(self._of.values())
-        found = [(self._of[id(one)], self._text(one)) for one in self._order if id(one) in self._of]
-        return [(name, source) for name, source in dict(found).items() if name in used]
+        return list({self._of[id(one)]: self._text(one) for one in self._lines()}.items())
+
+    def _lines(self) -> list[Expr]:
+        return [one for one in self._order if id(one) in self._of]
 
     def _text(self, expr: Expr) -> str:
         return text(expr, self._names.over, self._of)
 
-    def _count(self, expr: Expr, seen: set[int]) -> None:
+    def _count(self, expr: Expr) -> None:
         while isinstance(expr, Line):
             name, required = self._wanted.get(id(bare(expr)), ("", False))
             if not name or (expr.required and not required):
                 self._wanted[id(bare(expr))] = expr.name, expr.required
             expr = expr.expr
         self._uses[id(expr)] += 1
-        if id(expr) in seen:
+        if self._uses[id(expr)] > 1:
             return
-        seen.add(id(expr))
         for part in subexpressions(expr):
-            self._count(part, seen)
+            self._count(part)
         self._order.append(expr)
 
     def _is_line(self, expr: Expr) -> bool:
@@ -136,7 +135,7 @@ class Lines:
     def _number(self) -> None:
         """Gives names that are made here anew, in the order of the lines."""
         self._taken -= set(self._stems)
-        lines = [self._of[id(one)] for one in self._order if id(one) in self._of]
+        lines = [self._of[id(one)] for one in self._lines()]
         names = {name: self._made(self._stems[name]) for name in dict.fromkeys(lines) if name in self._stems}
         self._of = {key: names.get(name, name) for key, name in self._of.items()}
 
@@ -146,7 +145,7 @@ class Lines:
     def _break_long(self) -> None:
         """Gives lines that are too long a part of theirs as a line."""
         while True:
-            for one in [one for one in self._order if id(one) in self._of]:
+            for one in self._lines():
                 source = self._text(one)
                 if len(source) + len(self._of[id(one)]) > _WIDTH:
                     part = self._middle(one, len(source))
@@ -178,7 +177,7 @@ class Lines:
         """Lines of one text are one line."""
         while True:
             known: dict[str, int] = {}
-            for one in [one for one in self._order if id(one) in self._of]:
+            for one in self._lines():
                 first = known.setdefault(self._text(one), id(one))
                 if first != id(one) and self._of[first] != self._of[id(one)] and id(one) not in outputs:
                     self._of[id(one)] = self._of[first]

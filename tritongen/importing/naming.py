@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ..lang.reductions import REDUCTIONS
 from .axes import Axes, Dim, Dims
@@ -107,13 +108,10 @@ def batch_axes(axes: Axes, tensors: Sequence[Dims], results: Sequence[Dims], nam
 
 
 def _leading(axes: Axes, dims: Dims, named: set[int]) -> tuple[int, ...]:
-    found: list[int] = []
-    for dim in dims:
-        atoms = axes.atoms(dim)
-        if len(atoms) != 1 or atoms[0] in named or axes.is_fixed(atoms[0]):
-            break
-        found.append(atoms[0])
-    return tuple(found)
+    def leads(atoms: Dim) -> bool:
+        return len(atoms) == 1 and atoms[0] not in named and not axes[atoms[0]].fixed
+
+    return tuple(axis for axis, *_ in takewhile(leads, map(axes.atoms, dims)))
 
 
 def is_led(axes: Axes, dims: Dims, batch: tuple[int, ...], broadcasts: bool) -> bool:
@@ -121,14 +119,9 @@ def is_led(axes: Axes, dims: Dims, batch: tuple[int, ...], broadcasts: bool) -> 
     shape = [axes.atoms(dim) for dim in dims]
     if not set(batch) & {axis for atoms in shape for axis in atoms}:
         return True
-    count = led(axes, dims, batch)
-    if count != len(batch):
+    if led(axes, dims, batch) != len(batch) or set(batch) & {axis for atoms in shape[len(batch) :] for axis in atoms}:
         return False
-    rest = {axis for atoms in shape[count:] for axis in atoms}
-    if set(batch) & rest:
-        return False
-    aligned = list(zip(shape[:count], batch[len(batch) - count :], strict=True))
-    return all(atoms == (axis,) or (broadcasts and not atoms) for atoms, axis in aligned)
+    return all(atoms == (axis,) or (broadcasts and not atoms) for atoms, axis in zip(shape, batch, strict=False))
 
 
 def led(axes: Axes, dims: Dims, batch: tuple[int, ...]) -> int:
@@ -148,7 +141,7 @@ def axis_names(axes: Axes, order: Iterable[int], taken: Iterable[str]) -> dict[i
     wishes = [
         (rank, place, name, axis)
         for place, axis in enumerate(axes_in_order)
-        for rank, name in (*axes.wishes(axis), *((9, letter) for letter in _LETTERS))
+        for rank, name in (*axes[axis].wishes, *((9, letter) for letter in _LETTERS))
     ]
     for _, _, name, axis in sorted(wishes, key=lambda wish: wish[:2]):
         if axis not in names and name not in used:
@@ -164,6 +157,6 @@ def wish_by_place(axes: Axes, tensors: Iterable[Dims]) -> None:
         for dim, names in zip(dims, _BY_RANK.get(len(dims), "").split("|"), strict=False):
             axes.wish(dim, names, 7)
         for atoms in map(axes.atoms, dims):
-            free = [axis for axis in atoms if not axes.is_fixed(axis)] or list(atoms)
+            free = [axis for axis in atoms if not axes[axis].fixed] or list(atoms)
             for axis in atoms if len(atoms) > 1 else ():
                 axes.wish((axis,), "D E" if axis == free[-1] else "H G", 6)

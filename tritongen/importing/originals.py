@@ -6,11 +6,12 @@ import inspect
 import os
 import textwrap
 from collections.abc import Container, Mapping
-from typing import Any
+
+from torch.utils._pytree import tree_map_only
 
 from ..lang.torch_names import FUNCTIONAL_CALL
-from .targets import Target, init_text, with_tensors
-from .tracing import Trace
+from .targets import Example, Target, init_text
+from .tracing import Trace, signature_of
 
 _WIDE = 110  # characters of a line
 
@@ -50,12 +51,11 @@ def _call(target: Target, trace: Trace, name: str, inputs: Container[str], param
     given: dict[str, str] = {}
     tensors = (one.name if one.name in inputs else "" for one in trace.arguments)
     for key, value in trace.given.items():
-        text = key if key in params else _literal(with_tensors(value, lambda _: Name(next(tensors))))
+        text = key if key in params else _literal(tree_map_only(Example, lambda _: Name(next(tensors)), value))
         if not text:
             return ""
         given[key] = text
-    function = target.function if target.module is None else target.module.forward
-    positional, named = _arranged(function, given, trace.scalars, params)
+    positional, named = _arranged(signature_of(target), given, trace.scalars, params)
     if target.module is None:
         return f"{name}({', '.join([*positional, *(f'{key}={text}' for key, text in named.items())])})"
     made = name if target.init is None else f"{name}({', '.join(map(init_text, target.init))})"
@@ -67,16 +67,15 @@ def _call(target: Target, trace: Trace, name: str, inputs: Container[str], param
 
 
 def _arranged(
-    function: Any, given: Mapping[str, str], scalars: Mapping[str, object], params: Container[str]
+    signature: inspect.Signature | None, given: Mapping[str, str], scalars: Mapping[str, object], params: Container[str]
 ) -> tuple[list[str], dict[str, str]]:
     """The arguments by position and by name, without those that equal their defaults."""
-    try:
-        signature = inspect.signature(function).parameters
-    except (TypeError, ValueError):
+    if signature is None:
         return list(given.values()), {}
-    has_starred = any(one.kind is one.VAR_POSITIONAL and name in given for name, one in signature.items())
+    known = signature.parameters
+    has_starred = any(one.kind is one.VAR_POSITIONAL and name in given for name, one in known.items())
     positional: list[str] = []
-    for (key, text), (own, parameter) in zip(given.items(), signature.items(), strict=False):
+    for (key, text), (own, parameter) in zip(given.items(), known.items(), strict=False):
         by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         is_starred = parameter.kind is parameter.VAR_POSITIONAL
         if key != own or not (is_starred or (by_position and (key not in scalars or has_starred))):
@@ -84,8 +83,8 @@ def _arranged(
         positional.append(text[1:-1].rstrip(",") if is_starred else text)
 
     def is_default(key: str) -> bool:
-        is_number = key in scalars and key not in params and key in signature
-        return is_number and signature[key].default == scalars[key]
+        is_number = key in scalars and key not in params and key in known
+        return is_number and known[key].default == scalars[key]
 
     rest = list(given.items())[len(positional) :]
     return positional, {key: text for key, text in rest if not is_default(key)}

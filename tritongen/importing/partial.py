@@ -43,14 +43,12 @@ def regions(target: Target, trace: Trace, scalars: Mapping[str, float | int], na
     start = 0
     while start < len(nodes):
         limit = start + _sayable(trace, scalars, nodes[start:], names)
-        made: Region | None = None
-        for end in range(limit, start, -1):
-            if not is_number(nodes[end - 1]) and _is_math(nodes[start:end]):
-                made = _region(target, trace, scalars, nodes[start:end], names, f"{name}_{len(found) + 1}")
-            if made is not None:
-                found.append(made)
-                break
-        start = end if made is not None else start + 1
+        ends = (one for one in range(limit, start, -1) if not is_number(nodes[one - 1]) and _is_math(nodes[start:one]))
+        own = f"{name}_{len(found) + 1}"
+        tried = (_region(target, trace, scalars, nodes[start:end], names, own) for end in ends)
+        made = next(filter(None, tried), None)
+        found += [made] if made else []
+        start += len(made.nodes) if made else 1
     return found
 
 
@@ -81,7 +79,7 @@ def kind_of(node: Any) -> str:
     """The module of the table that has a node's operator; "" for lengths and items of lists."""
     if is_number(node) or not hasattr(node.target, "_schema"):
         return ""
-    row = row_of(node.target._schema.name.split("::")[1], node.target._overloadname)
+    row = row_of(node.target)
     return "other" if row is None else row[1].__module__.rpartition(".")[2]
 
 
@@ -90,9 +88,8 @@ def _region(
     name: str,
 ) -> Region | None:  # fmt: skip
     """The operator of some nodes; None where they cannot be said."""
-    inside = set(nodes)
-    results = [one for one in nodes if not is_number(one) and any(user not in inside for user in one.users)]
-    results = [one for one in results if not isinstance(one.meta.get("val"), list | tuple)]
+    tensors = [one for one in nodes if isinstance(one.meta.get("val"), torch.Tensor)]
+    results = [one for one in tensors if not set(one.users) <= set(nodes)]
     part, given = part_of(trace, nodes, results, names)
     own = replace(target, command=f"{target.command} --partial", summary="", is_part=True)
     try:

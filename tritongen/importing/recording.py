@@ -19,7 +19,7 @@ from .formulas import of_symbol, symbol_of, symbols_of
 from .refusals import NOWHERE, Place
 from .swapping import swapped
 from .symbols import without_sympy
-from .targets import is_library
+from .targets import is_library, placed
 
 
 @dataclass(slots=True)
@@ -158,5 +158,4 @@ def _scalars(recorder: _Recorder) -> Iterator[None]:
 def place_in(frame: FrameType) -> Place:
     positions = list(frame.f_code.co_positions())
     line, end, column, last = positions[frame.f_lasti // 2] if frame.f_lasti >= 0 else (None,) * 4
-    wide = last - column if line == end and last is not None and column is not None else 1
-    return Place(frame.f_code.co_filename, line or frame.f_lineno, (column or 0) + 1, max(1, wide))
+    return placed(frame.f_code.co_filename, line or frame.f_lineno, end, column, last)

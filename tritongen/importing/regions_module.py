@@ -21,7 +21,7 @@ class Module:
     def __init__(self, trace: Trace, regions: Sequence[Region], name: str) -> None:
         self._trace, self._regions, self._name = trace, regions, name
         self._last = {region.nodes[-1]: region for region in regions}
-        self._inside = {one for region in regions for one in region.nodes}
+        self._inside = {one for region in regions for one in region.nodes if not is_number(one)}
         self._wanted = variables(trace)
         self._names: dict[Any, str] = {}
         self._taken = {"torch", "operator", "math", name, *(region.imported.name for region in regions)}
@@ -51,7 +51,7 @@ class Module:
                 yield "return " + ", ".join(map(self._written, found))
             elif node in self._last:
                 yield from self._call(self._last[node])
-            elif node in needed and (node not in self._inside or is_number(node)):
+            elif node in needed and node not in self._inside:
                 value = self._value(node)
                 yield f"{self._name_of(node)} = {value}"
 
@@ -61,7 +61,7 @@ class Module:
         for node in reversed(nodes):
             if node in self._last:
                 needed |= set(self._last[node].given)
-            if node.op == "output" or (node in needed and (node not in self._inside or is_number(node))):
+            if node.op == "output" or (node in needed and node not in self._inside):
                 needed |= set(node.all_input_nodes)
         return needed
 

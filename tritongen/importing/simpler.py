@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from .axes import Axes
-from .expressions import Apply, Expr, Input, Line, Number, Over, Word, bare, size, subexpressions
+from .expressions import Apply, Expr, Input, Line, Number, Over, bare, mapped, size, subexpressions
 
 
 class Simpler:
@@ -29,20 +29,18 @@ class Simpler:
             return replace(expr, expr=self(expr.expr))
         if not isinstance(expr, Apply):
             return expr
-        args = tuple(one if isinstance(one, Over | Word) else self(one) for one in expr.args)
-        options = tuple((name, self(value)) for name, value in expr.options)
-        shorter = self._quotient(*args) if expr.function == "floor_divide" else _without_neutral(expr.function, args)
-        if shorter is not None:
-            return shorter
-        if expr.function == "detach" and not self._reads_smooth(subexpressions(expr)[0]):
-            assert not isinstance(args[0], Over | Word)
-            return args[0]
-        if expr.function == "take" and not options:
+        made = mapped(expr, self)
+        args = made.args
+        shorter: Expr | None = None
+        if expr.function == "floor_divide":
+            shorter = self._quotient(*args)
+        elif expr.function == "detach" and not self._reads_smooth(expr.args[0]):
+            shorter = args[0]
+        elif expr.function == "take" and not expr.options:
             shorter = self._moved(*args)
-            if shorter is not None:
-                return shorter
-        same = all(one is other for one, other in zip(args, expr.args, strict=True))
-        return expr if same and options == expr.options else Apply(expr.function, args, options)
+        elif expr.function in _ADDED | _JOINED:
+            shorter = _without_neutral(expr.function, *args)
+        return made if shorter is None else shorter
 
     def _reads_smooth(self, expr: Expr) -> bool:
         """Whether a gradient passes through an expression."""
@@ -56,13 +54,11 @@ class Simpler:
             seen.add(id(one))
         return False
 
-    def _moved(self, expr: Expr | Over | Word, at: Expr | Over | Word, over: Expr | Over | Word) -> Expr | None:
+    def _moved(self, expr: Expr, at: Expr, over: Over) -> Expr | None:
         """`take(x, index(M), M)` is x, and `take(index(M2) * 2, index(M), M2)` is `index(M) * 2`."""
-        assert isinstance(over, Over)
-        assert not isinstance(expr, Over | Word)
         if not (isinstance(at, Apply) and at.function == "index"):
             return None
-        axes, others = (self._axes.atoms(one.dim) for one in (over, at.args[0]) if isinstance(one, Over))
+        axes, others = (self._axes.atoms(one.dim) for one in (over, at.args[0]))
         if axes == others:
             return expr
         if (
@@ -77,10 +73,8 @@ class Simpler:
             if not isinstance(one, Apply) or one.function == "size":
                 return one
             if one.function == "index":
-                own = one.args[0]
-                return at if isinstance(own, Over) and self._axes.atoms(own.dim) == axes else one
-            args = tuple(arg if isinstance(arg, Over | Word) else moved(arg) for arg in one.args)
-            return replace(one, args=args, options=tuple((name, moved(value)) for name, value in one.options))
+                return at if self._axes.atoms(one.args[0].dim) == axes else one
+            return mapped(one, moved)
 
         return moved(expr)
 
@@ -88,11 +82,9 @@ class Simpler:
         """`size(H, D) // 4` is `size(D)` where H is 4 long."""
         if not (isinstance(length, Apply) and length.function == "size" and isinstance(by, Number)):
             return None
-        over = length.args[0]
-        assert isinstance(over, Over)
-        atoms = self._axes.atoms(over.dim)
-        left = tuple(axis for axis in atoms if not self._axes.is_fixed(axis))
-        stated = [axis for axis in atoms if self._axes.is_fixed(axis)]
+        atoms = self._axes.atoms(length.args[0].dim)
+        left = tuple(axis for axis in atoms if not self._axes[axis].fixed)
+        stated = [axis for axis in atoms if self._axes[axis].fixed]
         if stated and self._axes.length(stated) == by.value:
             return size(left)
         return None
@@ -103,13 +95,8 @@ _JOINED = frozenset(("logical_and", "bitwise_and"))
 _CONDITIONS = _JOINED | frozenset("lt le gt ge eq ne logical_or logical_not".split())
 
 
-def _without_neutral(function: str, args: tuple[Expr | Over | Word, ...]) -> Expr | None:
+def _without_neutral(function: str, one: Expr, other: Expr) -> Expr | None:
     """`index(N) + 0` as a position, and `True & (index(N) <= index(M))` as a condition."""
-    if function not in _ADDED | _JOINED:
-        return None
-    one, other = args
-    assert not isinstance(one, Over | Word)
-    assert not isinstance(other, Over | Word)
     is_neutral = _is_true if function in _JOINED else _is_zero
     fits = _is_condition if function in _JOINED else _is_position
     if is_neutral(other) and fits(one):
@@ -134,7 +121,7 @@ def _is_position(expr: Expr) -> bool:
     """Whether it is integer arithmetic of positions and lengths."""
     found = bare(expr)
     if isinstance(found, Apply) and found.function == "cast":
-        return isinstance(found.args[1], Word) and found.args[1].text.startswith("int")
+        return str(found.args[1].text).startswith("int")
     if isinstance(found, Apply) and found.function in _ADDED | {"mul", "neg"}:
         return all(map(_is_position, subexpressions(found)))
     is_made = isinstance(found, Apply) and found.function in ("index", "size")

@@ -204,17 +204,6 @@ class Node:
 
     _graph_repr = __str__ = str
 
-    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> Node:
-        expected = 1
-        for stride, size in sorted((one.hint, other.hint) for other, one in zip(sizes, strides, strict=True)):
-            if size != 1 and stride != expected:
-                return self.wrap(False)
-            expected *= size
-        return self.wrap(True)
-
-    def is_non_overlapping_and_dense_indicator(self, sizes: Any, strides: Any) -> Node:
-        return self.wrap(int(self.is_non_overlapping_and_dense(sizes, strides).hint))
-
     def sym_sum(self, nodes: Any) -> Any:
         return reduce(lambda one, other: _node("add", None, one, other), nodes)
 

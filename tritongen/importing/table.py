@@ -22,8 +22,9 @@ def operator(*names: str) -> Callable[[_Made], _Made]:
     return register
 
 
-def row_of(packet: str, overload: str) -> tuple[str, Builder] | None:
+def row_of(target: Any) -> tuple[str, Builder] | None:
     """The row of an operator, and its name there; of what writes in place or copies, the row of what does not."""
+    packet, overload = target._schema.name.split("::")[1], target._overloadname
     in_place = packet.rstrip("_") if not packet.startswith("_") or packet.endswith("_") else packet
     for name in (packet, in_place, packet.removesuffix("_copy"), packet.removeprefix("special_")):
         found = OPERATORS.get(f"{name}.{overload}") or OPERATORS.get(name)

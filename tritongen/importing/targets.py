@@ -12,12 +12,13 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..diagnostics.report import did_you_mean
 from .refusals import NOWHERE, Place, Refusal
@@ -94,20 +95,9 @@ def _check_lengths(given: Mapping[str, object]) -> None:
             raise Refusal(message, "give axes of other lengths other names", "TG003")
 
 
-def tensors_of(value: object) -> Iterator[Example]:
+def tensors_of(value: object) -> list[Example]:
     """The tensors of an argument, which may be tuples and lists of them."""
-    if isinstance(value, Example):
-        yield value
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from tensors_of(one)
-
-
-def with_tensors(value: object, make: Callable[[Example], Any]) -> Any:
-    """An argument with others in the place of its tensors, in order."""
-    if isinstance(value, Example):
-        return make(value)
-    return type(value)(with_tensors(one, make) for one in value) if isinstance(value, tuple | list) else value
+    return [one for one in tree_leaves(value) if isinstance(one, Example)]
 
 
 def parse_words(text: str) -> list[str]:
@@ -288,11 +278,15 @@ def user_place(error: BaseException, any_of_torch: bool = False) -> Place:
     found = NOWHERE
     for frame in traceback.extract_tb(error.__traceback__):
         is_torch = any_of_torch and "/torch/nn/" in frame.filename and is_library(found.path)
-        if (is_torch or not is_library(frame.filename)) and frame.lineno:
-            column = (frame.colno or 0) + 1
-            wide = (frame.end_colno or 0) - (frame.colno or 0) if frame.end_lineno == frame.lineno else 1
-            found = Place(frame.filename, frame.lineno, column, max(wide, 1))
+        if is_torch or not is_library(frame.filename):
+            found = placed(frame.filename, frame.lineno, frame.end_lineno, frame.colno, frame.end_colno)
     return found
+
+
+def placed(path: str, line: int | None, end: int | None, column: int | None, last: int | None) -> Place:
+    """A piece of source as Python has it, which counts columns from 0, and may have lost some of it."""
+    wide = last - column if line == end and last is not None and column is not None else 1
+    return Place(path, line or 0, (column or 0) + 1, max(1, wide))
 
 
 @functools.cache

@@ -24,7 +24,13 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {"minimum": torch.sym_min, "maxim
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 
-class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
+class _WithoutDynamo:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # Torch would import it.
+
+
+class Tracer(_WithoutDynamo, ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
     """Composite operators are recorded as they are or, with `decompositions`, as torch makes them of others."""
 
     def __init__(
@@ -79,16 +85,13 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         self.graph.output(pytree.tree_map(self._given, results))
         self.graph.eliminate_dead_code()
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # Torch would import it.
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _ASKED:
             return func(*args, **kwargs)
         if self._decompositions is not None:
-            found = self._decomposed(func, args, kwargs)
+            with self, without_sympy():
+                found = self._decompositions.get(func, func.decompose)(*args, **kwargs)
             if found is not NotImplemented:
                 return found
         own_args, own_kwargs = pytree.tree_map(self._given, (args, kwargs))
@@ -97,13 +100,6 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
         name = self.graph._target_to_str(func.overloadpacket.__name__)
         self._result(self.graph.create_node("call_function", func, own_args, own_kwargs, name), found)
         return found
-
-    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        assert self._decompositions is not None
-        with self, without_sympy():
-            if func in self._decompositions:
-                return self._decompositions[func](*args, **kwargs)
-            return func.decompose(*args, **kwargs)
 
     def _given(self, given: Any) -> Any:
         """An argument of a node."""
@@ -152,30 +148,16 @@ class Tracer(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._numbers.setdefault(found.node.written, node)
 
 
-def arguments_of(node: torch.fx.Node) -> tuple[Any, Any]:
-    """What an operator was called with."""
-    found: tuple[Any, Any] = torch.fx.map_arg((node.args, node.kwargs), lambda one: one.meta["val"])
-    return found
-
-
-class Shapes(FakeTensorMode):  # type: ignore[no-untyped-call]
+class Shapes(_WithoutDynamo, FakeTensorMode):  # type: ignore[no-untyped-call]
     """What the tensors of a trace are, without memory; torch would import sympy and dynamo for it."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with without_sympy():
             return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-class Factories(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Factories(_WithoutDynamo, TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Brings what makes tensors of numbers to the tracer, before which torch makes them."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))

@@ -22,7 +22,7 @@ from .recording import Recording, place_in, recorded
 from .refusals import NOWHERE, Place, Refusal
 from .swapping import swapped
 from .symbols import Lengths, OfValues
-from .targets import Example, Length, Target, is_library, place_of, snake, tensors_of, user_place, with_tensors
+from .targets import Example, Length, Target, is_library, place_of, snake, tensors_of, user_place
 from .tracer import Tracer
 
 _OF_VALUES = ("values decide what is computed here", "write torch.where(condition, a, b)")
@@ -121,7 +121,7 @@ def _noted_limits(recording: Recording) -> Callable[[Any, FrameType], Any]:
 
 def bound(target: Target, example: Mapping[str, Example | object]) -> dict[str, Example | object]:
     """The example's arguments in the order of the function's, with its numbers that have defaults."""
-    signature = _signature(target)
+    signature = signature_of(target)
     if signature is None:
         return dict(example)
     try:
@@ -145,8 +145,11 @@ def call(target: Target, trace: Trace, tensors: tuple[torch.Tensor, ...], scalar
     """The original's result of tensors in the place of its arguments, parameters and buffers."""
     pairs = list(zip(trace.arguments, tensors, strict=True))
     own = (tensor for one, tensor in pairs if not one.path)
-    keywords = {name: with_tensors(scalars.get(name, one), lambda _: next(own)) for name, one in trace.given.items()}
-    signature = _signature(target)
+    keywords = {
+        name: pytree.tree_map_only(Example, lambda _: next(own), scalars.get(name, one))
+        for name, one in trace.given.items()
+    }
+    signature = signature_of(target)
     args, keywords = _arranged(signature, keywords) if signature is not None else ((), keywords)
     if target.module is not None:
         state = {one.path: tensor for one, tensor in pairs if one.path}
@@ -163,7 +166,7 @@ def _called(target: Target) -> Callable[..., Any]:
     return target.function if target.module is None else target.module.forward
 
 
-def _signature(target: Target) -> inspect.Signature | None:
+def signature_of(target: Target) -> inspect.Signature | None:
     """The signature of what is called, if it is no builtin."""
     try:
         return inspect.signature(_called(target))

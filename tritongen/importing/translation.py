@@ -145,8 +145,8 @@ class Translation(Building):
         """The value of a call of an ATen operator."""
         target = node.target
         args, kwargs = self.argument(node.args), self.argument(dict(node.kwargs))
-        packet, overload = target._schema.name.split("::")[1], target._overloadname
-        row = row_of(packet, overload) if target.namespace == "aten" else None
+        packet = target._schema.name.split("::")[1]
+        row = row_of(target) if target.namespace == "aten" else None
         writes = target._schema.is_mutable
         if writes:
             check_write(node, self.trace.arguments)

@@ -15,8 +15,8 @@ from ..lang.reference import reference_mistakes
 from ..lang.typecheck import typecheck
 from ..spec.read import read_spec
 from ..spec.types import AxisTerm
-from .axes import Dims
-from .expressions import Apply, Expr, Input, Line, Number, Over, bare, subexpressions, tidy
+from .axes import Axes, Dims
+from .expressions import Apply, Expr, Input, Line, Number, Over, Param, bare, subexpressions, tidy
 from .formulas import symbol_of
 from .lengths import Computed
 from .lines import GENERIC, Lines
@@ -55,10 +55,9 @@ class Imported:
     differentiated: tuple[str, ...]
     ones: tuple[tuple[int, ...], ...] = ()  # where each result of the original has a dimension of length 1
     notes: tuple[str, ...] = ()
-    axes: Mapping[str, Dims] = field(default_factory=dict)  # of the dimensions of inputs
-    lengths: Mapping[int, int] = field(default_factory=dict)  # of axes, in the example
-    free: frozenset[int] = frozenset()  # axes that may have other lengths
-    alike: Mapping[int, int] = field(default_factory=dict)  # for each axis, the first that has to be as long
+    axes: Axes = field(default_factory=Axes)
+    dims: Mapping[str, Dims] = field(default_factory=dict)  # of inputs
+    free: frozenset[int] = frozenset()  # axes of these that may have other lengths
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # along which integers are positions
 
 
@@ -108,11 +107,11 @@ class _Writer:
         self.names = self._named()
 
     def imported(self) -> Imported:
-        params = {one: self.t.params[one] for one in self.t.scalars if one in self.t.params and self._reads_param(one)}
-        names = self._result_names()
-        axis_names = set(self.names.of.values())
-        taken = {self.name, *self.inputs, *params, *axis_names, *self.types.values()}
-        wanted = list(zip(names, [one.expr for one in self.values], strict=True))
+        exprs = [*self.exprs, *reachable(self.computed.of.values())]
+        read = {one.name for one in exprs if isinstance(one, Param)}
+        params = {one: self.t.params[one] for one in self.t.scalars if one in self.t.params and one in read}
+        taken = {self.name, *self.inputs, *params, *self.names.of.values(), *self.types.values()}
+        wanted = list(zip(self._result_names(), [one.expr for one in self.values], strict=True))
         lines = Lines(wanted, self.names, taken, self.inputs)
         tables = {
             "types": [f'{name} = "float"' for name in dict.fromkeys(self.types.values())],
@@ -122,7 +121,8 @@ class _Writer:
             "compute": [f'{name} = "{source}"' for name, source in lines.texts()],
         }
         outputs = dict(zip(lines.results, self.values, strict=True))
-        smooth = [one for one in self.inputs if self._wants_gradient(one)]
+        wanting = (one for one in self.trace.arguments if one.wants_gradient and one.tensor.dtype.is_floating_point)
+        smooth = [one.name for one in wanting if one.name in self.inputs]
         text, differentiable = self._finished(tables, outputs, smooth)
         return Imported(
             text,
@@ -132,10 +132,9 @@ class _Writer:
             tuple(differentiable),
             tuple(tuple(place for place, dim in enumerate(one.dims) if not dim) for one in self.values),
             tuple(self._notes(smooth, differentiable)),
+            self.axes,
             {name: tuple(map(self.axes.atoms, dims)) for name, dims in self.declared.items()},
-            {axis: self.axes.length((axis,)) for axis in self._all_axes()},
             frozenset(self._all_axes()) - self._stated(),
-            {axis: self.axes.root(axis) for axis in self._all_axes()},
             dict(self._positions()),
         )
 
@@ -143,25 +142,25 @@ class _Writer:
         """Axes that others are computed of are as long as each other where the original has them so."""
         first: dict[object, int] = {}
         read = self._axes_along(reachable(self.t.lengths.values()))
-        for axis in dict.fromkeys(self._all_axes()):
-            formula = self.axes.formula(axis)
+        for axis in self._all_axes():
+            formula = self.axes[axis].formula
             if axis in read and symbol_of(formula) is not None:
                 self.axes.equate(first.setdefault(formula, axis), axis)
 
     def _equal_axes(self) -> Iterable[str]:
         """Lines for axes of inputs that have to be as long as others of theirs."""
         first: dict[int, int] = {}
-        for axis in dict.fromkeys(self._all_axes()):
+        for axis in self._all_axes():
             one = first.setdefault(self.axes.root(axis), axis)
-            if one != axis and not self.axes.is_fixed(axis):
+            if one != axis and not self.axes[axis].fixed:
                 yield f'{self.names.of[axis]} = "{self.names.of[one]}"'
 
     def _all_axes(self) -> Sequence[int]:
-        return [axis for dims in self.declared.values() for axis in self.axes.all_atoms(dims)]
+        return list(dict.fromkeys(axis for dims in self.declared.values() for axis in self.axes.all_atoms(dims)))
 
     def _stated(self) -> set[int]:
         """The axes that have one length alone: in the language, or in the original."""
-        stated = {axis for axis in self._all_axes() if self.axes.is_fixed(axis)}
+        stated = {axis for axis in self._all_axes() if self.axes[axis].fixed}
         for one in self.trace.arguments:
             for dim, length in zip(self.declared.get(one.name, ()), one.tensor.shape, strict=False):
                 if isinstance(length, int) or isinstance(length.node.expr, int):
@@ -187,10 +186,9 @@ class _Writer:
         if left:
             yield f"no gradient by {', '.join(left)}"
         for name, place in self.trace.recording.own_gradients.items():
-            where = _where(place)
-            yield f"`{name}` has a backward of its own ({where}); [grad] is the gradient of its math: --check compares"
-        limits = {(one.dtype, _where(place)): None for one, place in self.trace.recording.limits}
-        for dtype, where in limits:
+            own = f"`{name}` has a backward of its own ({_where(place)})"
+            yield f"{own}; [grad] is the gradient of its math: --check compares"
+        for dtype, where in dict.fromkeys((one.dtype, _where(place)) for one, place in self.trace.recording.limits):
             yield f"a constant is a limit of {dtype}, as in the example ({where})"
 
     # What is written.
@@ -213,7 +211,7 @@ class _Writer:
         except Mistakes as mistakes:
             raise Rejected(diagnostic(Refusal(one.message, one.hint)) for one in mistakes.mistakes) from None
         differentiable = self._differentiable(tables, smooth)
-        tables = tables | self._gradient(differentiable)
+        tables = tables | _gradient(differentiable)
         return self._text(tables | self._reference(tables, op)), differentiable
 
     def _reference(self, tables: dict[str, list[str]], op: Op) -> dict[str, list[str]]:
@@ -224,15 +222,11 @@ class _Writer:
         found = {"reference": lines}
         return {} if reference_mistakes(read_spec(self.name, self._text(tables | found))) else found
 
-    def _gradient(self, wrt: Sequence[str]) -> dict[str, list[str]]:
-        listed = ", ".join(f'"{one}"' for one in wrt)
-        return {"grad": [f"wrt = [{listed}]"]} if wrt else {}
-
     def _differentiable(self, tables: dict[str, list[str]], smooth: Sequence[str]) -> list[str]:
         """The inputs by which the math has a gradient."""
         found: list[str] = []
         for wrt in (list(smooth), *([one] for one in smooth)):
-            if wrt and len(found) < len(smooth) and self._is_differentiable(tables | self._gradient([*found, *wrt])):
+            if wrt and len(found) < len(smooth) and self._is_differentiable(tables | _gradient([*found, *wrt])):
                 found += wrt
         return found
 
@@ -276,7 +270,7 @@ class _Writer:
             shown = []
             for axis in atoms:
                 length = ""
-                if stated is not None and self.axes.is_fixed(axis) and axis not in stated:
+                if stated is not None and self.axes[axis].fixed and axis not in stated:
                     length = f"={self.axes.length((axis,))}"
                     stated.add(axis)
                 shown.append(self.names.of[axis] + length)
@@ -322,13 +316,13 @@ class _Writer:
                 self.axes.wish(self.t.dim_of(symbol) if wanted else (), wanted, 1)
         self._fix_groups(tensors)
         wish_by_place(self.axes, tensors)
-        roots = Counter(map(self.axes.root, dict.fromkeys(self._all_axes())))
+        roots = Counter(map(self.axes.root, self._all_axes()))
         made = along(self.exprs, self.axes)
         named = {axis for one, atoms in made if not is_complete(one, atoms, self.axes_of) for axis in atoms}
         named |= {axis for axis in self._all_axes() if roots[self.axes.root(axis)] > 1}
         results = [value.dims for value in self.values]
         batch = batch_axes(self.axes, tensors, results, named)
-        order = [axis for dims in tensors for axis in self.axes.all_atoms(dims) if axis not in batch]
+        order = [axis for axis in self._all_axes() if axis not in batch]
         taken = {*self.inputs, *self.t.params, *self.types.values()}
         ones = {name for name, dims in self.declared.items() if not all(dims[led(self.axes, dims, batch) :])}
         if ones:
@@ -343,7 +337,7 @@ class _Writer:
         for dims in tensors:
             for dim in dims:
                 atoms = self.axes.atoms(dim)
-                open_ = [axis for axis in atoms if axis not in alone and not self.axes.is_fixed(axis)]
+                open_ = [axis for axis in atoms if axis not in alone and not self.axes[axis].fixed]
                 for axis in sorted(open_, key=lambda one: self.axes.length((one,)))[: max(0, len(open_) - 1)]:
                     self.axes.fix((axis,))
                 alone |= set(atoms)
@@ -354,13 +348,12 @@ class _Writer:
         for value, place in zip(self.values, self.t.result_places, strict=True):
             if not self.inputs:
                 problems.append(Refusal(*_OF_NOTHING, "TG001", place))
-            elif any(self.axes.is_input(axis) for axis in self._axes_along(reachable([value.expr])) - read):
+            elif any(self.axes[axis].is_input for axis in self._axes_along(reachable([value.expr])) - read):
                 message = "a result that needs a length of a tensor that it does not read"
                 problems.append(Refusal(message, "give the length as a number", "TG001", place))
-        used = {axis for one in self.exprs for axis in self.axes_of(one)}.union(*self._sizes())
-        used |= {axis for value in self.values for axis in self.axes.all_atoms(value.dims)}
+        used = self._used_axes()
         for axis, place in self.t.made:
-            missing = [one for one in self.axes.atoms((axis,)) if one in used and not self.axes.is_input(one)]
+            missing = [one for one in self.axes.atoms((axis,)) if one in used and not self.axes[one].is_input]
             missing = [one for one in missing if not self.computed.has(one)]
             if missing:
                 length = self.axes.length(missing)
@@ -374,16 +367,18 @@ class _Writer:
         """The axes that functions go along, or whose lengths are constants of the math."""
         return {axis for _, atoms in along(exprs, self.axes) for axis in atoms}
 
-    def _sizes(self) -> Iterable[frozenset[int]]:
-        return (frozenset(atoms) for one, atoms in along(self.exprs, self.axes) if one.function == "size")
+    def _used_axes(self) -> set[int]:
+        """The axes that expressions and results have, or whose lengths are constants of the math."""
+        sizes = (atoms for one, atoms in along(self.exprs, self.axes) if one.function == "size")
+        results = (self.axes.all_atoms(value.dims) for value in self.values)
+        return set().union(*map(self.axes_of, self.exprs), *sizes, *results)
 
     def _find_made_axes(self) -> None:
         """An axis that the program makes is that of an input which is as long, where nothing has both."""
-        has = [self.axes_of(one) for one in self.exprs] + list(self._sizes())
-        has += [frozenset(self.axes.all_atoms(value.dims)) for value in self.values]
+        used = self._used_axes()
         known = [axis for value in self.t.inputs.values() for axis in self.axes.all_atoms(value.dims)]
         for axis in [one for made, _ in self.t.made for one in self.axes.atoms((made,))]:
-            if self.axes.is_input(axis) or not any(axis in one for one in has):
+            if self.axes[axis].is_input or axis not in used:
                 continue
             for other in known:
                 if self.axes.is_as_long(axis, other) and self.axes.may_join(axis, other):
@@ -412,13 +407,10 @@ class _Writer:
             names.append(name if is_name else "y" if len(found) == 1 else f"y{place}")
         return names
 
-    def _wants_gradient(self, name: str) -> bool:
-        argument = next(one for one in self.trace.arguments if one.name == name)
-        return argument.wants_gradient and argument.tensor.dtype.is_floating_point
 
-    def _reads_param(self, name: str) -> bool:
-        exprs = [*self.exprs, *reachable(self.computed.of.values())]
-        return any(getattr(one, "name", "") == name and not isinstance(one, Input) for one in exprs)
+def _gradient(wrt: Sequence[str]) -> dict[str, list[str]]:
+    listed = ", ".join(f'"{one}"' for one in wrt)
+    return {"grad": [f"wrt = [{listed}]"]} if wrt else {}
 
 
 def _where(place: Place) -> str:

@@ -92,7 +92,7 @@ class _Lengths:
 def _symbols(form: Form, window: Window, axes: Mapping[int, Dim]) -> frozenset[Any]:
     """The lengths of the axes that a condition is along, as the trace has them."""
     atoms = (atom for one in within(form) for axis in one.axes for atom in axes.get(axis, ()))
-    formulas = map(window.translation.axes.formula, atoms)
+    formulas = (window.translation.axes[one].formula for one in atoms)
     return frozenset().union(*map(symbols_of, formulas))
 
 

@@ -166,7 +166,7 @@ class ExprForms:
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
-        self.forms = Forms(lambda axis: axes.length((axis,)) if axes.is_fixed(axis) else 0)
+        self.forms = Forms(lambda axis: axes.length((axis,)) if axes[axis].fixed else 0)
         self._known: dict[int, tuple[Expr, Form]] = {}
 
     def __call__(self, expr: Expr) -> Form:

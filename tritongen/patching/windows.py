@@ -38,7 +38,7 @@ class Window:
 
     def is_open(self, axis: int) -> bool:
         """Whether it may have other lengths in another call."""
-        return not self.translation.axes.is_fixed(axis)
+        return not self.translation.axes[axis].fixed
 
 
 class Windows:

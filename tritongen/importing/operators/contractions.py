@@ -80,17 +80,14 @@ def _matmul(t: Building, x: Value, y: Value) -> Value:
 
 @operator("addmm", "baddbmm", "addmv", "addbmm")
 def _addmm(t: Building, bias: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    made = _summed_bmm(t, x, y) if t.packet == "addbmm" else matmul(t, x, y)
+    if t.packet == "addbmm":
+        t.axes.wish(x.dims[0], "B", 3)
+    made = contracted(t, [(x, "bmk"), (y, "bkn")], "mn") if t.packet == "addbmm" else matmul(t, x, y)
     if alpha != 1:
         made = t.apply("mul", alpha, made)
     if beta == 0:
         return made
     return t.apply("add", made, bias if beta == 1 else t.apply("mul", beta, bias))
-
-
-def _summed_bmm(t: Building, x: Value, y: Value) -> Value:
-    t.axes.wish(x.dims[0], "B", 3)
-    return contracted(t, [(x, "bmk"), (y, "bkn")], "mn")
 
 
 @operator("linear")

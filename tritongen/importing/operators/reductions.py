@@ -33,29 +33,17 @@ def extremum(t: Building, kind: str, x: Value, dim: int, keepdim: bool) -> tuple
     return value, replace(at, dtype=torch.int64, natural=torch.int64)
 
 
-@operator("var", "std")
+@operator("var", "std", "var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
 def _var(
     t: Building, x: Value, dim: Any = None, unbiased: Any = True, keepdim: bool = False, correction: Any = None
-) -> Value:
+) -> Any:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased else 0
     options = {} if correction == 1 else {"correction": correction}
-    return t.reduce(t.packet, x, dim, keepdim, **options)
-
-
-@operator("var.correction", "std.correction")
-def _corrected(t: Building, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
-    return _var(t, x, dim, True, keepdim, 1 if correction is None else correction)
-
-
-@operator("var_mean.correction", "std_mean.correction")
-def _var_mean(
-    t: Building, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
-) -> tuple[Value, Value]:
-    t.packet = t.packet.removesuffix("_mean")
-    return _corrected(t, x, dim, correction, keepdim), t.reduce("mean", x, dim, keepdim)
+    found = t.reduce(t.packet.removesuffix("_mean"), x, dim, keepdim, **options)
+    return (found, t.reduce("mean", x, dim, keepdim)) if t.packet.endswith("_mean") else found
 
 
 @operator("softmax", "_softmax", "log_softmax", "_log_softmax")
@@ -87,11 +75,9 @@ def _norm(t: Building, x: Value, p: Any = 2, dim: Any = None, keepdim: bool = Fa
         raise Refusal(f"a norm of kind {p!r}", "norms of vectors have a number")
     if p == 0:
         return t.reduce("sum", t.apply("where", t.compared("ne", x, 0), 1.0, 0.0), dim, keepdim)
-    if p == 2:
-        return t.reduce("norm", x, dim, keepdim)
     if math.isinf(p):
         return t.reduce("max" if p > 0 else "min", t.apply("abs", x), dim, keepdim)
-    return t.reduce("norm", x, dim, keepdim, p=p)
+    return t.reduce("norm", x, dim, keepdim, **({} if p == 2 else {"p": p}))
 
 
 operator("dist")(lambda t, x, other, p=2: _norm(t, t.apply("sub", x, other), p))

@@ -96,7 +96,6 @@ def _repeat_interleave(t: Building, x: Value, repeats: Any, dim: Any = None, **_
 
 @operator("chunk", "tensor_split", "split", "split_with_sizes", "unsafe_chunk", "unsafe_split")
 def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
-    assert t.node is not None
     place = x.place(dim)
     found = [one.shape[place] for one in t.node.meta["val"]]
     lengths = list(map(hint, found))
@@ -111,15 +110,9 @@ def _split(t: Building, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
         return [t.take(divided, place, one, ()) for one in range(len(lengths))]
     found = sizes if isinstance(sizes, list) and not is_at else [t.length(one) for one in found]
     starts = [sum(lengths[:one]) for one in range(len(lengths))]
-    return [_part(t, x, place, start, length, t.fresh(size)) for start, length, size in
-            zip(starts, lengths, found, strict=True)]  # fmt: skip
-
-
-def _part(t: Building, x: Value, place: int, start: int, length: int, axis: Dim) -> Value:
-    """A part of a dimension, along an axis of its own."""
-    if length == t.axes.length(x.dims[place]):
-        return x
-    return _positions(t, x, place, axis, Number(start), 1)
+    full, axes = t.axes.length(x.dims[place]), [t.fresh(size) for size in found]
+    parts = zip(starts, lengths, axes, strict=True)
+    return [x if one == full else _positions(t, x, place, axis, Number(start), 1) for start, one, axis in parts]
 
 
 def _positions(t: Building, x: Value, place: int, axis: Dim, start: Any, step: int) -> Value:
@@ -253,7 +246,7 @@ def _reversed_scan(t: Building, x: Value, flipped: Value) -> Value | None:
     scan, move = bare(x.expr), bare(flipped.expr)
     if not (isinstance(scan, Apply) and scan.function in ("cumsum", "cumprod") and isinstance(move, Apply)):
         return None
-    inner = bare(scan.args[0])  # type: ignore[arg-type]
+    inner = bare(scan.args[0])
     if not (isinstance(inner, Apply) and inner.function == "take"):
         return None
     written = {

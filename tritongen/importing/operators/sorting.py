@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ..axes import Dim, Dims
 from ..building import Building
 from ..expressions import Apply, Number, Over, bare
@@ -19,7 +17,7 @@ from .reductions import extremum
 def _sort(t: Building, x: Value, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
     over = t.over(t.packet, x, x.place(0 if t.packet == "msort" else dim), may_be_group=False)
     options = (("descending", Number(True)),) if descending else ()
-    value, place = _both(x, x.dims, "sort", (over,), options)
+    value, place = _both(t, x, x.dims, "sort", (over,), options)
     return place if t.packet == "argsort" else value if t.packet == "msort" else (value, place)
 
 
@@ -33,17 +31,15 @@ def _topk(t: Building, x: Value, k: Any, dim: int = -1, largest: bool = True, *_
     t.axes.note((*first, *t.axes.atoms(over.dim)))
     t.axes.wish(first, "K", 2)
     options = () if largest else (("largest", Number(False)),)
-    return _both(x, x.with_dim(place, first).dims, "topk", (Over(first), over), options)
+    return _both(t, x, x.with_dim(place, first).dims, "topk", (Over(first), over), options)
 
 
-def _both(x: Value, dims: Dims, function: str, over: tuple[Over, ...], options: Any) -> tuple[Value, Value]:
+def _both(
+    t: Building, x: Value, dims: Dims, function: str, over: tuple[Over, ...], options: Any
+) -> tuple[Value, Value]:
     """What is found, and the positions of it."""
-    at = Value(Apply(f"arg{function}", (x.expr, *over), options), dims, _int64(), _int64())
+    at = t.at(Apply(f"arg{function}", (x.expr, *over), options), *dims)
     return Value(Apply(function, (x.expr, *over), options), dims, x.dtype, x.natural), at
-
-
-def _int64() -> torch.dtype:
-    return torch.int64
 
 
 @operator("index_add")

@@ -113,17 +113,13 @@ def _average(
         return t.apply("div", t.reduced("sum", made, inside, left), divisor_override)
     if not is_partial and (count_include_pad or not any(pads)):
         return t.reduced("mean", made, inside, left)
-    rank, places = len(sizes), left[len(left) - len(sizes) :]
-    counts = [
-        _counted(
-            t, x.dims[x.rank - rank + number], outer, sizes[number], steps[number], pads[number], count_include_pad
-        )
-        for number, outer in enumerate(places)
-    ]
+    dims, places = (one[-len(sizes) :] for one in (x.dims, left))
+    windows = zip(dims, places, sizes, steps, pads, strict=True)
+    counts = [_counted(t, *one, include_pad=count_include_pad) for one in windows]
     return t.apply("div", t.reduced("sum", made, inside, left), t.at(reduce(mul, counts), *places))
 
 
-def _counted(t: Building, dim: Dim, outer: Dim, size: int, step: int, pad: int, include_pad: bool) -> Expr:
+def _counted(t: Building, dim: Dim, outer: Dim, size: int, step: int, pad: int, *, include_pad: bool) -> Expr:
     """How many elements are in the windows along a dimension, of which some reach beyond its ends."""
     start = step * t.index(outer) - pad
     end = Apply("minimum", (start + size, length(dim) + (pad if include_pad else 0)))
