@@ -174,7 +174,7 @@ def _taken(result: Result, lengths: _Lengths, wanted: Mapping[Symbol, int]) -> M
     """Lengths that the original takes, such as a table that is as long as its positions need: else the example's."""
 
     def runs(found: Mapping[Symbol, int]) -> bool:
-        return _runs(_original(result, {}), _widened(_drawn(result, lengths.case(found))))
+        return _runs(lambda: _original(result, {})(_widened(_drawn(result, lengths.case(found)))))
 
     if wanted == lengths.example or runs(wanted):
         return wanted
