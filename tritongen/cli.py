@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    gc.set_threshold(200_000)  # What is made of a spec refers to itself nowhere; looking for that takes an eighth.
+    gc.set_threshold(500_000)  # What is made of a spec refers to itself nowhere; looking for that takes an eighth.
     try:
         code = cli.main(arguments, prog_name="tritongen", standalone_mode=False)
         return code if isinstance(code, int) else CLEAN

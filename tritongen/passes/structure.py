@@ -126,7 +126,7 @@ def of_strips(op: Op, result: Result) -> Reduce | None:
 def gathered(op: Op) -> dict[str, list[Load]]:
     """How inputs are read that `take` alone reads."""
     found: dict[str, list[Load]] = {}
-    for node in op.nodes:
+    for node in op.nodes if any(value.node.gathers for value in op.values) else ():
         if isinstance(node, Load):
             found.setdefault(node.name, []).append(node)
     return {name: loads for name, loads in found.items() if all(load.at for load in loads)}

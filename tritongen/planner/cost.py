@@ -58,11 +58,10 @@ def time_of(step: Step) -> float:
     return kernel(moved, by_tensor_cores)
 
 
-def least_time(op: Op, inputs: Iterable[str], tensors: Iterable[tuple[str, ...]]) -> float:
-    """A lower bound in nanoseconds for steps that read full inputs, and read or write tensors with some axes."""
+def least_time(op: Op, tensors: Iterable[tuple[str, ...]]) -> float:
+    """A lower bound in nanoseconds for steps that read or write tensors with some axes."""
     lengths = _lengths(op)
-    axes = [*(op.input(name).type.axes for name in inputs), *tensors]
-    return (LAUNCH + sum(stored(one, lengths) for one in axes) / BANDWIDTH) * ROUNDED
+    return (LAUNCH + sum([stored(axes, lengths) for axes in tensors]) / BANDWIDTH) * ROUNDED
 
 
 @fact

@@ -149,6 +149,9 @@ class _Search(Subgraphs):
         """
         edges = [{name, other} for name in names for other in names if other in self.refs[name]]
         while True:
+            stored = self.storing(best.stored)
+            targets = self.targets(stored)
+            self.before = dict(zip(map(id, targets), self.each_made_of(targets, stored), strict=True))
             changes = [*({name} for name in names), *(edge for edge in edges if len(edge & best.stored) == 1)]
             found = [cut for change in changes if (cut := self.changed(best, change)) and cut.cost < best.cost]
             if not found:
@@ -321,23 +324,28 @@ class _Search(Subgraphs):
         depths: dict[str, int] = {}  # of what is stored, which refers to values before it
         by_name = dict(zip(stored, found, strict=False))
         for name in sorted(stored, key=self.bits.__getitem__):
-            depths[name] = 1 + max([depths[one] for one in by_name[name][1].reads], default=-1)
+            depths[name] = 1 + max(map(depths.__getitem__, by_name[name].reads), default=-1)
         places = [depths[name] for name in stored]
-        places += [1 + max([depths[one] for one in each.reads], default=-1) for _, each in found[len(places) :]]
+        places += [1 + max(map(depths.__getitem__, each.reads), default=-1) for each in found[len(places) :]]
         levels: list[_Level] = [[] for _ in range(1 + max(places))]
-        for place, one in zip(places, found, strict=True):
-            levels[place].append(one)
+        for place, target, made_of in zip(places, targets, found, strict=True):
+            levels[place].append((target, made_of))
         return levels
 
     def least_of(self, key: _Key, level: _Level, stored: Stored) -> float:
         """A lower bound of the certain time of results that are computed together."""
         if key not in self.bounds:
             level = [one for one in level if self.is_certain(key, one[:1])]
-            names = {name for _, made_of in level for name in made_of.reads}
-            values = {name for _, made_of in level for name in made_of.computed} - names
-            inputs = {name for value in values for name in self.loads[value]}
-            tensors = [stored[name].axes for name in names - self.gathered] + [target.axes for target, _ in level]
-            self.bounds[key] = least_time(self.op, inputs, tensors) if level else 0.0
+            names, computed, read, loads = set[str](), 0, 0, 0
+            for _, made_of in level:
+                names.update(made_of.reads)
+                computed, read, loads = computed | made_of.computed, read | made_of.bits, loads | made_of.loads
+            if computed & read:  # A step that has both reads what only one of two computes for itself.
+                loads = 0
+            inputs = [tensor.type.axes for place, tensor in enumerate(self.op.inputs) if loads >> place & 1]
+            tensors = [stored[name].axes for name in names - self.gathered]
+            tensors += [target.axes for target, _ in level]
+            self.bounds[key] = least_time(self.op, [*inputs, *tensors]) if level else 0.0
         return self.bounds[key]
 
     def with_unread_later(self, groups: list[_Group], stored: Stored) -> list[_Group]:
@@ -370,8 +378,8 @@ class _Search(Subgraphs):
         """
         groups: list[_Group] = []
         cuts: list[_Group] = []
-        for target in sorted(targets, key=lambda target: self.part((target,), stored).step is None):
-            alone = self.part((target,), stored)
+        each = [(target, self.part((target,), stored)) for target in targets]
+        for target, alone in sorted(each, key=lambda one: one[1].step is None):
             for place, group in enumerate(() if target.output.name in self.unfused else groups):
                 both = self.both(group, ((target,), alone), stored)
                 if both:

@@ -61,14 +61,15 @@ class Enclosing:
 def restricted(op: Op, results: tuple[Result, ...], suffix: str) -> Op:
     """The operator of some of its results alone."""
     values = tuple(needed(op.values, [result.output.name for result in results]))
-    nodes = [node for value in values for node in walk(value.node)]
-    read = {node.name for node in nodes if isinstance(node, Load)}
-    nodes += [node for result in results for path in result.paths for test, _ in path for node in walk(test)]
+    read = frozenset[str]().union(*[value.node.reads for value in values])
+    nodes = [value.node for value in values if op.params]
+    nodes += [test for result in results if op.params for path in result.paths for test, _ in path]
+    names = {getattr(part, "name", "") for node in nodes for part in walk(node)}
     return replace(
         op,
         name=f"{op.name}{suffix}",
-        inputs=tuple(tensor for tensor in op.inputs if tensor.name in read),
-        params=tuple(p for p in op.params if any(getattr(node, "name", "") == p.name for node in nodes)),
+        inputs=tuple([tensor for tensor in op.inputs if tensor.name in read]),
+        params=tuple([param for param in op.params if param.name in names]),
         values=values,
         results=results,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import or_
 from typing import TYPE_CHECKING, Protocol
 
 from ..lang.ir import ALWAYS, Call, Op, Path, Reduce, Ref, Result, Scan, Value, walk
@@ -61,18 +63,18 @@ class TakeAlone(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MadeOf:
-    """What some results are made of: values that their step computes, and others that it reads, as a set of bits, too.
+    """What some results are made of: the `bits` of values that their step reads, and of those that it computes.
 
-    In its `space`, the step goes through all axes of what it computes. It is so wherever of those in the `mask` just
-    what it reads is stored.
+    In its `space`, bits as well, the step goes through all axes of what it computes, which reads the inputs `loads`. It
+    is so wherever of those in the `mask` just what it reads is stored.
     """
 
-    in_order: tuple[str, ...]
-    computed: frozenset[str]
+    computed: int
     reads: tuple[str, ...]
     bits: int
     mask: int
-    space: frozenset[str]
+    space: int
+    loads: int
 
 
 class Stored(dict[str, Result]):
@@ -98,7 +100,8 @@ class Subgraphs:
         self.paths = Choices(op).paths
         self.refs = op.refs
         self.gathered = taken_from(op)
-        self.loads = {value.name: reads(value.node) - self.gathered for value in op.values}
+        given = {tensor.name: 1 << place for place, tensor in enumerate(op.inputs) if tensor.name not in self.gathered}
+        self.loads = [sum(given.get(name, 0) for name in value.node.reads) for value in op.values]
         self.sources = {name: made_for(op, name) for name in reduced_by_strips(op)}
         reductions = {value.name: value.node for value in op.values if isinstance(value.node, Reduce)}
         # Matrices whose strips are reduced are computed once for both.
@@ -111,21 +114,33 @@ class Subgraphs:
         self.enclosing: dict[frozenset[str], Op] = {}  # by the inputs that subgraphs have to do with
         self.typing = _typing(op)
         self.inputs = {value.name: value.node.leaves | value.node.reads for value in op.values}
-        self.axes = [_axes(value) for value in op.values]
-        self.strips = frozenset(strips.axis for strips in op.strips)
+        strips = {strips.axis for strips in op.strips}
+        self.axis_bits = {axis: 0 if axis in strips else 1 << place for place, axis in enumerate(op.axes)}
+        self.axes = [self.space_of(_axes(value)) for value in op.values]
         self.results: dict[str, Result] = {}
         self.stored_bits: dict[int, int] = {}  # by the ids of these
         self.names = [value.name for value in op.values]
         self.bits = {name: 1 << place for place, name in enumerate(self.names)}
-        self.below = [sum(self.bits[name] for name in self.refs[one] if name in self.bits) for one in self.names]
-        self.reached: dict[tuple[int, ...], int] = {}
-        self.found: dict[tuple[int, ...], list[MadeOf]] = {}  # by the ids of results
-        self.latest: dict[int, MadeOf] = {}  # of single results
+        self.below = [self.bits_of(self.refs[one]) for one in self.names]
+        # The bits of each value and of all that it is made of, of the axes of these, and of inputs that they read.
+        self.every = self.with_below([*self.bits.values()])
+        self.spaces, self.every_load = self.with_below(self.axes), self.with_below(self.loads)
+        # By the ids of results: what they are made of, the bits of their own values, and of those that they may read.
+        self.found: dict[tuple[int, ...], tuple[list[MadeOf], int, int]] = {}
+        self.before: dict[int, MadeOf] = {}  # the same of single results, in the cut that is changed
         self.subgraphs: dict[tuple[tuple[int, ...], int], Subgraph] = {}  # by the ids of results
+
+    def with_below(self, bits: Sequence[int]) -> list[int]:
+        """The bits of each value, with those of all that it is made of."""
+        found: list[int] = []
+        for own, below in zip(bits, self.below, strict=True):
+            found.append(functools.reduce(or_, (one for place, one in enumerate(found) if below >> place & 1), own))
+        return found
 
     def storing(self, names: Iterable[str]) -> Stored:
         """Values as results of steps."""
-        return Stored({name: self.stored(name) for name in names}, self.bits)
+        known = self.results
+        return Stored({name: known[name] if name in known else self.stored(name) for name in names}, self.bits)
 
     def stored(self, name: str) -> Result:
         """A value as the result of a step."""
@@ -146,53 +161,63 @@ class Subgraphs:
         assert isinstance(target.node, Ref)
         return target.node.name
 
-    def each_made_of(self, targets: Iterable[Result], stored: Stored) -> list[tuple[Result, MadeOf]]:
-        """What each of some results is made of: mostly what it was made of in the cut before."""
+    def each_made_of(self, targets: Iterable[Result], stored: Stored) -> list[MadeOf]:
+        """What each of some results is made of: mostly what it was made of in the cut that is changed."""
         found, bits = [], stored.bits
         for target in targets:
-            made_of = self.latest.get(id(target))
+            made_of = self.before.get(id(target))
             if made_of is None or bits & made_of.mask != made_of.bits:
-                made_of = self.latest[id(target)] = self.made_of((target,), stored)
-            found.append((target, made_of))
+                made_of = self.made_of((target,), stored)
+            found.append(made_of)
         return found
 
     def made_of(self, targets: tuple[Result, ...], stored: Stored) -> MadeOf:
         """What some results are made of where some values are stored by other steps."""
-        key = tuple([id(target) for target in targets])
-        known = self.found.get(key)
-        if known is None:
-            known = self.found[key] = []
+        key, bits = tuple(map(id, targets)), stored.bits
+        if key not in self.found:
+            self.found[key] = [], self.bits_of(self.roots(targets)), self.bits_of(self.readable(targets))
+        known, roots, readable = self.found[key]
         for place, made_of in enumerate(known):
-            if stored.bits & made_of.mask == made_of.bits:
-                if place:  # Those that are asked for next are mostly the same.
+            if bits & made_of.mask == made_of.bits:
+                if place > 1:  # Cuts that are tried one after another differ from one by a value each.
                     known.insert(0, known.pop(place))
                 return made_of
-        if key not in self.reached:
-            self.reached[key] = sum(self.bits[name] for name in self.readable(targets))
-        known.insert(0, self.found_for(targets, stored.bits, self.reached[key]))
+        space = self.space_of(axis for target in targets for axis in target.axes)
+        known.insert(0, self.found_for(roots, space, bits & readable, readable))
         return known[0]
 
-    def found_for(self, targets: tuple[Result, ...], stored: int, readable: int) -> MadeOf:
-        """What some results are made of where the values of some bits are stored, of which they may read some."""
-        left = sum(self.bits[name] for name in self.roots(targets) if name in self.bits)
-        names, reads, computed, read = list[str](), list[str](), 0, 0
-        axes = {axis for target in targets for axis in target.axes}
-        may_read = stored & readable
+    def bits_of(self, names: Iterable[str]) -> int:
+        return sum(self.bits[name] for name in names if name in self.bits)
+
+    def found_for(self, left: int, space: int, may_read: int, readable: int) -> MadeOf:
+        """What values of some bits are made of that may read others, which are stored."""
+        reads, computed, read, loads = list[str](), 0, 0, 0
         while left:  # Values refer to those before them.
             place = left.bit_length() - 1
             bit = 1 << place
-            left ^= bit
             if may_read & bit:
                 read |= bit
                 reads.append(self.names[place])
-            else:
+                left ^= bit
+            elif may_read & self.every[place]:
                 computed |= bit
-                left |= self.below[place]
-                names.append(self.names[place])
-                axes |= self.axes[place]
-        space = frozenset(axes - self.strips)
-        mask = (read | computed) & readable
-        return MadeOf(tuple(reversed(names)), frozenset(names), tuple(reversed(reads)), read, mask, space)
+                loads |= self.loads[place]
+                space |= self.axes[place]
+                left = left ^ bit | self.below[place]
+            else:
+                computed |= self.every[place]
+                loads |= self.every_load[place]
+                space |= self.spaces[place]
+                left &= ~self.every[place]
+        return MadeOf(computed, tuple(reversed(reads)), read, (read | computed) & readable, space, loads)
+
+    def in_order(self, made_of: MadeOf) -> list[str]:
+        """The names of what a step computes."""
+        return [name for name, bit in self.bits.items() if made_of.computed & bit]
+
+    def space_of(self, axes: Iterable[str]) -> int:
+        """Axes as a set of bits, but for those of strips."""
+        return functools.reduce(or_, (self.axis_bits[axis] for axis in axes), 0)
 
     def readable(self, targets: tuple[Result, ...]) -> set[str]:
         """What some results may read where other steps have stored it."""
@@ -228,11 +253,11 @@ class Subgraphs:
 
     def have_one_space(self, targets: tuple[Result, ...], stored: Stored) -> bool:
         """Whether one kernel may compute some results: it goes through the axes of one of them."""
-        spaces = [made_of.space for _, made_of in self.each_made_of(targets, stored)]
-        return frozenset[str]().union(*spaces) in spaces
+        spaces = [made_of.space for made_of in self.each_made_of(targets, stored)]
+        return functools.reduce(or_, spaces) in spaces
 
     def made(self, targets: tuple[Result, ...], made_of: MadeOf, stored: Stored) -> Subgraph:
-        computed, reads = made_of.computed, {name: stored[name] for name in made_of.reads}
+        computed, reads = frozenset(self.in_order(made_of)), {name: stored[name] for name in made_of.reads}
         merged = [axes for name, axes in self.of_strips.items() if name in computed]
         if spreads(merged, targets) or (self.beside is not None and self.beside.refuses(computed, targets)):
             return UNCLAIMED
@@ -243,18 +268,18 @@ class Subgraphs:
 
     def op_of(self, targets: tuple[Result, ...], stored: Stored) -> Op:
         made_of = self.made_of(targets, stored)
-        values = tuple([self.op.value(name) for name in made_of.in_order])
+        values = tuple([self.op.value(name) for name in self.in_order(made_of)])
         own = frozenset([self.value_of(target) for target in targets])
         reads = tuple([(name, stored[name]) for name in made_of.reads])
         leaves = [leaf for one in (*targets, *(result for _, result in reads)) for leaf in one.dtype.leaves]
         leaves += [leaf for target in targets for leaf in target.node.leaves]
-        return part_of(self.enclosing_of(made_of, leaves), values, own, targets, reads)
+        return part_of(self.enclosing_of(values, leaves), values, own, targets, reads)
 
-    def enclosing_of(self, made_of: MadeOf, leaves: Iterable[str]) -> Op:
+    def enclosing_of(self, values: Iterable[Value], leaves: Iterable[str]) -> Op:
         """The operator of a subgraph without values and results, and without inputs that do not matter to it: plans of
         a gradient that differ in what they save have most subgraphs in common.
         """
-        names = self.typing.union(leaves, *(self.inputs[name] for name in made_of.computed))
+        names = self.typing.union(leaves, *(self.inputs[value.name] for value in values))
         if names not in self.enclosing:
             inputs = tuple([tensor for tensor in self.op.inputs if tensor.name in names])
             self.enclosing[names] = same_op(replace(self.op, inputs=inputs, values=(), results=()))
@@ -267,7 +292,7 @@ class Subgraphs:
         reductions in another order give others.
         """
         others = self.saved & computed - own
-        extrema = {name for name in computed if is_extremum(self.op.value(name).node)}
+        extrema = {name for name in computed if others and is_extremum(self.op.value(name).node)}
         return bool(others & reached(self.refs, extrema, set()))
 
     def rounds_ties(self, computed: AbstractSet[str], reads: Mapping[str, Result]) -> bool:
