@@ -2,7 +2,7 @@
 
 A template, as those of `templates/gluon`, is Python. Names in capitals stand for what it is filled with: a value, a
 name (`Q_ring` is the ring of that), the names of several things, or a nest, which is alone on a line. A line with names
-of several things is there for each, and `*NAMES` are all of them. A function takes those of its arguments that it
+of several things is there for each, and `*f(NAMES)` are those of all. A function takes those of its arguments that it
 reads; a call says those that have other values than their names, and `warps(f)` is a function with what a group of
 warps gives it. What nothing reads goes: positions, masks, loops of nothing, and functions.
 """
@@ -77,6 +77,10 @@ class _Template:
         self.own: dict[str, str] = {}  # of names of several things, those that a line is printed for
 
     def function(self, node: ast.FunctionDef) -> Kernel:
+        """A function, or a kernel, which drops no argument but those that warps might be GIVEN and are not.
+
+        What they are given is what the function reads that unpacks it.
+        """
         names = [spelled for one in node.args.args for spelled in self.arguments(one)]
         if "given" in names:
             candidates, self.fills["GIVEN"] = self.fills["GIVEN"], ()
@@ -133,18 +137,19 @@ class _Template:
             case ast.If(test=test, body=body, orelse=other):
                 yield Branch(self.value(test), self.nest(body), self.nest(other), comment=comment)
             case _:
-                for own in [*self.each(node)]:
-                    self.own = own
+                for _ in self.each(node):
                     yield from self.line(node, comment)
-                self.own = {}
 
-    def each(self, node: ast.stmt) -> Iterator[dict[str, str]]:
-        """The names that a line has for each of several things; it is there once if it has no names of several."""
-        every = {id(one.value) for one in walk(node) if isinstance(one, ast.Starred)}
-        names = {one.id for one in walk(node) if isinstance(one, ast.Name) and id(one) not in every}
+    def each(self, node: ast.AST) -> Iterator[None]:
+        """Goes through the several things that a line has names of; once if it has none but behind a star."""
+        inside = {id(one) for star in walk(node) if isinstance(star, ast.Starred) for one in walk(star)}
+        names = {one.id for one in walk(node) if isinstance(one, ast.Name) and id(one) not in inside}
         several = {name: found for name in sorted(names) if isinstance(found := self.named(name), tuple)}
-        places = zip(*several.values(), strict=True) if several else [()]
-        return (dict(zip(several, names, strict=True)) for names in places)
+        before = self.own
+        for own in zip(*several.values(), strict=True) if several else [()]:
+            self.own = before | dict(zip(several, own, strict=True))
+            yield
+        self.own = before
 
     def line(self, node: ast.stmt, comment: str) -> Iterator[Line]:
         match node:
@@ -169,14 +174,13 @@ class _Template:
         return Expr(changed(tree, self.change))
 
     def elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
-        """Some values, with all that have a star in front."""
+        """Some values, of those with a star one for each of the things that it has names of."""
         found: list[Any] = []
         for one in nodes:
-            match one:
-                case ast.Starred(value=ast.Name(id=name)):
-                    found += map(ast.Name, self.named(name))
-                case _:
-                    found.append(self.value(one).tree)
+            if isinstance(one, ast.Starred):
+                found += [self.value(one.value).tree for _ in self.each(one.value)]
+            else:
+                found.append(self.value(one).tree)
         return found
 
     def change(self, node: ast.AST) -> ast.AST | None:

@@ -9,31 +9,14 @@ from ...lang.ir import Call, Load, Node, Op, Ref, Value
 from ...lang.names import shown
 from ...lowering.assemble import param_arguments
 from ...lowering.tile import Tile
-from ...nest.ir import (
-    Branch,
-    Do,
-    Given,
-    Let,
-    Line,
-    names_of,
-    needed_by,
-    nested,
-)
+from ...nest.ir import Branch, Do, Given, Let, Line, names_of, needed_by, nested
 from ...nest.values import Expr, V, expr, runtime, tl
 from ...passes.masks.expressions import Number
 from ...spec.types import Input
 from ..gluon import SHARED, calls_only, names_in
 from ..stream import Scores, Stream
 from . import partial_sums
-from .gluon_shared import (
-    GluonBuilder,
-    GluonKernels,
-    OfRows,
-    is_for_gluon,
-    kind_of_scores,
-    matrices_in,
-    spread,
-)
+from .gluon_shared import GluonBuilder, GluonKernels, OfRows, is_for_gluon, kind_of_scores, matrices_in, spread
 from .places import Places
 from .program import StreamingProgram
 from .scores import scale_of, sloped
