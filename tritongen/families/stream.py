@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
 from ..lang.ir import BOOL, Call, Constant, Dtype, Load, Node, Op, Reduce, Ref, Take
 from ..passes.empty_sums import unless_empty_of
+from ..passes.masks.tiles import both
 from ..spec.types import FLOAT8S, are_alike
 
 
@@ -171,14 +172,10 @@ def unless_zero(divisor: Node, but: Iterable[Node] = ()) -> Call:
     zero, one = (Constant(number, Dtype("float")) for number in (0.0, 1.0))
     test = Call("eq", (divisor, zero), divisor.axes, BOOL)
     if holds := [*but]:
-        held = reduce(partial(_of_rows, "logical_and"), holds)
-        test = _of_rows("logical_and", test, Call("logical_not", (held,), held.axes, BOOL))
+        held = reduce(both, holds)
+        test = both(test, Call("logical_not", (held,), held.axes, BOOL))
     axes = (*divisor.axes, *(axis for axis in test.axes if axis not in divisor.axes))
     return Call("where", (test, one, divisor), axes, divisor.dtype)
-
-
-def _of_rows(name: str, left: Node, right: Node) -> Call:
-    return Call(name, (left, right), (*left.axes, *(a for a in right.axes if a not in left.axes)), BOOL)
 
 
 def where_not_zero(node: Node) -> Node:

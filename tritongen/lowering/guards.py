@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..lang.ir import Call, Constant, Load, Node, Op
 from ..nest.values import Expr
 from ..passes.exponentials import resolve
+from ..passes.masks.tiles import conjuncts
 
 # What every dtype has, which a load gives for elements that it does not read.
 EVERYWHERE = (0, 1)
@@ -36,15 +37,6 @@ def guard_of(op: Op, node: Call, lowered: Callable[[Node], Expr]) -> Guard | Non
         return None
     if not isinstance(other, Constant) or other.value not in EVERYWHERE:
         return None
-    conditions = tuple((lowered(part), part.axes) for part in _conjuncts(condition))
-    return Guard(read, conditions, frozenset(map(lowered, _conjuncts(condition, op))), other.value)
-
-
-def _conjuncts(condition: Node, op: Op | None = None) -> Iterator[Node]:
-    """What must all hold; with an operator, also of what lines of it say."""
-    node = resolve(op, condition) if op else condition
-    if isinstance(node, Call) and node.function in ("logical_and", "bitwise_and") and node.dtype.kind == "bool":
-        for arg in node.args:
-            yield from _conjuncts(arg, op)
-    else:
-        yield node
+    conditions = tuple((lowered(part), part.axes) for part in conjuncts(None, condition))
+    comparisons = frozenset(lowered(resolve(op, part)) for part in conjuncts(op, condition))
+    return Guard(read, conditions, comparisons, other.value)

@@ -11,7 +11,7 @@ from ...passes.contractions import applied
 from ...passes.exponentials import resolve
 from ...passes.masks.expressions import FALSE, ZERO, Expression, Extreme, First, Last, Value, replaced, subexpressions
 from ...passes.masks.scores import Mask, mask_of
-from ...passes.masks.tiles import Range, Tiles, conjuncts, tiles_of
+from ...passes.masks.tiles import Range, Tiles, conditions_of, conjuncts, tiles_of
 from ...spec.types import INTS
 from ..stream import Stream
 
@@ -98,7 +98,7 @@ class Blocks:
 
     def limits_rows(self, op: Op, test: Node) -> bool:
         """Whether a condition is that which the limits stand for."""
-        return self.limits is not None and {resolve(op, part) for part in conjuncts(op, test)} == self.ranged
+        return self.limits is not None and conditions_of(op, test) == self.ranged
 
     def alone(self, part: Expression) -> Expression:
         """A part of an expression for a tile of one row, whose first position is its last."""
@@ -147,8 +147,8 @@ def blocks_of(op: Op, stream: Stream) -> Blocks:
     tests = (tiles_of(op, condition, stream.rows, stream.streamed).empty, tiles.full)
     empty, full = (test if _tells(op, test, stream) else FALSE for test in tests)
     tiles = replace(tiles, empty=empty, full=full if empty != FALSE else FALSE)
-    rest = set() if tiles.rest is None else {resolve(op, part) for part in conjuncts(op, tiles.rest)}
-    every = frozenset(resolve(op, part) for part in conjuncts(op, condition))
+    rest = frozenset() if tiles.rest is None else conditions_of(op, tiles.rest)
+    every = conditions_of(op, condition)
     decided = every if tiles.full != FALSE else every - rest
     blocks = Blocks(stream.rows, tiles, every - rest, decided, stream.streamed)
     bounds = [*blocks.values, *(load for load, _ in blocks.compared)]

@@ -27,7 +27,7 @@ from ...passes.exponentials import maximum_of, resolve
 from ...passes.factors import unless_empty
 from ...passes.likely_positions import by_likelihood
 from ...passes.masks.scores import Mask, mask_of
-from ...passes.masks.tiles import conjuncts
+from ...passes.masks.tiles import conditions_of
 from ...passes.merged_axes import MergedAxes, axes_together
 from ...passes.shifts import rescaling_of
 from ...passes.structure import is_extremum, line_of, only_maps_and_reduces, reached, references
@@ -193,7 +193,7 @@ class Finder:
 
     def chosen_factors(self, chosen: Mask, node: Node) -> Iterator[tuple[Node, bool]]:
         """What a choice of a product or 0 multiplies and divides by."""
-        conditions, mask = self.conditions(chosen.condition), self.mask()
+        conditions, mask = conditions_of(self.op, chosen.condition), self.mask()
         is_masked = mask is not None and mask <= conditions
         of_rows = [] if is_masked else sorted((c for c in conditions if not self.streams(c)), key=repr)
         for factor, is_divisor in self.factors(chosen.score):
@@ -215,18 +215,15 @@ class Finder:
         factors = list(self.factors(found.score))
         sums = [is_divisor for factor, is_divisor in factors if not self.streams(factor) and self.is_summed(factor)]
         mask = self.mask()
-        is_guarded = all(sums) or mask is None or not mask <= self.conditions(found.condition)
+        is_guarded = all(sums) or mask is None or not mask <= conditions_of(self.op, found.condition)
         return found if sums and is_guarded and len(sums) < len(factors) else None
 
-    def mask(self) -> set[Node] | None:
+    def mask(self) -> frozenset[Node] | None:
         """The conditions outside of which scores are masked."""
         largest = self.op.value(self.largest).node
         assert isinstance(largest, Reduce)
         mask = mask_of(self.op, largest.arg, float("-inf"))
-        return None if mask is None else self.conditions(mask.condition)
-
-    def conditions(self, condition: Node) -> set[Node]:
-        return {resolve(self.op, part) for part in conjuncts(self.op, condition)}
+        return None if mask is None else conditions_of(self.op, mask.condition)
 
     # Exponentials below the largest score so far (online softmax)
 

@@ -86,7 +86,7 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
         some=Range(*some.ends(intersection(part.some for part in conditions))),
         every=Range(*every.ends(intersection(part.every for part in conditions if not part.is_rest))),
         gap=next((Range(*gap) for gap in gaps), None),
-        rest=reduce(_both, (part.node for part in rest)) if rest else None,
+        rest=reduce(both, (part.node for part in rest)) if rest else None,
         empty=spans.surely(opposite(All(tuple(holes)))),
         full=spans.surely(All(tuple(part.read for part in rest))) if rest else FALSE,
     )
@@ -100,14 +100,20 @@ class _Part:
         self.is_rest = self.every == NOTHING
 
 
-def _both(one: Node, other: Node) -> Node:
+def both(one: Node, other: Node) -> Call:
+    """Whether two conditions hold."""
     axes = tuple(dict.fromkeys((*one.axes, *other.axes)))
     return Call("logical_and", (one, other), axes, BOOL)
 
 
-def conjuncts(op: Op, condition: Node) -> Iterator[Node]:
-    """The conditions that must hold all together."""
-    node = resolve(op, condition)
+def conditions_of(op: Op, condition: Node) -> frozenset[Node]:
+    """The conditions that must hold all together, by what they are."""
+    return frozenset(resolve(op, part) for part in conjuncts(op, condition))
+
+
+def conjuncts(op: Op | None, condition: Node) -> Iterator[Node]:
+    """The conditions that must hold all together; with an operator, also those of its lines."""
+    node = resolve(op, condition) if op else condition
     is_and = isinstance(node, Call) and node.function in ("logical_and", "bitwise_and")
     if is_and and isinstance(node, Call) and all(arg.dtype.kind == "bool" for arg in node.args):
         for arg in node.args:
