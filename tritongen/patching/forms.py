@@ -178,11 +178,11 @@ class Forms:
     def _shifted(self, x: Form, axes: Axes) -> Form:
         return self._form("exp", [self.sum([x, self.negative(self.reduced("max", x, axes))])])
 
-    def take(self, x: Form, index: Form, axes: Sequence[int]) -> Form:
-        """Several axes count as one; what does not have them is as it is."""
-        if not x.axes & set(axes):
+    def take(self, x: Form, index: Form, axes: Sequence[int], *fill: Form) -> Form:
+        """Several axes count as one; what does not have them is as it is, unless something else `fill`s the outside."""
+        if not x.axes & set(axes) and not fill:
             return x
-        return self._form("take", [x, index], tuple(axes), (x.axes - set(axes)) | index.axes)
+        return self._form("take", [x, index, *fill], tuple(axes), (x.axes - set(axes)) | index.axes)
 
     def where(self, condition: Form, x: Form, other: Form) -> Form:
         if condition.kind == "number":
@@ -212,7 +212,7 @@ class Forms:
         if not x.args or not x.axes & index.axes:
             return x
         if x.kind == "take" and index.axes & set(x.data):  # type: ignore[call-overload]
-            return self.take(x.args[0], self._replaced(x.args[1], index, number), x.data)  # type: ignore[arg-type]
+            return self.take(x.args[0], self._replaced(x.args[1], index, number), x.data, *x.args[2:])  # type: ignore[arg-type]
         args = [self._replaced(one, index, number) for one in x.args]
         return self.rebuilt(x, args)
 
@@ -221,7 +221,7 @@ class Forms:
         if all(one is other for one, other in zip(x.args, args, strict=True)):
             return x
         if x.kind == "take":
-            return self.take(*args, x.data)  # type: ignore[arg-type, call-arg]
+            return self.take(args[0], args[1], x.data, *args[2:])  # type: ignore[arg-type]
         if isinstance(x.data, tuple) and x.data and isinstance(x.data[0], frozenset):
             return self.reduced(x.kind, args[0], x.data[0], x.data[1])
         return self.call(x.kind, args, x.data or ())  # type: ignore[arg-type]

@@ -157,7 +157,7 @@ class _Reader:
         if name == "cast":
             return applied(self.forms, name, args, words=names)
         over = [self.axis_ids[one] for one in names]
-        options = [(one.arg or "", self._read(one.value).data) for one in tree.keywords]
+        options = [(one.arg or "", self._read(one.value)) for one in tree.keywords]
         return applied(self.forms, name, args, over, options=options)
 
 
@@ -189,7 +189,7 @@ class ExprForms:
         over = [axis for one in expr.args if isinstance(one, Over) for axis in self._axes.atoms(one.dim)]
         words = [one.text for one in expr.args if isinstance(one, Word)]
         args = [self(one) for one in expr.args if not isinstance(one, Over | Word)]
-        options = [(one, self(value).data) for one, value in expr.options]
+        options = [(one, self(value)) for one, value in expr.options]
         return applied(self.forms, expr.function, args, over, words, options)
 
 
@@ -199,7 +199,7 @@ def applied(
     args: Sequence[Form],
     over: Sequence[int] = (),
     words: Sequence[str] = (),
-    options: Sequence[tuple[str, object]] = (),
+    options: Sequence[tuple[str, Form]] = (),
 ) -> Form:
     """A function of the language along axes, to dtypes, with options."""
     if name == "cast" and words[0] in FLOATS:
@@ -207,9 +207,11 @@ def applied(
     if name in ("index", "size"):
         return forms.index(over) if name == "index" else forms.size(over)
     if name == "take":
-        return forms.take(args[0], args[1], over)
+        return forms.take(args[0], args[1], over, *(value for _, value in options))
     if name in _ALONG:
-        return forms.reduced(name, args[0], frozenset(over) or args[0].axes, tuple(value for _, value in options))
-    named: list[tuple[str, object]] = [(one, literal(value)) for one, value in options]
+        usual = REDUCTIONS[name].keywords if name in REDUCTIONS else ()
+        known = dict[str, object](usual) | {one: value.data for one, value in options}
+        return forms.reduced(name, args[0], frozenset(over) or args[0].axes, tuple(known.values()))
+    named: list[tuple[str, object]] = [(one, literal(value.data)) for one, value in options]
     named += [("over", tuple(over))] if over else []  # Of sorting and sums by index, which no form of a spec is.
     return forms.call(name, args, [*named, *(("dtype", one) for one in words)])
