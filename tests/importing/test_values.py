@@ -75,6 +75,7 @@ CHECKED = {
         "odd lengths        the original raises RuntimeError in b",
         True,
     ),
+    "functions.py:after_a_prompt | x=f32[2,16] weight=f32[4]": ("odd lengths float64", True),
     "functions.py:only_traced | x=f32[4,8]": ("nothing was compared", False),
 }
 
