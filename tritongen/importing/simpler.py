@@ -61,11 +61,8 @@ class Simpler:
         axes, others = (self._axes.atoms(one.dim) for one in (over, at.args[0]))
         if axes == others:
             return expr
-        if (
-            not _is_of_positions(expr)
-            or len(axes) != 1
-            or tuple(map(self._axes.root, axes)) != tuple(map(self._axes.root, others))
-        ):
+        is_other_name = len(axes) == 1 and [*map(self._axes.root, axes)] == [*map(self._axes.root, others)]
+        if not is_other_name or not _is_of_positions(expr):
             return None
 
         def moved(one: Expr) -> Expr:
@@ -97,19 +94,14 @@ _CONDITIONS = _JOINED | frozenset("lt le gt ge eq ne logical_or logical_not".spl
 
 def _without_neutral(function: str, one: Expr, other: Expr) -> Expr | None:
     """`index(N) + 0` as a position, and `True & (index(N) <= index(M))` as a condition."""
-    is_neutral = _is_true if function in _JOINED else _is_zero
-    fits = _is_condition if function in _JOINED else _is_position
-    if is_neutral(other) and fits(one):
+    neutral, fits = (True, _is_condition) if function in _JOINED else (0, _is_position)
+    if _is(other, neutral) and fits(one):
         return one
-    return other if function != "sub" and is_neutral(one) and fits(other) else None
+    return other if function != "sub" and _is(one, neutral) and fits(other) else None
 
 
-def _is_true(expr: Expr) -> bool:
-    return isinstance(expr, Number) and expr.value is True
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Number) and type(expr.value) is int and expr.value == 0
+def _is(expr: Expr, number: int) -> bool:
+    return isinstance(expr, Number) and type(expr.value) is type(number) and expr.value == number
 
 
 def _is_condition(expr: Expr) -> bool:
