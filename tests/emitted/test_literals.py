@@ -12,7 +12,9 @@ import torch
 
 from tests.harness.importing import module_at, with_runtime, written
 from tritongen.emit.format import format_python
-from tritongen.lang.literals import code_of, literal, message, prose
+from tritongen.emit.statements import Raise
+from tritongen.lang.literals import code_of, literal, prose
+from tritongen.nest.values import expr
 from tritongen.operator.compile import generate
 from tritongen.spec.read import read_spec
 
@@ -198,7 +200,7 @@ def test_python_warns_of_nothing() -> None:
 def test_each_way_is_read_back(word: str) -> None:
     values = [word, {word: (word,)}, [None, True, 1, -2.5, float("-inf")]]
     assert eval(literal(values)) == values
-    assert eval(f'f"{message(word)}{{1}}"') == f"{word}1"
+    assert eval(Raise((word, expr(1))).text) == f"{word}1"
     assert ast.literal_eval(f'"""{prose(word)}."""') == f"{word}."
 
 

@@ -10,7 +10,7 @@ from tritongen.lang.ir import Load, Op, Result
 from tritongen.lowering.choices import Choices
 from tritongen.lowering.lower import Compute, Lowering
 from tritongen.lowering.space import Space
-from tritongen.nest.values import Expr, V
+from tritongen.nest.values import Expr, V, either, tensors, torch
 from tritongen.passes.structure import Program, plain
 from tritongen.spec.types import FLOATS
 
@@ -36,9 +36,10 @@ class _Contiguous(Common):
         op = self.op
         lowering = Lowering(op, self.compute, _unused, _unused, _loaded, Choices(op))
         names = [*(tensor.name for tensor in op.inputs), *(result.output.name for result in op.results)]
+        kernel = f"{op.name}_contiguous_kernel"
         view = {
             "family": "contiguous",
-            "kernel": f"{op.name}_contiguous_kernel",
+            "kernel": kernel,
             "reads": [tensor.name for tensor in op.inputs],
             "writes": [result.output.name for result in op.results],
             "math": [line for value in op.values for line in lowering.line(value)],
@@ -47,17 +48,17 @@ class _Contiguous(Common):
         first = op.inputs[0].name
         body: list[Statement] = [
             *self.begun(),
-            *(Let(tensor.name, f"{tensor.name}.contiguous()") for tensor in op.inputs),
+            *(Let(tensor.name, V[tensor.name].method("contiguous")) for tensor in op.inputs),
             *(Allocate(result.output.name, self.memory(result)) for result in op.results),
-            Let("n", f"{first}.numel()"),
-            Launch(call(f"kernels.{view['kernel']}[(tensors.cdiv(n, 1024),)]", *names, "n", BLOCK="1024"), when="n"),
+            Let("n", V[first].method("numel")),
+            Launch(call(V.kernels.field(kernel)[(tensors.cdiv("n", 1024),)], *names, "n", BLOCK=1024), when=V.n),
             Return(self.returned),
         ]
         return self.built(body, **view)
 
-    def memory(self, result: Result) -> str:
-        otherwise = f" if {result.when} else None" if result.when else ""
-        return f"torch.empty_like({self.op.inputs[0].name}, dtype={self.host.dtype(result.dtype)}){otherwise}"
+    def memory(self, result: Result) -> Expr:
+        made = torch.empty_like(self.op.inputs[0].name, dtype=self.host.dtype(result.dtype))
+        return either(result.when, made, None) if result.when else made
 
 
 def _loaded(node: Load, _: Lowering) -> Expr:

@@ -8,7 +8,6 @@ from tests.harness.nests import parsed, value
 from tritongen.lang.ir import BOOL, Call, Constant, Dtype, Scalar
 from tritongen.lang.trees import parse
 from tritongen.lowering.views import Kernel
-from tritongen.nest.conditions import after_and
 from tritongen.nest.ir import Advance, Branch, Positions, Run, names_of, nested, under, without_unread
 from tritongen.nest.values import Expr
 
@@ -55,12 +54,6 @@ def test_values_that_nothing_reads_are_left_out() -> None:
     assert [line.text for line in without_unread(lines, names)] == [line.text for line in lines if line.text != "c = 1"]
     assert {"stride_a", "stride_b", "rows"} < names
     assert without_unread(lines, set()) == lines[-1:]
-
-
-def test_a_condition_after_an_and() -> None:
-    """An `or` binds less tightly."""
-    told = {text: after_and(parse(text)) for text in ("a or b", "a and b", "y_ptr is not None", "not a")}
-    assert told == {"a or b": "(a or b)"} | {text: text for text in told if text != "a or b"}
 
 
 def test_what_depends_on_conditions_stands_in_branches() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Callable
 
 import pytest
 
@@ -16,58 +18,52 @@ from tritongen.emit.statements import (
     Raise,
     Return,
     Statement,
-    Value,
     call,
     called,
     check_function,
     in_place,
-    inside,
-    names_in,
+    reads,
+    values_of,
     without_unread,
-    written,
 )
+from tritongen.nest.values import Expr, Term, V, expr, quoted, tensors
 from tritongen.operator.compile import environment
 from tritongen.resources import template_folders
 
 
-def printed(value: Value) -> ast.expr:
-    return ast.parse(written(value), mode="eval").body
+def run(*passed: Term, **named: Term) -> Launch:
+    return Launch(call("run", *passed, **named))
 
 
-@pytest.mark.parametrize("value", [(), ("1",), ("1", ("2",), {}), {"A": "1", "B": ("2", "3")}, ((), {"C": ()})])
-def test_tuples_and_dictionaries_are_printed_as_python_reads_them(value: Value) -> None:
-    def numbers(one: Value) -> Value:
-        if isinstance(one, dict):
-            return {key: numbers(own) for key, own in one.items()}
-        return tuple(map(numbers, one)) if isinstance(one, tuple) else int(one)
-
-    assert ast.literal_eval(printed(value)) == numbers(value)
+@pytest.mark.parametrize("value", [(), (1,), (1, (2,), {}), {"A": 1, "B": (2, 3)}, ((), {"C": ()})])
+def test_tuples_and_dictionaries_are_printed_as_python_reads_them(value: Term) -> None:
+    assert ast.literal_eval(expr(value).text) == value
 
 
 def test_arguments_that_are_as_by_default_are_left_out() -> None:
     launch = call("f", "x", call("g"), a="", b=None, c=False, d=(), e={}, of=call("h", n=2))
-    assert ast.unparse(printed(launch)) == "f(x, g(), d=(), e={}, of=h(n=2))"
+    assert launch.text == "f(x, g(), d=(), e={}, of=h(n=2))"
 
 
 def test_what_is_inside() -> None:
-    launch = Launch(call("f", ("x", call("g", a="y"))), when="z", instead=call("h", b={"k": "w"}))
-    found = [*inside([Let("n", launch.call), launch])]
-    assert called([launch]) == {"f", "g", "h"}
-    assert {one for one in found if isinstance(one, str)} == {"x", "y", "z", "w"}
+    launch = Launch(call("f", ("x", call("a.g", a="y"))), when=V.z, instead=call("h", b={"k": "w"}))
+    statements = [Let("n", launch.call), launch]
+    assert called(statements) == {"f", "a.g", "h"}
+    assert reads(statements) == {"x": 2, "y": 2, "a": 2, "z": 1, "w": 1}
+    assert [value.text for value in values_of([launch])] == ["z", "f((x, a.g(a=y)))", "h(b={'k': w})"]
 
 
 def test_dtype_that_one_argument_reads_stands_in_it() -> None:
-    def run(*more: str, **given: str) -> Launch:
-        return Launch(call("run", *more, constants={"COMPUTE": "compute", **given}))
+    def of_compute(**constants: Term) -> Launch:
+        return run(constants={"COMPUTE": "compute", **constants})
 
-    other, let = Let("rows", call("Rows", "x")), Let("compute", "tensors.widest(one, another)")
-    new = Launch(call("run", constants={"COMPUTE": let.value}))
-    assert in_place(let, (other, run())) == (other, new)
+    other, let = Let("rows", call("Rows", "x")), Let("compute", tensors.widest("one", "another"))
+    assert in_place(let, (other, of_compute())) == (other, run(constants={"COMPUTE": let.value}))
     refused: list[tuple[Statement, ...]] = [
-        (run(), run()),
-        (run("f[compute]"),),
-        (run(ALIGN="tensors.alignment(one, another, third)"),),
-        (Launch(call("run", constants={"COMPUTE": "compute"}), when="n > 0"),),
+        (of_compute(), of_compute()),
+        (run(V.f["compute"]),),
+        (of_compute(ALIGN=tensors.alignment("one", "another", "third", "and_a_fourth")),),
+        (Launch(of_compute().call, when=V.n > 0),),
         (other,),
     ]
     assert [in_place(let, one) for one in refused] == [(let, *one) for one in refused]
@@ -75,27 +71,34 @@ def test_dtype_that_one_argument_reads_stands_in_it() -> None:
 
 def test_names_that_an_expression_reads() -> None:
     text = """f(x.shape[:-1], "y", *z, dtype=one.dtype) if n == 0 else (w,)"""
-    assert {*names_in(text)} - {"if", "else"} == {"x", "z", "one", "n", "w"}
+    assert {*Expr(ast.parse(text, mode="eval").body).variables} == {"x", "z", "one", "n", "w"}
+
+
+@pytest.mark.parametrize("joined", [Expr.and_, Expr.or_])
+def test_comparisons_that_are_joined_have_no_parentheses(joined: Callable[[Expr, Expr], Expr]) -> None:
+    every = functools.reduce(joined, [V.a.is_given, V.b.equals(0), V.c > 1, V.d.is_none, V.e])
+    kind = "and" if joined is Expr.and_ else "or"
+    assert every.text == f" {kind} ".join(["a is not None", "b == 0", "c > 1", "d is None", "e"])
 
 
 UNREAD = {
-    "all of it is read": ([Length(("m", "n"), "x.shape"), Return("m * n")], None),
+    "all of it is read": ([Length(("m", "n"), "x.shape"), Return(V.m * V.n)], None),
     "nothing reads it": ([Length(("n",), "x.shape"), Return("x")], [Return("x")]),
     "a part of it is read": (
-        [Length(("*batch", "é", "n"), "x.shape"), Return("n")],
-        [Length(("*_batch", "_é", "n"), "x.shape"), Return("n")],
+        [Length((V.batch.each, "é", "n"), "x.shape"), Return("n")],
+        [Length((V._batch.each, V["_é"], "n"), "x.shape"), Return("n")],
     ),
     "one of two values is read": (
         [Length(("m", "n"), ("M", "N")), Return("n")],
         [Length("n", "N"), Return("n")],
     ),
-    "nothing reads what reads it": ([Length("m", "2"), Length("n", "m"), Return("x")], [Return("x")]),
-    "only itself reads it": ([Length("n", "(1,)"), Length("n", "(*n, 2)"), Return("x")], [Return("x")]),
-    "a string has its name": ([Length("n", "1"), Return('"n"')], [Return('"n"')]),
-    "a message reads it": ([Length("n", "1"), If("x", (Raise("{n!r}"),))], None),
-    "a keyword has its name": ([Length("n", "1"), Return("x.sum(n=2)")], [Return("x.sum(n=2)")]),
-    "it is no length": ([Let("n", "x.item()"), Return("x")], None),
-    "it is in a block": ([If("x", (Length("n", "1"), Do("f(x)")))], [If("x", (Do("f(x)"),))]),
+    "nothing reads what reads it": ([Length("m", 2), Length("n", "m"), Return("x")], [Return("x")]),
+    "only itself reads it": ([Length("n", (1,)), Length("n", (V.n.each, 2)), Return("x")], [Return("x")]),
+    "a string has its name": ([Length("n", 1), Return(quoted("n"))], [Return(quoted("n"))]),
+    "a message reads it": ([Length("n", 1), If("x", (Raise(("n is ", V.n)),))], None),
+    "a keyword has its name": ([Length("n", 1), Return(call("x.sum", n=2))], [Return(call("x.sum", n=2))]),
+    "it is no length": ([Let("n", call("x.item")), Return("x")], None),
+    "it is in a block": ([If("x", (Length("n", 1), Do(call("f", "x"))))], [If("x", (Do(call("f", "x")),))]),
 }
 
 
@@ -108,7 +111,7 @@ def test_lengths_that_nothing_reads(case: str) -> None:
 
 SOUND: list[Statement] = [
     Length(("N",), "x.shape"),
-    Allocate("y", "x.new_empty((N,))"),
+    Allocate("y", call("x.new_empty", ("N",))),
     Launch(call("run", operands=("x", "y"))),
     Return("y"),
 ]
@@ -116,7 +119,7 @@ SOUND: list[Statement] = [
 
 def test_functions_that_are_sound() -> None:
     check_function(SOUND, ["x"])
-    check_function([Let("N", "1"), If("not N", (Let("k", "[N, math.prod(N)]"), Return("k")))], [])
+    check_function([Let("N", 1), If(V.N.negated, (Let("k", ["N", call("math.prod", "N")]), Return("k")))], [])
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,8 @@ def test_functions_that_are_sound() -> None:
     [
         ([SOUND[1], SOUND[0], *SOUND[2:]], "N is read before it has a value"),
         ([Return("N")], "N is read before"),
-        ([If("x", (Return("n"),)), Let("n", "1")], "n is read before"),
-        ([If("n == 0", ()), Let("n", "1")], "n is read before"),
+        ([If("x", (Return("n"),)), Let("n", 1)], "n is read before"),
+        ([If(V.n.equals(0), ()), Let("n", 1)], "n is read before"),
         ([*SOUND[:2], Return("y")], "no launch writes y"),
     ],
 )
@@ -136,14 +139,17 @@ def test_functions_that_are_not_sound(statements: list[Statement], message: str)
 
 def test_statements_as_python() -> None:
     run = call("run", "x")
-    statements = [
+    statements: list[Statement] = [
         Let(("key", "replay"), call("lookup", "x")),
-        If("replay is None", (Do(call("check", "x")), If("x", (Raise("{x}"),), "Why.")), ""),
+        If(V.replay.is_none, (Do(call("check", "x")), If("x", (Raise(("of {}: ", V.x)),), "Why."))),
         Length(("N",), "x.shape"),
-        Launch(run, "a", ends="y"),
-        Launch(run, "a"),
+        Let(["a", "b"], None),
+        Launch(run, V.a, ends=("y", "z")),
+        Launch(run, V.a),
         Launch(run, instead=call("other")),
         Launch(run),
+        Do(V.a.is_given, "assert"),
+        Do(("a", "b"), "del"),
         Return("y"),
     ]
     host = environment(template_folders()).get_template("host.jinja").module
@@ -152,14 +158,17 @@ def test_statements_as_python() -> None:
         "if replay is None:",
         "    check(x)",
         "    if x:  # Why.",
-        '        raise ValueError(f"{x}")',
+        "        raise ValueError(f'of {{}}: {x}')",
         "(N,) = x.shape",
+        "a = b = None",
         "if a and run(x):",
-        "    return y",
+        "    return y, z",
         "if a:",
         "    run(x)",
         "if not run(x):",
         "    other()",
         "run(x)",
+        "assert a is not None",
+        "del a, b",
         "return y",
     ]

@@ -96,10 +96,10 @@ def did_you_mean(word: str, options: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean '{found}'?" if found else otherwise
 
 
-def listed(options: Iterable[str]) -> str:
+def listed(options: Iterable[str], last: str = "or") -> str:
     """`a, b or c`"""
     names = list(options)
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def as_text(diagnostic: Diagnostic, color: bool = False) -> str:

@@ -2,65 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+import ast
+import functools
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from ..diagnostics.report import listed
 from ..lang.ir import Dtype, Result
 from ..lang.literals import literal, prose, word
 from ..lang.names import public
+from ..lowering.axes import N_BATCH, lengths, ones, regrouped, stride
 from ..lowering.choices import condition
 from ..lowering.space import Dim
 from ..lowering.views import Field
-from ..nest.conditions import condition_operand, condition_text
+from ..nest.conditions import condition_tree
+from ..nest.values import Expr, Term, V, either, expr, runtime, tensors, torch
 from ..passes.structure import without_strides
 from ..spec.types import BATCH, FLOATS, AxisTerm, Input
-from .axes import regrouped
-from .host_checks import INTS, Checks, shape_text, tuple_text, word_list
-from .statements import Call, If, Length, Let, Return, Statement, given
+from .host_checks import INTS, Checks, shape_text
+from .statements import If, Length, Let, Return, Statement, call, given, one_or_all
 
 UNFOLDED = "Dimensions that do not fold: contiguous copies fold into one."
 
 
 @dataclass(frozen=True, slots=True)
 class Dtypes:
-    """How host code spells the dtypes of tensors, of which some are left out at times."""
+    """The dtypes of tensors in host code, of which some are left out at times."""
 
-    texts: Mapping[str, str]
+    known: Mapping[str, Expr]
     optional: Set[str] = frozenset()
 
-    def promoted(self, leaves: Iterable[str], are_given: bool = False) -> str:
+    def promoted(self, leaves: Iterable[str], are_given: bool = False) -> Expr:
         """The promotion of the dtypes of tensors, and of others by name."""
-        texts = dict.fromkeys(map(self.given if are_given else self.given_or_none, leaves))
-        first, *others = texts
-        return f"tensors.promote({', '.join([first, *others])})" if others or first.startswith("*") else first
+        first, *others = dict.fromkeys(map(self.given if are_given else self.given_or_none, leaves))
+        return tensors.promote(first, *others) if others or isinstance(first.tree, ast.Starred) else first
 
-    def given(self, leaf: str) -> str:
-        return self.texts.get(leaf, f"torch.{leaf}")
+    def given(self, leaf: str) -> Expr:
+        return self.known.get(leaf) or V.torch.field(leaf)
 
-    def absent(self, leaf: str) -> str:
-        return f"{self.given(leaf).removesuffix('.dtype')} is None"
+    def absent(self, leaf: str) -> Expr:
+        match self.given(leaf).tree:
+            case ast.Attribute(tensor, "dtype"):
+                return Expr(tensor).is_none
+        return self.given(leaf).is_none
 
-    def given_or_none(self, leaf: str) -> str:
-        return f"*(() if {self.absent(leaf)} else ({self.given(leaf)},))" if leaf in self.optional else self.given(leaf)
+    def given_or_none(self, leaf: str) -> Expr:
+        own = self.given(leaf)
+        return either(self.absent(leaf), (), (own,)).each if leaf in self.optional else own
 
-    def of(self, dtype: Dtype) -> str:
+    def of(self, dtype: Dtype) -> Expr:
         """What a dtype is the promotion of."""
         if not dtype.otherwise or not self.optional >= {*dtype.of}:
             return self.promoted(dtype.of)
-        are_absent = " and ".join(map(self.absent, dtype.of))
-        return f"{self.promoted(dtype.otherwise)} if {are_absent} else {self.promoted(dtype.of, len(dtype.of) == 1)}"
+        are_absent = functools.reduce(Expr.and_, map(self.absent, dtype.of))
+        return either(are_absent, self.promoted(dtype.otherwise), self.promoted(dtype.of, len(dtype.of) == 1))
 
 
 @dataclass(frozen=True)
 class Host(Checks):
     """Says what the wrapper of one operator over one space does.
 
-    `parted` are tensors that callers see along more axes, each with the calls that part its own. `tables` are inputs by
-    which kernels look others up, of which the math does not tell.
+    `parted` are tensors that callers see along more axes, each with the arguments by which its own are unflattened.
+    `tables` are inputs by which kernels look others up, of which the math does not tell.
     """
 
-    parted: tuple[tuple[str, str], ...] = ()
+    parted: Mapping[str, Sequence[tuple[Term, ...]]] = field(default_factory=dict)
     tables: frozenset[str] = frozenset()
 
     @property
@@ -71,17 +78,17 @@ class Host(Checks):
     @property
     def dtypes(self) -> Dtypes:
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
-        return Dtypes({tensor.name: f"{tensor.name}.dtype" for tensor in self.op.inputs}, optional)
+        return Dtypes({tensor.name: V[tensor.name].dtype for tensor in self.op.inputs}, optional)
 
-    def dtype_of(self, result: Result) -> str:
+    def dtype_of(self, result: Result) -> Expr:
         return self.dtype(result.dtype)
 
-    def dtype(self, dtype: Dtype, is_there: bool = False) -> str:
+    def dtype(self, dtype: Dtype, is_there: bool = False) -> Expr:
         """The dtype, of tensors that are all there if that `is_there`."""
         if dtype.rule == "compute":
-            return "tensors.torch_dtype(compute)" if self.compute.constexpr else "torch.float32"
+            return tensors.torch_dtype("compute") if self.compute.constexpr else expr("torch.float32")
         if not dtype.leaves:
-            return "torch.get_default_dtype()"
+            return torch.get_default_dtype()
         inputs = {tensor.name: tensor for tensor in self.known_inputs}
         known = {leaf: {*inputs[leaf].type.dtypes} if leaf in inputs else {leaf} for leaf in dtype.leaves}
         ints = [leaf for leaf, own in known.items() if own <= INTS]
@@ -89,14 +96,14 @@ class Host(Checks):
         is_float = any(leaf not in inputs or inputs[leaf].default is None for leaf in floats)
         own = tuple(leaf for leaf in dtype.of if not is_float or leaf not in ints)
         dtypes = replace(self.dtypes, optional=frozenset()) if is_there else self.dtypes
-        text = dtypes.of(replace(dtype, of=own))
+        found = dtypes.of(replace(dtype, of=own))
         if is_float:
-            return text
+            return found
         if dtype.rule == "float":
-            return "torch.get_default_dtype()" if len(ints) == len(known) else f"tensors.as_float({text})"
+            return torch.get_default_dtype() if len(ints) == len(known) else tensors.as_float(found)
         if dtype.rule == "int" and any("bool" in own for own in known.values()):
-            return f"tensors.int_dtype({text})"
-        return f"tensors.sum_dtype({text})" if dtype.rule == "sum" else text
+            return tensors.int_dtype(found)
+        return tensors.sum_dtype(found) if dtype.rule == "sum" else found
 
     def shape_inputs(self) -> tuple[Input, ...]:
         """Tensors whose shapes or dtypes are passed though they are not."""
@@ -106,49 +113,47 @@ class Host(Checks):
         """Inputs that are not passed, each with one that is and has its dtype."""
         return ()
 
-    def made(self, result: Result) -> str:
+    def made(self, result: Result) -> Expr:
         """The memory of a result; where it is not made None, or one element where there is always a tensor."""
         return self.optional_result(result, self.empty(result), self.shape_of(result))
 
-    def optional_result(self, result: Result, empty: str, shape: str) -> str:
+    def optional_result(self, result: Result, empty: Expr, shape: Term) -> Expr:
         """The memory of a result of some shape, where it is made."""
         path = condition(result.paths)
         if result.when:
-            return f"{empty} if {self.condition(result)} else None"
+            return either(self.condition(result), empty, None)
         if not path or not result.saved:
             return empty
-        unwritten = f"library.unwritten({self.first.name}, {shape}, {self.dtype_of(result)})"
-        return f"{empty} if {condition_text(path)} else {unwritten}"
+        unwritten = call("library.unwritten", self.first.name, shape, self.dtype_of(result))
+        return either(condition_tree(path), empty, unwritten)
 
-    def shape_of(self, result: Result) -> str:
+    def shape_of(self, result: Result) -> Term:
         like = self.like(result)
-        sizes = tuple_text(["*batch" if axis == BATCH else axis for axis in result.axes])
-        sizes = "batch" if result.axes == (BATCH,) else sizes
-        return sizes if like is None else f"{like.name}.shape"
+        return self.sizes(result.axes) if like is None else V[like.name].shape
 
-    def condition(self, result: Result) -> str:
+    def condition(self, result: Result) -> Expr:
         """Where a result is made that is not always."""
         path = condition(result.paths)
-        return f"{result.when} and {condition_operand(path)}" if path else result.when
+        return V[result.when].and_(condition_tree(path)) if path else V[result.when]
 
     def allocates_wide(self) -> bool:
         """Whether a result is in the dtype of the computation, which so has to be known first."""
         return self.compute.constexpr and any(result.dtype.rule == "compute" for result in self.op.results)
 
-    def empty(self, result: Result) -> str:
+    def empty(self, result: Result) -> Expr:
         like = self.like(result)
         if like is None:
             return self.new(result, self.shape_of(result))
-        return f"torch.empty_like({like.name}{self.other_dtype(result, like)})"
+        return call("torch.empty_like", like.name, dtype=self.other_dtype(result, like))
 
-    def new(self, result: Result, shape: str, kind: str = "empty") -> str:
+    def new(self, result: Result, shape: Term, kind: str = "new_empty") -> Expr:
         """Memory of some shape for a result: empty, or zeros."""
-        return f"{self.first.name}.new_{kind}({shape}{self.other_dtype(result, self.first)})"
+        return call(V[self.first.name].field(kind), shape, dtype=self.other_dtype(result, self.first))
 
-    def other_dtype(self, result: Result, tensor: Input) -> str:
-        """The argument that tells the dtype of a result, where it is not that of a tensor."""
+    def other_dtype(self, result: Result, tensor: Input) -> Expr | None:
+        """The dtype of a result, where it is not that of a tensor."""
         dtype = self.dtype_of(result)
-        return "" if dtype == f"{tensor.name}.dtype" else f", dtype={dtype}"
+        return None if dtype == V[tensor.name].dtype else dtype
 
     def like(self, result: Result) -> Input | None:
         """An input of the result's very shape, whose layout the result takes over, as torch's do."""
@@ -157,18 +162,21 @@ class Host(Checks):
         alike = (t for t in self.op.inputs if t.type.axes == result.axes and t.default is None and t.type.is_plain)
         return next(alike, None)
 
-    def result(self) -> str:
-        return ", ".join(map(self.regrouped, self.op.results))
+    def result(self) -> Term:
+        return one_or_all([*map(self.regrouped, self.op.results)])
 
-    def regrouped(self, result: Result) -> str:
+    def regrouped(self, result: Result) -> Expr:
         """The result with its grouped axes put together again."""
         name = result.output.name
-        text = name + self.as_given(name, self.op.grouping(result))
-        return given(name, text) if result.when and text != name else text
+        value = self.as_given(name, V[name], self.op.grouping(result))
+        return given(name, value) if result.when and not value.is_name else value
 
-    def as_given(self, name: str, shape: tuple[AxisTerm, ...]) -> str:
-        """The calls that give a tensor the dimensions in which callers see it."""
-        return regrouped(shape) + dict(self.parted).get(name, "")
+    def as_given(self, name: str, value: Expr, shape: tuple[AxisTerm, ...]) -> Expr:
+        """A tensor with the dimensions in which callers see it."""
+        value = regrouped(value, shape)
+        for passed in self.parted.get(name, ()):
+            value = value.method("unflatten", *passed)
+        return value
 
     def moving(self, dims: tuple[Dim, ...]) -> list[tuple[str, tuple[str, ...], bool]]:
         """The tensors that move along some dimensions: name, axes, whether optional."""
@@ -177,51 +185,50 @@ class Host(Checks):
         still = without_strides(self.op) - self.tables
         return [entry for entry in found if self.space.steps(entry[1], dims) and entry[0] not in still]
 
-    def stride(self, name: str, axes: tuple[str, ...], axis: str, optional: bool = False) -> str:
+    def stride(self, name: str, axes: tuple[str, ...], axis: str, optional: bool = False) -> Expr:
         """The stride along a named axis, counted from the end since leading axes may be any number; 0 of a tensor that
         is left out.
         """
         if axis not in axes:
-            return "0"
+            return expr(0)
         place = axes.index(axis) - len(axes)
-        return f"tensors.stride({name}, {place})" if optional else f"{name}.stride({place})"
+        return stride(name, place, optional)
 
-    def strides(self, name: str, axes: tuple[str, ...], over: tuple[str, ...]) -> str:
+    def strides(self, name: str, axes: tuple[str, ...], over: tuple[str, ...]) -> Term:
         """All strides along some axes, as a tuple in the order of the axes."""
-        if tuple(axis for axis in axes if axis in over) == over and over == axes:
-            return f"{name}.stride()"
-        count = self.named_count(axes)
-        if BATCH in over and tuple(axes[: len(over)]) == over:
-            return f"{name}.stride()[:{len(over) - len(axes)}]"
-        leaf_texts = []
+        every, count = V[name].method("stride"), len(axes) - (BATCH in axes)
+        if over == axes:
+            return every
+        if BATCH in over and axes[: len(over)] == over:
+            return every[: len(over) - len(axes)]
+        found: list[Term] = []
         for axis in over:
             if axis != BATCH:
-                leaf_texts.append(self.stride(name, axes, axis))
+                found.append(self.stride(name, axes, axis))
             elif BATCH not in axes:
-                leaf_texts.append("*(0,) * len(batch)")
+                found += ones([BATCH], 0)
             else:
-                leaf_texts.append(f"*{name}.stride()[:-{count}]" if count else f"*{name}.stride()")
-        return tuple_text(leaf_texts)
+                found.append((every[:-count] if count else every).each)
+        return tuple(found)
 
-    def sizes(self, over: tuple[str, ...], hashed: bool = False) -> str:
+    def sizes(self, over: tuple[str, ...], hashed: bool = False) -> Term:
         if over == (BATCH,):
-            return "tuple(batch)" if hashed else "batch"
-        leaf_texts = ["*batch" if axis == BATCH else axis for axis in over]
-        return tuple_text(leaf_texts)
+            return runtime.tuple("batch") if hashed else V.batch
+        return lengths(over)
 
-    def retry(self) -> str:
+    def retry(self) -> Expr:
         """The call of the function again with every tensor contiguous."""
         others = [*(param.name for param in self.op.params), *self.extra]
         is_public = self.function == self.op.name  # Its params are keywords alone.
-        named = [f"{public(name) if is_public else name}={name}" for name in others]
-        if len(self.op.inputs) > 1 and not any(self.as_given(t.name, t.type.shape) for t in self.op.inputs):
-            passed = ", ".join([*(tensor.name for tensor in self.op.inputs), *([] if is_public else others)])
-            return f"{self.function}({', '.join([f'*tensors.contiguous({passed})', *(named if is_public else [])])})"
-        tensors = []
-        for tensor in self.op.inputs:
-            text = f"{tensor.name}.contiguous(){self.as_given(tensor.name, tensor.type.shape)}"
-            tensors.append(given(tensor.name, text) if tensor.default is not None else text)
-        return f"{self.function}({', '.join(tensors + named)})"
+        names, own = [tensor.name for tensor in self.op.inputs], runtime[self.function]
+        named = {public(name) if is_public else name: name for name in others}
+        given_as = [self.as_given(t.name, V[t.name].method("contiguous"), t.type.shape) for t in self.op.inputs]
+        if len(names) > 1 and given_as == [V[name].method("contiguous") for name in names]:
+            every = tensors.contiguous(*names, *([] if is_public else others)).each
+            return own(every, **(named if is_public else {}))
+        optional = [tensor.default is not None for tensor in self.op.inputs]
+        each = zip(names, given_as, optional, strict=True)
+        return own(*(given(name, value) if is_none else value for name, value, is_none in each), **named)
 
     def fold(self, group: str, dims: tuple[Dim, ...]) -> list[Statement]:
         """Sets `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
@@ -234,35 +241,36 @@ class Host(Checks):
         found = self.fold_free(group, free, free_axes) if folds else []
         sizes, lengths = f"{group[:-1]}_sizes", tuple(dim.axes[0] for dim in rest)
         if folds and rest:
-            found.append(Length(sizes, f"({_beside(f'*{sizes}', [*lengths], dims)})"))
+            found.append(Length(sizes, _beside(V[sizes].each, [*lengths], dims)))
         elif len(rest) > 1:
             found.append(Length(sizes, self.sizes(lengths)))
         for name, axes, optional in self.moving(dims) if rest else ():
             own = [self.stride(name, axes, one) for one in lengths]
-            steps = f"*{name}_{group}" if self.space.steps(axes, free) else f"*(0,) * {len(free)}"
-            text = f"({_beside(steps, own, dims)})" if folds else tuple_text(own)
-            if optional:
-                text = given(name, text, tuple_text(["0"] * len(dims)))
-            found.append(Let(f"{name}_{group}", text))
+            steps = V[f"{name}_{group}"] if self.space.steps(axes, free) else expr((0,)) * len(free)
+            every = _beside(steps.each, own, dims) if folds else tuple(own)
+            found.append(Let(f"{name}_{group}", given(name, every, (0,) * len(dims)) if optional else every))
         return found
 
     def fold_free(self, group: str, free: tuple[Dim, ...], axes: tuple[str, ...]) -> list[Statement]:
         """Folds dimensions whose axes stand together in all tensors that move along them."""
         named = self.moving(free)
-        strides = [self.optional(self.strides(n, own, axes), n, optional, axes) for n, own, optional in named]
-        targets = tuple_text([f"{name}_{group}" for name, _, _ in named])
-        call = Call("tensors.fold", (len(free), self.sizes(axes, True), tuple(strides)))
-        return self.folded(f"{group[:-1]}_sizes, {targets}", call, axes, len(free))
+        more = len(axes) - 1
+        zeros = expr((0,)) * (N_BATCH + more if more else N_BATCH) if BATCH in axes else (0,) * len(axes)
+        each = ((name, self.strides(name, own, axes), optional) for name, own, optional in named)
+        strides = tuple(given(name, own, zeros) if optional else own for name, own, optional in each)
+        targets = tuple(f"{name}_{group}" for name, _, _ in named)
+        fold = tensors.fold(len(free), self.sizes(axes, True), strides)
+        return self.folded((f"{group[:-1]}_sizes", targets), fold, axes, len(free))
 
-    def folded(self, target: str, call: Call, axes: tuple[str, ...], n_dims: int) -> list[Statement]:
+    def folded(self, target: Term, fold: Expr, axes: tuple[str, ...], n_dims: int) -> list[Statement]:
         """Sets what a call says of axes that it folds into `n_dims` dimensions, which may not be enough."""
         if BATCH not in axes and len(axes) <= n_dims:
-            return [Let(target, Call("tensors.folded", (call,)))]
-        name = target if target.isidentifier() else "folded"
-        unfolded = If(f"{name} is None", (Return(self.retry()),), UNFOLDED)
-        return [Let(name, call), unfolded, *([] if name == target else [Let(target, name)])]
+            return [Let(target, tensors.folded(fold))]
+        name = target if isinstance(target, str) else "folded"
+        unfolded = If(V[name].is_none, (Return(self.retry()),), UNFOLDED)
+        return [Let(name, fold), unfolded, *([] if name == target else [Let(target, name)])]
 
-    def column_strides(self) -> dict[str, str]:
+    def column_strides(self) -> dict[str, Expr]:
         """The stride along the columns of every tensor that has one, where they are one dimension and stay so."""
         (dim, *others) = self.space.cols or (None,)
         if dim is None or others or dim.axes[:1] == (BATCH,):
@@ -270,30 +278,25 @@ class Host(Checks):
         moving = self.moving(self.space.cols)
         return {name: self.stride(name, axes, dim.axes[0], optional) for name, axes, optional in moving}
 
-    def optional(self, text: str, name: str, optional: bool, axes: tuple[str, ...]) -> str:
-        more = len(axes) - 1
-        leading = f"(0,) * (len(batch) + {more})" if more else "(0,) * len(batch)"
-        return given(name, text, leading if BATCH in axes else tuple_text(["0"] * len(axes))) if optional else text
-
-    def compute_value(self) -> str:
+    def compute_value(self) -> Expr:
         if self.compute.in_float64:
-            return "tl.float64"
+            return expr("tl.float64")
         if self.compute.mode == "float":
             doubles = {tensor.name: tensor for tensor in self.op.inputs if "float64" in tensor.type.dtypes}
             names = [name for name in self.compute.of if name in doubles]
             if all(doubles[name].default is not None for name in names):  # Left out, they tell nothing.
                 names += [name for name, one in doubles.items() if one.default is None and name not in names]
-            return f"tensors.widest({', '.join(names)})"
-        helper = "tensors.wide_compute_dtype" if self.compute.wide else "tensors.compute_dtype"
+            return tensors.widest(*names)
+        helper = tensors.wide_compute_dtype if self.compute.wide else tensors.compute_dtype
         dtype = self.dtype(Dtype("any", self.compute.of, "int" if self.compute.counts else ""))
         made = [] if self.allocates_wide() else [result for result in self.op.results if not result.when]
-        same = (f"{result.output.name}.dtype" for result in made if self.dtype(result.dtype) == dtype)
-        return f"{helper}({next(same, dtype) if '(' in dtype else dtype})"
+        same = (V[result.output.name].dtype for result in made if self.dtype(result.dtype) == dtype)
+        return helper(next(same, dtype) if dtype.calls else dtype)
 
     def tensor_fields(self) -> list[Field]:
         fields = []
         for tensor in self.op.inputs:
-            text = f"{shape_text(tensor.type.shape)}, {word_list(tensor.type.dtypes)}."
+            text = f"{shape_text(tensor.type.shape)}, {listed(tensor.type.dtypes)}."
             if tensor.default is None:
                 fields.append(Field(tensor.name, "torch.Tensor", "", text))
             else:
@@ -304,7 +307,7 @@ class Host(Checks):
     def param_fields(self) -> list[Field]:
         fields = []
         for param in self.op.params:
-            limits = [f"one of {prose(word_list(tuple(map(word, param.choices))))}"] if param.choices else []
+            limits = [f"one of {prose(listed(map(word, param.choices)))}"] if param.choices else []
             limits += [f"at least {param.minimum!r}"] if param.minimum is not None else []
             limits += [f"at most {param.maximum!r}"] if param.maximum is not None else []
             kind = {"bool": "a flag", "int": "an integer"}.get(param.kind, "a number")
@@ -321,16 +324,16 @@ class Host(Checks):
         inputs = {tensor.name for tensor in self.op.inputs}
         if not of:
             return "torch's default dtype"
-        text = f"the promotion of {word_list(of, 'and')}"
+        text = f"the promotion of {listed(of, 'and')}"
         if len(of) == 1:
             text = f"{of[0]}'s dtype" if of[0] in inputs else of[0]
         if result.dtype.otherwise:
-            without = word_list(result.dtype.otherwise, "and")
+            without = listed(result.dtype.otherwise, "and")
             text += f", or that of {without} without {'it' if len(of) == 1 else 'them'}"
         otherwise = {"sum": "int64", "float": "torch's default dtype"}.get(result.dtype.rule)
         return f"{text}, or {otherwise} where that is no float" if otherwise else text
 
 
-def _beside(folded: str, own: list[str], dims: tuple[Dim, ...]) -> str:
+def _beside(folded: Expr, own: Sequence[Term], dims: tuple[Dim, ...]) -> tuple[Term, ...]:
     """What is folded and what is not, in the order of the dimensions."""
-    return ", ".join([*own, folded] if dims[0].pinned else [folded, *own])
+    return (*own, folded) if dims[0].pinned else (folded, *own)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from ..diagnostics.report import listed
 from ..lang.formulas import by_params, inputs_in_order, may_be_negative, python
 from ..lang.ir import Formula, Op, Reduce, Value, walk
-from ..lang.literals import literal, message, word
+from ..lang.literals import word
 from ..lang.names import shown
+from ..lowering.axes import lengths
 from ..lowering.choices import Choices
 from ..lowering.lower import Compute
 from ..lowering.space import Space
-from ..nest.conditions import condition_operand
+from ..nest.conditions import condition_tree
+from ..nest.values import Expr, Term, V, expr, product, quoted, tensors, torch
 from ..passes.exponentials import VALUELESS, is_hidden
 from ..spec.types import BATCH, DTYPE_CLASSES, AxisTerm, Input, Param
-from .statements import Call, Do, If, Length, Let, Statement, refused
+from .statements import CheckShape, Do, If, Length, Let, Statement, refused
 
 # The tuples of the runtime's tensors.py.
 CLASS_NAMES = {dtypes: f"tensors.{name.upper()}S" for name, dtypes in DTYPE_CLASSES.items() if name != "any"}
@@ -25,15 +29,14 @@ CLASS_NAMES[DTYPE_CLASSES["any"]] = "tensors.ANY"
 
 
 IS_FAKE = "is_fake"  # the argument of a registered function that asks for results without their values
-CHECK_SHAPE = "check_shape"
-EMPTY = "n_cols == 0"
+EMPTY = V.n_cols.equals(0)
 
 
-def constants(op: Op) -> dict[str, str]:
+def constants(op: Op) -> dict[str, Expr]:
     """The constants of a module, dtypes that some input may have: what the runtime has no tuple for."""
     found = [(dtype_constant(one), one.type.dtypes) for one in op.inputs if one.type.dtypes not in CLASS_NAMES]
     ordered = sorted(found, key=lambda one: shown(one[0]))
-    return {name: tuple_text([f"torch.{dtype}" for dtype in dtypes]) for name, dtypes in ordered}
+    return {name: expr(tuple(map(V.torch.field, dtypes))) for name, dtypes in ordered}
 
 
 def dtype_constant(tensor: Input) -> str:
@@ -41,7 +44,7 @@ def dtype_constant(tensor: Input) -> str:
 
 
 def assigned(formula: Formula) -> Length:
-    return Length(formula.axis, python(formula.node))
+    return Length(formula.axis, Expr(python(formula.node)))
 
 
 def _named(tensor: Input) -> list[str]:
@@ -54,6 +57,14 @@ def shape_text(shape: tuple[AxisTerm, ...]) -> str:
         return names[0] if len(names) == 1 else f"({' '.join(names)})"
 
     return f"[{', '.join(term(t) for t in shape)}]"
+
+
+def lengths_in(shape: Expr, axes: Sequence[str], known: Set[str]) -> Length:
+    """Unpacks what is not known yet of a shape."""
+    targets = tuple("_" if axis in known else axis for axis in axes if axis != BATCH)
+    if BATCH in axes and BATCH not in known:
+        return Length((V.batch.each, *targets), shape)
+    return Length(targets, shape[-len(targets) :] if BATCH in axes else shape)
 
 
 @dataclass(frozen=True)
@@ -80,53 +91,53 @@ class Checks:
         found: list[Statement] = []
         first = self.first
         for tensor in self.op.inputs:
-            shape = f'"{shape_text(tensor.type.shape)}"'
+            shape = quoted(shape_text(tensor.type.shape))
             block = [self.refusal("check", tensor.name, tensor.name, dtype_constant(tensor), shape)]
             if "float8_e4m3fn" in tensor.type.dtypes:
-                block.append(self.float8_check(tensor.name, f"{tensor.name}.dtype"))
+                block.append(self.float8_check(tensor.name, V[tensor.name].dtype))
             if tensor is not first:
                 alike = bool(tensor.type.variable) and tensor.type.variable == first.type.variable
                 check = "check_alike" if alike else "check_device"
-                block.append(self.refusal(check, tensor.name, tensor.name, f'"{first.name}"', first.name))
+                block.append(self.refusal(check, tensor.name, tensor.name, quoted(first.name), first.name))
             found += self.guarded(tensor, block)
         shapes = ((tensor, self.shape_of_other(tensor)) for tensor in self.ordered())
-        found += [self.shape_check(tensor, shape) for tensor, shape in shapes if shape]
+        found += [self.shape_check(tensor, shape) for tensor, shape in shapes if shape is not None]
         for result in self.op.results:
             if result.dtype.of == ("float8_e4m3fn",):
-                found.append(self.float8_check(result.output.name, "torch.float8_e4m3fn"))
+                found.append(self.float8_check(result.output.name, V.torch.field("float8_e4m3fn")))
         return [*found, *(one for param in self.op.params for one in self.param_checks(param))]
 
-    def refusal(self, function: str, name: str, *passed: str) -> Do:
+    def refusal(self, function: str, name: str, *passed: Term) -> Do:
         """The call that refuses what an argument may not be."""
-        return Do(Call(f"tensors.{function}", (f'"{self.op.name}: {name}"', *passed)))
+        return Do(tensors[function](quoted(f"{self.op.name}: {name}"), *passed))
 
-    def float8_check(self, name: str, dtype: str) -> Do:
-        return self.refusal("check_float8", name, dtype, f"{self.first.name}.device")
+    def float8_check(self, name: str, dtype: Expr) -> Do:
+        return self.refusal("check_float8", name, dtype, V[self.first.name].field("device"))
 
     def guarded(self, tensor: Input, block: Sequence[Statement]) -> list[Statement]:
         if tensor.default is None or not block:
             return [*block]
-        given = f"{tensor.name} is not None"
+        given = V[tensor.name].is_given
         match block:
             case [If(test, body)]:
-                return [If(f"{given} and {test}", body)]
+                return [If(given.and_(test), body)]
         return [If(given, tuple(block))]
 
     def param_checks(self, param: Param) -> list[Statement]:
-        name, where = param.name, self.op.name
-        found: list[Statement] = [] if self.is_registered else kind_check(self.op, param)
-        if param.kind == "enum":
-            choices = message(word_list(tuple(map(word, param.choices))))
-            must = f"{where}: {name} must be one of {choices}, not {{{name}!r}}"
-            found.append(refused(f"{name} not in {literal(param.choices)}", must))
+        name, where, value = param.name, self.op.name, V[param.name]
+        is_word = param.kind == "enum"
+        found: list[Statement] = [] if is_word or self.is_registered else [kind_check(self.op, param)]
+        if is_word:
+            must = f"{where}: {name} must be one of {listed(map(word, param.choices))}, not "
+            as_repr = Expr(ast.FormattedValue(value.tree, ord("r")))
+            found.append(refused(value.is_not_in(tuple(map(quoted, param.choices))), must, as_repr))
         for bound, inside, outside, words in (
-            (param.minimum, ">=", "<", "at least"),
-            (param.maximum, "<=", ">", "at most"),
+            (param.minimum, Expr.__ge__, Expr.__lt__, "at least"),
+            (param.maximum, Expr.__le__, Expr.__gt__, "at most"),
         ):
             if bound is not None:  # NaN is outside of every range.
-                is_outside = f"not {name} {inside}" if param.kind == "float" else f"{name} {outside}"
-                must = f"{where}: {name} must be {words} {bound!r}, not {{{name}}}"
-                found.append(refused(f"{is_outside} {literal(bound)}", must))
+                is_outside = inside(value, bound).negated if param.kind == "float" else outside(value, bound)
+                found.append(refused(is_outside, f"{where}: {name} must be {words} {bound!r}, not ", value))
         return found
 
     @property
@@ -155,7 +166,9 @@ class Checks:
             block = [one for place, term in groups for one in self.unflatten(tensor, place, term, known)]
             checks += self.length_checks(tensor, known, is_unpacked)
             if is_unpacked:
-                block.append(self.unpack(tensor, named, known))
+                is_batch = self.batch_inputs() == [tensor]
+                shape = V[tensor.name].shape
+                block.append(lengths_in(shape, tensor.type.axes, known if is_batch else known | {BATCH}))
                 unpacked.append(tensor)
                 known |= set(named)
             found += self.guarded(tensor, block)
@@ -168,11 +181,11 @@ class Checks:
         named, sizes = _named(tensor), dict(self.op.sizes)
         alone = {term.names[0] for term in tensor.type.shape if len(term.names) == 1}
         if is_unpacked:
-            lengths = [axis if axis in known else str(sizes.get(axis, axis)) for axis in named]
-            return [self.shape_check(tensor, tuple_text(lengths))] * (not alone.isdisjoint({*known, *sizes} & {*named}))
+            wanted = tuple(axis if axis in known else sizes.get(axis, axis) for axis in named)
+            return [self.shape_check(tensor, wanted)] * (not alone.isdisjoint({*known, *sizes} & {*named}))
         # Groups of known axes have been checked as they were split.
         is_checked = self.shape_of_other(tensor) or all(axis in known and axis not in alone for axis in named)
-        return [] if is_checked else [self.shape_check(tensor, tuple_text(named))]
+        return [] if is_checked else [self.shape_check(tensor, tuple(named))]
 
     def fixed(self, formulas: Iterable[Formula]) -> tuple[list[Statement], set[str]]:
         """The lengths that are fixed and that no shape determines before formulas read them; and the
@@ -180,7 +193,7 @@ class Checks:
         """
         own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         read = {axis for formula in formulas for axis in formula.reads & own}
-        found: list[Statement] = [Length(axis, str(size)) for axis, size in self.op.sizes if axis not in own - read]
+        found: list[Statement] = [Length(axis, size) for axis, size in self.op.sizes if axis not in own - read]
         return found, read & dict(self.op.sizes).keys()
 
     def early(self) -> tuple[Formula, ...]:
@@ -191,20 +204,21 @@ class Checks:
         """The length of an axis by its formula, and the refusal of a negative one; where a shape determines it, that of
         another length.
         """
-        axis, text, source = formula.axis, python(formula.node), message(formula.source)
-        length = f"{self.op.name}: the length of {axis}"
+        axis, own, source = V[formula.axis], Expr(python(formula.node)), formula.source
+        length = f"{self.op.name}: the length of {formula.axis}"
         if is_known:
-            return [refused(f"{axis} != {text}", f"{length} must be {source} = {{{text}}}, not {{{axis}}}")]
-        negative = refused(f"{axis} < 0", f"{length}, {source}, cannot be {{{axis}}}")
+            return [refused(axis.differs(own), f"{length} must be {source} = ", own, ", not ", axis)]
+        negative = refused(axis < 0, f"{length}, {source}, cannot be ", axis)
         return [assigned(formula), *([negative] if may_be_negative(self.op, formula) else [])]
 
-    def shape_check(self, tensor: Input, sizes: str) -> Do:
+    def shape_check(self, tensor: Input, sizes: Term) -> CheckShape:
         """The refusal of a tensor whose axes do not have these lengths."""
-        return self.refusal(CHECK_SHAPE, tensor.name, tensor.name, f'"{shape_text(tensor.type.shape)}"', sizes)
+        shape = quoted(shape_text(tensor.type.shape))
+        return CheckShape(self.refusal("check_shape", tensor.name, tensor.name, shape, sizes).value)
 
-    def shape_of_other(self, tensor: Input) -> str:
-        """The shape of an earlier input, or its end, that a tensor must have, too; "" if none ends in its axes, and is
-        the first that has them: it may be the wrong one otherwise.
+    def shape_of_other(self, tensor: Input) -> Expr | None:
+        """The shape of an earlier input, or its end, that a tensor must have, too; None if none ends in its axes, and
+        is the first that has them: it may be the wrong one otherwise.
         """
         named = _named(tensor)
         known = {axis for axis, _ in self.op.sizes}
@@ -214,54 +228,40 @@ class Checks:
             own = _named(other)
             plain = tensor.type.is_plain and other.type.is_plain
             if plain and other.default is None and own[-len(named) :] == named and not known & {*named}:
-                end = "" if own == named and BATCH not in other.type.axes else f"[-{len(named)}:]"
-                return f"{other.name}.shape{end}"
+                shape = V[other.name].shape
+                return shape if own == named and BATCH not in other.type.axes else shape[-len(named) :]
             known |= {*own}
-        return ""
-
-    def unpack(self, tensor: Input, named: list[str], known: set[str]) -> Length:
-        targets = tuple("_" if axis in known else axis for axis in named)
-        if BATCH not in tensor.type.axes:
-            return Length(targets, f"{tensor.name}.shape")
-        if self.batch_inputs() == [tensor]:
-            return Length(("*batch", *targets), f"{tensor.name}.shape")
-        return Length(targets, f"{tensor.name}.shape[{-len(named)}:]")
+        return None
 
     def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[Statement]:
         """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
-        length = f"{tensor.name}.shape[{position}]"
-        expected = self.split_lengths(term, known)
-        sizes = [expected.get(name, "") for name in term.names]
-        product = " * ".join(filter(None, sizes))
-        if product.replace(" * ", "").isdigit():
-            product = str(math.prod(map(int, filter(None, sizes))))
-            wrong, must = f"{length} % {product}", f"a multiple of {product}"
-        else:  # Lengths of other inputs may be 0.
-            product = f"({product})" if "*" in product else product
-            wrong, must = f"{product} == 0 or {length} % {product}", f"a multiple of {{{product}}}"
-        if all(sizes):
-            product = product.strip("()")
-            wrong, must = f"{length} != {product}", product if product.isdigit() else f"{{{product}}}"
-        split = ", ".join(size or f"{length} // {product}" for size in sizes)
-        dim = f"the length of {shape_text((term,))[1:-1]} in {tensor.name}"
+        length, expected = V[tensor.name].shape[position], self.split_lengths(term, known)
+        is_split = len(expected) < len(term.names)
+        fixed = [size for size in expected.values() if isinstance(size, int)]
+        others = product(*(expected[name] for name in term.names if name in expected))
+        wrong: Expr = others.equals(0).or_(length % others)  # Lengths of other inputs may be 0.
+        must: str | Expr = others
+        if len(fixed) == len(expected):
+            others = expr(math.prod(fixed))
+            wrong, must = length % others, others.text
+        what = f"{self.op.name}: the length of {shape_text((term,))[1:-1]} in {tensor.name} must be "
+        what, wrong = (f"{what}a multiple of ", wrong) if is_split else (what, length.differs(others))
+        split = tuple(expected.get(name) or length // others for name in term.names)
         return [
-            refused(wrong, f"{self.op.name}: {dim} must be {must}, not {{{length}}}"),
-            Let(tensor.name, f"torch.unflatten({tensor.name}, {position}, ({split}))"),
+            refused(wrong, what, must, ", not ", length),
+            Let(tensor.name, torch.unflatten(tensor.name, position, split)),
         ]
 
-    def split_lengths(self, term: AxisTerm, known: set[str]) -> dict[str, str]:
+    def split_lengths(self, term: AxisTerm, known: set[str]) -> dict[str, int | Expr]:
         """The lengths in a group by which it is split, all but one unless all are known: fixed ones, then others'."""
         fixed = dict(self.op.sizes)
-        lengths = {name: str(fixed[name]) for name in term.names if name in fixed}
         others = [name for name in term.names if name not in fixed]
         rest = [name for name in others if name not in known][:1]
-        return lengths | {name: name for name in others if name not in rest}
+        found: dict[str, int | Expr] = {name: fixed[name] for name in term.names if name in fixed}
+        return found | {name: V[name] for name in others if name not in rest}
 
     def batch_inputs(self) -> list[Input]:
         return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]
-
-    def named_count(self, axes: tuple[str, ...]) -> int:
-        return len([axis for axis in axes if axis != BATCH])
 
     def batches(self, unpacked: Sequence[Input] = ()) -> list[Statement]:
         """The leading axes, where no shape has been unpacked that alone has them, and inputs expanded along them."""
@@ -272,20 +272,20 @@ class Checks:
         found: list[Statement] = [Length("batch", self.batch_shape(first))]
         for tensor in (one for one in inputs if one is not first):
             own = self.batch_shape(tensor)
-            every = f'tensors.broadcast("{self.op.name}: {tensor.name}", batch, {own})'
-            found += self.guarded(tensor, [If(f"{own} != batch", (Let("batch", every),))])
+            every = tensors.broadcast(quoted(f"{self.op.name}: {tensor.name}"), "batch", own)
+            found += self.guarded(tensor, [If(own.differs("batch"), (Let("batch", every),))])
         for tensor in inputs:
-            found += self.guarded(tensor, [self.expanded(tensor, self.batch_shape(tensor), "batch")])
+            found += self.guarded(tensor, [self.expanded(tensor, self.batch_shape(tensor), V.batch)])
         return found
 
-    def expanded(self, tensor: Input, own: str, every: str) -> If:
+    def expanded(self, tensor: Input, own: Expr, every: Expr) -> If:
         """A tensor along all leading axes, where its own are not these already."""
-        axes = ", ".join(["*batch", *_named(tensor)])
-        return If(f"{own} != {every}", (Let(tensor.name, f"{tensor.name}.expand({axes})"),))
+        value = V[tensor.name].method("expand", *lengths((BATCH, *_named(tensor))))
+        return If(own.differs(every), (Let(tensor.name, value),))
 
-    def batch_shape(self, tensor: Input) -> str:
-        count = self.named_count(tensor.type.axes)
-        return f"{tensor.name}.shape[:-{count}]" if count else f"{tensor.name}.shape"
+    def batch_shape(self, tensor: Input) -> Expr:
+        count, shape = len(_named(tensor)), V[tensor.name].shape
+        return shape[:-count] if count else shape
 
     def empty_errors(self) -> list[Statement]:
         """Refusals of reductions that have no value over no elements.
@@ -293,12 +293,12 @@ class Checks:
         What results are made of has to have one; what is saved besides is of no use over no elements.
         """
         choices = Choices(replace(self.op, results=tuple(r for r in self.op.results if not r.saved)))
-        found: dict[str, str] = {}
+        found: dict[Expr, str] = {}
         for value in self.op.values:
             for node in walk(value.node) if choices.paths[value.name] else ():
                 if isinstance(node, Reduce) and node.kind in VALUELESS and self.is_seen_over_nothing(value):
                     path = choices.of(value.name)
-                    condition = f"{EMPTY} and {condition_operand(path)}" if path else EMPTY
+                    condition = EMPTY.and_(condition_tree(path)) if path else EMPTY
                     found.setdefault(condition, f"{self.operator}: {node.kind} has no value over an empty axis")
         return [refused(*one) for one in found.items() if one[0] == EMPTY or EMPTY not in found]
 
@@ -309,20 +309,23 @@ class Checks:
 
 def once(statements: Sequence[Statement]) -> Iterator[Statement]:
     """Statements of which those that check shapes stand where no call of the same shapes is repeated."""
-    for is_check, several in groupby(statements, _checks_shape):
+    for is_check, several in groupby(statements, lambda one: isinstance(one, CheckShape)):
         found = tuple(several)
-        yield from (If("replay is None", found),) if is_check else found
+        yield from (If(V.replay.is_none, found),) if is_check else found
 
 
-def _checks_shape(one: Statement) -> bool:
-    return isinstance(one, Do) and isinstance(one.value, Call) and one.value.function == f"tensors.{CHECK_SHAPE}"
+_KINDS = {
+    "bool": ("a flag", "bool"),
+    "enum": ("a word", "str"),
+    "int": ("an integer", "int"),
+    "float": ("a number", "int", "float"),
+}
 
 
-def kind_check(op: Op, param: Param) -> list[Statement]:
-    """The refusal of a param of another type; that of a word is with its choices."""
-    kinds = {"bool": ('"a flag"', "bool"), "int": ('"an integer"', "int"), "float": ('"a number"', "int", "float")}
-    passed = (f'"{op.name}: {param.name}"', param.name, *kinds.get(param.kind, ()))
-    return [Do(Call("tensors.check_param", passed))] if param.kind in kinds else []
+def kind_check(op: Op, param: Param) -> Do:
+    """The refusal of a param of another type."""
+    what, *types = _KINDS[param.kind]
+    return Do(tensors.check_param(quoted(f"{op.name}: {param.name}"), param.name, quoted(what), *types))
 
 
 INTS = frozenset(DTYPE_CLASSES["int"] + DTYPE_CLASSES["bool"])
@@ -336,7 +339,3 @@ def returned_types(*optional: bool) -> str:
 
 def tuple_text(items: list[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-def word_list(words: tuple[str, ...], last: str = "or") -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

@@ -13,19 +13,22 @@ from ..lang.literals import prose
 from ..lang.names import in_string, public, shown
 from ..lang.trees import parse, walk
 from ..lang.unparse import spelled
+from ..lowering.axes import lengths
 from ..lowering.lower import Compute
 from ..lowering.space import Space
 from ..lowering.views import Field, Kernel
+from ..nest.values import Expr, Term, V, expr, quoted, runtime, tensors
 from ..passes.scalars import host_scalars, passed_scalars
 from ..passes.structure import Program
+from ..spec.types import BATCH
 from .configs import Traffic
 from .format import LONGEST, wrapped
 from .host import Host
-from .host_checks import IS_FAKE, constants, once, returned_types, tuple_text
-from .statements import Allocate, Call, Do, If, Length, Let, Return, Statement, call, called, finished, in_place
+from .host_checks import IS_FAKE, constants, once, returned_types
+from .statements import Allocate, Do, If, Length, Let, Return, Statement, call, called, finished, in_place
 
 # How a call finds the launch of a call like it, and what it is given to launch again; None where no call does.
-Known = tuple[Call, Call] | None
+Known = tuple[Expr, Expr] | None
 NO_TRAFFIC = Traffic(frozenset())
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
 
@@ -75,9 +78,9 @@ class Around:
     before: int = 0  # how many others have tables whose names end so, and with a number
     forward: Program | None = None  # of a gradient whose operator has a function for it, which the gradient may call
 
-    def wrapped(self, kernel: str) -> str:
+    def wrapped(self, kernel: Term) -> Expr | None:
         """A kernel that torch has to see launched, wrapped; else nothing."""
-        return f"library.wrap_triton({kernel})" if self.register == "triton_op" else ""
+        return call("library.wrap_triton", kernel) if self.register == "triton_op" else None
 
 
 class Common:
@@ -135,7 +138,7 @@ class Common:
     # What functions do
 
     @property
-    def returned(self) -> str:
+    def returned(self) -> Term:
         return self.host.result()
 
     def function(
@@ -149,10 +152,10 @@ class Common:
     def begun(self, known: Known = None) -> list[Statement]:
         """It looks up a call like this one, checks arguments, and unpacks shapes."""
         refusals, shapes = tuple(self.outer.checks()), self.unpacked()
-        scalars = [Length(scalar.name, scalar.text) for scalar in host_scalars(self.op).values()]
+        scalars = [Length(scalar.name, Expr(scalar.tree)) for scalar in host_scalars(self.op).values()]
         if known is None:
             return [*refusals, *shapes, *scalars]
-        first = [If("replay is None", refusals)] if refusals else []
+        first = [If(V.replay.is_none, refusals)] if refusals else []
         return [Let(("key", "replay"), known[0]), *first, *once(shapes), *scalars]
 
     def unpacked(self) -> list[Statement]:
@@ -162,14 +165,14 @@ class Common:
         wide = [Let("compute", self.host.compute_value())] if self.host.allocates_wide() else []
         return [*wide, *(Allocate(result.output.name, self.memory(result)) for result in self.op.results)]
 
-    def memory(self, result: Result) -> str:
+    def memory(self, result: Result) -> Expr:
         return self.host.made(result)
 
     def again(self, known: Known) -> list[Statement]:
         """A call like one before launches the same again."""
-        return [If("replay is not None", (Do(known[1]), Return(self.returned)))] if known else []
+        return [If(V.replay.is_given, (Do(known[1]), Return(self.returned)))] if known else []
 
-    def nothing_for(self, is_empty: str, *before: Statement) -> list[Statement]:
+    def nothing_for(self, is_empty: Expr | None, *before: Statement) -> list[Statement]:
         """Nothing is launched for no elements."""
         return [If(is_empty, (*before, Return(self.returned)))] if is_empty else []
 
@@ -180,8 +183,8 @@ class Common:
             found = in_place(Length("compute", self.host.compute_value()), found)
         return [*found, Return(self.returned)]
 
-    def index(self) -> str:
-        return f"tensors.index_dtype({', '.join(name for name in self.op.tensors if name not in self.op.by_row)})"
+    def index(self) -> Expr:
+        return tensors.index_dtype(*(name for name in self.op.tensors if name not in self.op.by_row))
 
     @property
     def knows(self) -> bool:
@@ -191,43 +194,42 @@ class Common:
         in_place = any(result.over for result in self.op.results)
         return self.around.register == "none" and not self.autotune and not in_place
 
-    def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[Expr, ...], tuple[str, ...]]:
         """What is passed to a kernel: tensors, integers and params, in this order."""
-        tensors = tuple(a.value for a in kernel.arguments if a.spelling == f"{a.value}_ptr")
-        params = tuple(name for name in kernel.passed if name in passed_scalars(self.op))
-        integers = kernel.passed[len(tensors) : len(kernel.passed) - len(params)]
-        assert (*tensors, *integers, *params) == kernel.passed
+        passed = [one.value.text for one in kernel.arguments]
+        tensors = tuple(one.value.text for one in kernel.arguments if one.spelling == f"{one.value}_ptr")
+        params = tuple(name for name in passed if name in passed_scalars(self.op))
+        integers = kernel.passed[len(tensors) : len(passed) - len(params)]
+        assert [*tensors, *map(str, integers), *params] == passed
         return tensors, integers, params
 
-    def constants_of(self, kernel: Kernel, index: str = "") -> dict[str, str]:
+    def constants_of(self, kernel: Kernel, index: Expr | None = None) -> dict[str, Expr]:
         """What a kernel is compiled for, but for its tiles; with an `index` dtype, if the runtime does not."""
         names = [name for name in kernel.constexprs if name not in OF_BLOCKS]
         return {in_string(name): self.constant(name) for name in names} | ({"INDEX": index} if index else {})
 
-    def launcher(self, kernel: Kernel) -> str:
+    def launcher(self, kernel: Kernel) -> Expr:
         """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
-        name = f"kernels.{kernel.name}"
-        return self.around.wrapped(name) or name
+        own = V.kernels.field(kernel.name)
+        return self.around.wrapped(own) or own
 
-    def table_of(self, kind: str) -> str:
+    def table_of(self, kind: str) -> Expr:
         """A table of configs.py, by its kind."""
-        return f"configs.{kind}{self.tables}"
+        return V.configs.field(f"{kind}{self.tables}")
 
     @property
-    def key(self) -> str:
+    def key(self) -> Term:
         """By what the runtime finds a launch like one before."""
-        return "key" if self.knows else "None"
+        return "key" if self.knows else None
 
-    def alignment(self) -> str:
+    def alignment(self) -> Expr:
         """What divides the lengths of rows, as the tensors of rows and columns tell."""
         tiles = [name for name, axes, _ in self.host.moving(self.space.cols) if self.space.steps(axes, self.space.rows)]
-        return f"tensors.alignment({', '.join(tiles)})"
+        return tensors.alignment(*tiles)
 
-    def constant(self, name: str) -> str:
+    def constant(self, name: str) -> Expr:
         """What the function that launches a kernel calls a constant of it."""
-        if name == "ALIGN":
-            return self.alignment()
-        return "compute" if name == "COMPUTE" else name
+        return self.alignment() if name == "ALIGN" else V["compute" if name == "COMPUTE" else name]
 
     def known(self, kernel: Kernel, *sums: str) -> Known:
         """As calls of a kernel are known, which may write partial sums, for which repeated calls need memory."""
@@ -241,15 +243,13 @@ class Common:
         tensors, _, params = self.arguments(kernel)
         return tuple(name for name in tensors if name in self.op.tensors), params
 
-    def lookup(self, *more: str) -> Call:
+    def lookup(self, *more: Term) -> Expr:
         """By what the launch of a call like this one is looked up."""
-        # Of a float, a launch depends on the type alone, where there is any number of values.
-        each = (
-            (f"type({one.name})", one.name if one.kind != "float" or _limited(one) else "") for one in self.op.params
-        )
-        settings = [text for both in each for text in both if text]
+        settings: list[Term] = []
+        for one in self.op.params:  # Of a float, a launch depends on the type alone, where any is allowed.
+            settings += [runtime.type(one.name), *([one.name] if one.kind != "float" or _limited(one) else [])]
         inputs = tuple(tensor.name for tensor in self.op.inputs)
-        return call("launch.lookup", f'"{self.around.function}"', inputs, *settings, *more, *self.around.extra)
+        return call("launch.lookup", quoted(self.around.function), inputs, *settings, *more, *self.around.extra)
 
     def searched(self, kernel: Kernel | None, candidates: str) -> Kernel | None:
         """The kernel, its configurations left to @triton.autotune where the spec asks for that."""
@@ -260,17 +260,11 @@ class Common:
         return replace(kernel, search=f"{candidates}{self.tables}", search_key=f"[{key}]")
 
 
-def length_text(axes: tuple[str, ...]) -> str:
-    """How the wrapper spells the product of the lengths of some axes."""
-    pieces = ["math.prod(batch)" if axis == "..." else axis for axis in axes]
-    return " * ".join(pieces) or "1"
-
-
-def empty_text(axes: tuple[str, ...]) -> str:
-    """How the wrapper asks whether some axes have a length of 0."""
-    if len(axes) == 1:
-        return "0 in batch" if axes == ("...",) else f"{axes[0]} == 0"
-    return f"0 in {tuple_text(['*batch' if axis == '...' else axis for axis in axes])}" if axes else ""
+def is_empty(axes: tuple[str, ...]) -> Expr | None:
+    """Whether some axes have a length of 0; None where there are none."""
+    if len(axes) == 1 and axes != (BATCH,):
+        return V[axes[0]].equals(0)
+    return expr(0).is_in("batch" if axes == (BATCH,) else lengths(axes)) if axes else None
 
 
 def docstring_values(op: Op) -> list[Value]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..lang.ir import Op, Reduce, Size
 from ..lang.names import public
+from ..nest.values import Expr, V, expr, quoted, runtime, tensors
 from ..passes.structure import Program
 from ..spec.types import BATCH, FLOATS, Input, Spec
-from .host_checks import IS_FAKE, kind_check, returned_types, tuple_text
-from .statements import Call, Do, If, Statement
+from .host_checks import IS_FAKE, kind_check, returned_types
+from .statements import Do, If, Statement, call
 
 # Reductions that are exact in whatever dtype, so that autocast leaves their inputs alone.
 EXACT = ("max", "min", "argmax", "argmin", "any", "all")
@@ -21,16 +22,15 @@ LOWER = ("float16", "bfloat16", "float32")
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One of torch.ops: its name there, the function that it calls, with what arguments, and the rule of vmap."""
+    """One of torch.ops: its name there, its function, the call in that, and the rule of vmap."""
 
     name: str
     function: str
-    inner: str
     signature: str
-    passed: str
+    call: Expr
     returns: str
     says: str
-    vmap: str
+    vmap: Expr
 
 
 def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Registered] = ()) -> dict[str, Any]:
@@ -38,12 +38,15 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
     function, returns = f"_{op.name}_op", returned_types(*[False] * len(op.results))
     extra = [result.output.name for result in op.results[len(spec.outputs) :]]
     says = f"torch.ops.{spec.namespace}.{op.name}{', and what the backward needs: ' * bool(extra)}{', '.join(extra)}."
-    signature, passed = ", ".join(map(public, typed(op))), ", ".join(op.arguments)
-    inner, vmap = f"_{op.name}_forward", over_batch(op, function)
+    inner = runtime[f"_{op.name}_forward"](*op.arguments, is_fake=False)
+    signature, vmap = ", ".join(map(public, typed(op))), over_batch(op, function)
     return {
         "kind": spec.register,
         "namespace": spec.namespace,
-        "ops": [Registered(op.name, function, inner, signature, passed, returns, says, vmap), *others],
+        "ops": [
+            Registered(op.name, function, signature, inner, returns, says, vmap),
+            *others,
+        ],
         "autocast": autocast,
         "checks": _checks(op),
         "signature": ", ".join([*typed(op), f"{IS_FAKE}: bool"]),
@@ -66,35 +69,32 @@ def _checks(op: Op) -> list[Statement]:
     """Refusals of arguments of which torch's dispatcher would tell in its own words."""
     found: list[Statement] = []
     for tensor in op.inputs:
-        check = Do(Call("tensors.check_tensor", (f'"{op.name}: {tensor.name}"', tensor.name)))
-        found.append(check if tensor.default is None else If(f"{tensor.name} is not None", (check,)))
+        check = Do(tensors.check_tensor(quoted(f"{op.name}: {tensor.name}"), tensor.name))
+        found.append(check if tensor.default is None else If(V[tensor.name].is_given, (check,)))
     for param in op.params:
-        word = Do(Call("tensors.check_param", (f'"{op.name}: {param.name}"', param.name, '"a word"', "str")))
-        found += [word] if param.kind == "enum" else kind_check(op, param)
+        found.append(kind_check(op, param))
     return found
 
 
-def over_batch(op: Op, call: str) -> str:
-    """The function by which vmap calls an operator, and its first arguments.
-
-    One call where the batch can be a leading axis of all results, else one by one.
-    """
+def over_batch(op: Op, function: str) -> Expr:
+    """What vmap calls: the operator once where the batch can be a leading axis of all results, else one by one."""
     named = leading(op)
-    return f"autograd.over_batch, {call}, {named}" if named else f"autograd.one_by_one, {call}"
+    passed = ("autograd.over_batch", function, named) if named else ("autograd.one_by_one", function)
+    return call("functools.partial", *passed)
 
 
-def leading(op: Op) -> str:
-    """Of each argument, how many axes follow the leading ones, where the batch of vmap can be one of those; else ""."""
-    named = [_named(tensor) for tensor in op.inputs] + ["None"] * len(op.params)
+def leading(op: Op) -> Expr | None:
+    """Of each argument, how many axes follow the leading ones, where the batch of vmap can be one of those."""
+    named = (*map(_named, op.inputs), *[None] * len(op.params))
     reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in op.nodes)
     if reduced or not all(BATCH in result.axes for result in op.results):
-        return ""
-    return tuple_text(named)
+        return None
+    return expr(named)
 
 
-def _named(tensor: Input) -> str:
+def _named(tensor: Input) -> int | None:
     """How many dimensions follow the leading ones, if there are leading ones."""
-    return str(len(tensor.type.shape) - 1) if BATCH in tensor.type.axes else "None"
+    return len(tensor.type.shape) - 1 if BATCH in tensor.type.axes else None
 
 
 def autocast_rule(program: Program, rule: str) -> str:

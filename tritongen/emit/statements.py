@@ -1,57 +1,43 @@
 """What functions of the host do, as values: families make them, and `templates/host.jinja` prints them.
 
-Their leaves are expressions as text, of which `names_in` says what they read.
+Their leaves are the values of kernels, too: trees, which are asked what they read.
 """
 
 from __future__ import annotations
 
-import keyword
-import re
+import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ..lang.names import shown
+from ..lang.trees import walk
+from ..nest.values import Expr, Term, V, either, expr, tree_of
 from .format import LINE
 from .imports import host_imports
 from .scoping import OF_ALL
-
-Value = Any  # text, a number, a call, or a tuple or dictionary of such
-Names = str | tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of a function, with its arguments in order and by name."""
-
-    function: str
-    passed: tuple[Value, ...] = ()
-    named: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Let:
     """Gives a value a name, or the elements of one several."""
 
-    name: Names
-    value: Value
+    name: Term  # or a list of names that get the same
+    value: Term
 
     @property
     def target(self) -> str:
-        if isinstance(self.name, str):
-            return self.name
-        return ", ".join(self.name) if len(self.name) > 1 else f"({self.name[0]},)"
+        return " = ".join(map(str, self.name)) if isinstance(self.name, list) else bare(self.name)
 
     @property
     def source(self) -> str:
         """The value as Python has it beside the names."""
-        of_each = isinstance(self.name, tuple) and isinstance(self.value, tuple)
-        return ", ".join(map(written, self.value)) if of_each else written(self.value)
+        of_each = isinstance(expr(self.name).tree, ast.Tuple)
+        return bare(self.value) if of_each else expr(self.value).text
 
     @property
     def bound(self) -> tuple[str, ...]:
-        return tuple(_NAME.findall(self.target))
+        return expr(self.name).names
 
 
 @dataclass(frozen=True)
@@ -68,23 +54,38 @@ class Allocate(Let):
 class Do:
     """Calls what refuses arguments, or moves memory."""
 
-    value: Value
+    value: Term
+    keyword: str = ""  # of a statement that is no call
+
+    @property
+    def text(self) -> str:
+        return f"{self.keyword} {bare(self.value)}" if self.keyword else str(expr(self.value))
+
+
+@dataclass(frozen=True)
+class CheckShape(Do):
+    """Refuses a shape."""
 
 
 @dataclass(frozen=True)
 class Raise:
-    """Refuses arguments; the message has expressions in braces."""
+    """Refuses arguments, in words among which are values."""
 
-    message: str
+    words: tuple[str | Expr, ...]
 
     @property
     def text(self) -> str:
-        return f'{"f" if "{" in self.message else ""}"{self.message}"'
+        parts = [ast.Constant(one) if isinstance(one, str) else _formatted(one.tree) for one in self.words]
+        return ast.unparse(ast.JoinedStr(parts) if len(parts) > 1 else parts[0])
 
 
 @dataclass(frozen=True)
 class Return:
-    value: Value
+    value: Term
+
+    @property
+    def text(self) -> str:
+        return bare(self.value)
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,24 @@ class Launch:
     it has.
     """
 
-    call: Call
-    when: str = ""
-    ends: str = ""
-    instead: Call | None = None
+    call: Expr
+    when: Expr | None = None
+    ends: Term = None
+    instead: Expr | None = None
+
+    @property
+    def statement(self) -> Statement:
+        """It as other statements say it."""
+        if self.ends:
+            return If(self.when.and_(self.call) if self.when else self.call, (Return(self.ends),))
+        if self.instead:
+            return If(self.call.negated, (Do(self.instead),))
+        return If(self.when, (Do(self.call),)) if self.when else Do(self.call)
 
 
 @dataclass(frozen=True)
 class If:
-    test: str
+    test: Term
     body: tuple[Statement, ...]
     note: str = ""
     other: tuple[Statement, ...] = ()
@@ -119,76 +129,62 @@ class Note:
 Statement = Let | Do | Raise | Return | Launch | If | Note
 
 
-def call(function: str, *passed: Value, **named: Value) -> Call:
+def call(function: Term, *passed: Term, **named: Term) -> Expr:
     """A call, but for arguments by name that are as they are by default: "", False or None."""
-    return Call(function, passed, {name: value for name, value in named.items() if value not in ("", False, None)})
+    words = [ast.keyword(name, tree_of(value)) for name, value in named.items() if value not in ("", False, None)]
+    return Expr(ast.Call(tree_of(function), [*map(tree_of, passed)], words))
 
 
-def given(name: str, text: str, otherwise: str = "None") -> str:
+def given(name: str, value: Term, otherwise: Term = None) -> Expr:
     """A value that is made of a tensor, and another where that is None."""
-    return f"{text} if {name} is not None else {otherwise}"
+    return either(V[name].is_given, value, otherwise)
 
 
-def refused(test: str, message: str) -> If:
-    return If(test, (Raise(message),))
+def one_or_all(values: Sequence[Term]) -> Term:
+    return values[0] if len(values) == 1 else tuple(values)
 
 
-def written(value: Value) -> str:
-    match value:
-        case Call():
-            named = (f"{name}={written(own)}" for name, own in value.named.items())
-            return f"{value.function}({', '.join([*map(written, value.passed), *named])})"
-        case Mapping():
-            return "{" + ", ".join(f'"{key}": {written(own)}' for key, own in value.items()) + "}"
-        case tuple():
-            return f"({', '.join(map(written, value))}{',' * (len(value) == 1)})"
-    return str(value)
+def refused(test: Term, *words: str | Expr) -> If:
+    return If(test, (Raise(words),))
+
+
+def bare(value: Term) -> str:
+    """A value as Python has it where several need no parentheses."""
+    found = expr(value)
+    return found.text[1:-1] if isinstance(found.tree, ast.Tuple) and len(found.tree.elts) > 1 else found.text
+
+
+def _formatted(tree: ast.expr) -> ast.expr:
+    return tree if isinstance(tree, ast.FormattedValue) else ast.FormattedValue(tree, -1)
 
 
 # What statements read
 
-_NAME = re.compile(r"(?<![.\w])[^\W\d]\w*(?![\w(]|=(?!=))")  # but for functions, and for arguments by name
-_STRING = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
-_BRACES = re.compile(r"\{([^{}]*)\}")
+
+def reads(statements: Iterable[Statement]) -> Counter[str]:
+    """How often some statements read each name, but for those of functions that they call."""
+    return Counter(name for value in values_of(statements) for name in value.variables)
 
 
-def names_in(text: str) -> list[str]:
-    """The names that an expression reads, but for those of the functions that it calls."""
-    return _NAME.findall(_STRING.sub("", text))
-
-
-def reads(values: Iterable[Any]) -> Counter[str]:
-    """How often some statements and values read each name."""
-    return Counter(name for text in inside(values) if isinstance(text, str) for name in names_in(text))
-
-
-def called(values: Iterable[Any]) -> frozenset[str]:
+def called(statements: Iterable[Statement]) -> frozenset[str]:
     """The functions that some statements call."""
-    return frozenset(one.function for one in inside(values) if isinstance(one, Call))
+    nodes = (node for value in values_of(statements) for node in walk(value.tree))
+    return frozenset(ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call))
 
 
-def inside(values: Iterable[Any]) -> Iterator[str | Call]:
-    """The calls in some statements and values, and the expressions that all of these are made of."""
-    for one in values:
+def values_of(statements: Iterable[Statement]) -> Iterator[Expr]:
+    """The values that some statements are made of."""
+    for one in statements:
         match one:
-            case str() if one:
-                yield one
-            case Raise(message):
-                alone = message.replace("{{", "").replace("}}", "")  # Doubled braces are the words' own.
-                yield from (text.partition("!")[0] for text in _BRACES.findall(alone))
+            case Raise(words):
+                yield from (word for word in words if isinstance(word, Expr))
             case Let(value=value) | Do(value) | Return(value):
-                yield from inside([value])
+                yield expr(value)
             case Launch():
-                yield from inside([one.when, one.call, one.instead, one.ends])
+                yield from (expr(part) for part in (one.when, one.call, one.instead, one.ends) if part)
             case If():
-                yield from inside([one.test, *one.body, *one.other])
-            case Call():
-                yield one
-                yield from inside([*one.passed, *one.named.values()])
-            case Mapping():
-                yield from inside(one.values())
-            case tuple():
-                yield from inside(one)
+                yield expr(one.test)
+                yield from values_of((*one.body, *one.other))
 
 
 # How they are made simpler
@@ -226,40 +222,37 @@ def _without_unread(one: Statement, read: Counter[str]) -> Iterator[Statement]:
             pairs = [pair for pair in zip(names, values, strict=True) if pair[0] in known]
             yield from [Length(*zip(*pairs, strict=True))] if len(pairs) > 1 else [Length(*pair) for pair in pairs]
         case tuple() as names, _ if known:
-            yield replace(one, name=tuple(name if {*_NAME.findall(name)} <= known else _unread(name) for name in names))
+            yield replace(one, name=tuple(name if {*expr(name).names} <= known else _unread(name) for name in names))
         case _ if known:
             yield one
 
 
-def _unread(name: str) -> str:
-    star, own = name[: name[0] == "*"], name.removeprefix("*")
-    return name if own[0] == "_" else f"{star}_{own}"
+def _unread(name: Term) -> Expr:
+    (own,) = expr(name).names
+    return expr(name).with_names({own: V[own if own[0] == "_" else f"_{own}"]})
 
 
 def in_place(let: Let, statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Some statements and one before them, that gives a text a name. It stands in place of that where they read it
+    """Some statements and one before them, that gives a value a name. It stands in place of that where they read it
     once, and the argument that does fits into a line with it.
     """
-    name, text = str(let.name), str(let.value)
+    name, value = str(let.name), expr(let.value)
     readers = [one for one in statements if name in reads([one])]
-    if reads(readers)[name] != 1 or (isinstance(readers[0], Launch) and readers[0] != Launch(readers[0].call)):
-        return (let, *statements)
-    arguments = (argument for one in inside(readers) if isinstance(one, Call) for argument in one.named.items())
-    lengths = (len(shown(f"        {key}={written(own)},")) for key, own in arguments if name in [*inside([own])])
-    fits = any(length + len(text) - len(name) <= LINE for length in lengths)
-    return tuple(_with(one, name, text) for one in statements) if fits else (let, *statements)
+    match readers:
+        case [Let() | Launch(when=None, ends=None, instead=None) as reader] if reads(readers)[name] == 1:
+            nodes = [node for one in values_of(readers) for node in walk(one.tree)]
+            words = (n for n in nodes if isinstance(n, ast.keyword) and name in Expr(n.value).names)
+            lengths = (len(shown(f"        {ast.unparse(word)},")) for word in words)
+            if any(length + len(value.text) - len(name) <= LINE for length in lengths):
+                other = _with(reader, {name: value})
+                return tuple(other if one is reader else one for one in statements)
+    return (let, *statements)
 
 
-def _with(value: Value, name: str, text: str) -> Value:
-    """A value with a text in place of a name."""
-    match value:
-        case Call() | Let() | Launch():
-            return replace(value, **{one.name: _with(getattr(value, one.name), name, text) for one in fields(value)})
-        case Mapping():
-            return {key: _with(own, name, text) for key, own in value.items()}
-        case tuple():
-            return tuple(_with(own, name, text) for own in value)
-    return text if value == name else value
+def _with(one: Let | Launch, others: Mapping[str, Expr]) -> Let | Launch:
+    if isinstance(one, Let):
+        return replace(one, value=expr(one.value).with_names(others))
+    return replace(one, call=one.call.with_names(others))
 
 
 # Whether they are sound
@@ -274,12 +267,13 @@ def check_function(statements: Sequence[Statement], given: Iterable[str]) -> Non
     launches = [one for one in _all(statements) if isinstance(one, Launch)]
     if unwritten := made - reads([*lets, *launches]).keys():
         raise TypeError(f"no launch writes {', '.join(sorted(unwritten))}")
-    _check_names(statements, {*given, *_OF_MODULES, *keyword.kwlist, *OF_ALL})
+    _check_names(statements, {*given, *_OF_MODULES, *OF_ALL})
 
 
 def _check_names(statements: Sequence[Statement], known: set[str]) -> None:
     for one in statements:
-        if missing := reads([one.test] if isinstance(one, If) else [one]).keys() - known:
+        own = expr(one.test).variables if isinstance(one, If) else reads([one])
+        if missing := {*own} - known:
             raise TypeError(f"{', '.join(sorted(missing))} is read before it has a value: {one}")
         if isinstance(one, If):
             _check_names((*one.body, *one.other), known)

@@ -21,7 +21,7 @@ def kind_of(name: str, optional: frozenset[str] = frozenset()) -> str:
 
 
 def summary(step: Step) -> str:
-    names = listed(result.output.name for result in step.op.results).replace(" or ", " and ")
+    names = listed((result.output.name for result in step.op.results), "and")
     text = step.says or f"Computes {names}."
     return "\n    ".join(wrapped(shown(text), after="")) if len(shown(text)) > LONGEST else text
 

@@ -90,7 +90,7 @@ class _Template:
         body = _where_read(body, {name for one in statements_of(body) for name in one.reads})
         is_kernel = node.name.endswith("_kernel")
         read = free_names(body)
-        every = [Argument(spelled, "") for spelled in names]
+        every = [*map(Argument, names)]
         if is_kernel:
             tensors, known = self.fills["TENSORS"], self.fills["KNOWN"]
             read |= {one.name for one in every if one.name in tensors or one.name not in known}

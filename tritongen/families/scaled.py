@@ -17,7 +17,7 @@ from ..lowering.space import row_space
 from ..lowering.tile import Tile
 from ..lowering.views import Argument, Kernel, Pass
 from ..nest.ir import Branch, Do, Let, Return
-from ..nest.values import V, tl
+from ..nest.values import Term, V, tl
 from ..passes.structure import Program
 from .family import Family, Step
 from .rowwise.sizes import RowSizes
@@ -50,7 +50,7 @@ def scaled_kernel(tile: Tile) -> Kernel:
     walk = Pass("", (), (*tile.load_lines(rows), store), ())
     doc = f"Scales {rows.name} by {factors.name} in place; rows whose {factors.name} is 1 are skipped."
     kernel = assembler.part("kernel", doc, setup, walk, ())
-    return replace(kernel, arguments=(*kernel.arguments, Argument("split_cols", "split_cols")))
+    return replace(kernel, arguments=(*kernel.arguments, Argument("split_cols", V.split_cols)))
 
 
 class ScaledModule(RowSizes):
@@ -66,12 +66,12 @@ class ScaledModule(RowSizes):
         launch = call(
             "rowwise.run_splits",
             shape=("n_rows", "n_cols"),
-            contiguous=f"{self.column_strides.get(name, f'{name}_cols[-1]')} in (0, 1)",
+            contiguous=(self.column_strides.get(name) or V[f"{name}_cols"][-1]).is_in((0, 1)),
             args=self.args(self.kernel),
             constants=self.constants_of(self.kernel, self.index()),
             tiles=(self.table_of("TILE"), self.launcher(self.kernel)),
         )
-        nothing = self.nothing_for("n_rows == 0 or n_cols == 0")
+        nothing = self.nothing_for(V.n_rows.equals(0).or_(V.n_cols.equals(0)))
         body = self.function([Launch(launch)], between=self.sized(nothing))
         return self.built(body, Traffic(frozenset({"tile"})))
 
@@ -79,7 +79,7 @@ class ScaledModule(RowSizes):
         return []
 
     @property
-    def returned(self) -> str:
+    def returned(self) -> Term:
         return self.host.regrouped(self.result)
 
 

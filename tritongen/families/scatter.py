@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..emit.axes import regrouped, sizes, spread
-from ..emit.module import Around, Common, Module, length_text
+from ..emit.module import Around, Common, Module
 from ..emit.statements import Launch, Let, Statement, call
 from ..lang.ir import Load, Node, Op, Result, ScatterSum
+from ..lowering.axes import length_of, lengths, regrouped, spread
 from ..lowering.lower import compute_of
 from ..lowering.space import Space
+from ..nest.values import Expr, V, expr
 from ..passes.exponentials import resolve
 from ..passes.structure import Program
 from ..spec.types import BATCH
@@ -46,8 +47,10 @@ class ScatterModule(Common):
 
     def module(self) -> Module:
         name = self.result_of_all.output.name
-        options = {"deterministic": "" if self.op.deterministic else "False"}
-        options["wrap"] = "library.wrap_triton" if self.around.wrapped("") else ""
+        options = {
+            "deterministic": None if self.op.deterministic else expr(False),
+            "wrap": V.library.field("wrap_triton") if self.around.register == "triton_op" else None,
+        }
         launches: list[Statement] = [
             Let("terms", self.rows(self.sum.arg, (*self.lines, *self.over), self.cols)),
             Let("positions", self.rows(self.sum.at, self.lines, self.over)),
@@ -56,31 +59,30 @@ class ScatterModule(Common):
         kernels = (KEYS, SEGMENTS if self.op.deterministic else ATOMIC)
         return self.built(self.function(launches), kernels=kernels)
 
-    def rows(self, node: Node, rows: tuple[str, ...], cols: tuple[str, ...]) -> str:
+    def rows(self, node: Node, rows: tuple[str, ...], cols: tuple[str, ...]) -> Expr:
         """A tensor as a matrix."""
         assert isinstance(node, Load)
         axes = self.op.input(node.name).type.axes
         if axes == (*rows, *cols) and len(rows) == len(cols) == 1 and BATCH not in axes:
-            return node.name
-        text = spread(node.name, axes, [*rows, *cols])
-        return f"{text}.reshape({length_text(rows)}, {length_text(cols)})"
+            return V[node.name]
+        return spread(V[node.name], axes, [*rows, *cols]).method("reshape", length_of(rows), length_of(cols))
 
-    def memory(self, result: Result) -> str:
+    def memory(self, result: Result) -> Expr:
         """The memory of the result: a row for each element that is taken from, those of each line together.
 
         Zeros from the start: torch.compile of torch 2.11 gives no gradient to what is changed in place, by `zero_`.
         """
-        shape = f"({length_text((*self.lines, *self.sum.into))}, {length_text(self.cols)})"
-        return self.host.new(result, shape, "zeros")
+        shape = length_of((*self.lines, *self.sum.into)), length_of(self.cols)
+        return self.host.new(result, shape, "new_zeros")
 
     @property
-    def returned(self) -> str:
+    def returned(self) -> Expr:
         """The result with its axes unflattened, and in its own order."""
         result = self.result_of_all
-        text, made = result.output.name, (*self.lines, *self.sum.into, *self.cols)
+        value, made = V[result.output.name], (*self.lines, *self.sum.into, *self.cols)
         if len((*self.lines, *self.sum.into)) > 1 or len(self.cols) != 1 or BATCH in made:
-            text += f".view({sizes(list(made))})"
-        return spread(text, made, list(result.axes)) + regrouped(self.op.grouping(result))
+            value = value.method("view", *lengths(made))
+        return regrouped(spread(value, made, list(result.axes)), self.op.grouping(result))
 
 
 class Scatter(Family[ScatterProgram]):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 
 from ..emit.host import Dtypes, Host
-from ..emit.host_checks import assigned
-from ..emit.statements import Length, Statement
+from ..emit.host_checks import assigned, lengths_in
+from ..emit.statements import Length, Statement, call
 from ..lang.formulas import lengths_in_order
 from ..lang.ir import Formula, Op, Reduce, Result, Value, walk
+from ..nest.values import Expr, V, product
 from ..passes.empty_sums import is_seen
 from ..passes.exponentials import VALUELESS, is_hidden
 from ..planner.steps import Origin, at_full_length, computed_in, stand_ins
@@ -26,9 +28,9 @@ class StepHost(Host):
     def operator(self) -> str:
         return self.forward.name
 
-    def regrouped(self, result: Result) -> str:
-        text = super().regrouped(result)
-        return f"library.filled({text}, {self.first.name})" if self.fills and result.when else text
+    def regrouped(self, result: Result) -> Expr:
+        value = super().regrouped(result)
+        return call("library.filled", value, self.first.name) if self.fills and result.when else value
 
     def shape_inputs(self) -> tuple[Input, ...]:
         mine = {tensor.name for tensor in self.op.inputs}
@@ -86,7 +88,7 @@ class StepHost(Host):
                 known.add(tensor.axis)
                 continue
             if tensor in given:
-                found += self.lengths_of(tensor.name, tensor.type.shape, known)
+                found += self.lengths_of(V[tensor.name], tensor.type.shape, known)
                 continue
             block: list[Statement] = []
             for position, term in enumerate(tensor.type.shape):
@@ -96,7 +98,7 @@ class StepHost(Host):
                 # The leading axes are those of a tensor, or a shape, that has them at full length.
                 elsewhere = {BATCH} - known if self.may_be_short(tensor) else set()
                 known |= elsewhere
-                block += self.lengths_of(f"{tensor.name}.shape", plain_shape(tensor.type.axes), known)
+                block += self.lengths_of(V[tensor.name].shape, plain_shape(tensor.type.axes), known)
                 known -= elsewhere
             found += self.guarded(tensor, block)
         return [*found, *self.expansions()]
@@ -111,33 +113,26 @@ class StepHost(Host):
     def forward(self) -> Op:
         return self.origin.forward
 
-    def lengths_of(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
+    def lengths_of(self, shape: Expr, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
         """Unpacks what is not known yet of a shape."""
         axes = tuple(axis for term in terms for axis in term.names)
         if set(axes) <= known:
             return []
         if any(len(term.names) > 1 for term in terms):
             return self.lengths_of_groups(shape, terms, known)
-        targets = tuple("_" if axis in known else axis for axis in axes if axis != BATCH)
-        is_new = BATCH in axes and BATCH not in known
+        found = Length("batch", shape) if axes == (BATCH,) else lengths_in(shape, axes, known)
         known |= set(axes)
-        if axes == (BATCH,):
-            return [Length("batch", shape)]
-        if is_new:
-            return [Length(("*batch", *targets), shape)]
-        return [Length(targets, f"{shape}[{-len(targets)}:]" if BATCH in axes else shape)]
+        return [found]
 
-    def lengths_of_groups(self, shape: str, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
+    def lengths_of_groups(self, shape: Expr, terms: tuple[AxisTerm, ...], known: set[str]) -> list[Length]:
         """Reads what is not known yet off a shape whose dimensions may be groups of axes, each by itself."""
         found = []
         for position, term in enumerate(terms, -len(terms)):
             if term.names == (BATCH,):
-                source, new = f"{shape}[:{position + 1}]", ["batch"] if BATCH not in known else []
+                source, new = shape[: position + 1], ["batch"] if BATCH not in known else []
             else:
-                lengths = self.split_lengths(term, known)
-                product = " * ".join(lengths.values())
-                source = f"{shape}[{position}]"
-                source += f" // ({product})" if len(lengths) > 1 else f" // {product}" if lengths else ""
+                lengths, source = self.split_lengths(term, known), shape[position]
+                source = source // product(*lengths.values()) if lengths else source
                 new = [name for name in term.names if name not in lengths and name not in known]
             found += [Length(name, source) for name in new]
             known |= set(term.names)
@@ -156,14 +151,15 @@ class StepHost(Host):
             return self.batches() if any(map(self.may_be_short, self.op.inputs)) else []
         found: list[Statement] = []
         for tensor in filter(self.may_be_short, self.batch_inputs()):
-            own, every = self.batch_shape(tensor), ""
+            own = self.batch_shape(tensor)
             if full is not None and full.type.axes == tensor.type.axes:
-                own, every = f"{tensor.name}.shape", f"{full.name}.shape"
+                own, every = V[tensor.name].shape, V[full.name].shape
             elif full is not None:
                 every = self.batch_shape(full)
-            elif source is not None:
+            else:
+                assert source is not None
                 named = len(source.type.shape) - 1
-                every = f"{source.name}[:-{named}]" if named else source.name
+                every = V[source.name][:-named] if named else V[source.name]
             found += self.guarded(tensor, [self.expanded(tensor, own, every)])
         return found
 
@@ -179,7 +175,7 @@ class StepHost(Host):
         """Whether a result is made where the gradient by an input is asked for, not saved by the forward."""
         return bool(result.when) and self.is_gradient
 
-    def dtype_of(self, result: Result) -> str:
+    def dtype_of(self, result: Result) -> Expr:
         """A gradient by an input that may be left out is only made where that is there; what is stored always is."""
         return self.dtype(result.dtype, self.is_asked(result) and len(result.dtype.of) == 1)
 
@@ -190,16 +186,16 @@ class StepHost(Host):
     @property
     def dtypes(self) -> Dtypes:
         alike = dict(stand_ins(self.origin, self.op))
-        texts = {name.removesuffix("_dtype"): name for name in self.extra if name.endswith("_dtype")}
-        texts |= {leaf: f"{name}.dtype" for leaf, name in alike.items()} | dict(super().dtypes.texts)
+        known = {name.removesuffix("_dtype"): V[name] for name in self.extra if name.endswith("_dtype")}
+        known |= {leaf: V[name].dtype for leaf, name in alike.items()} | dict(super().dtypes.known)
         optional = (t.name for t in self.forward.inputs if t.default is not None and t.name not in alike)
-        return Dtypes(texts, frozenset(optional))
+        return Dtypes(known, frozenset(optional))
 
-    def condition(self, result: Result) -> str:
+    def condition(self, result: Result) -> Expr:
         """Where a gradient is asked for; by an input that is not there none is."""
         given = [t for t in self.op.inputs if t.name not in self.op.chosen] if self.is_asked(result) else []
-        optional = [t.name for t in given if t.default is not None and result.dtype.of == (t.name,)]
-        return " and ".join([super().condition(result), *(f"{name} is not None" for name in optional)])
+        optional = (V[t.name].is_given for t in given if t.default is not None and result.dtype.of == (t.name,))
+        return functools.reduce(Expr.and_, optional, super().condition(result))
 
     def like(self, result: Result) -> Input | None:
         """The input that a gradient is by, which is made where that is there, or else another of its shape."""

@@ -21,7 +21,7 @@ from ..lowering.space import LINE, Space, ends_in_columns, index_of, pinned_axes
 from ..lowering.tile import Tile, loads, needed
 from ..lowering.views import Kernel, Pass
 from ..nest.ir import Do, For, Let, Line
-from ..nest.values import Expr, V, expr, runtime, tl
+from ..nest.values import Expr, V, expr, runtime, tensors, tl
 from ..passes.structure import Program, plain
 from ..spec.types import BATCH
 from .elementwise.windows import shared_axes
@@ -197,17 +197,17 @@ class TapsModule(RowSizes):
         launch = call(
             "taps.run",
             self.key,
-            shape=("n_rows", "n_cols", self.outer_axis or "1"),
+            shape=("n_rows", "n_cols", self.outer_axis or 1),
             contiguous=self.contiguous_cols(),
             args=self.args(self.kernel),
             constants=self.constants_of(self.kernel),
             tiles=(self.table_of("TAPS"), self.launcher(self.kernel)),
-            dtype=call("tensors.torch_dtype", "compute" if self.compute.constexpr else self.compute.text),
+            dtype=tensors.torch_dtype("compute" if self.compute.constexpr else self.compute.text),
             result=result.output.name,
             # Kernels that the runtime launches are not wrapped by default.
             add_kernel=self.around.wrapped("reduce.reduce_partials_kernel"),
         )
-        nothing = self.nothing_for("n_rows == 0" if space.rows else "")
+        nothing = self.nothing_for(V.n_rows.equals(0) if space.rows else None)
         known = self.known(self.kernel, result.output.name)
         body = self.function([Launch(launch)], known, self.sized(nothing))
         return self.built(body, Traffic(frozenset({"taps"}), taps=self.count))

@@ -223,12 +223,8 @@ def typical_lengths(op: Op, lengths: Mapping[str, int]) -> dict[str, int]:
 
 
 @lru_cache(maxsize=2**10)
-def python(node: Node) -> str:
+def python(node: Node) -> ast.expr:
     """A formula as the host spells it, to which axes are variables."""
-    return ast.unparse(_tree(node))
-
-
-def _tree(node: Node) -> ast.expr:
     match node:
         case Constant(value=int() as value):
             return ast.Constant(value)
@@ -237,7 +233,7 @@ def _tree(node: Node) -> ast.expr:
         case Scalar(name=name):
             return ast.Name(name)
         case Call(function=function, args=args):
-            trees = [*map(_tree, args)]
+            trees = [*map(python, args)]
             return operation(function, *trees) or ast.Call(ast.Name(function[:3]), trees, [])  # min and max
     raise AssertionError(f"a formula has no {type(node).__name__}")
 

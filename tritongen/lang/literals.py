@@ -1,6 +1,6 @@
 """How text and constants of a spec come into generated files, and how analyses of emitted code skip them.
 
-`literal` writes an expression, `message` a part of an f"...", `prose` a part of a docstring. Nothing else may print
+`literal` writes an expression, `prose` a part of a docstring. Nothing else may print
 what a spec says, save names and what Python's `ast` has unparsed: so it is read as data, whatever it looks like.
 """
 
@@ -28,12 +28,6 @@ def literal(value: object) -> str:
             return f"{{{', '.join(f'{literal(key)}: {literal(one)}' for key, one in value.items())}}}"
         case _:
             return repr(value)
-
-
-def message(text: str) -> str:
-    """Text within the quotes of an f"...", where it stands for itself."""
-    spelled = {'"': '\\"', "'": "'", "{": "{{", "}": "}}"}
-    return "".join(spelled.get(sign) or repr(sign)[1:-1] for sign in text)
 
 
 def prose(text: str) -> str:

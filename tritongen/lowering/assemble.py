@@ -13,9 +13,10 @@ from ..lang.names import shown
 from ..lang.promotion import is_float8
 from ..nest.conditions import condition_tree, shared_path
 from ..nest.ir import BLANK, Branch, Let, Line, Nest, names_of, needed_by, nested, under, without_dead_code
-from ..nest.values import Expr, V, expr, runtime, tl
+from ..nest.values import Expr, V, either, expr, runtime, tl
 from ..passes.scalars import passed_scalars
-from ..spec.types import BATCH, Input
+from ..spec.types import Input
+from .axes import length_of
 from .choices import Choices, condition
 from .lower import Compute, Lowering
 from .positions import MEMBER, PART, PART_BACKWARDS, ROWS, STAGES, STEP, along_cols, along_rows, cols_from
@@ -200,10 +201,10 @@ class Assembler:
     def sizes(self) -> list[Argument]:
         """The lengths of rows and columns, of the dimensions that these are made of, and of axes."""
         space, size_name = self.tile.space, self.tile.size_name
-        values = {size_name(axis): "math.prod(batch)" if axis == BATCH else axis for axis in self.tile.op.axes}
+        values = {size_name(axis): length_of((axis,)) for axis in self.tile.op.axes}
         for group, dims in (("col", space.cols), ("row", space.rows)):
-            values |= {dim.size: f"{group}_sizes[{n}]" for n, dim in enumerate(dims)} if len(dims) > 1 else {}
-        values |= {"n_rows": "n_rows", "n_cols": "n_cols"}
+            values |= {dim.size: V[f"{group}_sizes"][n] for n, dim in enumerate(dims)} if len(dims) > 1 else {}
+        values |= {"n_rows": V.n_rows, "n_cols": V.n_cols}
         inner = (dim.size for dims in (space.rows, space.cols) for dim in dims[1:])
         names = dict.fromkeys(("n_rows", "n_cols", *inner, *values))
         return [Argument(name, values[name]) for name in names if name.isidentifier()]
@@ -217,12 +218,13 @@ class Assembler:
         for tensor in tensors:
             for group, dims in (("rows", space.rows), ("cols", space.cols)):
                 mine = space.steps(tensor.axes, dims)
-                steps = (Argument(tensor.stride(dim), f"{tensor.name}_{group}[{n}]") for n, dim in enumerate(dims))
+                steps = (Argument(tensor.stride(dim), V[f"{tensor.name}_{group}"][n]) for n, dim in enumerate(dims))
                 found += (step for step, dim in zip(steps, dims, strict=True) if dim in mine)
             for dim in space.steps(tensor.axes, space.taken):
-                stride = f"{tensor.name}.stride({tensor.axes.index(dim.axes[0]) - len(tensor.axes)})"
-                otherwise = f" if {tensor.name} is not None else 0" if tensor.optional else ""
-                found.append(Argument(tensor.stride(dim), stride + otherwise))
+                own = V[tensor.name]
+                stride = own.method("stride", tensor.axes.index(dim.axes[0]) - len(tensor.axes))
+                value = either(own.is_given, stride, 0) if tensor.optional else stride
+                found.append(Argument(tensor.stride(dim), value))
         return found
 
 
@@ -242,7 +244,7 @@ def kernel_of(
     """A kernel that takes what its body reads of tensors, others, params and constants, and all that is further."""
     body = without_dead_code(body)
     names = names_of(body)
-    pointers = (Argument(one.pointer, one.name) for one in tensors)
+    pointers = (Argument(one.pointer, V[one.name]) for one in tensors)
     flags = (param.name for param in op.params if param.kind in ("bool", "enum"))
     constexprs = (*flags, *(["COMPUTE"] if compute.constexpr else []), *constexprs)
     return Kernel(
@@ -288,7 +290,7 @@ def param_casts(op: Op, compute: Compute) -> list[Line]:
 def param_arguments(op: Op, compute: Compute) -> list[Argument]:
     """The scalars among the params, and those that the host computes of them."""
     wide = {name for name, kind in passed_scalars(op).items() if kind == "float" and compute.constexpr}
-    return [Argument(f"{name}: tl.float64" if name in wide else name, name) for name in passed_scalars(op)]
+    return [Argument(f"{name}: tl.float64" if name in wide else name, V[name]) for name in passed_scalars(op)]
 
 
 def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ..lang.names import in_string
 from ..nest.ir import Line, Nest, names_of, with_values
-from ..nest.values import V
+from ..nest.values import Expr, V, expr
+
+NOTHING = expr(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,7 @@ class Argument:
     """A run-time argument of a kernel: how its signature spells it, and what the launch passes."""
 
     spelling: str
-    value: str
+    value: Expr = NOTHING  # what the runtime alone knows
 
     @property
     def name(self) -> str:
@@ -63,7 +65,7 @@ class Kernel:
         return repr([*map(in_string, self.fixed)])
 
     @property
-    def passed(self) -> tuple[str, ...]:
+    def passed(self) -> tuple[Expr, ...]:
         return tuple(argument.value for argument in self.arguments)
 
     @property

@@ -40,21 +40,6 @@ def _word_of(test: Node) -> str | None:
     return None
 
 
-def condition_text(path: Path) -> str:
-    return ast.unparse(condition_tree(path))
-
-
-def condition_operand(path: Path) -> str:
-    """A path of one condition or more, after an `and`."""
-    return after_and(condition_tree(path))
-
-
-def after_and(tree: ast.expr) -> str:
-    """A condition as it is spelled after an `and`."""
-    joined = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or)
-    return f"({ast.unparse(tree)})" if joined else ast.unparse(tree)
-
-
 def _tree(test: Node, holds: bool = True) -> ast.expr:
     match test:
         case Scalar(name=name):

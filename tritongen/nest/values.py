@@ -18,8 +18,15 @@ def _binary(kind: ast.operator) -> Callable[[Expr, Term], Expr]:
     return lambda left, right: Expr(ast.BinOp(left.tree, kind, tree_of(right)))
 
 
-def _comparison(kind: ast.cmpop) -> Callable[[Expr, Term], Expr]:
-    return lambda left, right: Expr(ast.Compare(left.tree, [kind], [tree_of(right)]))
+def _comparison(kind: ast.cmpop) -> Callable[..., Expr]:
+    return lambda left, *others: Expr(ast.Compare(left.tree, [kind] * len(others), [*map(tree_of, others)]))
+
+
+def _joined(kind: ast.boolop) -> Callable[[Expr, Term], Expr]:
+    def operands(tree: ast.expr) -> list[ast.expr]:
+        return tree.values if isinstance(tree, ast.BoolOp) and type(tree.op) is type(kind) else [tree]
+
+    return lambda left, right: Expr(ast.BoolOp(kind, [*operands(left.tree), *operands(tree_of(right))]))
 
 
 class Expr:
@@ -30,8 +37,11 @@ class Expr:
 
     @cached_property
     def text(self) -> str:
+        if isinstance(self.tree, ast.Name):
+            return self.tree.id
         text = ast.unparse(self.tree)
-        return ast.unparse(changed(self.tree, _grouped)) if " & " in text and " | " in text else text
+        is_grouped = (" & " in text and " | " in text) or " and (" in text or " or (" in text
+        return ast.unparse(changed(self.tree, _grouped)) if is_grouped else text
 
     @property
     def bare(self) -> str:
@@ -42,6 +52,13 @@ class Expr:
     def names(self) -> tuple[str, ...]:
         """The names that it reads, each as often as it does."""
         return tuple(node.id for node in walk(self.tree) if isinstance(node, ast.Name))
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The names that it reads, but for those of the functions that it calls."""
+        nodes = walk(self.tree)
+        functions = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        return tuple(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in functions)
 
     @property
     def is_name(self) -> bool:
@@ -72,6 +89,8 @@ class Expr:
     __lt__, __le__ = _comparison(ast.Lt()), _comparison(ast.LtE())
     __gt__, __ge__ = _comparison(ast.Gt()), _comparison(ast.GtE())
     equals, differs = _comparison(ast.Eq()), _comparison(ast.NotEq())
+    is_in, is_not_in = _comparison(ast.In()), _comparison(ast.NotIn())
+    and_, or_ = _joined(ast.And()), _joined(ast.Or())
 
     def __rmul__(self, other: Term) -> Expr:
         return expr(other) * self
@@ -93,8 +112,22 @@ class Expr:
     def field(self, name: str) -> Expr:
         return Expr(ast.Attribute(self.tree, name))
 
-    def method(self, name: str, *args: Term) -> Expr:
-        return Expr(ast.Call(ast.Attribute(self.tree, name), [*map(tree_of, args)], []))
+    def method(self, name: str, *args: Term, **keywords: Term) -> Expr:
+        words = [ast.keyword(word, tree_of(given)) for word, given in keywords.items()]
+        return Expr(ast.Call(ast.Attribute(self.tree, name), [*map(tree_of, args)], words))
+
+    @cached_property
+    def shape(self) -> Expr:
+        return self.field("shape")
+
+    @cached_property
+    def dtype(self) -> Expr:
+        return self.field("dtype")
+
+    @property
+    def each(self) -> Expr:
+        """Its elements, in a tuple or among arguments."""
+        return Expr(ast.Starred(self.tree))
 
     @property
     def negated(self) -> Expr:
@@ -104,16 +137,11 @@ class Expr:
     def T(self) -> Expr:
         return Expr(ast.Attribute(self.tree, "T"))
 
-    def and_(self, other: Expr) -> Expr:
-        return Expr(ast.BoolOp(ast.And(), [self.tree, other.tree]))
-
-    def __getitem__(self, at: Term | slice | tuple[slice | None, ...]) -> Expr:
+    def __getitem__(self, at: Term | slice | tuple[Term | slice, ...]) -> Expr:
         """An element, or the value with new dims where there is None, as in `[:, None]`."""
         if isinstance(at, tuple):
-            places: ast.expr = ast.Tuple([ast.Slice() if isinstance(one, slice) else tree_of(one) for one in at])
-        else:
-            places = ast.Slice() if isinstance(at, slice) else tree_of(at)
-        return Expr(ast.Subscript(self.tree, places))
+            return Expr(ast.Subscript(self.tree, ast.Tuple([*map(_place, at)])))
+        return Expr(ast.Subscript(self.tree, _place(at)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expr) and self.text == other.text
@@ -127,8 +155,16 @@ class Expr:
     __repr__ = __str__
 
 
+def _place(at: Term | slice) -> ast.expr:
+    if not isinstance(at, slice):
+        return tree_of(at)
+    return ast.Slice(*(None if end is None else tree_of(end) for end in (at.start, at.stop)))
+
+
 def _grouped(node: ast.AST) -> ast.AST | None:
-    """`(a & b) | c`: what `|` joins has parentheses, though Python needs none."""
+    """`(a & b) | c`: what `|` joins has parentheses, though Python needs none; and the last of several comparisons that
+    `and` or `or` joins has none, though `ast.unparse` writes some.
+    """
 
     def side(one: ast.expr) -> ast.expr:
         both = isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd)
@@ -136,10 +172,13 @@ def _grouped(node: ast.AST) -> ast.AST | None:
 
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return ast.BinOp(side(node.left), node.op, side(node.right))
+    if isinstance(node, ast.BoolOp):
+        bare = (one if isinstance(one, ast.BoolOp | ast.IfExp) else ast.Name(Expr(one).text) for one in node.values)
+        return ast.BoolOp(node.op, [*bare])
     return None
 
 
-Term = Expr | ast.expr | str | float | bool | Sequence["Term"] | None
+Term = Expr | ast.expr | str | float | bool | Sequence["Term"] | Mapping[str, "Term"] | None
 
 
 def tree_of(operand: Term) -> ast.expr:
@@ -155,8 +194,15 @@ def tree_of(operand: Term) -> ast.expr:
             return ast.List([*map(tree_of, operand)])
         case tuple():
             return ast.Tuple([*map(tree_of, operand)])
+        case Mapping():
+            return ast.Dict([*map(ast.Constant, operand)], [*map(tree_of, operand.values())])
     assert operand is None or isinstance(operand, int | float)
     return literal(operand)
+
+
+def quoted(text: str) -> Expr:
+    """The value that is a text."""
+    return Expr(ast.Constant(text))
 
 
 def either(test: Term, value: Term, other: Term) -> Expr:
@@ -168,8 +214,8 @@ def total(first: Expr, *others: Term) -> Expr:
     return functools.reduce(operator.add, others, first)
 
 
-def product(first: Expr, *others: Term) -> Expr:
-    return functools.reduce(operator.mul, others, first)
+def product(first: Term, *others: Term) -> Expr:
+    return functools.reduce(operator.mul, others, expr(first))
 
 
 def joined(*tests: Expr | None) -> Expr | None:
@@ -178,18 +224,23 @@ def joined(*tests: Expr | None) -> Expr | None:
     return functools.reduce(Expr.__and__, found) if found else None
 
 
+@functools.cache
+def _variable(name: str) -> Expr:
+    assert name.isidentifier(), name
+    return Expr(ast.Name(name))
+
+
 class _Variables:
     """The names of a kernel."""
 
     def __getattr__(self, name: str) -> Expr:
-        assert name.isidentifier(), name
-        return Expr(ast.Name(name))
+        return _variable(name)
 
     __getitem__ = __getattr__
 
 
-class _Functions:
-    """The functions that a kernel calls: those of a module, or of the runtime."""
+class Functions:
+    """The functions that a kernel or a host calls: those of a module, or of the runtime."""
 
     def __init__(self, module: str = "") -> None:
         self._module = module
@@ -207,7 +258,8 @@ class _Functions:
 
 
 V = _Variables()
-tl, runtime = _Functions("tl"), _Functions()
+tl, runtime = Functions("tl"), Functions()
+tensors, torch = Functions("tensors"), Functions("torch")  # of hosts
 
 
 def expr(operand: Term) -> Expr:

@@ -11,11 +11,13 @@ from ..emit.host import Host
 from ..emit.host_checks import IS_FAKE, returned_types
 from ..emit.module import Around, Module
 from ..emit.registration import Registered, registration_view, typed
+from ..emit.statements import call
 from ..families.family import Step, module_of
 from ..families.functions import function_view, kind_of, summary
 from ..families.step_host import StepHost
 from ..lang.ir import Op
 from ..lang.names import shown
+from ..nest.values import runtime, torch
 from ..passes.structure import SAVES
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import AheadHost
@@ -149,14 +151,13 @@ def _registered(step: Step, optional: frozenset[str]) -> Registered:
     op, extra = step.op, step.extra
     kinds = (f"{name}: {kind_of(name, optional).replace('torch.Size', 'list[int]')}" for name in extra)
     names = *op.arguments, *extra
-    passed = [f"torch.Size({name})" if name in extra and kind_of(name) == "torch.Size" else name for name in names]
+    passed = [torch.Size(name) if name in extra and kind_of(name) == "torch.Size" else name for name in names]
     return Registered(
         f"_{op.name}",
         f"_{op.name}_op",
-        f"_{op.name}",
         ", ".join([*typed(op), *kinds]),
-        ", ".join(passed),
+        runtime[f"_{op.name}"](*passed, is_fake=False),
         returned_types(*[False] * len(op.results)),
         f"{summary(step)} What is not needed has no elements.",
-        f"autograd.one_by_one, _{op.name}_op",
+        call("functools.partial", "autograd.one_by_one", f"_{op.name}_op"),
     )

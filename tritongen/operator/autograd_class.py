@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from ..emit.host import Dtypes
 from ..emit.registration import leading, operator
-from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished, given, written
+from ..emit.statements import Do, If, Length, Let, Return, Statement, call, finished, given, one_or_all
 from ..families.family import Step
 from ..lang.ir import Op
 from ..lang.names import shown
+from ..nest.values import Expr, Term, V, either, tensors
 from ..plan.backward import Backward
 from ..spec.types import BATCH, Input
 
 
 def class_view(
-    backward: Backward, namespace: str, saves: bool, inline: Mapping[str, tuple[str, ...]]
+    backward: Backward, namespace: str, saves: bool, inline: Mapping[str, tuple[Term, ...]]
 ) -> dict[str, Any]:
     """What the class of an operator says, its `setup_context`, `backward` and rule of vmap.
 
@@ -36,8 +38,7 @@ def class_view(
     read = {tensor.name for step in backward.plan.steps for tensor in step.op.inputs}
     saved = tuple(tensor for tensor in (*(one.name for one in op.inputs), *results) if tensor in read)
     seeds = [grads.get(name, f"_d{name}") for name in own]
-    functions = *(f"_{step.op.name}" for step in backward.plan.steps), *(each[0] for each in inline.values())
-    nothing = If(f"{seed} is None", (Return(", ".join(["None"] * len(op.arguments))),))
+    functions = *(f"_{step.op.name}" for step in backward.plan.steps), *(str(each[0]) for each in inline.values())
     return {
         "in_forward": False,
         "n_results": len(own),
@@ -48,7 +49,7 @@ def class_view(
         "setup": finished(_setup(backward, saved, constant, is_alone), ("ctx", "inputs", "output")),
         "backward": finished(
             [
-                *([nothing] if seed else []),
+                *([If(V[seed].is_none, (Return(one_or_all([None] * len(op.arguments))),))] if seed else []),
                 *([Let(saved, "ctx.saved_tensors")] if saved else []),
                 Length("needs", "ctx.needs_input_grad"),
                 *_Backward(backward, namespace, inline).statements(),
@@ -68,15 +69,15 @@ def _setup(backward: Backward, saved: Sequence[str], constant: Sequence[str], is
     if len(results) > 1:
         yield Length(results, "output")
     if saved:
-        yield Do(Call("ctx.save_for_backward", tuple("output" if (name,) == results else name for name in saved)))
-    yield from (Let(f"ctx.{name}", value) for name, value in _attributes(backward))
+        yield Do(V.ctx.method("save_for_backward", *("output" if (name,) == results else name for name in saved)))
+    yield from (Let(V.ctx.field(name), value) for name, value in _attributes(backward))
     if is_alone:
-        yield Do(Call("autograd.constant", ("ctx", *constant)))
+        yield Do(call("autograd.constant", "ctx", *constant))
     else:
         yield from marked_constant(constant)
 
 
-def base_view(op: Op, computed: Op) -> dict[str, str]:
+def base_view(op: Op, computed: Op) -> dict[str, Any]:
     """The class that an operator's is derived from, by what torch.func.vmap calls, and what that needs to know."""
     named = leading(computed)
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
@@ -87,33 +88,33 @@ def is_saved(op: Op, name: str) -> bool:
     return any(result.when and result.output.name == name for result in op.results)
 
 
-def _attributes(backward: Backward) -> Iterator[tuple[str, str]]:
+def _attributes(backward: Backward) -> Iterator[tuple[str, Term]]:
     """What the context keeps besides tensors: params, and shapes and dtypes of inputs."""
     op, plan = backward.forward.op, backward.plan
     shapes = dict.fromkeys(name for step in plan.steps for name in step.shapes)
-    shapes |= dict.fromkeys(name for name, text in plan.spelled.items() if f"ctx.{name}_shape" in text)
+    shapes |= dict.fromkeys(name for name, value in plan.spelled.items() if "ctx" in value.names)
     dtypes = dict.fromkeys(name for step in plan.steps for name in step.dtypes)
     inputs = {tensor.name for tensor in op.inputs}
     leaves = (leaf for _, dtype in plan.converted.values() for leaf in dtype.leaves)
     dtypes |= dict.fromkeys(leaf for leaf in leaves if leaf in inputs)
     optional = {tensor.name for tensor in op.inputs if tensor.default is not None}
     found = {f"{name}_shape": (name, _shape(op, name)) for name in shapes}
-    found |= {f"{name}_dtype": (name, f"{name}.dtype") for name in dtypes}
+    found |= {f"{name}_dtype": (name, V[name].dtype) for name in dtypes}
     yield from dict.fromkeys((param.name, param.name) for step in plan.steps for param in step.op.params)
-    yield from ((own, given(name, text) if name in optional else text) for own, (name, text) in found.items())
+    yield from ((own, given(name, value) if name in optional else value) for own, (name, value) in found.items())
 
 
-def _shape(op: Op, name: str) -> str:
+def _shape(op: Op, name: str) -> Expr:
     """The shape of an input, with leading axes at full length where others may have more of them."""
     counts = {t.name: len(t.type.shape) - 1 for t in op.inputs if BATCH in t.type.axes}
     others = [(other, count) for other, count in counts.items() if other != name]
     if name not in counts or not others:
-        return f"{name}.shape"
-    return written(Call("tensors.full_shape", (name, counts[name], *others)))
+        return V[name].shape
+    return tensors.full_shape(name, counts[name], *others)
 
 
 def marked_constant(names: Sequence[str]) -> list[Statement]:
-    return [Do(Call("ctx.mark_non_differentiable", tuple(names)))] if names else []
+    return [Do(V.ctx.method("mark_non_differentiable", *names))] if names else []
 
 
 def _picked(own: int, count: int) -> str:
@@ -129,71 +130,72 @@ class _Backward:
     The steps are functions, or operators registered in a namespace, which return something for each gradient.
     """
 
-    def __init__(self, backward: Backward, namespace: str, inline: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, backward: Backward, namespace: str, inline: Mapping[str, tuple[Term, ...]]) -> None:
         self.backward, self.namespace, self.inline = backward, namespace, inline
         self.op, self.plan = backward.forward.op, backward.plan
         self.inputs = [tensor.name for tensor in self.op.inputs]
         self.dtypes = {result.output.name: result.dtype for step in self.plan.steps for result in step.op.results}
-        self.is_single = len(self.plan.steps) == 1 and {*map(_own, self.plan.spelled.values())} <= self.dtypes.keys()
+        every = {self.plan.own(name) for name in self.plan.spelled}
+        self.is_single = len(self.plan.steps) == 1 and every <= self.dtypes.keys()
 
     def statements(self) -> list[Statement]:
         found = [one for name in self.plan.converted for one in self.converted(name)]
         for step in self.plan.steps:
             found += self.called(step)
         returned = [self.returned(place, tensor) for place, tensor in enumerate(self.op.inputs)]
-        result = ", ".join([*returned, *(["None"] * len(self.op.params))])
+        result = Return(one_or_all([*returned, *[None] * len(self.op.params)]))
         match found:
-            case [*before, Let() as last] if last.target == result:
+            case [*before, Let() as last] if last.target == result.text:
                 return [*before, Return(last.value)]
-        return [*found, Return(result)]
+        return [*found, result]
 
-    def needed(self, *names: str) -> str:
+    def needed(self, *names: str) -> Expr:
         """Whether any gradient is needed that some results of steps are for."""
         users = (users_of(self.backward, own) for own in names)
-        every = (f"needs[{self.inputs.index(name)}]" for some in users for name in self.plan.spelled if name in some)
-        return " or ".join(dict.fromkeys(every))
+        every = (V.needs[self.inputs.index(name)] for some in users for name in self.plan.spelled if name in some)
+        return functools.reduce(Expr.or_, dict.fromkeys(every))
 
     def converted(self, name: str) -> list[Statement]:
         """Converts what steps read in another dtype."""
         seed, dtype = self.plan.converted[name]
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
-        kept = Dtypes({one: f"ctx.{one}_dtype" for one in self.inputs}, optional)  # None of those that were left out
-        to = Let(name, Call(f"{seed}.to", (kept.of(dtype),)))
-        return [Let(name, "None"), If(self.needed(name), (to,))]
+        # None of those that were left out.
+        saved = Dtypes({one: V.ctx.field(f"{one}_dtype") for one in self.inputs}, optional)
+        return [Let(name, None), If(self.needed(name), (Let(name, V[seed].to(saved.of(dtype))),))]
 
     def called(self, step: Step) -> list[Statement]:
         """Calls a step where it is needed, and what it reads was made."""
         names = [result.output.name for result in step.op.results]
         whens = dict.fromkeys(result.when for result in step.op.results if result.when)
         flags = (self.needed(*(r.output.name for r in step.op.results if r.when == when)) for when in whens)
-        passed = [self.passed(tensor) for tensor in step.op.inputs]
-        passed += [f"ctx.{param.name}" for param in step.op.params]
-        passed += [f"ctx.{name}_shape" for name in step.shapes] + [f"ctx.{name}_dtype" for name in step.dtypes]
+        attributes = [param.name for param in step.op.params]
+        attributes += [f"{name}_shape" for name in step.shapes] + [f"{name}_dtype" for name in step.dtypes]
+        passed = [*map(self.passed, step.op.inputs), *map(V.ctx.field, attributes), *flags]
         name = f"_{step.op.name}"
         function = operator(self.namespace, name) if self.namespace else name
-        called = self.inline.get(step.op.name, (function, *passed, *flags))
-        made = Let(", ".join(names), Call("autograd.once", called))
+        value = call("autograd.once", *self.inline.get(step.op.name, (function, *passed)))
+        made = Let(one_or_all(names), value)
         if self.is_single:
             return [made]
         condition = self.condition(step)
-        let = Let(made.name, f"{made.source} if {condition} else None")
+        let = Let(made.name, either(condition, value, None))
         if len(names) == 1 and len(shown(f"{let.target} = {let.source}")) + 8 <= 88:  # in the backward of a class
             return [let]
-        return [Let(" = ".join(names), "None"), If(condition, (made,))]
+        return [Let([*names], None), If(condition, (made,))]
 
-    def passed(self, tensor: Input) -> str:
+    def passed(self, tensor: Input) -> Expr:
         """A tensor as a step is passed it. A registered operator that made it returns an empty tensor in place of a
         gradient by an input that was left out.
         """
         dtype = self.dtypes.get(tensor.name) if self.namespace and tensor.default is not None else None
-        return tensor.name if dtype is None else f"{tensor.name} if needs[{self.inputs.index(dtype.of[0])}] else None"
+        name = V[tensor.name]
+        return name if dtype is None else either(V.needs[self.inputs.index(dtype.of[0])], name, None)
 
-    def condition(self, step: Step) -> str:
+    def condition(self, step: Step) -> Expr:
         needs = self.needed(*(result.output.name for result in step.op.results))
         made = self.dtypes.keys() | {*self.plan.converted}
-        between = [f"{one.name} is not None" for one in step.op.inputs if one.name in made and one.default is None]
-        needs = f"({needs})" if between and " or " in needs else needs
-        return " and ".join([*between, needs])
+        between = [V[one.name].is_given for one in step.op.inputs if one.name in made and one.default is None]
+        return functools.reduce(Expr.and_, [*between, needs])
 
     @cached_property
     def optional(self) -> set[str]:
@@ -206,18 +208,18 @@ class _Backward:
         several = (step for step in self.plan.steps if step.family.steps(step.program))
         return {result.output.name for step in several for result in step.op.results}
 
-    def returned(self, place: int, tensor: Input) -> str:
+    def returned(self, place: int, tensor: Input) -> Expr | None:
         """The gradient by an input, None where it is not needed."""
-        if tensor.name not in self.plan.spelled:
-            return "None"
-        text = self.plan.spelled[tensor.name]
-        own = _own(text)
+        value, needed = self.plan.spelled.get(tensor.name), V.needs[place]
+        if value is None:
+            return None
+        own = self.plan.own(tensor.name)
         is_optional = own in self.optional
-        shared = self.needed(own) != f"needs[{place}]" or not is_optional or own in self.together
+        shared = not is_optional or own in self.together or self.needed(own) != needed
         absent = tensor.default is not None and shared  # An input that is not there has no gradient.
-        is_none = text != own and (is_optional or (own in self.dtypes and not self.is_single))
+        is_none = not value.is_name and (is_optional or (own in self.dtypes and not self.is_single))
         filled = bool(self.namespace) and is_optional
-        return f"{text} if needs[{place}] else None" if absent or is_none or filled else text
+        return either(needed, value, None) if absent or is_none or filled else value
 
 
 def users_of(backward: Backward, own: str) -> set[str]:
@@ -225,9 +227,4 @@ def users_of(backward: Backward, own: str) -> set[str]:
     plan = backward.plan
     readers = [step for step in plan.steps if own in {tensor.name for tensor in step.op.inputs}]
     later = (users_of(backward, result.output.name) for step in readers for result in step.op.results)
-    return {name for name, text in plan.spelled.items() if _own(text) == own}.union(*later)
-
-
-def _own(text: str) -> str:
-    """The name of the gradient that an expression of the host is made of."""
-    return text.partition("[")[0].partition(".")[0]
+    return {name for name in plan.spelled if plan.own(name) == own}.union(*later)

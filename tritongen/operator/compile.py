@@ -28,7 +28,6 @@ from ..emit.imports import (
 from ..emit.module import Around, Module
 from ..emit.registration import autocast_rule, registration_view
 from ..emit.scoping import undefined_names
-from ..emit.statements import written
 from ..families.family import Families, Step, module_of
 from ..families.registry import families_of_steps, step_of
 from ..families.stream import NotStreamed, StoredScores
@@ -301,5 +300,5 @@ def environment(folders: tuple[str, ...], width: int = LINE) -> jinja2.Environme
         keep_trailing_newline=True,
         autoescape=False,
     )
-    found.filters |= {"laid_out": functools.partial(laid_out, width=width), "written": written}
+    found.filters |= {"laid_out": functools.partial(laid_out, width=width)}
     return found

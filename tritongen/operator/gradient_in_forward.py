@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
-from ..emit.statements import Call, Do, If, Length, Let, Return, Statement, finished
+from ..emit.statements import Do, If, Length, Let, Return, Statement, call, finished, one_or_all
 from ..lang.names import shown
+from ..nest.values import Expr, Term, V, either, quoted, runtime
 from ..plan.backward import Backward
 from ..plan.gradient_in_forward import IN_PLACE, scaling_of
 from .autograd_class import base_view, marked_constant
 
-NOT_COMPILING = "not torch.compiler.is_compiling()"
+IS_COMPILING = call("torch.compiler.is_compiling")
 
 
 def ahead_view(backward: Backward) -> dict[str, Any]:
@@ -25,34 +27,34 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
     own = [result.output.name for result in op.results]
     grads = [result.output.name for result in joint.results[len(own) :]]
     seeds = dict(gradient.seeds)
-    arguments = ", ".join(op.arguments)
     places = [inputs.index(name) for name in gradient.wrt]
     flags = [result.when for result in joint.results if result.when]
-    eager = [f"{flag}=ctx.needs_input_grad[{place}]" for flag, place in zip(flags, places, strict=False)]
+    needs = V.ctx.field("needs_input_grad")
+    eager = {flag: needs[place] for flag, place in zip(flags, places, strict=False)}
     in_place = backward.write == IN_PLACE
     outgoing = {result: seeds.get(result, f"_d{result}") for result in [*own, *grads]}
     flat = [result for result in own if result not in seeds]
 
-    save = Do(Call("ctx.save_for_backward", tuple(grads)))
-    saved = [Let(tuple(grads), "ctx.saved_tensors"), Length("needs", "ctx.needs_input_grad")]
+    save = Do(V.ctx.method("save_for_backward", *grads))
+    saved = [Let(tuple(grads), "ctx.saved_tensors"), Length("needs", needs)]
 
-    def call(flags: list[str], place: str) -> str:
-        return f"_{joint.name}({', '.join([arguments, *flags, *([f'{IN_PLACE}={place}'] if in_place else [])])})"
+    def forward(flags: Mapping[str, Term], place: Term) -> Expr:
+        return runtime[f"_{joint.name}"](*op.arguments, **flags, **({IN_PLACE: place} if in_place else {}))
 
     return {
         "in_forward": True,
         "forward": [
-            Let((*own, *grads), call(eager, NOT_COMPILING)),
+            Let((*own, *grads), forward(eager, IS_COMPILING.negated)),
             save,
             *marked_constant(flat),
-            Return(", ".join(own)),
+            Return(one_or_all(own)),
         ],
-        "call_forward_alone": call([f"{flag}=True" for flag in flags], "False"),
+        "call_forward_alone": forward(dict.fromkeys(flags, True), False),
         "picked": "[0]" if len(own) == 1 else f"[:{len(own)}]",
         "wrt": ", ".join(gradient.wrt),
         "seeds": ", ".join(outgoing[result] for result in own),
         "eager": finished(
-            [*saved, *_once(op.name, grads, bool(flags)), _returned(backward, "{step}({seed}, {own})")],
+            [*saved, *_once(op.name, grads, bool(flags)), _returned(backward, False)],
             ("ctx", *outgoing.values()),
         ),
         "setup": finished(
@@ -61,7 +63,7 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
         ),
         "all_seeds": ", ".join(outgoing.values()),
         "backward": finished(
-            [*saved, _returned(backward, "autograd.Once.apply({step}, {seed}, {own}.clone())")],
+            [*saved, _returned(backward, True)],
             ("ctx", *outgoing.values(), *(f"_{step.op.name}" for step in backward.plan.steps)),
         ),
         **base_view(op, joint),
@@ -70,32 +72,33 @@ def ahead_view(backward: Backward) -> dict[str, Any]:
 
 def _once(name: str, grads: list[str], optional: bool) -> list[Statement]:
     """Makes sure that the saved gradient is scaled only once."""
-    copies = (Let(own, f"None if {own} is None else {own}.clone()" if optional else f"{own}.clone()") for own in grads)
-    return [
-        If("torch.compiler.is_compiling()", tuple(copies), other=(Do(Call("autograd.spend", (f'"{name}"', "ctx"))),)),
-    ]
+    clones = {own: V[own].method("clone") for own in grads}
+    copies = (Let(own, either(V[own].is_none, None, one) if optional else one) for own, one in clones.items())
+    spend = Do(call("autograd.spend", quoted(name), "ctx"))
+    return [If(IS_COMPILING, tuple(copies), other=(spend,))]
 
 
-def _returned(backward: Backward, call: str) -> Return:
+def _returned(backward: Backward, is_traced: bool) -> Return:
     op = backward.forward.op
     ((_, seed),) = backward.gradient.seeds
     several = len(backward.gradient.wrt) > 1
-    texts = []
+    found: list[Term] = []
     for place, tensor in enumerate(op.inputs):
         own = backward.plan.spelled.get(tensor.name)
-        text = "None"
-        if own is not None:
-            text = call.format(step=f"_{scaling_of(backward, tensor.name).op.name}", seed=seed, own=own)
-            text = f"{text} if needs[{place}] else None" if several else text
-        texts.append(text)
-    return Return(", ".join([*texts, *(["None"] * len(op.params))]))
+        if own is None:
+            found.append(None)
+            continue
+        step = f"_{scaling_of(backward, tensor.name).op.name}"
+        scaled = call("autograd.Once.apply", step, seed, own.method("clone")) if is_traced else call(step, seed, own)
+        found.append(either(V.needs[place], scaled, None) if several else scaled)
+    return Return(one_or_all([*found, *[None] * len(op.params)]))
 
 
 def notes(backward: Backward) -> list[str]:
     """What the docstring of the public function says of where the gradient is."""
     ((result, _),) = backward.gradient.seeds
     names = " and ".join(backward.gradient.wrt)
-    grads = " and ".join(backward.plan.spelled.values())
+    grads = " and ".join(map(str, backward.plan.spelled.values()))
     where = "into new memory"
     if backward.write == IN_PLACE:
         where = f"over {names}"

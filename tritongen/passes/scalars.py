@@ -37,7 +37,7 @@ class HostScalar:
     """A number that the host computes, as a param of kernels: its name, and the host's expression of it."""
 
     name: str
-    text: str
+    tree: ast.expr
 
 
 def passed_scalars(op: Op) -> dict[str, str]:
@@ -58,7 +58,7 @@ def host_scalars(op: Op) -> Mapping[Node, HostScalar]:
                 continue
             is_line = node is value.node and value.name not in results
             name = value.name if is_line else fresh(_named(node) or f"{value.name}_scalar", taken)
-            found[node] = HostScalar(name, ast.unparse(_as_float(_tree(node))))
+            found[node] = HostScalar(name, _as_float(_tree(node)))
         if value.node in found and found[value.node].name == value.name:
             lines.add(value.name)
     return found

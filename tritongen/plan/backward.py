@@ -16,9 +16,11 @@ from ..families.registry import single_step_of, step_of
 from ..families.stream import StoredScores
 from ..lang.ir import ALWAYS, Dtype, Load, Node, Op, Path, Reduce, Ref, Result, Value, walk
 from ..lang.names import shown
+from ..lowering.axes import with_dims
 from ..lowering.choices import Choices
 from ..lowering.space import row_space
 from ..lowering.tile import needed
+from ..nest.values import Expr, V
 from ..passes.contractions import is_product
 from ..passes.shared_sums import shared_sums_first
 from ..passes.structure import SAVES, line_of, name_reductions, reached
@@ -42,8 +44,12 @@ class Plan:
     """
 
     steps: tuple[Step, ...]
-    spelled: Mapping[str, str]
+    spelled: Mapping[str, Expr]
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
+
+    def own(self, name: str) -> str:
+        """The result, or the gradient as it came, of which that by an input is made."""
+        return next(own for own in self.spelled[name].names if own != "ctx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +212,9 @@ class Planner:
         plan = Plan(*self.plan())
         return Backward(self.gradient, forward if self.paths == expected else self.forward(), plan)
 
-    def plan(self) -> tuple[tuple[Step, ...], dict[str, str]]:
+    def plan(self) -> tuple[tuple[Step, ...], dict[str, Expr]]:
         """The steps, and the gradients as the host spells them."""
-        spelled: dict[str, str] = {}
+        spelled: dict[str, Expr] = {}
         computed: dict[str, Result] = {}
         users: dict[str, list[str]] = {}
         for name, result in zip(self.gradient.wrt, self.op.results, strict=True):
@@ -216,7 +222,7 @@ class Planner:
             if name in self.between:
                 computed[result.output.name] = result
                 users[result.output.name] = [name]
-                spelled[name] = result.output.name
+                spelled[name] = V[result.output.name]
                 continue
             if isinstance(node, Ref) and node.name in computed and self.is_laid_out_as(result, node.name):
                 spelled[name] = self.expanded(node.name, name, computed[node.name])
@@ -257,14 +263,15 @@ class Planner:
         axes = tuple(axis for axis in result.axes if axis in node.axes)
         return replace(result, axes=axes) if plain and (axes or isinstance(node, Load)) else result
 
-    def expanded(self, text: str, name: str, result: Result) -> str:
-        axes = self.op_input(name).type.axes
+    def expanded(self, own: str, name: str, result: Result) -> Expr:
+        """A result with the dims of an input, along some of which it is the same."""
+        axes, value = self.op_input(name).type.axes, V[own]
         if axes == result.axes:
-            return text
-        dims = ["..."] if BATCH in result.axes else []
-        dims += [":" if axis in result.axes else "None" for axis in axes if axis != BATCH]
-        index = f"[{', '.join(dims)}]" if "None" in dims and result.axes else ""
-        return f"{text}{index}.expand(ctx.{name}_shape)"
+            return value
+        dims = [axis for axis in axes if axis != BATCH or axis in result.axes]
+        if result.axes and not {*dims} <= {*result.axes}:
+            value = with_dims(value, dims, result.axes)
+        return value.method("expand", V.ctx.field(f"{name}_shape"))
 
     def op_input(self, name: str) -> Input:
         return self.gradient.forward.input(name)

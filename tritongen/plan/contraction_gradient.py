@@ -45,6 +45,7 @@ from ..lang.rewrite import as_loads, rebuild, replaced
 from ..lang.unparse import spelled
 from ..lowering.choices import Choices
 from ..lowering.tile import needed
+from ..nest.values import Expr, V
 from ..passes.contractions import Contraction, is_product
 from ..passes.picked import picked_in
 from ..passes.structure import SAVES
@@ -190,7 +191,7 @@ class _Planner:
 
     def pass_after(
         self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
-    ) -> tuple[tuple[Step, ...], dict[str, str], Mapping[str, tuple[Path, ...]]]:
+    ) -> tuple[tuple[Step, ...], dict[str, Expr], Mapping[str, tuple[Path, ...]]]:
         """The steps of the gradients by the matmuls and beside them, and the gradients as the host spells them.
 
         Also where they read what the forward saves, if that is not always.
@@ -213,7 +214,7 @@ class _Planner:
 
     def operands(
         self, gradient: Gradient, outgoing: Mapping[str, Node], given: Mapping[str, Node]
-    ) -> tuple[list[Step], dict[str, str]]:
+    ) -> tuple[list[Step], dict[str, Expr]]:
         """The steps of the gradients by what is multiplied, and what these are called: a matmul each.
 
         `outgoing` has the gradient by each sum, `given` the same with choices.
@@ -236,7 +237,7 @@ class _Planner:
             except Mistakes as refused:
                 why = refused.mistakes[0].message.partition(" ")[2]
                 raise Mistakes(unplanned(self.grad.wrt, name, why)) from None
-        return steps, {name: result.output.name for name, result in results.items()}
+        return steps, {name: V[result.output.name] for name, result in results.items()}
 
     def decided(self, op: Op, outgoing: Mapping[str, Node]) -> Op:
         """The operator whose matmuls are only there where those of the forward are that they are the gradients of."""

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from ..autodiff.gradient import Gradient, derive_ahead
 from ..diagnostics.report import Mistake, Mistakes, listed
 from ..emit.host import Host
-from ..emit.statements import Statement
+from ..emit.statements import Statement, call
 from ..families.family import Families, Step
 from ..families.registry import single_step_of, step_of
 from ..lang.ir import Call, Dtype, Load, Node, Op, Reduce, Ref, Result, Value, children, walk
 from ..lang.names import shown
 from ..lang.rewrite import named, rebuild
 from ..lowering.space import row_space
+from ..nest.values import Expr, V, either, quoted
 from ..passes.structure import Program
 from ..spec.types import FLOATS, Grad, Input, Output, TensorType
 from .backward import Backward, Plan, axes_mismatch, unplanned
@@ -44,7 +45,7 @@ def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families
         for name, one in zip(grad.wrt, joint.results[count:], strict=True)
     )
     joint = replace(joint, name=f"{joint.name}_with_gradient", results=(*joint.results[:count], *gradients))
-    names = listed(one.output.name for one in gradients).replace(" or ", " and ")
+    names = listed((one.output.name for one in gradients), "and")
     says = f"The forward, with {names} where {seed} is 1."
     try:
         first = replace(single_step_of(joint), flags=(IN_PLACE,) if in_place else (), says=says)
@@ -56,7 +57,7 @@ def plan_ahead(gradient: Gradient, forward: Step, grad: Grad, families: Families
         replace(step_of(op, families), says=f"Multiplies {op.inputs[1].name} by {seed}, in place.")
         for op in _scaled(program.op, gradient, gradients)
     )
-    spelled = {name: one.output.name for name, one in zip(grad.wrt, gradients, strict=True)}
+    spelled = {name: V[one.output.name] for name, one in zip(grad.wrt, gradients, strict=True)}
     return Backward(gradient, forward, Plan((first, *others), spelled), grad.write)
 
 
@@ -91,7 +92,7 @@ def _unfit(gradient: Gradient, forward: Step) -> str:
     seeds = dict(gradient.seeds)
     smooth = [result for result in program.op.results if result.output.name in seeds]
     if len(smooth) > 1:
-        names = listed(result.output.name for result in smooth).replace(" or ", " and ")
+        names = listed((result.output.name for result in smooth), "and")
         return f"{names} have gradients"
     name, axes = smooth[0].output.name, smooth[0].axes
     along = [axis for axis in axes if axis in program.over]
@@ -201,12 +202,11 @@ class AheadHost(Host):
     def empty_errors(self) -> list[Statement]:
         return self.plain.empty_errors()
 
-    def empty(self, result: Result) -> str:
-        text = super().empty(result)
+    def empty(self, result: Result) -> Expr:
+        made = super().empty(result)
         if not result.over:
-            return text
+            return made
         assert self.checked is not None
         others = [t.name for t in self.op.inputs if t.name != result.over and set(t.type.dtypes) & set(FLOATS)]
-        shown = f'"{self.checked.name}: {result.over}"'
-        text = f"autograd.take_over({', '.join([shown, result.over, *others])}) if {IN_PLACE} else {text}"
-        return f"({text})" if result.when else text
+        taken = call("autograd.take_over", quoted(f"{self.checked.name}: {result.over}"), result.over, *others)
+        return either(IN_PLACE, taken, made)

@@ -122,7 +122,7 @@ class _Streams:
         after = self.after(outgoing, found, between, _only(others, asked))
         inner = plan_streaming_backward(found.op, found.stream, replace(self.grad, wrt=asked), self.families, after)
         known = self.known(found.op, inner, outgoing, between)
-        others |= {name: known[inner.plan.spelled[name]] for name in between}
+        others |= {name: known[inner.plan.own(name)] for name in between}
         self.named |= {step.op.name for step in inner.plan.steps}
         before_it = Outgoing(
             {one.output.name: others[one.output.name] for one in rest.results},
@@ -184,7 +184,7 @@ class _Streams:
         found = {tensor.name: tensor for tensor in every if tensor.name not in given}
         found |= {result.output.name: as_input(op, result) for result in results}
         for name in between:
-            own = found[inner.plan.spelled[name]]
+            own = found[inner.plan.own(name)]
             found[own.name] = part_of_gradient(op.input(name), own.name, own.type.shape, own.vanishes)
         return found
 

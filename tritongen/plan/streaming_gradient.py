@@ -24,6 +24,7 @@ from ..lang.names import fresh
 from ..lang.rewrite import as_loads, rebuild, renamed_values
 from ..lang.unparse import spelled
 from ..lowering.tile import needed
+from ..nest.values import Expr
 from ..passes.contractions import applied
 from ..passes.divided_powers import power_below
 from ..passes.exponentials import resolve
@@ -424,7 +425,7 @@ class _Planner:
         name = self.multiplied_as(matrix)
         return self.outgoing.dtypes.get(name, Dtype("float", (name,)))
 
-    def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, str]]:
+    def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, Expr]]:
         """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""
         inner = [name for name in behind.wrt if name in between]
         others = [name for name in behind.wrt if name in self.grad.wrt and name not in between]

@@ -99,7 +99,7 @@ def _costs_of(made: Made, given: Mapping[str, int], device: Device) -> Account:
         after = [cost for step in backward.plan.steps for cost in counted.steps(step)]
         written = {tensor.name for cost in after for tensor in cost.writes}
         spelled = () if in_forward else backward.plan.spelled.items()
-        without = tuple((f"d{name}", text) for name, text in spelled if text not in written)
+        without = tuple((f"d{name}", value.text) for name, value in spelled if value.text not in written)
     costs = tuple(_with_uses((*before, *after)))
     account = Account(
         spec.name,

@@ -121,7 +121,7 @@ def computed_names(op: Op, names: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for formula in (one for one in op.formulas if one.axis in op.computed):
         trees = {name: parse(text) for name, text in {**params, **names, **found}.items()}
-        found[formula.axis] = ast.unparse(substitute(parse(python(formula.node)), trees))
+        found[formula.axis] = ast.unparse(substitute(python(formula.node), trees))
     return found
 
 

@@ -170,7 +170,7 @@ def derived_text(op: Op, shapes: Shapes) -> str:
     for formula in wanted_of(shapes.fit.drawn, (one for one in op.formulas if one.axis in op.computed)):
         names = {axis: parse(f"lengths[{axis!r}]") for axis in formula.reads}
         given = {name: ast.Constant(shapes.fit.params[name]) for name in formula.params}
-        tree = substitute(parse(python(formula.node)), {**names, **given})
+        tree = substitute(python(formula.node), {**names, **given})
         found.append(f"{formula.axis!r}: lambda lengths: {ast.unparse(tree)}")
     return f"{{{', '.join(found)}}}" if found else ""
 

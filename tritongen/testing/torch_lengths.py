@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -26,4 +27,4 @@ def length_lines(op: Op, dims: Mapping[str, tuple[str, ...]], sized: AbstractSet
             yield f"batch = {name}.shape{named}"
         else:
             yield f"{axis} = {name}.shape[{position}]"
-    yield from (f"{one.axis} = {python(one.node)}" for one in computed)
+    yield from (f"{one.axis} = {ast.unparse(python(one.node))}" for one in computed)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 
-from ..emit.axes import regrouped
 from ..lang.expressions import Expressions
 from ..lang.formulas import by_params, inputs_in_order, python
 from ..lang.functions import FUNCTIONS
@@ -16,6 +15,8 @@ from ..lang.ir import Op, Result
 from ..lang.reductions import REDUCTIONS
 from ..lang.syntax import Text
 from ..lang.trees import parenthesized, parse, substitute, walk
+from ..lowering.axes import regrouped
+from ..nest.values import Expr
 from ..spec.types import BATCH, BOOLS, FLOATS, INTS, Input, Spec
 from .torch_calls import (
     ANY_DIMS,
@@ -105,12 +106,13 @@ class Printer:
             if axis in term.axes:
                 return f"{name}.shape[{term.axes.index(axis) - len(term.axes)}]"
         early = by_params(self.op.formulas, self.op.inputs, fixed)
-        return next((python(one.node) for one in early if one.axis == axis), "-1")
+        return next((ast.unparse(python(one.node)) for one in early if one.axis == axis), "-1")
 
     def result(self, result: Result) -> str:
         term = self.terms[result.output.name]
         text = result.output.name if term.tensor else ast.unparse(as_tensor(term))
-        return text + moved(term.axes, result.axes) + regrouped(self.op.grouping(result))
+        value = Expr(parse(text + moved(term.axes, result.axes)))
+        return regrouped(value, self.op.grouping(result)).text
 
     def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
         found = set(axes)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...emit.configs import Traffic
-from ...emit.module import Around, Module, empty_text
-from ...emit.statements import Call, Do, Launch, Let, call
+from ...emit.module import Around, Module, is_empty
+from ...emit.statements import Do, Launch, Let, call
 from ...lang.ir import Op, Result
 from ...lang.rewrite import as_loads
 from ...lowering.lower import compute_of
+from ...nest.values import Expr, Term, V, expr
 from ...passes.structure import Program
 from ...planner.steps import restricted
 from ...spec.types import COMPUTED, Input, TensorType, plain_shape
@@ -33,31 +34,32 @@ class SumsModule(RowSizes):
         kernels = [one.kernel for one in (self.full, self.shared, self.tiles) if one is not None]
         super().__init__(Program(op, program.cols), False, whole.space, whole.compute, kernels, around)
         # CTAs share rows of contiguous columns alone, and torch sees no cooperative launches.
-        if self.shared and (self.contiguous == "False" or around.register == "triton_op"):
+        if self.shared and (self.contiguous == expr(False) or around.register == "triton_op"):
             self.kernels.remove(self.shared.kernel)
             self.shared = None
 
     def module(self) -> Module:
         space = self.space
         zeros = tuple(result.output.name for result in self.op.results if self.adds_up(result))
-        zeroing = [Do(Call("columns.zero", zeros))] if zeros else []
-        nothing = self.nothing_for(empty_text((*space.row_axes, *space.col_axes)), *zeroing)
+        zeroing = [Do(call("columns.zero", *zeros))] if zeros else []
+        nothing = self.nothing_for(is_empty((*space.row_axes, *space.col_axes)), *zeroing)
         known = self.known((self.full or self.tiles).kernel, *self.sums)
         body = self.function(self.launches(), known, self.sized(nothing))
         every = {"sums": self.tiles, "whole": self.full, "shared": self.shared}
         kinds = frozenset(kind for kind, kernel in every.items() if kernel is not None)
-        return self.built(body, Traffic(kinds, sums=len(self.sums), strided=bool(self.contiguous), once=self.once))
+        strided = self.contiguous is not None
+        return self.built(body, Traffic(kinds, sums=len(self.sums), strided=strided, once=self.once))
 
     def launches(self) -> Iterator[Let | Launch]:
         full, shared, tiles = self.full, self.shared, self.tiles.kernel
         first = full.kernel if full else tiles
+        own: dict[str, Term] = {"args": self.args(first), "constants": self.constants_of(first)}
         every = call(
             "columns.Call",
             self.key,
             compute="compute" if self.compute.constexpr else self.compute.text,
             sums=self.sums,
-            args=self.args(first),
-            constants=self.constants_of(first),
+            **own,
             contiguous=self.contiguous,
             # Kernels that the runtime launches are not wrapped by default.
             add_kernel=self.around.wrapped("reduce.reduce_partials_kernel"),
@@ -70,21 +72,21 @@ class SumsModule(RowSizes):
             launcher, words = self.launcher(shared.kernel), len(shared.slots)
             run = call("columns.run_cooperative", "call", launcher, reads=self.read(shared), n_words=words)
             yield Launch(run, ends=self.returned)
-        own = {"args": self.args(tiles), "constants": self.constants_of(tiles)}
-        changed = {name: value for name, value in own.items() if value != every.named[name]}
-        passed = Call("call._replace", (), changed) if changed else "call"
-        rows = self.rows_function() if full else ""
+        of_tiles: dict[str, Term] = {"args": self.args(tiles), "constants": self.constants_of(tiles)}
+        changed = {name: value for name, value in of_tiles.items() if value != own[name]}
+        passed = V.call.method("_replace", **changed) if changed else "call"
+        rows = self.rows_function() if full else None
         yield Launch(call("columns.run_tiles", passed, self.table_of("SUMS"), self.launcher(tiles), rows=rows))
 
     @property
-    def contiguous(self) -> str:
-        """Whether columns are next to each other in memory in all tensors; "" where the axes of all tell that."""
+    def contiguous(self) -> Expr | None:
+        """Whether columns are next to each other in memory in all tensors; None where the axes of all tell that."""
         cols = {*self.space.col_axes}
         moving = self.host.moving(self.space.cols)
         laid_out = {axes[-1] in cols for _, axes, _ in moving if self.space.steps(axes, self.space.rows)}
         if laid_out == {False, True}:
-            return "False"
-        return self.contiguous_cols() if False in laid_out else ""
+            return expr(False)
+        return self.contiguous_cols() if False in laid_out else None
 
     def adds_up(self, result: Result) -> bool:
         """Whether a result is a sum, of a column or of a row."""
@@ -94,7 +96,7 @@ class SumsModule(RowSizes):
         """What each iteration of a kernel reads along the columns."""
         return tuple(tensor.name for tensor in self.op.inputs for _ in range(kernel.reads.count(tensor.name)))
 
-    def rows_function(self) -> Call:
+    def rows_function(self) -> Expr:
         """The call of the function that reduces the rows alone."""
         assert self.rows is not None
         tensors, params = self.rows.inputs, self.rows.params

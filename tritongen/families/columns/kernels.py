@@ -152,7 +152,7 @@ class Sums(Rows):
         reads: Iterable[Input] = (),
     ) -> SumsKernel:
         before = (*self.tile.col_decode(), *before)
-        first = [Argument(f"{name}_slots_ptr", f"{name}_slots") for name in slots]
+        first = [Argument(f"{name}_slots_ptr", V[f"{name}_slots"]) for name in slots]
         further = (first, part_pointers(self.sums))
         kernel = self.assembler.along_rows(suffix, doc, before, stages, self.shares(program), further)
         return SumsKernel(kernel, slots, tuple(tensor.name for tensor in reads))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
+from ...nest.values import Expr, Term
 from ...passes.structure import Program
 from .operands import operands_of
 from .program import ContractionProgram, is_one_matmul
 
 
-def call_of_forward(forward: Program | None, sides: Sequence[str], ndim: int) -> tuple[str, ...]:
+def call_of_forward(forward: Program | None, sides: Sequence[Expr], ndim: int) -> tuple[Term, ...]:
     """The function of a forward, and its arguments to multiply a left matrix [batch, rows, inner] by a right one
     [batch, cols, inner], as the host spells them, with so many dimensions; () if it is not for any two such matrices.
 
@@ -24,17 +26,20 @@ def call_of_forward(forward: Program | None, sides: Sequence[str], ndim: int) ->
     in_order = result.axes == tuple(axis for role in plain[:-1] for axis in contraction.axes(role))
     if not (alone and in_order and ndim == len(plain) - 1):
         return ()
-    passed = dict[str, str]()
-    for operand, text in zip(
+    passed = dict[str, Expr]()
+    for operand, side in zip(
         sorted(operands_of(forward.seen, contraction).matrices, key=lambda one: one.side), sides, strict=True
     ):
         played = contraction.roles(operand.tensor.type.axes)
         if len(played) > 2 and played[0] != "batch":
             return ()
-        passed[operand.name] = text if played[-1] == "inner" else transposed(text)
+        passed[operand.name] = side if played[-1] == "inner" else transposed(side)
     return f"_{forward.op.name}_forward", *(passed[tensor.name] for tensor in forward.op.inputs)
 
 
-def transposed(text: str) -> str:
+def transposed(matrix: Expr) -> Expr:
     """A matrix with its last two dimensions swapped."""
-    return text.removesuffix(".mT") if text.endswith(".mT") else f"{text}.mT"
+    match matrix.tree:
+        case ast.Attribute(inner, "mT"):
+            return Expr(inner)
+    return matrix.field("mT")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...emit.axes import regrouped, sizes, spread
 from ...emit.configs import Traffic
 from ...emit.host_checks import IS_FAKE
 from ...emit.matmul_configs import Summing
-from ...emit.module import Around, Common, Known, Module, length_text
-from ...emit.statements import Call, If, Launch, Length, Let, Note, Return, Statement, Value, call, given
+from ...emit.module import Around, Common, Known, Module
+from ...emit.statements import If, Launch, Length, Let, Note, Return, Statement, call, given, one_or_all
 from ...lang.ir import Result
+from ...lowering.axes import length_of, lengths, regrouped, spread
 from ...lowering.space import Space
+from ...nest.values import Expr, Term, V, either, expr, quoted, runtime, tensors
 from ...passes.epilogues import STRIP_COLS, STRIP_ROWS
 from ...passes.scalars import passed_scalars
 from ...passes.structure import of_strips
@@ -62,16 +64,17 @@ class Products(Common):
 
     def launching(self) -> list[Statement]:
         known, counts = self.recalled(), [*self.counts()]
-        is_empty = " or ".join(f"{COUNTS[role]} == 0" for role in self.present(("batch", "rows", "cols")))
-        by_name = {name: name for name in self.by_name()} | self.joined()
+        empty = [V[COUNTS[role]].equals(0) for role in self.present(("batch", "rows", "cols"))]
+        empty += [V[IS_FAKE]] if IS_FAKE in self.around.extra else []
+        by_name = {name: V[name] for name in self.by_name()} | self.joined()
         return [
             *self.begun(known),
             *counts,
             *self.splits(),
             *self.strips(),
             *self.allocated(),
-            *self.nothing_for(f"{is_empty} or is_fake" if IS_FAKE in self.around.extra else is_empty),
-            *(self.constant_lengths(counts[0].target) if self.is_traced else ()),
+            *self.nothing_for(functools.reduce(Expr.or_, empty)),
+            *(self.constant_lengths(counts[0].name) if self.is_traced else ()),
             *self.merged_inputs(),
             *self.again(known),
             *([Let("by_name", by_name)] if known else []),
@@ -80,13 +83,13 @@ class Products(Common):
         ]
 
     @property
-    def returned(self) -> str:
-        return ", ".join(map(self.as_made, self.op.results))
+    def returned(self) -> Term:
+        return one_or_all([*map(self.as_made, self.op.results)])
 
-    def constant_lengths(self, names: str) -> list[Statement]:
+    def constant_lengths(self, names: Term) -> list[Statement]:
         return [
             Note("Tiles are chosen by the lengths, so that a trace has them as constants."),
-            Let(names, f"map(int, ({names}))"),
+            Let(names, runtime.map("int", names)),
         ]
 
     def of_one_dtype(self) -> Iterator[Statement]:
@@ -95,20 +98,20 @@ class Products(Common):
         yield Let("dot", self.host.dtype(self.plan.given_dtype))
         widened: list[Statement] = []
         if names := self.operands.widened:
-            widened.append(Let(", ".join(names), ", ".join(f"{name}.to(dot)" for name in names)))
+            widened.append(Let(one_or_all(names), one_or_all([V[name].to("dot") for name in names])))
         for tensor in map(self.op.input, self.operands.widened_integers):
-            text = f"{tensor.name}.int()"
-            widened.append(Let(tensor.name, text if tensor.default is None else given(tensor.name, text)))
+            value = V[tensor.name].method("int")
+            widened.append(Let(tensor.name, value if tensor.default is None else given(tensor.name, value)))
         if widened:
             note = "Triton 3.6 multiplies that by nothing that was narrower."
-            yield If("dot == torch.float64", tuple(widened), note)
+            yield If(V.dot.equals("torch.float64"), tuple(widened), note)
 
-    def matrices(self, side: int) -> tuple[str, ...]:
+    def matrices(self, side: int) -> tuple[Expr, ...]:
         """The matrices of a side, with the inner axes last."""
         operands = [operand for operand in self.operands.matrices if operand.side == side]
         return tuple(map(self.inner_last, operands))
 
-    def launch(self) -> Call:
+    def launch(self) -> Expr:
         """The launch: its kernels, in order, and its operands, where these differ from the default."""
         plan, alternation = self.plan, len(self.contraction.products)
         strided = call(
@@ -118,7 +121,7 @@ class Products(Common):
             n_strides=self.n_strides(),
             n_beside=self.n_beside(),
             pads=self.plan.pads,
-            swaps="" if "SWAPS" in plan.pointers.constexprs else "False",
+            swaps=None if "SWAPS" in plan.pointers.constexprs else expr(False),
         )
         kernels = [strided, self.launcher(plan.combine)]
         if plan.descriptors is not None:
@@ -132,7 +135,7 @@ class Products(Common):
                 n_halves=2 if plan.halved else "",
                 n_slices=1 if plan.full_rows else plan.slices if plan.slices > 2 else "",
                 specializes=plan.specialises,
-                gluon=call("contraction.Gluon", module="__name__", name=f'"{self.op.name}"') if self.gluon else None,
+                gluon=call("contraction.Gluon", module="__name__", name=quoted(self.op.name)) if self.gluon else None,
             )
             kernels.append(tma)
         operands = call(
@@ -155,7 +158,7 @@ class Products(Common):
             reduced_rows=rows,
             precision=self.precision,
         )
-        found: tuple[Value, ...] = ("key", "by_name") if self.knows else ("None", {})
+        found: tuple[Term, ...] = ("key", "by_name") if self.knows else (None, {})
         return call("contraction.run", *found, every, operands, search="search.fastest" if self.search else "")
 
     def reduced_rows(self) -> int | str:
@@ -163,17 +166,17 @@ class Products(Common):
         rows = [node for node in self.plan.strips if not self.contraction.strips_axis(node)]
         return STRIP_ROWS if rows else ""
 
-    def n_strides(self) -> Value:
+    def n_strides(self) -> Term:
         """How many strides each matrix has, where one may be None that has nothing to tell it by."""
         matrices = self.plan.arguments.matrices
         if all(operand.tensor.default is None for operand in matrices):
             return ""
         return tuple(len(self.plan.arguments.roles(operand)) for operand in matrices)
 
-    def n_beside(self) -> Value:
+    def n_beside(self) -> Term:
         """How many tensors besides matrices the loop reads blocks of, along rows and along columns."""
         beside = self.plan.arguments.beside
-        read = {argument.value for use in ("loop", "both") for argument in beside[use]}
+        read = {argument.value.text for use in ("loop", "both") for argument in beside[use]}
         axes = [set(tensor.type.axes) for tensor in self.op.inputs if tensor.name in read]
         blocks = [] if self.operands.group_size else [one for one in axes if one & {*self.contraction.inner}]
         sides = self.contraction.rows, self.contraction.cols
@@ -192,19 +195,19 @@ class Products(Common):
     def called(self) -> list[Statement]:
         """The call that multiplies two matrices: of the operator's own forward if it does just that, or of gemm."""
         (result,) = self.op.results
-        name, returned = result.output.name, self.as_made(result, self.unfolding(result))
+        name, returned = result.output.name, self.as_made(result, self.unfolded(result))
         multiply = "split_gemm.multiply" if self.splits_to_bfloat16 else "gemm.gemm"
         passed = *self.sides_of_call(), *filter(None, [self.precision])
         search = "search.fastest" if self.search else ""
         by_gemm = call(multiply, *passed, sums_batch=bool(self.summed), search=search)
         every = call(*self.by_forward) if self.by_forward else by_gemm
-        return [Return(every)] if returned == name else [Let(name, every), Return(returned)]
+        return [Return(every)] if returned.is_name else [Let(name, every), Return(returned)]
 
-    def sides_of_call(self) -> list[str]:
+    def sides_of_call(self) -> list[Expr]:
         return [*map(self.inner_last, sorted(self.operands.matrices, key=lambda operand: operand.side))]
 
     @property
-    def by_forward(self) -> tuple[str, ...]:
+    def by_forward(self) -> tuple[Term, ...]:
         """The operator's own forward and its arguments, if it can compute this gradient."""
         roles = [self.contraction.roles(one.tensor.type.axes) for one in self.operands.matrices]
         if self.summed or len({*map(len, roles)}) > 1:
@@ -212,9 +215,9 @@ class Products(Common):
         return call_of_forward(self.around.forward, self.sides_of_call(), len(roles[0]))
 
     @property
-    def precision(self) -> str:
-        """How float32 is multiplied, "" where as it is."""
-        return f'"{self.op.precision}"' if self.op.precision != "ieee" else ""
+    def precision(self) -> Expr | None:
+        """How float32 is multiplied, None where as it is."""
+        return quoted(self.op.precision) if self.op.precision != "ieee" else None
 
     @property
     def splits_to_bfloat16(self) -> bool:
@@ -225,10 +228,10 @@ class Products(Common):
         """The call in place of a launch, for large matrices that are split beforehand."""
         if not self.splits_to_bfloat16 or not self.knows or not self.plan.pads:
             return []
-        n_batch = COUNTS["batch"] if self.contraction.batch else "1"
-        passed = f"{self.operands.matrices[0].name}, (n_rows, n_cols, n_inner), {n_batch}, {self.precision}"
-        is_split = f"replay is None and split_gemm.splits({passed})"
-        return [If(is_split, (*self.merged_inputs(), *self.called()))]
+        n_batch = COUNTS["batch"] if self.contraction.batch else 1
+        shape = ("n_rows", "n_cols", "n_inner")
+        splits = call("split_gemm.splits", self.operands.matrices[0].name, shape, n_batch, self.precision)
+        return [If(V.replay.is_none.and_(splits), (*self.merged_inputs(), *self.called()))]
 
     def summing(self) -> Summing:
         plan = self.plan
@@ -273,18 +276,18 @@ class Products(Common):
         present = self.present(tuple(COUNTS))
         yield Length(
             tuple(COUNTS[role] for role in present),
-            tuple(length_text(self.contraction.axes(role)) for role in present),
+            tuple(length_of(self.contraction.axes(role)) for role in present),
         )
         if self.operands.group_size == "group_size":
-            yield Length("group_size", f"max(1, {length_text(self.contraction.within)})")
+            yield Length("group_size", runtime.max(1, length_of(self.contraction.within)))
 
     def merged_inputs(self) -> list[Statement]:
         """The inputs whose axes are not already one for each role get one dimension for each."""
         found = [(tensor, self.merged(tensor)) for tensor in self.plan.op.inputs]
-        changed = ((tensor, Let(tensor.name, text)) for tensor, text in found if text != tensor.name)
+        changed = ((tensor, Let(tensor.name, value)) for tensor, value in found if not value.is_name)
         return [one for tensor, let in changed for one in self.host.guarded(tensor, [let])]
 
-    def merged(self, tensor: Input) -> str:
+    def merged(self, tensor: Input) -> Expr:
         """A tensor with one dimension for each role that its axes play."""
         axes = tensor.type.axes
         roles = self.contraction.roles(axes)
@@ -292,41 +295,42 @@ class Products(Common):
         lacks = {role: () if is_matrix else self.contraction.lacking(role, axes) for role in roles}
         telling = {role: self.contraction.telling(role, axes) for role in roles}
         every = [axis for role in roles for axis in telling[role] if axis not in lacks[role]]
-        text = spread(tensor.name, axes, every)  # What it lacks of a role's axes is the same along them.
+        value = spread(V[tensor.name], axes, every)  # What it lacks of a role's axes is the same along them.
         if len(every) == len(axes) == len(roles) and BATCH not in axes:
-            return text
+            return value
         has = {role: tuple(axis for axis in self.contraction.axes(role) if axis in every) for role in roles}
-        lengths = (COUNTS[r] if has[r] == self.contraction.axes(r) else length_text(has[r]) for r in roles)
-        return f"{text}.reshape({', '.join(lengths)})"
+        counts = (COUNTS[r] if has[r] == self.contraction.axes(r) else length_of(has[r]) for r in roles)
+        return value.method("reshape", *counts)
 
-    def inner_last(self, operand: Operand) -> str:
+    def inner_last(self, operand: Operand) -> Expr:
         """A matrix, merged, with the inner axes last; None where it is."""
         roles = self.contraction.roles(operand.tensor.type.axes)
         if (roles[-1] == "inner" and roles[0] == "batch") or roles == (("rows", "cols")[operand.side], "inner"):
-            return operand.name
+            return V[operand.name]
+        own = V[operand.name]
         if len(roles) == 2 or roles[0] == "batch":
-            text = f"{operand.name}.mT"
+            value = own.field("mT")
         else:
             order = [roles.index(role) for role in ("batch", ("rows", "cols")[operand.side], "inner")]
-            text = f"{operand.name}.permute({', '.join(map(str, order))})"
-        return text if operand.tensor.default is None else f"None if {operand.name} is None else {text}"
+            value = own.method("permute", *order)
+        return value if operand.tensor.default is None else either(own.is_none, None, value)
 
-    def memory(self, result: Result) -> str:
+    def memory(self, result: Result) -> Expr:
         shape = self.host.sizes(self.ordered(result))
         return self.host.optional_result(result, self.host.new(result, shape), shape)
 
-    def unfolding(self, result: Result) -> str:
-        """The view of a result with one dimension for each role by its axes; "" where those are its axes."""
-        made = self.ordered(result)
+    def unfolded(self, result: Result) -> Expr:
+        """A result with one dimension for each role as a view by its axes, where those are not its axes."""
+        made, value = self.ordered(result), V[result.output.name]
         if BATCH not in made and len(made) == len(self.contraction.roles(result.axes)):
-            return ""
-        return ".view(batch)" if made == (BATCH,) else f".view({sizes(list(made))})"
+            return value
+        return value.method("view", *(["batch"] if made == (BATCH,) else lengths(made)))
 
-    def as_made(self, result: Result, unfolding: str = "") -> str:
+    def as_made(self, result: Result, value: Expr | None = None) -> Expr:
         """The result in its own order, and as its dimensions group axes."""
         name, made = result.output.name, self.ordered(result)
-        text = spread(f"{name}{unfolding}", made, list(result.axes)) + regrouped(self.op.grouping(result))
-        return given(name, text) if result.when and text != name else text
+        value = regrouped(spread(value or V[name], made, list(result.axes)), self.op.grouping(result))
+        return given(name, value) if result.when and not value.is_name else value
 
     def ordered(self, result: Result) -> tuple[str, ...]:
         """The axes of a result in the order in which its memory has them: strips come last."""
@@ -339,30 +343,28 @@ class Products(Common):
     def strips(self) -> list[Let]:
         """How many strips there are along each of their axes."""
         counts = {node.strips: ("n_rows", "n_cols")[self.contraction.strips_axis(node)] for node in self.plan.strips}
-        widths = {axis: self.op.strips_along(axis).width for axis in counts}
-        return [Let(axis, f"tensors.cdiv({count}, {widths[axis]})") for axis, count in counts.items()]
+        return [Let(axis, tensors.cdiv(count, self.op.strips_along(axis).width)) for axis, count in counts.items()]
 
     # Launches
 
     def passed_params(self) -> list[str]:
         """The params, and what the host computes of them for kernels."""
         beside, params = self.plan.arguments.beside, [param.name for param in self.op.params]
-        passed = {argument.value for group in beside.values() for argument in group}
+        passed = {argument.value.text for group in beside.values() for argument in group}
         return [*params, *(name for name in passed_scalars(self.op) if name in passed and name not in params)]
 
     def by_name(self) -> list[str]:
         """What repeated launches are given by name."""
         return [*self.op.tensors, *self.passed_params()]
 
-    def joined(self) -> dict[str, str]:
+    def joined(self, function: str = "launch.first_of") -> dict[str, Expr]:
         """The tensor that stands for two that one descriptor has together."""
         joined = self.operands.joined if self.plan.descriptors else None
-        return {joined.name: f"launch.first_of({joined.first.name}, {joined.second.name})"} if joined else {}
+        return {joined.name: call(function, joined.first.name, joined.second.name)} if joined else {}
 
     def recalled(self) -> Known:
         """By what the launches of a call like this one are looked up, and what they are given to launch again."""
         if not self.knows:
             return None
-        joined = self.joined()
-        separate = [text.replace("first_of", "distance") for text in joined.values()]
-        return self.lookup(*separate), call("replay", (*self.by_name(), *joined.values()))
+        separate, joined = self.joined("launch.distance").values(), self.joined().values()
+        return self.lookup(*separate), call("replay", (*self.by_name(), *joined))

@@ -15,6 +15,8 @@ from functools import cached_property
 from ...lang.ir import Dtype, Reduce, Ref, Result, Value
 from ...lang.promotion import is_float8
 from ...lowering.assemble import converted, param_arguments, param_casts, stored
+from ...lowering.axes import length_of
+from ...lowering.axes import stride as host_stride
 from ...lowering.choices import condition
 from ...lowering.positions import TILE
 from ...lowering.tile import loads, needed
@@ -36,9 +38,8 @@ from ...nest.ir import (
     under,
     without_dead_code,
 )
-from ...nest.values import Expr, Term, V, either, expr, runtime, tl
+from ...nest.values import Expr, Term, V, either, expr, runtime, tensors, tl
 from ...passes.structure import of_strips, references
-from ...spec.types import BATCH
 from .addressing import ALIGN, stride
 from .arguments import Arguments, beside
 from .copies import ALTERNATED, HALVES, alternation, copied
@@ -292,26 +293,24 @@ class ContractionKernels(Sums):
         found = []
         for tensor in self.op.inputs:
             if tensor.name not in self.operands.names:
-                found.append(Argument(f"{tensor.name}_ptr", tensor.name))
+                found.append(Argument(f"{tensor.name}_ptr", V[tensor.name]))
                 for n, role in enumerate(self.contraction.roles(tensor.type.axes)):
-                    given = tensor.default is None
-                    step = f"{tensor.name}.stride({n})" if given else f"tensors.stride({tensor.name}, {n})"
+                    step = host_stride(tensor.name, n, tensor.default is not None)
                     found.append(Argument(stride(tensor.name, role), step))
         separate = [result.output.name for result in self.op.results if not self.is_full(result)]
-        found += [Argument(f"{name}_ptr", name) for name in separate]
+        found += [Argument(f"{name}_ptr", V[name]) for name in separate]
         for axis in self.op.axes:
-            found.append(Argument(self.places.size_name(axis), "math.prod(batch)" if axis == BATCH else axis))
-        found.append(Argument("group_size", "group_size"))
+            found.append(Argument(self.places.size_name(axis), length_of((axis,))))
+        found.append(Argument("group_size", V.group_size))
         found += param_arguments(self.op, self.compute)
-        dot = "dot" if self.operands.converts else f"{self.operands.matrices[0].name}.dtype"
-        constexprs = {param.name: param.name for param in self.op.params if param.kind in ("bool", "enum")}
-        constexprs |= {"DOT": f"tensors.triton_dtype({dot})", "SUM": f"tensors.accumulator_dtype({dot})"}
-        constexprs["COMPUTE"] = "compute"
-        constexprs |= {one.dtype: f"tensors.triton_dtype({one.name}.dtype)" for one in self.operands.matrices}
+        dot = V.dot if self.operands.converts else V[self.operands.matrices[0].name].dtype
+        constexprs = {param.name: V[param.name] for param in self.op.params if param.kind in ("bool", "enum")}
+        constexprs |= {"DOT": tensors.triton_dtype(dot), "SUM": tensors.accumulator_dtype(dot), "COMPUTE": V.compute}
+        constexprs |= {one.dtype: tensors.triton_dtype(V[one.name].dtype) for one in self.operands.matrices}
         return found + [Argument(f"{name}: tl.constexpr", value) for name, value in constexprs.items()]
 
     def kernel(self, suffix: str, doc: str, spelled: list[str], body: Nest, blocks: tuple[str, ...] = BLOCKS) -> Kernel:
-        arguments = tuple(Argument(one, "") for one in spelled)
+        arguments = tuple(map(Argument, spelled))
         names = {argument.name for argument in arguments}
         first = param_casts(self.op, self.compute)
         if self.contraction.groups:

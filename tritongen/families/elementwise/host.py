@@ -6,10 +6,11 @@ from ...emit.configs import Traffic
 from ...emit.host import UNFOLDED
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
-from ...emit.statements import Call, If, Launch, Let, Return, Statement, Value, call
+from ...emit.statements import If, Launch, Let, Return, Statement, call, one_or_all
 from ...lang.names import in_string
 from ...lowering.space import Dim, is_line
 from ...lowering.views import Argument, Kernel
+from ...nest.values import Expr, Term, V, expr, quoted
 from ...passes.structure import Program, without_strides
 from ...spec.types import BATCH
 from .kernels import MapKernels
@@ -28,7 +29,7 @@ class MapModule(Common):
             return self.built(self.passed_fake([self.single(self.plan.launched[0])]))
         run = {"flat": "run_line", "tile": "run_tiles"}[self.kinds[0]] if len(self.kinds) == 1 else "run"
         launch, retry = call(f"elementwise.{run}", self.key, **self.named()), self.retry()
-        unfolded = If("not launched", (Return(retry),), UNFOLDED)
+        unfolded = If(V.launched.negated, (Return(retry),), UNFOLDED)
         body = self.passed_fake([Let("launched", launch), unfolded] if retry else [Launch(launch)])
         windows = "along" if self.program.maps_back else "of" if self.program.over else ""
         return self.built(body, Traffic(frozenset(self.kinds), windows=windows), nests=self.nests())
@@ -42,10 +43,10 @@ class MapModule(Common):
         """The launch of a kernel of a single element, which no table has tiles for."""
         tensors, _, params = self.arguments(kernel)
         sizes = tuple(map(self.value, self.plan.sizes))
-        options = self.constants() | {name: self.index() for name in kernel.blocks} | {"num_warps": "1"}
-        passed = [self.key, self.launcher(kernel), "(1,)", "None", tensors, *_without_empty_ends([sizes, params])]
-        when = f"not {IS_FAKE}" if IS_FAKE in self.around.extra else ""
-        return Launch(Call("launch.run", tuple(passed), options), when)
+        options = self.constants() | {name: self.index() for name in kernel.blocks}
+        passed = [self.key, self.launcher(kernel), (1,), None, tensors, *_without_empty_ends([sizes, params])]
+        when = V[IS_FAKE].negated if IS_FAKE in self.around.extra else None
+        return Launch(call("launch.run", *passed, **options, num_warps=1), when)
 
     def nests(self) -> list[Kernel]:
         """The kernels, in the order in which they stand in the module."""
@@ -55,33 +56,33 @@ class MapModule(Common):
 
     # The call of the runtime
 
-    def named(self) -> dict[str, Value]:
+    def named(self) -> dict[str, Term]:
         """The arguments of the call by name."""
         kernels = [*map(self.launcher, self.plan.launched)]
-        tables = ["None" if self.autotune else self.table_of(kind.upper()) for kind in self.kinds]
+        tables = [expr(None) if self.autotune else self.table_of(kind.upper()) for kind in self.kinds]
         operands, _, params = self.arguments(self.plan.launched[0])
         every = ", ".join(self.axes_of(name) for name in operands)
         several = "s" if len(kernels) > 1 else ""
-        arguments = {f"kernel{several}": _one_or_all(kernels), f"table{several}": _one_or_all(tables)}
-        sizes = list(map(self.value, self.plan.sizes))
+        arguments = {f"kernel{several}": one_or_all(kernels), f"table{several}": one_or_all(tables)}
+        sizes: list[Expr] = [*map(self.value, self.plan.sizes)]
         if is_line(self.space):
             sizes = [*self.line(operands), *sizes]
         else:
-            arguments |= {"axes": f'"{every} -> {self.stepped()}"', "n_dims": str(self.n_dims)}
-        constants = {in_string(name): text for name, text in self.constants().items()}
-        arguments |= {"operands": operands, "constants": constants, "sizes": tuple(sizes) or "", "params": params or ""}
-        return arguments | {"is_fake": IS_FAKE if IS_FAKE in self.around.extra else ""}
+            arguments |= {"axes": quoted(f"{every} -> {self.stepped()}"), "n_dims": expr(self.n_dims)}
+        constants = {in_string(name): value for name, value in self.constants().items()}
+        arguments |= {"operands": operands, "constants": constants, "sizes": tuple(sizes) or None}
+        return arguments | {"params": params or None, "is_fake": IS_FAKE if IS_FAKE in self.around.extra else None}
 
-    def line(self, operands: tuple[str, ...]) -> list[str]:
+    def line(self, operands: tuple[str, ...]) -> list[Expr]:
         """The length of the one axis, and the strides along it of tensors that have it."""
         (axis,) = self.space.dims[0].axes
         moving = {name: (axes, axis, optional) for name, axes, optional in self.host.moving(self.space.dims)}
         strides = [self.host.stride(name, *moving[name]) for name in operands if name in moving]
         full = [result.output.name for result in self.op.results if result.axes == (axis,) and not result.when]
-        return [f"{full[0]}.numel()" if full else axis, *strides]
+        return [V[full[0]].method("numel") if full else V[axis], *strides]
 
-    def constants(self) -> dict[str, str]:
-        compute = "compute" if self.host.allocates_wide() else self.host.compute_value()
+    def constants(self) -> dict[str, Expr]:
+        compute = V.compute if self.host.allocates_wide() else self.host.compute_value()
         names = self.plan.launched[0].constexprs
         return {name: compute if name == "COMPUTE" else self.constant(name) for name in names}
 
@@ -111,13 +112,13 @@ class MapModule(Common):
         rows = [_dim_text(dim) for dim in space.rows if dim.axes != folded]
         return " ".join([*([text] if text else []), *rows, "*".join(map(_dim_text, space.cols)) or "1"])
 
-    def retry(self) -> str:
+    def retry(self) -> Expr | None:
         """The call again, where folding may leave more dimensions than a kernel has."""
-        return self.host.retry() if BATCH in self.folded or len(self.folded) > self.n_dims else ""
+        return self.host.retry() if BATCH in self.folded or len(self.folded) > self.n_dims else None
 
-    def value(self, size: Argument) -> str:
+    def value(self, size: Argument) -> Expr:
         """What is passed for a length or stride: an axis stands for the length of the dimension that it is."""
-        own = {dim.size: dim.axes[0] for dim in self.space.dims if dim.pinned}
+        own = {dim.size: V[dim.axes[0]] for dim in self.space.dims if dim.pinned}
         return own.get(size.spelling, size.value)
 
 
@@ -127,11 +128,7 @@ def _dim_text(dim: Dim) -> str:
     return axis if dim.size.isidentifier() else f"{axis}={dim.size}"
 
 
-def _one_or_all(texts: list[str]) -> Value:
-    return texts[0] if len(texts) == 1 else tuple(texts)
-
-
-def _without_empty_ends(arguments: list[Value]) -> list[Value]:
+def _without_empty_ends(arguments: list[Term]) -> list[Term]:
     """Arguments but for the last ones that are empty, as they are by default."""
     given = [place for place, one in enumerate(arguments, 1) if one]
     return arguments[: max(given, default=0)]

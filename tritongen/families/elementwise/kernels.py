@@ -51,7 +51,7 @@ class MapKernels:
         self.body = _kernel(replace(tile, space=replace(space, rows=(), flat=True)), program, "tile", "")
         self.others = self.body.arguments[len(self.tensors) :]
         self.launched = [self.line()] if is_line(space) else [self.flat(), self.strided()]
-        names = (*self.pointers, Argument("tile_mask", "tile_mask"), *self.others)
+        names = (*self.pointers, Argument("tile_mask", V.tile_mask), *self.others)
         plain = tuple(replace(argument, spelling=argument.name) for argument in names)
         self.math = replace(self.body, arguments=plain, fixed=())
 
@@ -59,7 +59,7 @@ class MapKernels:
     def sizes(self) -> list[Argument]:
         """The lengths and strides that the math asks for besides."""
         params = passed_scalars(self.op)
-        return [argument for argument in self.others if argument.value not in params]
+        return [argument for argument in self.others if argument.value.text not in params]
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -114,7 +114,7 @@ class MapKernels:
         return Run(self.body.name, names[:n_pointers], (*names[n_pointers:], *self.body.constexprs), of)
 
     def kernel(self, suffix: str, doc: str, sizes: list[str], body: Nest, blocks: tuple[str, ...]) -> Kernel:
-        arguments = (*self.pointers, *(Argument(name, name) for name in sizes), *self.others)
+        arguments = (*self.pointers, *(Argument(name, V[name]) for name in sizes), *self.others)
         name = f"{self.op.name}_{suffix}"
         return replace(self.body, name=name, doc=doc, arguments=arguments, blocks=blocks, body=body)
 
@@ -149,6 +149,6 @@ def _kernel(tile: Tile, program: Program, suffix: str, doc: str) -> Kernel:
     spread = replace(windows.space, cols=(), taken=(*windows.space.cols, *windows.space.taken))
     names = names_of(lines) - {*kernel.names}
     further = [argument for argument in Assembler(replace(windows, space=spread)).strides() if argument.name in names]
-    params = [argument for argument in kernel.arguments if argument.value in passed_scalars(op)]
+    params = [argument for argument in kernel.arguments if argument.value.text in passed_scalars(op)]
     others = [argument for argument in kernel.arguments if argument not in params]
     return replace(kernel, arguments=(*others, *further, *params))

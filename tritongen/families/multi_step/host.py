@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...emit.axes import spread
 from ...emit.format import LONGEST, wrapped
 from ...emit.host_checks import IS_FAKE
 from ...emit.module import Around, Common, Module
-from ...emit.statements import Call, Do, If, Let, Return, Statement, given, reads
+from ...emit.statements import Do, If, Let, Return, Statement, call, given, one_or_all, reads
 from ...lang.ir import ALWAYS, Dtype, Op, Result
 from ...lang.names import shown
+from ...lowering.axes import spread
 from ...lowering.choices import condition
 from ...lowering.lower import compute_of
 from ...lowering.space import Space
-from ...nest.conditions import condition_text
+from ...nest.conditions import condition_tree
+from ...nest.values import Expr, Term, V, either, expr
 from ...passes.renamed import renamed
 from ...passes.structure import SAVES, taken_from
 from ...planner.steps import Enclosing, informed, with_dtypes, without_optional
@@ -35,11 +37,11 @@ class InnerHost(StepHost):
 
     over: str = ""
 
-    def empty(self, result: Result) -> str:
-        return self.over if self.over and result == self.op.results[0] else super().empty(result)
+    def empty(self, result: Result) -> Expr:
+        return V[self.over] if self.over and result == self.op.results[0] else super().empty(result)
 
 
-def noted(steps: tuple[Step, ...], views: Mapping[str, str]) -> Iterator[str]:
+def noted(steps: tuple[Step, ...], views: Container[str]) -> Iterator[str]:
     """The steps in the docstring of what calls them."""
     yield "Steps:"
     for number, step in enumerate(steps, 1):
@@ -70,7 +72,8 @@ class MultiStepModule(Common):
         self.paths = paths_of(program.steps, program.op)
         self.steps = tuple(map(self.informed, program.steps))
         self.made = {result.output.name: result for step in self.steps for result in step.op.results}
-        self.views = {step.op.results[0].output.name: text for step in self.steps if (text := self.view_of(step))}
+        views = {step.op.results[0].output.name: self.view_of(step) for step in self.steps}
+        self.views = {name: view for name, view in views.items() if view is not None}
 
     def informed(self, step: Step) -> Step:
         """The step, with shapes and dtypes as further arguments, and results allocated where the operator's are."""
@@ -96,22 +99,22 @@ class MultiStepModule(Common):
         assert program is not None
         return replace(step, program=replace(program, op=without_optional(program.op, absent)))
 
-    def view_of(self, step: Step) -> str:
-        """The view that a step makes, without a kernel: of a tensor along other names of its axes. "" for others, for
+    def view_of(self, step: Step) -> Expr | None:
+        """The view that a step makes, without a kernel: of a tensor along other names of its axes. None for others, for
         results of what is registered, which share no memory, and for those that are saved of an input.
         """
         found = renamed(step.op)
         if found is None:
-            return ""
+            return None
         (name, names), result = found, step.op.results[0]
         own = self.made.get(name)
         axes = own.axes if own else self.op.input(name).type.axes
         is_returned = any(one.output.name == result.output.name for one in self.op.results)
         if is_returned and (own is None or self.around.register != "none"):
-            return ""
+            return None
         if not self.is_alike(own.dtype if own else Dtype("any", (name,)), result.dtype):
-            return ""
-        return spread(name, tuple(names.get(axis, axis) for axis in axes), list(result.axes))
+            return None
+        return spread(V[name], tuple(names.get(axis, axis) for axis in axes), list(result.axes))
 
     def module(self) -> Module:
         launching = [step for step in self.steps if step.op.results[0].output.name not in self.views]
@@ -166,19 +169,19 @@ class MultiStepModule(Common):
         return found
 
     @property
-    def returned(self) -> str:
+    def returned(self) -> Term:
         """What is returned: of what is saved for a backward alone, nothing is where there is none; of what other steps
         read too, that which is to be saved where it is.
         """
-        texts = {}
+        found: dict[str, Expr] = {}
         for result in self.op.results:
-            text = self.host.regrouped(result)
-            is_some = f"{text} if {self.host.condition(result)} else None"
-            texts[result.output.name] = is_some if self.is_decided(result) else text
+            value = self.host.regrouped(result)
+            is_some = self.is_decided(result)
+            found[result.output.name] = either(self.host.condition(result), value, None) if is_some else value
         dropped = {name for step in self.steps[:-1] for name in self.read_last(step)[1]}
-        every = ", ".join(texts.values())
-        without = ", ".join("None" if name in dropped else text for name, text in texts.items())
-        return f"({every}) if {SAVES} else ({without})" if dropped else every
+        every = one_or_all([*found.values()])
+        without = one_or_all([None if name in dropped else value for name, value in found.items()])
+        return either(SAVES, every, without) if dropped else every
 
     def is_decided(self, result: Result) -> bool:
         """Whether it is decided anew what of a result is returned, which other steps read too."""
@@ -199,18 +202,20 @@ class MultiStepModule(Common):
         """The call of a step, under its condition, and what is freed after it."""
         names = tuple(result.output.name for result in step.op.results)
         flags = dict.fromkeys(result.when for result in step.op.results if result.when)
-        call = Call(f"_{step.op.name}", (*self.passed(step), *flags), {name: name for name in self.fake})
+        value = self.views.get(names[0]) or call(
+            f"_{step.op.name}", *self.passed(step), *flags, **{name: name for name in self.fake}
+        )
         condition, is_last = self.condition(step), step is self.steps[-1]
-        if is_last and not condition and ", ".join(names) == self.returned:
-            yield Return(self.views.get(names[0]) or call)
+        results = one_or_all(names)
+        if is_last and condition is None and expr(results) == expr(self.returned):
+            yield Return(value)
             return
-        results = names if len(names) > 1 else names[0]
-        let = Let(results, self.views.get(names[0]) or call)
+        let = Let(results, value)
         if condition:  # Under which there is what else may be None: type checkers cannot know that.
             present = [one.name for one in step.op.inputs if one.default is None and one.name in self.paths]
             present = [name for name in present if self.paths[name] != ALWAYS]
-            asserted = [Do(f"assert {name} is not None") for name in present]
-            yield from (Let(results, ", ".join(["None"] * len(names))), If(condition, (*asserted, let)))
+            asserted = [Do(V[name].is_given, "assert") for name in present]
+            yield from (Let(results, one_or_all([None] * len(names))), If(condition, (*asserted, let)))
         else:
             yield let
         if is_last:
@@ -218,29 +223,30 @@ class MultiStepModule(Common):
             return
         freed, dropped = self.read_last(step)
         if freed:
-            yield Do(f"del {', '.join(freed)}")
+            yield Do(one_or_all(freed), "del")
         if dropped:
-            yield If(f"not {SAVES}", (Do(f"del {', '.join(dropped)}"),))
+            yield If(V[SAVES].negated, (Do(one_or_all(dropped), "del"),))
 
-    def passed(self, step: Step) -> list[str]:
+    def passed(self, step: Step) -> Iterator[Term]:
         """What a step is called with: tensors, params, and shapes and dtypes of others."""
-        passed = [*step.op.arguments]
-        passed += [f"{name}_shape" if name in self.shape_names else f"{name}.shape" for name in step.shapes]
-        return passed + [self.dtype_of(name) for name in step.dtypes]
+        yield from step.op.arguments
+        for name in step.shapes:
+            yield f"{name}_shape" if name in self.shape_names else V[name].shape
+        yield from map(self.dtype_of, step.dtypes)
 
-    def condition(self, step: Step) -> str:
-        """Where a step runs, "" for always: where any of its results is asked for, if all of them are returned alone,
+    def condition(self, step: Step) -> Expr | None:
+        """Where a step runs, None for always: where any of its results is asked for, if all of them are returned alone,
         and else where what reads them is computed.
         """
         optional = {result.output.name: result for result in self.op.results if result.when}
         returned = [None if self.is_read(one) else optional.get(one.output.name) for one in step.op.results]
         if all(returned):
-            return " or ".join(dict.fromkeys(self.host.condition(one) for one in returned if one))
+            return functools.reduce(Expr.or_, dict.fromkeys(self.host.condition(one) for one in returned if one))
         path = condition(running(step, self.paths))
-        return condition_text(path) if path else ""
+        return Expr(condition_tree(path)) if path else None
 
-    def dtype_of(self, name: str) -> str:
+    def dtype_of(self, name: str) -> Expr:
         """The dtype of an input of the operator, or of a tensor that it gets the dtype of."""
         if any(tensor.name == name and tensor.default is not None for tensor in self.op.inputs):
-            return given(name, f"{name}.dtype")
+            return given(name, V[name].dtype)
         return self.host.dtype(Dtype("any", (name,)))

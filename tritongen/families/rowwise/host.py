@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ...emit.configs import Traffic
-from ...emit.module import OF_BLOCKS, Around, Module, empty_text
-from ...emit.statements import Call, Launch, Let, Value, call
+from ...emit.module import OF_BLOCKS, Around, Module, is_empty
+from ...emit.statements import Launch, Let, call
 from ...lang.ir import Reduce
 from ...lowering.views import Kernel
-from ...nest.conditions import condition_text
+from ...nest.conditions import condition_tree
+from ...nest.values import Expr, Term, V, either, expr, quoted, tensors
 from ...passes.structure import gathered
 from ..family import P
 from .rows import Rows
@@ -36,11 +36,11 @@ class RowsModule(RowSizes):
         plan = self.plan
         rows, cols = self.space.row_axes, self.space.col_axes
         own = [r for r in self.op.results if not r.saved]
-        is_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
+        are_empty, own_empty = (all(set(r.axes) & set(cols) for r in results) for results in (self.op.results, own))
         searched = self.searched(self.registers, "WARPS"), self.searched(self.loop, self.kind)
         shared = self.shared.kernel if self.shared else None
         stages = (plan.kernels.get(kind) for kind in ("partial", "combine", "mapping"))
-        nothing = self.nothing_for(empty_text((*rows, *(cols if is_empty else ()))))
+        nothing = self.nothing_for(is_empty((*rows, *(cols if are_empty else ()))))
         errors = [] if own_empty else self.host.empty_errors()
         body = self.function(self.launches(), self.known(self.loop), self.sized([*nothing, *errors]))
         kinds = {self.table()}
@@ -60,7 +60,7 @@ class RowsModule(RowSizes):
         if self.shares_constants():
             yield Let("constants", self.constants_of(self.loop))
         if self.is_uniform:
-            steady = call("tensors.steady", "col_sizes", *(f"{name}_cols" for name in plan.uniform))
+            steady = tensors.steady("col_sizes", *(f"{name}_cols" for name in plan.uniform))
             yield Let("table", call("heuristics.Uniform", self.table_of_loop(), steady))
         yield Let("rows", self.rows())
         registers = (self.table_of("REGISTERS"), self.launcher(self.registers)) if self.registers else ()
@@ -68,7 +68,8 @@ class RowsModule(RowSizes):
         runs = registers and not (self.partial or plan.are_sums or search or self.is_uniform)
         if registers and not runs:
             run = call("rowwise.search_registers" if search else "rowwise.run_registers", "rows", *registers)
-            yield Launch(run, "not table.reads_once(n_cols)" if self.is_uniform else "", ends=self.returned)
+            once = call("table.reads_once", "n_cols")
+            yield Launch(run, once.negated if self.is_uniform else None, ends=self.returned)
         last = call("rowwise.run", "rows", *registers) if runs else self.by_loop()
         if self.shared is not None:
             assert self.given(self.shared.kernel) == self.given(self.loop)  # It is called with what the loop is.
@@ -87,11 +88,11 @@ class RowsModule(RowSizes):
         """Whether the table depends on which tensors have a stride of 0 along the columns."""
         return bool(self.plan.uniform) and not self.autotune
 
-    def table_of_loop(self) -> Value:
+    def table_of_loop(self) -> Expr:
         table = self.table_of(self.kind)
         return table if self.registers or self.kind == "SORT" else call("heuristics.Simple", table)
 
-    def rows(self) -> Call:
+    def rows(self) -> Expr:
         """The rows as launches take them, with the kernel that loops along each."""
         loop = self.loop
         return call(
@@ -104,39 +105,40 @@ class RowsModule(RowSizes):
             constants=self.own_constants(loop),
             vector=self.of_vectors() if "VECTOR" in loop.constexprs else "",
             # The per-row values and columns, where the kernels do not take both: of one row, as it may be.
-            shape="" if {"n_rows", "n_cols"} <= {*self.own_sizes(loop)} else ("n_rows", "n_cols"),
+            shape="" if {V.n_rows, V.n_cols} <= {*self.own_sizes(loop)} else ("n_rows", "n_cols"),
         )
 
-    def by_loop(self) -> Call:
+    def by_loop(self) -> Expr:
         """The call of the kernel that loops along each row, which suits any."""
         if self.plan.are_sums:
             added = self.around.wrapped("reduce.reduce_partials_kernel")
             return call("rowwise.run_sums", "rows", states=self.states(), add_kernel=added)
-        found = call("rowwise.search_loop" if self.autotune else "rowwise.run_loop", "rows")
-        return replace(found, named={"UNIFORM": "False"}) if self.plan.uniform and self.autotune else found
+        if not self.autotune:
+            return call("rowwise.run_loop", "rows")
+        return call("rowwise.search_loop", "rows", UNIFORM=expr(False) if self.plan.uniform else None)
 
-    def cooperative(self, shared: SharedRows) -> Call:
-        launcher, merges = self.launcher(shared.kernel), f'"{shared.merges}"'
+    def cooperative(self, shared: SharedRows) -> Expr:
+        launcher, merges = self.launcher(shared.kernel), quoted(shared.merges)
         run = "rowwise.run_cooperative"
         held = tuple(tensor.name for tensor in shared.streamed())
         return call(run, "rows", launcher, held=held, n_words=len(shared.exchanged), merges=merges)
 
-    def merged(self, partial: Kernel) -> Call:
+    def merged(self, partial: Kernel) -> Expr:
         """The call that merges what the parts of a row come to, and maps the rows where they are mapped."""
         if mapping := self.plan.kernels.get("mapping"):
             own = self.launch_of(mapping)
             blocks = {"first": _of_blocks(partial), "own": _of_blocks(mapping)}
             return call("rowwise.run_split_map", "rows", "split", own.pop("kernel"), **own, **blocks)
         combine = self.plan.kernels["combine"]
-        own, is_counted = self.launch_of(combine), "split_cols" in combine.passed
+        own, is_counted = self.launch_of(combine), "split_cols" in combine.names
         return call("rowwise.run_split_merge", "rows", "split", own.pop("kernel"), **own, counted=is_counted)
 
-    def launch_of(self, kernel: Kernel) -> dict[str, Value]:
+    def launch_of(self, kernel: Kernel) -> dict[str, Term]:
         """A kernel, and what it takes."""
         own = self.own_constants(kernel)
         return {"kernel": self.launcher(kernel), "args": self.args(kernel), "constants": own}
 
-    def own_constants(self, kernel: Kernel) -> Value:
+    def own_constants(self, kernel: Kernel) -> Term:
         """What a kernel is compiled for, by a name where that of the loop has one."""
         own = self.constants_of(kernel)
         return "constants" if self.shares_constants() and own == self.constants_of(self.loop) else own
@@ -145,15 +147,16 @@ class RowsModule(RowSizes):
         """Whether several kernels are compiled for the same, which gets a name."""
         return self.partial is not None and bool(self.constants_of(self.loop))
 
-    def states(self) -> Value:
+    def states(self) -> Term:
         """The dtypes of the states of a part of a row."""
         states = self.plan.states
-        known = {"INDEX": "torch.int64", "COMPUTE": "tensors.torch_dtype(compute)"}
-        dtypes = [known.get(dtype, dtype.replace("tl.", "torch.")) for _, dtype, _ in states]
+        known = {"INDEX": expr("torch.int64"), "COMPUTE": tensors.torch_dtype("compute")}
+        dtypes = [known.get(dtype) or expr(dtype.replace("tl.", "torch.")) for _, dtype, _ in states]
         if len(set(dtypes)) == 1 and len(states) > 1 and not any(path for _, _, path in states):
-            return f"({dtypes[0]},) * {len(states)}"
-        paths = [f" if {condition_text(path)} else None" if path else "" for _, _, path in states]
-        return tuple(f"{dtype}{path}" for dtype, path in zip(dtypes, paths, strict=True))
+            return expr((dtypes[0],)) * len(states)
+        paths = (path for _, _, path in states)
+        each = zip(dtypes, paths, strict=True)
+        return tuple(either(condition_tree(path), dtype, None) if path else dtype for dtype, path in each)
 
     def traffic(self, kinds: set[str]) -> Traffic:
         steps, rows, cols = self.space.steps, self.space.rows, self.space.cols
@@ -186,6 +189,6 @@ class RowsModule(RowSizes):
         return self.largest() if self.largest() in required else required[0]
 
 
-def _of_blocks(kernel: Kernel) -> Value:
-    """The constants that a kernel takes and that follow from its blocks, "" where there are none."""
-    return tuple(repr(name) for name in kernel.constexprs if name in OF_BLOCKS) or ""
+def _of_blocks(kernel: Kernel) -> Term:
+    """The constants that a kernel takes and that follow from its blocks, None where there are none."""
+    return tuple(quoted(name) for name in kernel.constexprs if name in OF_BLOCKS) or None

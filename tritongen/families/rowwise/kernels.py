@@ -27,7 +27,7 @@ from ...passes.structure import Program, references
 from .rows import Rows
 
 SPLIT_FROM = 32_768  # columns: two chunks of a row that is broadcast back, as the runtime's heuristics have it
-SPLITS = (Argument("n_splits", "n_splits"), Argument("split_cols", "split_cols"))
+SPLITS = (Argument("n_splits", V.n_splits), Argument("split_cols", V.split_cols))
 
 
 class RowBuilder(Rows):
@@ -336,7 +336,7 @@ class RowBuilder(Rows):
 
 
 def part_pointers(states: Iterable[str]) -> tuple[Argument, ...]:
-    return tuple(Argument(f"{name}_partial_ptr", f"{name}_partial") for name in states)
+    return tuple(Argument(f"{name}_partial_ptr", V[f"{name}_partial"]) for name in states)
 
 
 def store_part(name: str, *at: Term) -> Line:

@@ -145,7 +145,7 @@ class SharedRows(RowBuilder):
             inside.append(Let(f"{x}_now, {x}_next", expr((f"{x}_next", f"{x}_ahead"))))
         doc = "Cooperative launch: CTAS_PER_ROW resident CTAs split a row and exchange results through memory."
         stages = (ahead, following, inside)
-        further = ((Argument("mailbox_ptr", "mailbox"),), ())
+        further = ((Argument("mailbox_ptr", V.mailbox),), ())
         return self.assembler.along_rows("cooperative_kernel", doc, before, stages, further=further)
 
     def part(self, value: Value, run: Running, lowering: Lowering) -> list[Line]:

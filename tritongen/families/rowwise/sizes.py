@@ -4,76 +4,79 @@ in one tuple, of which a kernel may take a part.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
-from ...emit.module import Around, Common, length_text
-from ...emit.statements import Call, Length, Let, Statement, Value
+from ...emit.module import Around, Common
+from ...emit.statements import Length, Let, Statement, call
 from ...lang.ir import Load
+from ...lowering.axes import length_of
 from ...lowering.lower import compute_of
 from ...lowering.space import row_space
 from ...lowering.views import Kernel
+from ...nest.values import Expr, Term, V, expr
 from ...spec.types import BATCH
 from ..family import P
 
-_OF_SPLITS = ("n_splits", "split_cols")  # which the runtime adds
+_SHAPE = (V.n_rows, V.n_cols)
+_OF_SPLITS = (V.n_splits, V.split_cols)  # which the runtime adds
 
 
 class RowSizes(Common):
     """The modules of families over rows."""
 
     @cached_property
-    def column_strides(self) -> dict[str, str]:
+    def column_strides(self) -> dict[str, Expr]:
         return self.host.column_strides()
 
     @cached_property
-    def every(self) -> list[str]:
+    def every(self) -> list[Expr]:
         """The lengths and strides that the kernels take, in the order of `sizes`."""
         every = [size for kernel in self.kernels for size in self.own_sizes(kernel)]
-        shape = [size for size in ("n_rows", "n_cols") if size in every]
+        shape = [size for size in _SHAPE if size in every]
         return [*shape, *(size for size in dict.fromkeys(every) if size not in shape)]
 
-    def own_sizes(self, kernel: Kernel) -> list[str]:
+    def own_sizes(self, kernel: Kernel) -> list[Expr]:
         """The lengths and strides that a kernel takes."""
         return [size for size in self.arguments(kernel)[1] if size not in _OF_SPLITS]
 
-    def args(self, kernel: Kernel) -> tuple[Value, ...]:
+    def args(self, kernel: Kernel) -> tuple[Term, ...]:
         """What a kernel takes: its tensors, sizes and params."""
         tensors, params = self.given(kernel)
         return tensors, self.taken(kernel), params
 
-    def taken(self, kernel: Kernel) -> Value:
+    def taken(self, kernel: Kernel) -> Term:
         """The part of `sizes` that a kernel takes."""
         own, every = self.own_sizes(kernel), self.every
         if own == every:
-            return "sizes"
-        if set(own) <= {"n_rows", "n_cols"}:
+            return V.sizes
+        if set(own) <= {*_SHAPE}:
             return tuple(own)
         places = [every.index(size) for size in own]
         breaks = [n for n, (one, other) in enumerate(pairwise(places), 1) if other != one + 1]
         runs = [(places[a], places[b - 1] + 1) for a, b in pairwise([0, *breaks, len(places)])]
-        texts = [_slice(first, end, len(every)) for first, end in runs]
-        return texts[0] if len(runs) == 1 else tuple(f"*{text}" for text in texts)
+        found = [V.sizes[first or None : end if end < len(every) else None] for first, end in runs]
+        return found[0] if len(runs) == 1 else tuple(one.each for one in found)
 
     def sized(self, empty: Iterable[Statement]) -> Iterator[Statement]:
         """The numbers of per-row values and columns, what is done where there are none, and `sizes`."""
-        yield Length(("n_rows", "n_cols"), (length_text(self.space.row_axes), length_text(self.space.col_axes)))
+        yield Length(("n_rows", "n_cols"), (length_of(self.space.row_axes), length_of(self.space.col_axes)))
         yield from empty
         if self.folds and self.is_plain():
             yield from self.folded()
             return
         yield from self.host.fold("rows", self.space.rows) if self.folds else ()
         yield from () if self.column_strides else self.host.fold("cols", self.space.cols)
-        strides = {f"{name}_cols[0]": text for name, text in self.column_strides.items()} | self.row_strides()
+        strides = {V[f"{name}_cols"][0]: own for name, own in self.column_strides.items()} | self.row_strides()
         yield Let("sizes", tuple(self.spelled(strides)))
 
     @property
     def folds(self) -> bool:
         """Whether the host folds dimensions of the rows, which some kernel takes the lengths or strides of."""
-        if not any(re.match(r"row_sizes\[|\w+_rows\[", size) for size in self.every):
+        names = {name for size in self.every if size not in _SHAPE for name in size.names}
+        if not any(name == "row_sizes" or name.endswith("_rows") for name in names):
             return False
         free = [dim for dim in self.space.rows if not dim.pinned]
         return len(free) > 1 or any(dim.axes[0] == BATCH for dim in free)
@@ -90,7 +93,7 @@ class RowSizes(Common):
     def groups(self) -> list[list[tuple[str, tuple[str, ...]]]]:
         """The tensors whose strides are passed: those of rows and columns, of columns, and of rows, with their axes."""
         rows, cols = self.space.rows, self.space.cols
-        every = {size.partition("[")[0] for size in self.every}
+        every = {name for size in self.every for name in size.names}
         found: dict[tuple[bool, bool], list[tuple[str, tuple[str, ...]]]] = {}
         for name, axes, _ in self.host.moving(self.space.dims):
             if {f"{name}_rows", f"{name}_cols"} & every:
@@ -98,14 +101,15 @@ class RowSizes(Common):
                 found.setdefault(kind, []).append((name, axes))
         return [found.get(kind, []) for kind in ((True, True), (False, True), (True, False))]
 
-    def expected(self) -> list[str]:
+    def expected(self) -> list[Expr]:
         """The sizes in the order of the runtime."""
         tiles, by_col, by_row = ([name for name, _ in group] for group in self.groups())
         dims = range(len(self.space.rows))
-        found = ["n_rows", "n_cols", *(f"row_sizes[{dim}]" for dim in dims[1:])]
+        found = [*_SHAPE, *map(V.row_sizes.__getitem__, dims[1:])]
         for name in tiles:
-            found += [*(f"{name}_rows[{dim}]" for dim in dims), f"{name}_cols[0]"]
-        return [*found, *(f"{name}_cols[0]" for name in by_col), *(f"{n}_rows[{dim}]" for n in by_row for dim in dims)]
+            found += [*map(V[f"{name}_rows"].__getitem__, dims), V[f"{name}_cols"][0]]
+        found += [V[f"{name}_cols"][0] for name in by_col]
+        return [*found, *(V[f"{name}_rows"][dim] for name in by_row for dim in dims)]
 
     def folded(self) -> list[Statement]:
         """The rows folded by the runtime."""
@@ -115,47 +119,49 @@ class RowSizes(Common):
         (cols,) = self.space.col_axes
         n_dims = len(self.space.rows)
         fixed = {"n_dims": n_dims, "rows": self.host.sizes(self.space.row_axes), "n_cols": cols}
-        return self.host.folded("sizes", Call("rowwise.sizes", (), fixed | named), self.space.row_axes, n_dims)
+        return self.host.folded("sizes", call("rowwise.sizes", **fixed, **named), self.space.row_axes, n_dims)
 
-    def row_strides(self) -> dict[str, str]:
+    def row_strides(self) -> dict[Expr, Expr]:
         """The lengths and strides of rows whose dimensions are passed as they are."""
         if self.folds:
             return {}
-        found = {f"row_sizes[{place}]": dim.axes[0] for place, dim in enumerate(self.space.rows)}
+        found = {V.row_sizes[place]: V[dim.axes[0]] for place, dim in enumerate(self.space.rows)}
         for name, axes, optional in self.host.moving(self.space.rows):
             for place, dim in enumerate(self.space.rows):
-                found[f"{name}_rows[{place}]"] = self.host.stride(name, axes, dim.axes[0], optional)
+                found[V[f"{name}_rows"][place]] = self.host.stride(name, axes, dim.axes[0], optional)
         return found
 
-    def spelled(self, strides: dict[str, str]) -> list[str]:
+    def spelled(self, strides: dict[Expr, Expr]) -> list[Expr]:
         """All sizes, those of a tensor that are all its strides as `*x.stride()`, and all of `x_rows` as `*x_rows`."""
         n_rows, n_cols = len(self.space.rows), len(self.space.cols)
         tensors = {name: len(axes) for name, axes in self.op.tensors.items()}
         lengths = {"row_sizes": n_rows, "col_sizes": n_cols}
         lengths |= {f"{name}_{group}": n for name in tensors for group, n in (("rows", n_rows), ("cols", n_cols))}
-        runs = {f"*{name}": [f"{name}[{n}]" for n in range(length)] for name, length in lengths.items()}
-        runs |= {f"*{name}[1:]": [f"{name}[{n}]" for n in range(1, length)] for name, length in lengths.items()}
+        runs = {V[name]: [*map(V[name].__getitem__, range(length))] for name, length in lengths.items()}
+        runs |= {one[1:]: run[1:] for one, run in runs.items()}
+        strides_of = {name: V[name].method for name in tensors}
         runs |= {
-            f"*{name}.stride()": [f"{name}.stride({n})" for n in range(-rank, 0)] for name, rank in tensors.items()
+            strides_of[name]("stride"): [strides_of[name]("stride", n) for n in range(-rank, 0)]
+            for name, rank in tensors.items()
         }
-        texts = [strides.get(size, size) for size in self.every]
+        found = [strides.get(size, size) for size in self.every]
         for short, run in runs.items():
-            for first in range(len(texts)):
-                if len(run) > 1 and texts[first : first + len(run)] == run:
-                    texts[first : first + len(run)] = [short]
-        return texts
+            for first in range(len(found)):
+                if len(run) > 1 and found[first : first + len(run)] == run:
+                    found[first : first + len(run)] = [short.each]
+        return found
 
     # How columns lie in memory
 
-    def contiguous_cols(self) -> str:
+    def contiguous_cols(self) -> Expr:
         """Whether the columns of the largest tensor are next to each other in memory, as those of none are."""
         if not self.host.moving(self.space.cols):
-            return "True"
+            return expr(True)
         if self.is_read_by_rows():
-            return "False"
+            return expr(False)
         largest = self.largest()
         stride = self.column_strides.get(largest)
-        return f"{stride} == 1" if stride else f"1 in {largest}_cols"
+        return stride.equals(1) if stride else expr(1).is_in(f"{largest}_cols")
 
     @property
     def loads(self) -> list[Load]:
@@ -192,7 +198,3 @@ def row_after_row(program: P, around: Around) -> P:
         if result.axes == space.row_axes and not result.over and (host.like(result) is None or len(space.rows) == 1)
     }
     return replace(program, op=replace(op, by_row=op.by_row | found))
-
-
-def _slice(first: int, end: int, count: int) -> str:
-    return f"sizes[{first or ''}:{end if end < count else ''}]"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ...emit.axes import sizes
 from ...emit.configs import Traffic
 from ...emit.host import Host
-from ...emit.host_checks import tuple_text
-from ...emit.module import Around, Common, Module, length_text
-from ...emit.statements import Call, If, Launch, Length, Let, Note, Statement, Value, call, written
+from ...emit.module import Around, Common, Module
+from ...emit.statements import If, Launch, Length, Let, Note, Statement, call
 from ...emit.stream_configs import Streaming
 from ...lang.ir import Op
+from ...lowering.axes import MATH_PROD, N_BATCH, length_of, lengths, with_dims
 from ...lowering.lower import compute_of
 from ...lowering.views import Kernel
-from ...nest.values import runtime
+from ...nest.values import Expr, Term, V, either, quoted, runtime, tensors
 from ...passes.merged_axes import MergedAxes, is_grouped
 from ...spec.types import BATCH, Input
 from ..stream import computes_much, in_kernels, moved, multiplied_as, of_bytes, promoted
@@ -52,7 +52,7 @@ class StreamingModule(Common):
         if self.merged.every:
             self.op = program.in_kernels
             host = around.host(self.op, self.space, self.compute, around.function, around.extra)
-            self.host = replace(host, parted=tuple(_parted_tensors(program.op, self.merged)))
+            self.host = replace(host, parted=dict(_parted_tensors(program.op, self.merged)))
         if self.pages:
             self.host = replace(self.host, tables=frozenset(one.table for one in self.pages.inputs))
         # One for each score may be the same for all of the batch: a descriptor has no steps along that.
@@ -69,12 +69,12 @@ class StreamingModule(Common):
     def module(self) -> Module:
         kernel, stream = self.kernel, self.stream
         heads = (*stream.batch, *stream.heads)
-        streamed = length_text(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
-        lengths_of_results = [*(["n_heads"] if heads else []), "n_rows", *(["n_cols"] if self.across else [])]
+        streamed = length_of(self.pages.parted_axes((stream.streamed,)) if self.pages else (stream.streamed,))
+        of_results = [*([V.n_heads] if heads else []), V.n_rows, *([V.n_cols] if self.across else [])]
         between = [
             *self.of_one_dtype(),
-            Length(("n_heads", "n_rows", "n_cols"), (length_text(heads), stream.rows, streamed)),
-            *self.nothing_for(" or ".join(f"{length} == 0" for length in lengths_of_results)),
+            Length(("n_heads", "n_rows", "n_cols"), (length_of(heads), stream.rows, streamed)),
+            *self.nothing_for(functools.reduce(Expr.or_, (length.equals(0) for length in of_results))),
             *self.sized(),
         ]
         body = self.function(self.launches(), self.known(self.own(kernel)), between)
@@ -89,21 +89,21 @@ class StreamingModule(Common):
         matrices, widened = promoted(self.op, self.stream), self.widened()
         if matrices:
             yield Note("A tile multiplies matrices of one dtype.")
-            dot = Let("dot", f"tensors.promote({', '.join(f'{name}.dtype' for name in matrices)})")
-            converted = self.without_key([(name, f"{name}.to(dot)") for name in matrices])
+            dot = Let("dot", tensors.promote(*(V[name].dtype for name in matrices)))
+            converted = self.without_key([(name, V[name].to("dot")) for name in matrices])
             yield If(_differ(matrices), (dot, converted))
         if widened:
             yield Note("Triton 3.6 multiplies float64 by nothing that was narrower.")
-            is_wide = f"{multiplied_as(self.op, self.stream)}.dtype == torch.float64"
+            is_wide = V[multiplied_as(self.op, self.stream)].dtype.equals("torch.float64")
             yield If(is_wide, (self.without_key(widened),))
 
-    def without_key(self, changed: list[tuple[str, str]]) -> Let:
+    def without_key(self, changed: list[tuple[str, Expr]]) -> Let:
         """Gives tensors other values, in a call whose launches are not to be found again."""
-        names, values = zip(*[*([("key", "None")] if self.knows else []), *changed], strict=True)
+        names, values = zip(*[*([("key", None)] if self.knows else []), *changed], strict=True)
         return Let(names, values)
 
     def launches(self) -> Iterator[Let | Launch]:
-        kernel, constants = self.kernel, self.constants_of(self.kernel, "index")
+        kernel, constants = self.kernel, self.constants_of(self.kernel, V.index)
         own = self.table_of("STREAMED"), self.launcher(kernel), constants
         yield Let("plain", call("streaming.Kernel", *own, across=self.across, search=self.search))
         run = call(
@@ -114,33 +114,32 @@ class StreamingModule(Common):
             tile_widths=self.widths(of_blocks=False),
             block_widths=self.widths(of_blocks=True),
             args=self.args(self.own(kernel)),
-            split=self.reduction and self.split(self.reduction),
+            split=self.split(self.reduction) if self.reduction else None,
             in_group=self.stream.group,
             blocks=self.blocks(),
             gluon=self.gluon_kernel(),
         )
         yield Launch(run)
 
-    def gluon_kernel(self) -> Call | None:
+    def gluon_kernel(self) -> Expr | None:
         """The Gluon kernel beside the plain one."""
         if self.gluon is None:
             return None
-        found = tuple(map(str, self.gluon.found_of))
         return call(
             "streaming.Gluon",
             module="__name__",
-            name=f'"{self.op.name}"',
+            name=quoted(self.op.name),
             matmuls=(len(self.stream.scores), len(self.stream.summed)),
             n_dims=len(self.space.rows),
-            kinds=tuple(f'"{kind}"' for kind in self.gluon.kinds),
+            kinds=tuple(map(quoted, self.gluon.kinds)),
             n_own=self.own_counts(self.arguments(self.own(self.kernel))[0]),
-            found_of=found or None,
+            found_of=tuple(self.gluon.found_of) or None,
         )
 
-    def own_counts(self, tensors: Iterable[str]) -> tuple[str, ...]:
+    def own_counts(self, tensors: Iterable[str]) -> tuple[int | None, ...]:
         """How many axes each tensor has besides the batch, None where it does not have that."""
-        counts = {name: str(count) for name, _, count in self.folded_tensors(self.kernel)}
-        return tuple(counts.get(name, "None") for name in tensors)
+        counts = {name: count for name, _, count in self.folded_tensors(self.kernel)}
+        return tuple(map(counts.get, tensors))
 
     def matrices_of_blocks(self) -> tuple[str, ...]:
         """The streamed matrices that have the batch and then their rows, of which the runtime may make descriptors."""
@@ -152,7 +151,7 @@ class StreamingModule(Common):
                 found.append(load.name)
         return tuple(found)
 
-    def blocks(self) -> Call | None:
+    def blocks(self) -> Expr | None:
         """The matrices of blocks that the runtime may make descriptors of."""
         if not self.described:
             return None
@@ -163,18 +162,18 @@ class StreamingModule(Common):
 
     def own(self, kernel: Kernel) -> Kernel:
         """A kernel with the arguments that the wrapper has; those of a split, and descriptors, are the runtime's."""
-        runtime = partial_sums.ARGUMENT.value, "n_splits", DESCRIPTOR
+        runtime = partial_sums.ARGUMENT.value, V.n_splits, DESCRIPTOR
         return replace(kernel, arguments=tuple(one for one in kernel.arguments if one.value not in runtime))
 
-    def split(self, reduction: Kernel) -> Call:
+    def split(self, reduction: Kernel) -> Expr:
         """How the streamed axis is split: what merges partial sums, how long those of a row are, and what it takes."""
         kernel = self.own(reduction)
         return call(
             "streaming.Split",
             kernel=self.launcher(reduction),
-            length=str(partial_sums.length(self.stream, lambda axis: runtime["streaming.padded"](axis))),
-            args=self.args(kernel, written(Call("tensors.folded", (self.sizes_of(kernel),)))),
-            constants=self.constants_of(reduction, "index"),
+            length=partial_sums.length(self.stream, lambda axis: call("streaming.padded", axis)),
+            args=self.args(kernel, tensors.folded(self.sizes_of(kernel))),
+            constants=self.constants_of(reduction, V.index),
         )
 
     def streaming(self) -> Streaming:
@@ -183,7 +182,7 @@ class StreamingModule(Common):
         light = not (self.stream.largest or self.are_few or computes_much(self.op, self.stream))
         return Streaming(len(self.stream.scores), len(self.stream.summed), bool(self.described), bytes_, light)
 
-    def widened(self) -> list[tuple[str, str]]:
+    def widened(self) -> list[tuple[str, Expr]]:
         """The matrices of single bytes, and flags for each score, beside matrices that may be float64: each with what
         it is passed as.
         """
@@ -192,11 +191,11 @@ class StreamingModule(Common):
         matrices = [load.name for load in self.stream.matrices if is_wide and of_bytes(self.op, load)]
         op = self.pages.joined(self.op) if self.pages else self.op
         flags = [tensor for tensor in self.op.inputs if may_be_wide(op, self.stream, tensor)]
-        absent = {
-            flag.name: "" if flag.default is None else f"{flag.name} if {flag.name} is None else " for flag in flags
-        }
-        doubles = [(name, f"{name}.double()") for name in matrices]
-        return [*doubles, *((name, f"{before}{name}.int()") for name, before in absent.items())]
+        found = [(name, V[name].method("double")) for name in matrices]
+        for name, value, default in ((flag.name, V[flag.name], flag.default) for flag in flags):
+            integers = value.method("int")
+            found.append((name, integers if default is None else either(value.is_none, value, integers)))
+        return found
 
     def widths(self, of_blocks: bool) -> tuple[str, ...]:
         """The widths of the matrices of a tile, or of those of a streamed block."""
@@ -224,24 +223,21 @@ class StreamingModule(Common):
             return axes
         return (*batch, *(axis for axis in axes if axis not in batch))
 
-    def spread(self, tensor: Input) -> str:
+    def spread(self, tensor: Input) -> Expr:
         """A tensor with all of the batch, along what it lacks of which it is seen as the same."""
         axes, own = self.spread_axes(tensor), in_kernels(self.stream, tensor.type.axes)
         seen = self.seen(tensor.name, tensor.type.axes)
-        return seen if axes == own else f"{seen}{self.index_of(axes, own)}.expand({sizes(list(axes))})"
-
-    def seen(self, name: str, axes: tuple[str, ...]) -> str:
-        """A tensor with its axes in the order of the kernels' strides."""
-        return f"{name}_by_head" if moved(axes, in_kernels(self.stream, axes)) else name
-
-    def index_of(self, axes: tuple[str, ...], own: tuple[str, ...]) -> str:
-        """What puts a dimension where a tensor lacks an axis that is not one of the first."""
+        if axes == own:
+            return seen
         missing = [place for place, axis in enumerate(axes) if axis not in own]
         leading = next((place for place, axis in enumerate(axes) if axis in own), len(axes))
-        if all(place < leading for place in missing):
-            return ""
-        runs = ["..." if axis == BATCH else ":" if axis in own else "None" for axis in axes[leading:]]
-        return f"[{', '.join(runs)}]"
+        if any(place > leading for place in missing):
+            seen = with_dims(seen, axes[leading:], own)
+        return seen.method("expand", *lengths(axes))
+
+    def seen(self, name: str, axes: tuple[str, ...]) -> Expr:
+        """A tensor with its axes in the order of the kernels' strides."""
+        return V[f"{name}_by_head"] if moved(axes, in_kernels(self.stream, axes)) else V[name]
 
     def sized(self) -> list[Statement]:
         if not self.is_plain():
@@ -249,12 +245,12 @@ class StreamingModule(Common):
         found: list[Statement] = []
         sizes = self.sizes_of(self.kernel)
         for name, axes in self.op.tensors.items():
-            is_seen = self.gluon or self.described or self.seen(name, axes) in written(sizes)
+            is_seen = self.gluon or self.described or self.seen(name, axes).text in sizes.names
             if is_seen and (dims := moved(axes, in_kernels(self.stream, axes))):
-                found.append(Let(f"{name}_by_head", Call("tensors.with_last", (name, *dims))))
+                found.append(Let(f"{name}_by_head", tensors.with_last(name, *dims)))
         return [*found, *self.host.folded("sizes", sizes, self.stream.batch, len(self.space.rows))]
 
-    def sizes_of(self, kernel: Kernel) -> Call:
+    def sizes_of(self, kernel: Kernel) -> Expr:
         """The lengths and strides that a kernel takes, folded."""
         every = self.folded_tensors(kernel)
         return call(
@@ -262,13 +258,13 @@ class StreamingModule(Common):
             n_dims=len(self.space.rows),
             batch=self.host.sizes(self.stream.batch),
             lengths=tuple(name for name in ("n_rows", "n_cols") if name in kernel.names),
-            operands=tuple(text for _, text, _ in every),
+            operands=tuple(value for _, value, _ in every),
             n_own=tuple(count for _, _, count in every),
         )
 
-    def folded_tensors(self, kernel: Kernel) -> list[tuple[str, str, int]]:
-        """The tensors of a kernel that have the batch: the name of each, how it is spelled with all of that, and how
-        many axes it has besides.
+    def folded_tensors(self, kernel: Kernel) -> list[tuple[str, Expr, int]]:
+        """The tensors of a kernel that have the batch: the name of each, it with all of that, and how many axes it has
+        besides.
         """
         n_batch = len(self.stream.batch)
         every = [(t.name, self.spread(t), len(self.spread_axes(t)) - n_batch) for t in self.op.inputs]
@@ -277,41 +273,42 @@ class StreamingModule(Common):
             name, axes = result.output.name, result.axes
             every.append((name, self.seen(name, axes), len(axes) - n_batch))
         # A kernel may be passed a tensor for its dtype alone.
-        values = [argument.value for argument in kernel.arguments]
-        return [one for one in every if any(value.startswith(f"{one[0]}_heads[") for value in values)]
+        names = {name for argument in kernel.arguments for name in argument.value.names}
+        return [one for one in every if f"{one[0]}_heads" in names]
 
-    def args(self, kernel: Kernel, sizes: str = "sizes") -> tuple[Value, ...]:
+    def args(self, kernel: Kernel, sizes: Expr = V.sizes) -> tuple[Term, ...]:
         """The tensors, integers and params of a launch; `sizes` are those that are folded."""
         tensors, integers, params = self.arguments(kernel)
         if self.is_plain():
-            others = [text for text in integers if text in self.op.axes or text.partition(".")[0] in self.shared]
+            known = {*self.op.axes, *self.shared}
+            others = [one for one in integers if {*one.names} <= known]
+            seen: Term = tensors
             if self.gluon or self.described:  # Descriptors have the dimensions in this order, too.
-                tensors = tuple(self.seen(name, self.op.tensors[name]) for name in tensors)
-            return tensors, (f"*{sizes}", *others) if others else sizes, params
+                seen = tuple(self.seen(name, self.op.tensors[name]) for name in tensors)
+            return seen, (sizes.each, *others) if others else sizes, params
         count = len(self.space.rows)
-        texts: list[str] = []
-        for text in integers:
-            name, _, place = text.partition("_heads[")
-            every = [f"{name}_heads[{n}]" for n in range(count)]
-            if place and count > 1 and {*every} <= {*integers}:
-                texts += [f"*{name}_heads"] if text == every[0] else []
+        found: list[Expr] = []
+        for one in integers:
+            every = [V[one.names[0]][n] for n in range(count)]
+            if count > 1 and {*every} <= {*integers}:
+                found += [V[one.names[0]].each] if one == every[0] else []
             else:
-                texts.append(text)
-        return tensors, tuple(texts), params
+                found.append(one)
+        return tensors, tuple(found), params
 
-    def constant(self, name: str) -> str:
+    def constant(self, name: str) -> Expr:
         """What the function calls a constant of its kernel, a width of matrices by its axis."""
-        widths = {f"size_{axis.lower()}": axis for axis in self.stream.widths}
+        widths = {f"size_{axis.lower()}": V[axis] for axis in self.stream.widths}
         if self.pages:  # Positions are divided by the length of a page, which may have none.
-            widths[f"size_{self.pages.slot.lower()}"] = f"max(1, {self.pages.slot})"
-        widths |= {f"PADDED_{axis.upper()}": f"streaming.padded({axis})" for axis in self.stream.widths}
+            widths[f"size_{self.pages.slot.lower()}"] = runtime.max(1, self.pages.slot)
+        widths |= {f"PADDED_{axis.upper()}": call("streaming.padded", axis) for axis in self.stream.widths}
         return widths.get(name) or super().constant(name)
 
 
-def _differ(matrices: Sequence[str]) -> str:
+def _differ(matrices: Sequence[str]) -> Expr:
     """Whether some matrices have several dtypes."""
-    dtypes = [f"{name}.dtype" for name in matrices]
-    return " != ".join(dtypes) if len(dtypes) == 2 else f"not {' == '.join(dtypes)}"
+    first, *others = (V[name].dtype for name in matrices)
+    return first.differs(others[0]) if len(others) == 1 else first.equals(*others).negated
 
 
 def _merging(host: Host, merged: MergedAxes) -> list[Statement]:
@@ -319,31 +316,34 @@ def _merging(host: Host, merged: MergedAxes) -> list[Statement]:
 
     That is a view wherever strides allow it, as they do for what was one dimension, and otherwise a copy.
     """
-    found: list[Statement] = [Let(name, "math.prod(batch)") for name, group in merged.every if group == (BATCH,)]
+    found: list[Statement] = [Let(name, MATH_PROD) for name, group in merged.every if group == (BATCH,)]
     for tensor in host.op.inputs:
-        axes, calls, own = tensor.type.axes, "", list[Statement]()
+        axes, value, own = tensor.type.axes, V[tensor.name], list[Statement]()
         for name, group in merged.every:
             if group == (BATCH,) and BATCH in axes:
-                own = [Let(tensor.name, f"{tensor.name}.reshape({name}, *{tensor.name}.shape[len(batch):])")]
+                rest = value.shape[N_BATCH:].each
+                own = [Let(tensor.name, value.method("reshape", name, rest))]
             elif group[0] in axes:
                 first = axes.index(group[0]) - len(axes)
-                calls += f".flatten({first}, {first + len(group) - 1})"
+                value = value.method("flatten", first, first + len(group) - 1)
                 axes = tuple(name if axis == group[0] else axis for axis in axes if axis not in group[1:])
-        found += host.guarded(tensor, [*own, *([Let(tensor.name, f"{tensor.name}{calls}")] if calls else [])])
-    return [*found, *(Length(name, " * ".join(group)) for name, group in merged.every if group != (BATCH,))]
+        found += host.guarded(tensor, [*own, *([] if value.is_name else [Let(tensor.name, value)])])
+    return [*found, *(Length(name, length_of(group)) for name, group in merged.every if group != (BATCH,))]
 
 
-def _parted_tensors(op: Op, merged: MergedAxes) -> Iterator[tuple[str, str]]:
-    """The tensors of an operator that have a dimension for each of merged axes, with the calls that make these."""
+def _parted_tensors(op: Op, merged: MergedAxes) -> Iterator[tuple[str, list[tuple[Term, ...]]]]:
+    """The tensors of an operator that have a dimension for each of merged axes, with the arguments of `unflatten` that
+    make these.
+    """
     shapes = [(tensor.name, tensor.type.shape) for tensor in op.inputs]
     shapes += [(result.output.name, op.grouping(result)) for result in op.results]
     for tensor, shape in shapes:
-        calls = ""
+        calls = list[tuple[Term, ...]]()
         dims = [term.names for term in merged.joined_shape(shape)]
         for name, group in merged.every:
             if (name,) in dims and not is_grouped(shape, group):
                 place = dims.index((name,))
-                calls += f".unflatten({place - len(dims)}, {tuple_text([*group])})"
+                calls.append((place - len(dims), group))
                 dims[place : place + 1] = [(axis,) for axis in group]
         if calls:
             yield tensor, calls

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ...lang.ir import Call, Load, Node, Op, Reduce, Ref, Result, Value, walk
 from ...lowering.assemble import kernel_of, param_casts, stored
+from ...lowering.axes import length_of, stride
 from ...lowering.choices import Choices, condition
 from ...lowering.lower import Lowering, compute_of
 from ...lowering.tile import Tensor, decoded, loads, needed
@@ -19,7 +20,6 @@ from ...nest.values import Expr, Term, V, expr, runtime, tl
 from ...passes.exponentials import resolve
 from ...passes.paged import Paged
 from ...passes.structure import guaranteed_axes, references
-from ...spec.types import BATCH
 from ..stream import Scores, Stream, StreamSum, in_kernels
 from ..tensor_cores import input_precision
 from . import partial_sums
@@ -32,7 +32,7 @@ from .spelling import Spelling
 from .streams import is_below, is_row_sum
 
 NOTHING = expr(0.0)
-DESCRIPTOR = "descriptor"  # the value of arguments of which the runtime makes descriptors
+DESCRIPTOR = V.descriptor  # the value of arguments of which the runtime makes descriptors
 
 
 @dataclass
@@ -462,7 +462,7 @@ class Builder:
         setup = [*self.places.decode(), *across, *setup]
         casts = needed_by([*setup, *turn, *ahead, *loop, *end], param_casts(self.op, self.compute))
         nest = frame(Sections(setup, [], turn, ahead, loop, end, casts, partial))
-        further = before, (*behind, *(Argument(name, name) for name in lengths))
+        further = before, (*behind, *(Argument(name, V[name]) for name in lengths))
         heads, others = self.sizes()
         sizes = (*heads, *self.strides(), *others)
         constants = [f"size_{axis.lower()}" for axis in self.constant_axes]
@@ -505,25 +505,25 @@ class Builder:
 
     def sizes(self) -> tuple[list[Argument], list[Argument]]:
         """The lengths of the dimensions of the batch, and others."""
-        heads = [Argument(dim.size, f"head_sizes[{place}]") for place, dim in enumerate(self.space.rows)]
+        heads = [Argument(dim.size, V.head_sizes[place]) for place, dim in enumerate(self.space.rows)]
         known = {"n_rows", "n_cols", *(one.name for one in heads), *map(self.places.size_name, self.constant_axes)}
         others: dict[str, Argument] = {}
         for axis in (*self.stream.outer_axes, *self.stream.heads, *self.op.axes):
             name = self.places.size_name(axis)  # That of axes that are merged may be that of `...`.
-            others.setdefault(name, Argument(name, "math.prod(batch)" if axis == BATCH else axis))
-        return heads, [one for name, one in others.items() if name not in known]
+            if name not in known:
+                others.setdefault(name, Argument(name, length_of((axis,))))
+        return heads, [*others.values()]
 
     def strides(self) -> list[Argument]:
         found = []
         # Those that are the same for all of the batch come last: the host has no steps of theirs along it.
         for tensor in sorted(self.tensors(), key=lambda one: not set(one.axes) & set(self.stream.batch)):
-            steps = [(dim, f"{tensor.name}_heads[{place}]") for place, dim in enumerate(self.space.rows)]
+            steps = [(dim, V[f"{tensor.name}_heads"][place]) for place, dim in enumerate(self.space.rows)]
             mine = self.space.steps(tensor.axes, self.space.rows)
             found += [Argument(tensor.stride(dim), value) for dim, value in steps if dim in mine]
             for axis in (axis for axis in in_kernels(self.stream, tensor.axes) if axis not in self.stream.batch):
                 at = tensor.axes.index(axis) - len(tensor.axes)
-                value = f"tensors.stride({tensor.name}, {at})" if tensor.optional else f"{tensor.name}.stride({at})"
-                found.append(Argument(self.places.taken_stride(tensor, axis), value))
+                found.append(Argument(self.places.taken_stride(tensor, axis), stride(tensor.name, at, tensor.optional)))
         return found
 
 

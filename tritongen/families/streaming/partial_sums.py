@@ -10,7 +10,7 @@ from ...nest.ir import Do, Line
 from ...nest.values import Expr, V, expr, tl, total
 from ..stream import Stream
 
-ARGUMENT = Argument("partial_ptr", "partial")
+ARGUMENT = Argument("partial_ptr", V.partial)
 LEAST = expr(-math.inf)  # what is below every score
 
 
