@@ -18,7 +18,7 @@ from ..lowering.accumulate import padding_value
 from ..lowering.assemble import Assembler
 from ..lowering.lower import Lowering, compute_of
 from ..lowering.space import LINE, Space, ends_in_columns, index_of, pinned_axes, row_space
-from ..lowering.tile import Tile, loads, needed
+from ..lowering.tile import Tile, needed
 from ..lowering.views import Kernel, Pass
 from ..nest.ir import Do, For, Let, Line
 from ..nest.values import Expr, V, expr, runtime, tensors, tl
@@ -153,11 +153,9 @@ class TapsBuilder:
 
     def at(self, depth: int, lowering: Lowering) -> list[Line]:
         """What is read and computed in as many loops, and in none further inside."""
-        read = {load.name for load in loads(value.node for value in (*self.values, self.total))}
-        inputs = [tensor for tensor in self.op.inputs if tensor.name in read]
-        lines = [
-            line for tensor in inputs if self.depth(tensor.type.axes) == depth for line in self.tile.load_lines(tensor)
-        ]
+        inputs = self.assembler.inputs_of([*self.values, self.total])
+        read = (tensor for tensor in inputs if self.depth(tensor.type.axes) == depth)
+        lines = [line for tensor in read for line in self.tile.load_lines(tensor)]
         return lines + [
             line for value in self.values if self.depth(value.node.axes) == depth for line in lowering.line(value)
         ]

@@ -301,8 +301,6 @@ class Tile:
         if mine.optional and not self.space.flat and axes and all(self.moves(axes)):
             row = replace(mine, optional=False)
             first, address = [line for line in [self.base_line(row)] if line], self.address(row)
-        if axes and not self.space.steps(axes, self.space.rows) and not self.moves(axes)[1]:
-            address = Address(mine.pointer, ("rows",))
         mask = (self.mask(axes) or V.row_mask) if self.space.dims else None
         # What lies over an input has been read for the last time.
         policy: dict[str, Term] = {"eviction_policy": ast.Constant("evict_first")} if result.over else {}

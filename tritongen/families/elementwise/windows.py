@@ -13,10 +13,10 @@ from ...lang.ir import Choose, Load, Node, Op, Reduce, Value
 from ...lowering.accumulate import Accumulator, Running, Span, running
 from ...lowering.assemble import Assembler
 from ...lowering.space import Dim, Space, index_of, is_line
-from ...lowering.tile import loads, needed
+from ...lowering.tile import needed
 from ...nest.ir import For, Let, Line, Nest, nested
 from ...nest.values import V, tl
-from ...passes.structure import Program, references
+from ...passes.structure import Program, reached, references
 from ...spec.types import BATCH
 
 LONGEST = 16  # elements of a window: the loop over them is unrolled
@@ -37,7 +37,7 @@ def is_windowed(program: Program) -> bool:
         return False
     if not all(_is_for_windows(node, over) for node in op.nodes):
         return False
-    known = _made_of(op.values, {value.name for value in program.reductions})
+    known = _made_of(op, program.reductions)
     once = program.reductions if program.maps_back else [v for v in op.values if _in_window(v, over)]
     return not any(references(value.node) & known for value in once)
 
@@ -126,7 +126,7 @@ class WindowLines:
 
     def lines(self) -> list[Any]:
         """What is the same for a full window, the loop through it, and what is made of the reductions."""
-        later = _made_of(self.values, {value.name for value in self.reductions})
+        later = _made_of(self.program.op, self.reductions)
         others = [value for value in self.values if value not in (*self.reductions, *self.inside)]
         count = str(math.prod(self.lengths[axis] for axis in self.program.over))
         accumulator = Accumulator(self.lowering.compute.text, "float", span=Span("0", count))
@@ -180,8 +180,7 @@ class WindowLines:
         """The loop through the results, in their own space, once their reductions are known."""
         op = self.program.op
         wanted = needed(tuple(self.inside), [result.output.name for result in op.results])
-        names = {load.name for load in loads(value.node for value in wanted)}
-        along = [tensor for tensor in op.inputs if tensor.name in names and set(tensor.type.axes) & self.over]
+        along = (tensor for tensor in assembler.inputs_of(wanted) if {*tensor.type.axes} & self.over)
         body = [line for tensor in along for line in assembler.tile.load_lines(tensor)]
         body += [line for value in wanted for line in self.lowering.line(value)]
         return self.through(assembler, [*body, *assembler.stores(op.results)])
@@ -192,10 +191,7 @@ def _in_window(value: Value, over: set[str]) -> bool:
     return bool(set(value.node.axes) & over) or isinstance(value.node, Reduce)
 
 
-def _made_of(values: Iterable[Value], names: set[str]) -> set[str]:
-    """The names, and the values that are made of what they stand for."""
-    found = set(names)
-    for value in values:
-        if references(value.node) & found:
-            found.add(value.name)
-    return found
+def _made_of(op: Op, reductions: Iterable[Value]) -> set[str]:
+    """Reductions, and the values that are made of them."""
+    names = {value.name for value in reductions}
+    return {value.name for value in op.values if names & reached(op.refs, [value.name], ())}

@@ -8,7 +8,7 @@ on the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from ...lang.promotion import is_float8
 from ...lowering.accumulate import PART, ROW, Running, Span, State, running, running_exp, running_sum
 from ...lowering.lower import Lowering
 from ...lowering.positions import PARTS, SPLIT_LANES, TILE, cols_from
-from ...lowering.tile import loads, needed
+from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel, Pass
 from ...nest.access import Access, Address
 from ...nest.ir import BLANK, Accumulate, Branch, Do, Let, Line, Nest, nested, under
@@ -162,8 +162,7 @@ class RowBuilder(Rows):
 
     @property
     def uniform(self) -> tuple[str, ...]:
-        read = {load.name for load in loads(value.node for value in self.op.values)}
-        found = (tensor.name for tensor in self.op.inputs if self.tile.is_uniform(tensor) and tensor.name in read)
+        found = (one.name for one in self.assembler.inputs_of(self.op.values) if self.tile.is_uniform(one))
         return () if self.pairs else tuple(found)
 
     def replaced(self, value: Value, reductions: list[Value]) -> bool:
@@ -234,13 +233,10 @@ class RowBuilder(Rows):
         are short. No program may write what others still read.
         """
         over = self.program.over
-        may_be_few = len(over) > 1 or self.ends_before(over)
+        having = [tensor.type.axes for tensor in self.op.inputs if {*over} & {*tensor.type.axes}]
+        ends_before = bool(having) and not any(axes[-1] in over for axes in having)
+        may_be_few = len(over) > 1 or ends_before
         return may_be_few and self.may_be_long() and bool(self.space.rows) and not self.barrier()
-
-    def ends_before(self, over: Sequence[str]) -> bool:
-        """Whether these are the leading axes of all inputs that have them, and another axis is the innermost one."""
-        having = [tensor.type.axes for tensor in self.op.inputs if set(over) & {*tensor.type.axes}]
-        return bool(having) and not any(axes[-1] in over for axes in having)
 
     def may_be_long(self) -> bool:
         """Whether known lengths allow a row to be split among programs."""

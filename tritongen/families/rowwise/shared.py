@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...lang.ir import Call, Load, Reduce, Value, walk
+from ...lang.ir import Call, Load, Reduce, Value
 from ...lowering.accumulate import Running, full_reduction
 from ...lowering.lower import Lowering
-from ...lowering.tile import loads, needed
+from ...lowering.tile import needed
 from ...lowering.views import Argument, Kernel
 from ...nest.access import Access
 from ...nest.ir import Let, Line
@@ -53,11 +53,9 @@ class SharedRows(RowBuilder):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.values = self.op.values
         self.exchanged = self.running(self.passes[0]) if len(self.passes) == 1 else []  # of parts of a row
 
     def fits(self) -> bool:
-        nodes = [node for value in self.values for node in walk(value.node)]
         states = [run for _, run in self.exchanged]
         floats = all(state.dtype == self.compute.text for run in states for state in run.states)
         return (
@@ -68,15 +66,16 @@ class SharedRows(RowBuilder):
             and floats
             and self.compute.text in ("COMPUTE", "tl.float32")
             and not any(self.choices.of(value.name) for value in self.passes[0])
-            and not any(isinstance(node, Load) and node.at for node in nodes)
+            and not any(isinstance(node, Load) and node.at for node in self.op.nodes)
             and self.reduces_half()
         )
 
     def reduces_half(self) -> bool:
         """Whether one or two inputs are held, in half precision, and all of them reduced."""
-        streamed, reduced = self.streamed(), {load.name for load in loads(v.node for v in self.reduced())}
+        streamed = self.streamed()
+        reduced = self.assembler.inputs_of(needed(self.op.values, [value.name for value in self.program.reductions]))
         half = all(tensor.default is None and HALF & set(tensor.type.dtypes) for tensor in streamed)
-        return half and 1 <= len(streamed) <= 2 and all(tensor.name in reduced for tensor in streamed)
+        return half and 1 <= len(streamed) <= 2 and all(tensor in reduced for tensor in streamed)
 
     def is_plain(self) -> bool:
         """Whether a single stride tells where the rows are: each tensor has all of their axes, in order, or none."""
@@ -97,17 +96,13 @@ class SharedRows(RowBuilder):
 
     def streamed(self) -> list[Input]:
         """The inputs that vary along rows and columns."""
-        return self.assembler.inputs_of(self.values, True, True)
-
-    def reduced(self) -> list[Value]:
-        """The reductions, and what they need."""
-        return needed(self.op.values, [value.name for value in self.program.reductions])
+        return self.assembler.inputs_of(self.op.values, True, True)
 
     @cached_property
     def kernel(self) -> Kernel:
         lowering, tensors = self.lowering(_Lowering), self.streamed()
         (reductions,), states = self.passes, self.exchanged
-        before, ahead = self.assembler.reads(self.values, False, False), []
+        before, ahead = self.assembler.reads(self.op.values, False, False), []
         for tensor in tensors:
             before += [self.unread(tensor, "now"), self.unread(tensor, "next")]
             at, fill = self.tile.address(self.tile.tensor(tensor)), self.tile.fill(tensor)
