@@ -42,20 +42,6 @@ class ScanProgram(Program):
     reverse: bool
 
 
-def recognise_scans(op: Op) -> ScanProgram | None:
-    """The program, where an operator has scans and elementwise math, and nothing else."""
-    scans = scans_alone(op)
-    if not scans or any(map(is_order, scans.values())):
-        return None
-    directions = {(node.over, node.reverse) for node in scans.values()}
-    refs = op.refs
-    chained = any(scans.keys() & reached(refs, refs[name], ()) for name in scans)
-    if len(directions) > 1 or chained:
-        return None
-    ((over, reverse),) = directions
-    return ScanProgram(op, (over,), tuple(map(op.value, scans)), reverse)
-
-
 def scans_alone(op: Op) -> dict[str, Scan]:
     """The scans of an operator that has elementwise math beside them alone; none where a result lacks axes."""
     nodes = {value.name: value.node for value in op.values}
@@ -254,7 +240,17 @@ class Scans(Family[ScanProgram]):
     autocast = "float32"
 
     def take(self, op: Op) -> ScanProgram | None:
-        return recognise_scans(op)
+        """The program, where an operator has scans and elementwise math, and nothing else."""
+        scans = scans_alone(op)
+        if not scans or any(map(is_order, scans.values())):
+            return None
+        directions = {(node.over, node.reverse) for node in scans.values()}
+        refs = op.refs
+        chained = any(scans.keys() & reached(refs, refs[name], ()) for name in scans)
+        if len(directions) > 1 or chained:
+            return None
+        ((over, reverse),) = directions
+        return ScanProgram(op, (over,), tuple(map(op.value, scans)), reverse)
 
     def module(self, program: ScanProgram, before: Step | None, around: Around, autotune: bool) -> Module:
         return RowsModule(program, autotune, around, ScanBuilder).module()

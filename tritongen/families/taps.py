@@ -66,24 +66,6 @@ class TapsProgram(Program):
         return row_space(self.op, self.cols, nodes, (self.outer, *self.taps))
 
 
-def recognise_taps(op: Op) -> TapsProgram | None:
-    """The program, where an operator is a single sum of floats, stored row after row, and tap after tap in each."""
-    program = plain(op)
-    if program is None or len(op.results) > 1 or len(program.reductions) != 1:
-        return None
-    (result,) = op.results
-    node = op.value(result.output.name).node
-    if not isinstance(node, Reduce) or node.kind != "sum" or node.arg.dtype.kind != "float":
-        return None
-    if any(Choose in value.node.kinds for value in op.values) or is_float8(op, result.dtype):
-        return None
-    taps = shared_axes(op)
-    rows = tuple(axis for axis in result.axes if axis not in taps)
-    found = TapsProgram(op, program.over, taps, _outer(op, program.over))
-    fits = taps and found.count <= MOST and result.axes == (*rows, *taps)
-    return found if fits and found.space.row_axes == rows else None
-
-
 def _outer(op: Op, over: tuple[str, ...]) -> str:
     """The first of the reduced axes in memory, if positions depend on others alone, which may be long; else ""."""
     pinned = pinned_axes(tuple(value.node for value in op.values)) & {*over}
@@ -221,7 +203,21 @@ class Taps(Family[TapsProgram]):
     title = "sums for taps"
 
     def take(self, op: Op) -> TapsProgram | None:
-        return recognise_taps(op)
+        """The program, where an operator is a single sum of floats, stored row after row, and tap after tap in each."""
+        program = plain(op)
+        if program is None or len(op.results) > 1 or len(program.reductions) != 1:
+            return None
+        (result,) = op.results
+        node = op.value(result.output.name).node
+        if not isinstance(node, Reduce) or node.kind != "sum" or node.arg.dtype.kind != "float":
+            return None
+        if any(Choose in value.node.kinds for value in op.values) or is_float8(op, result.dtype):
+            return None
+        taps = shared_axes(op)
+        rows = tuple(axis for axis in result.axes if axis not in taps)
+        found = TapsProgram(op, program.over, taps, _outer(op, program.over))
+        fits = taps and found.count <= MOST and result.axes == (*rows, *taps)
+        return found if fits and found.space.row_axes == rows else None
 
     def rows(self, program: TapsProgram) -> tuple[str, ...]:
         return program.op.results[0].axes

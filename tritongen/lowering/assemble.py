@@ -49,16 +49,9 @@ class Assembler:
         object.__setattr__(self, "choices", Choices(self.tile.op))
 
     def bases(self, results: tuple[Result, ...], inputs: bool = True) -> list[Line]:
-        lines: list[Line] = []
-        tensors = [self.tile.tensor(tensor) for tensor in self.tile.op.inputs] if inputs else []
-        tensors += [self.tile.result(result) for result in results]
-        plain = {load.name for load in loads(value.node for value in self.tile.op.values)}
-        names = plain | {result.output.name for result in results}
-        for tensor in tensors:
-            line = self.tile.base_line(tensor)
-            if line is not None and tensor.name in names:
-                lines.append(line)
-        return lines
+        tensors = [*map(self.tile.tensor, self.inputs_of(self.tile.op.values) if inputs else ())]
+        tensors += map(self.tile.result, results)
+        return [line for line in map(self.tile.base_line, tensors) if line is not None]
 
     def lowering(
         self, reduce: Callable[[Any, Lowering], Expr] | None = None, kind: type[Lowering] = Lowering
@@ -183,7 +176,7 @@ class Assembler:
         bases = [line for line in found if line.assigned not in passed_scalars(self.tile.op)]
         casts = [line for line in found if line not in bases]
         steps = STAGES if len(stages) > 1 else (STEP,)
-        inside = chain(*((*step, *_located(bases, stage)) for step, stage in zip(steps, stages, strict=True)))
+        inside = chain(*((*step, *needed_by(stage, bases), *stage) for step, stage in zip(steps, stages, strict=True)))
         body = (*self.cols_of(suffix), *casts, *before, *along_rows(suffix, tuple(inside)), *after)
         return self.made(suffix, doc, body, _BLOCKS_ALONG_ROWS[suffix], further)
 
@@ -291,8 +284,3 @@ def param_arguments(op: Op, compute: Compute) -> list[Argument]:
     """The scalars among the params, and those that the host computes of them."""
     wide = {name for name, kind in passed_scalars(op).items() if kind == "float" and compute.constexpr}
     return [Argument(f"{name}: tl.float64" if name in wide else name, V[name]) for name in passed_scalars(op)]
-
-
-def _located(bases: Sequence[Line], lines: Sequence[Any]) -> Nest:
-    """Some lines after those that find what they read or write in memory."""
-    return (*needed_by(lines, bases), *lines)

@@ -234,15 +234,16 @@ class Products(Common):
         return [If(V.replay.is_none.and_(splits), (*self.merged_inputs(), *self.called()))]
 
     def summing(self) -> Summing:
-        plan = self.plan
+        plan, sides, fixed = self.plan, [one.side for one in self.operands.matrices], dict(self.op.sizes)
+        width = math.prod(fixed[axis] for axis in self.contraction.cols) if plan.full_rows else 0
         return Summing(
             len(self.contraction.sums),
-            self.sides(),
+            (sides.count(0), sides.count(1)),
             plan.descriptors is not None,
             self.operands.multiplies_bytes,
             twice=bool(self.operands.group_size) or self.operands.float8,
             splits=self.op.precision != "ieee",
-            width=self.width() if plan.full_rows else 0,
+            width=width and max(16, 1 << (width - 1).bit_length()),
             strips=plan.places.group or (STRIP_COLS if any(map(self.contraction.strips_axis, plan.strips)) else 0),
             slices=plan.slices,
             halved=plan.halved,
@@ -250,16 +251,6 @@ class Products(Common):
             terms=max(Counter(product.sum for product in self.contraction.products).values()),
             computes=not self.plan.pads,
         )
-
-    def sides(self) -> tuple[int, int]:
-        """How many matrices are read of the left side, and of the right."""
-        left = sum(operand.side == 0 for operand in self.operands.matrices)
-        return left, len(self.operands.matrices) - left
-
-    def width(self) -> int:
-        sizes = dict(self.op.sizes)
-        width = math.prod(sizes[axis] for axis in self.contraction.cols)
-        return max(16, 1 << (width - 1).bit_length())
 
     @property
     def is_traced(self) -> bool:

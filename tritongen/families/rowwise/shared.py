@@ -32,10 +32,8 @@ def share_rows(program: Program) -> SharedRows | None:
     room for three rows of them. A single stride tells where rows are, reductions do not depend on one another, and they
     are of floats.
     """
-    if not program.maps_back or not program.over:
-        return None
-    sharing = SharedRows(program)
-    return sharing if sharing.fits() else None
+    sharing = SharedRows(program) if program.maps_back else None
+    return sharing if sharing is not None and sharing.fits() else None
 
 
 @dataclass
