@@ -193,17 +193,7 @@ class Tile:
         return self.other if self.moves(tensor.type.axes)[1] else 0.0
 
     def widen(self, tensor: Input) -> tuple[str, ...]:
-        """The dtypes by way of which an input is converted for the computation."""
-        dtypes = set(tensor.type.dtypes)
-        to = self.compute.text
-        if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
-            return ()
-        if dtypes <= set(FLOAT8S):
-            return widen_float8(to)
-        if tensor.name in indices(self.op):
-            return ()
-        promotes = self.compute.constexpr and tensor.name in self.compute.of and not dtypes <= _AS_IN_TORCH
-        return (to,) if tensor.type.may_be_float or tensor.type.joins_bools or promotes else ()
+        return widening(self.op, self.compute, tensor)
 
     def gather(self, node: Load, lowering: Lowering) -> Expr:
         """An element at computed positions; NaN (0 for integers) where one is out of range."""
@@ -340,6 +330,20 @@ class Tile:
 def nothing_of(tensor: Input) -> float:
     """What is read of a tensor where there is nothing."""
     return 0.0 if tensor.type.may_be_float else 0
+
+
+def widening(op: Op, compute: Compute, tensor: Input) -> tuple[str, ...]:
+    """The dtypes by way of which an input is converted for the computation."""
+    dtypes = set(tensor.type.dtypes)
+    to = compute.text
+    if not to or dtypes == {"bool"} or f"tl.{'|'.join(dtypes)}" == to:
+        return ()
+    if dtypes <= set(FLOAT8S):
+        return widen_float8(to)
+    if tensor.name in indices(op):
+        return ()
+    promotes = compute.constexpr and tensor.name in compute.of and not dtypes <= _AS_IN_TORCH
+    return (to,) if tensor.type.may_be_float or tensor.type.joins_bools or promotes else ()
 
 
 def widen_float8(compute: str) -> tuple[str, ...]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from ...lang.ir import Node, Op, Result
 from ...lowering.lower import Compute
-from ...lowering.tile import Tensor, meets_tensors, nothing_of, widen_float8
+from ...lowering.tile import Tensor, meets_tensors, nothing_of, widening
 from ...nest.access import Access, Address, if_given
 from ...nest.ir import Branch, Let, Line
 from ...nest.values import Expr, Term, V, expr, joined, product, runtime, tl
 from ...passes.contractions import Contraction
 from ...passes.picked import Picked
 from ...passes.structure import guaranteed_axes
-from ...spec.types import BATCH, FLOAT8S, FLOATS, Input
+from ...spec.types import BATCH, Input
 from .operands import Operand
 
 COUNTS = {"batch": "n_batch", "rows": "n_rows", "cols": "n_cols", "inner": "n_inner"}
@@ -163,7 +163,7 @@ class Places:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)
         varies = tuple(axis for axis in mine.axes if self.contraction.roles((axis,))[0] not in uniform)
         mask = self.mask(varies, side)
-        to = self.widening(tensor) + self.restoring(tensor)
+        to = widening(self.op, self.compute, tensor) + self.restoring(tensor)
         return Access(self.address(mine, side, uniform), mask, nothing_of(tensor), to)
 
     def uniform(self, tensor: Input) -> dict[str, int]:
@@ -176,13 +176,6 @@ class Places:
             if lacks and role in self.contraction.roles(tensor.type.axes) and all(axis in sizes for axis in lacks):
                 found[role] = math.prod(sizes[axis] for axis in lacks)
         return found
-
-    def widening(self, tensor: Input) -> tuple[str, ...]:
-        dtypes = set(tensor.type.dtypes)
-        to = self.compute.text
-        if dtypes == {"bool"} or {f"tl.{dtype}" for dtype in dtypes} == {to} or not dtypes & {*FLOATS, *FLOAT8S}:
-            return ()
-        return widen_float8(to) if dtypes <= set(FLOAT8S) else (to,)
 
     def restoring(self, tensor: Input) -> tuple[str, ...]:
         """The conversion of what may have come as int32 to what the spec says, which no load of that dtype needs."""

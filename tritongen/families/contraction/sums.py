@@ -10,7 +10,7 @@ from ...lang.ir import Cast, Load, Node, Op, Path, Reduce, Ref
 from ...lowering.accumulate import Accumulator, Span, full_reduction, masked, padding_value
 from ...lowering.choices import Choices
 from ...lowering.lower import Compute, Lowering, compute_of
-from ...lowering.tile import needed
+from ...lowering.tile import needed, widening
 from ...nest.ir import Accumulate, Let, Line, nested, under
 from ...nest.values import Expr, Term, V, joined, runtime, tl
 from ...passes.contractions import Product
@@ -65,10 +65,9 @@ class Sums:
         """Of the math of one side, or of what comes after the sums; in between, of the scales of a group."""
 
         def load(node: Load, lowering: Lowering) -> Expr:
-            tensor = self.op.input(node.name)
-            if side is not None and node.name in self.operands.names and (to := self.places.widening(tensor)):
-                return V[node.name].to(*to)
-            return V[node.name]
+            is_read = side is not None and node.name in self.operands.names
+            to = widening(self.op, self.compute, self.op.input(node.name)) if is_read else ()
+            return V[node.name].to(*to)
 
         def index(axis: str) -> Expr:
             return self.places.index(axis, side)
