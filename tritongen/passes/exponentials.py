@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..lang.facts import fact
 from ..lang.ir import Call, Cast, Constant, Load, Node, Op, Reduce, Ref, Take, Value, children, walk
+from ..lang.rewrite import rebuild
 from ..lang.special import PASSES_NAN
 
 VALUELESS = ("max", "min", "argmax", "argmin")  # Reductions that have no value over no elements, if they are seen.
@@ -83,6 +84,12 @@ def resolve(op: Op, node: Node) -> Node:
     while isinstance(node, Ref):
         node = op.value(node.name).node
     return node
+
+
+def inlined(op: Op, node: Node) -> Node:
+    """The node without references to lines."""
+    node = resolve(op, node)
+    return rebuild(node, tuple(inlined(op, part) for part in children(node)))
 
 
 def is_hidden(op: Op, largest: Value) -> bool:

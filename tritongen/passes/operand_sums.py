@@ -23,11 +23,11 @@ def operand_sums_first(op: Op) -> Op:
     values: list[Value] = []
     taken = op.names
     for value in op.values:
-        values += _sums_first(op, value, value.node, taken) if _is_float_sum(value.node) else [value]
+        values += _sums_first(op, value, value.node, taken) if is_float_sum(value.node) else [value]
     return replace(op, values=tuple(values))
 
 
-def _is_float_sum(node: Node) -> TypeGuard[Reduce]:
+def is_float_sum(node: Node) -> TypeGuard[Reduce]:
     return isinstance(node, Reduce) and node.kind in ("sum", "mean") and node.dtype.kind == "float"
 
 
@@ -48,7 +48,7 @@ def _sums_first(op: Op, value: Value, node: Reduce, taken: set[str]) -> list[Val
         total = replace(node, kind="sum", arg=reduce(times, factors), over=over)
         if first.dtype.kind != "float" or not _is_worth_it(so_far, first, total, others, by_matmul):
             continue
-        ref = named(first, f"{_called(first.arg, value.name)}_sum", taken, sums)
+        ref = named(first, name_of_sum(first.arg, value.name, 1), taken, sums)
         over = tuple(axis for axis in over if axis not in first.over)
         place = factors.index(inside[0])
         others = [outside(so_far, value.name, other, first.over, over) for other in others]
@@ -69,7 +69,11 @@ def _summed_alone(product: Node, others: list[Node], over: tuple[str, ...]) -> R
     """The sum of a product along those of some axes that the other factors lack."""
     lasting = {axis for factor in others for axis in factor.axes}
     alone = tuple(axis for axis in over if axis in product.axes and axis not in lasting)
-    return Reduce("sum", product, alone, tuple(axis for axis in product.axes if axis not in alone), product.dtype)
+    return summed(product, alone)
+
+
+def summed(product: Node, over: tuple[str, ...]) -> Reduce:
+    return Reduce("sum", product, over, tuple(axis for axis in product.axes if axis not in over), product.dtype)
 
 
 def _is_worth_it(op: Op, first: Reduce, total: Reduce, others: list[Node], by_matmul: bool) -> bool:
@@ -79,7 +83,7 @@ def _is_worth_it(op: Op, first: Reduce, total: Reduce, others: list[Node], by_ma
     return not {axis for factor in others for axis in factor.axes} <= {*first.arg.axes}
 
 
-def _called(factor: Node, line: str) -> str:
-    """The name of the only tensor or line that a factor is made of, or that of the line that sums it."""
-    names = list(dict.fromkeys(part.name for part in walk(factor) if isinstance(part, Load | Ref)))
-    return names[0] if len(names) == 1 else line
+def name_of_sum(product: Node, line: str, most: int) -> str:
+    """By the tensors and lines that it is of, unless these are more than some, or else by the line that sums it."""
+    names = list(dict.fromkeys(part.name for part in walk(product) if isinstance(part, Load | Ref)))
+    return "_".join([*(names if 0 < len(names) <= most else [line]), "sum"])

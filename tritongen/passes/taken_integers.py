@@ -15,7 +15,7 @@ from ..lang.names import fresh
 from ..lang.rewrite import rebuild
 from ..spec.types import INTS
 from .attentions import Attention, attentions
-from .exponentials import resolve
+from .exponentials import inlined
 from .masks.expressions import Extreme, subexpressions
 from .masks.scores import mask_of
 from .masks.tiles import tiles_of
@@ -32,7 +32,7 @@ def integers_named(op: Op) -> Op:
     names: dict[Node, str] = {value.node: value.name for value in op.values if isinstance(value.node, Load)}
 
     def named(node: Node) -> Node:
-        if not isinstance(node, Load) or _inlined(op, node) not in found:
+        if not isinstance(node, Load) or inlined(op, node) not in found:
             return rebuild(node, tuple(map(named, children(node))))
         if node not in names:
             names[node] = fresh(f"{node.name}_of_{node.axes[-1]}", taken)
@@ -47,7 +47,7 @@ def integers_named(op: Op) -> Op:
 def integers_taken(op: Op) -> list[str]:
     """The values that are such integers, which are to be stored."""
     found = _taken(op)
-    return [value.name for value in op.values if isinstance(value.node, Load) and _inlined(op, value.node) in found]
+    return [value.name for value in op.values if isinstance(value.node, Load) and inlined(op, value.node) in found]
 
 
 @fact
@@ -76,12 +76,7 @@ def _is_taken(op: Op, node: Node) -> bool:
     """Whether a node is an integer of an input, at a position along one axis that is computed of positions alone."""
     if not isinstance(node, Load) or not node.at or op.input(node.name).default is not None:
         return False
-    nodes = [part for _, index in node.at for part in walk(_inlined(op, index))]
+    nodes = [part for _, index in node.at for part in walk(inlined(op, index))]
     along = {part.axis for part in nodes if isinstance(part, Index)}
     is_position = not any(isinstance(part, Load | Reduce | Scan | Take) for part in nodes)
     return is_position and len(along) == 1 and {*op.input(node.name).type.dtypes} <= {*INTS}
-
-
-def _inlined(op: Op, node: Node) -> Node:
-    node = resolve(op, node)
-    return rebuild(node, tuple(_inlined(op, part) for part in children(node)))

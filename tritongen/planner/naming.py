@@ -130,7 +130,7 @@ def factors_named(op: Op) -> Op:
         node, sides = value.node, sides_of(op, value.node)
         if isinstance(node, Reduce) and sides is not None:
             factors = (*sides[:2], *sides[2])
-            found = [named(one, value.name) if one in sides[:2] or _gathers(one) else one for one in factors]
+            found = [named(one, value.name) if one in sides[:2] or one.gathers else one for one in factors]
             dot, others = dot_of(node, (found[0], found[1])), found[2:]
             if {axis for one in others for axis in one.axes} <= {*dot.axes}:
                 node = replace(node, arg=product_of(tuple(found))) if found != [*factors] else node
@@ -200,7 +200,3 @@ def is_full(node: Node) -> bool:
 def may_be_absent(op: Op, node: Node) -> bool:
     """Whether a node is a matrix that may be left out, which no matmul reads: it reads a tensor of the default."""
     return isinstance(node, Load) and op.input(node.name).default is not None and len(node.axes) > 1
-
-
-def _gathers(node: Node) -> bool:
-    return any(isinstance(part, Load) and part.at for part in walk(node))

@@ -23,10 +23,8 @@ from ...lang.ir import (
     Scalar,
     Scan,
     Take,
-    children,
     walk,
 )
-from ...lang.rewrite import rebuild
 from ...spec.types import INTS
 from .conditions import (
     All,
@@ -64,12 +62,6 @@ class Reader:
         self.integers = bounds_in(op, LONGEST)
 
     # Nodes
-
-    def inlined(self, node: Node) -> Node:
-        """The node without references to earlier lines."""
-        if isinstance(node, Ref):
-            return self.inlined(self.op.value(node.name).node)
-        return rebuild(node, tuple(map(self.inlined, children(node))))
 
     def is_uniform(self, node: Node) -> bool:
         """Whether a value is the same in a full tile."""

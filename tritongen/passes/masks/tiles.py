@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ...lang.ir import BOOL, Call, Node, Op
-from ..exponentials import resolve
+from ..exponentials import inlined, resolve
 from .conditions import All, Condition, opposite
 from .expressions import FALSE, Expression, First, Last, subexpressions
 from .ranges import NOTHING, Ranges, intersection
@@ -78,7 +78,7 @@ def tiles_of(op: Op, condition: Node, block: str, streamed: str, extremes: bool 
     reader = Reader(op, block, streamed)
     spans, of_ends = TileSpans(reader, block, streamed), TileSpans(reader, block, streamed, extremes)
     some, every = Ranges(of_ends, every=False), Ranges(of_ends, every=True)
-    conditions = [_Part(node, reader.condition(reader.inlined(node)), some, every) for node in conjuncts(op, condition)]
+    conditions = [_Part(node, reader.condition(inlined(op, node)), some, every) for node in conjuncts(op, condition)]
     rest = [part for part in conditions if part.is_rest]
     gaps = filter(None, (some.gap(part.read) for part in conditions))
     holes = [part.read for part in conditions if part.is_rest or not part.some.exact]
