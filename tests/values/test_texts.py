@@ -602,3 +602,45 @@ wrt = ["tile"]
     written = Written(text, tmp_path)
     lengths = {"M": 33, "N": 16, "K": 8, "X": 5}
     written.compare(lengths, written.drawn(lengths))
+
+
+def test_a_gradient_of_a_group_that_is_one_value_along_columns(tmp_path: Path) -> None:
+    """It fills the memory of the group, which is no view of a vector."""
+    text = """[inputs]
+q = "float[(M N=8)]"
+w = "float[N=8, K]"
+[compute]
+o = "sum(q, N)"
+s = "q - mean(q, M, N)"
+t = "where(s > 0, o, 0.5)"
+y = "sum(t * w, N)"
+[outputs]
+y = "auto[M, K]"
+[grad]
+wrt = ["q", "w"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 5, "N": 8, "K": 3}
+    written.compare(lengths, written.drawn(lengths))
+
+
+def test_no_result_is_written_over_what_a_choice_leaves_out(tmp_path: Path) -> None:
+    """The gradient by x reads one of two sums by positions, of which the other was not computed."""
+    text = """[inputs]
+x = "float[K, N=4, M]"
+b = "int64[X]"
+c = "float[] = 1"
+[params]
+on = true
+[compute]
+h = "x * c if on else x + 1"
+h1 = "where((b >= 0) & (b < size(N)), take(softmax(h, N), b, N), 0.5)"
+[outputs]
+h1 = "auto[K, M, X]"
+[grad]
+wrt = ["x", "c"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"K": 3, "N": 4, "M": 5, "X": 2}
+    for on in (True, False):
+        written.compare(lengths, written.drawn(lengths), {"on": on})

@@ -155,9 +155,9 @@ class Places:
     def fills(self, node: Node) -> bool:
         """Whether something has its rows and columns, whatever params choose and whichever inputs are left out."""
         sums = {*self.contraction.names, *self.contraction.sums}
-        sides = {*self.contraction.rows, *self.contraction.cols} & {*node.axes}
-        lasting = sides & guaranteed_axes(self.op, node, sums)
-        return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(tuple(sides))}
+        sides = (*self.contraction.rows, *self.contraction.cols)
+        lasting = guaranteed_axes(self.op, node, sums).intersection(sides, node.axes)
+        return {*self.contraction.roles(tuple(lasting))} == {*self.contraction.roles(sides)}
 
     def loaded(self, tensor: Input, side: int | None, uniform: Mapping[str, int] = NONE) -> Access:
         mine = Tensor(tensor.name, tensor.type.axes, tensor.default is not None)

@@ -148,7 +148,8 @@ class MultiStepModule(Common):
         if not step.family.maps_in_place or self.autotune or step not in self.steps:
             return ""
         first, taken, (last, _) = step.op.results[0], taken_from(step.op), self.read_last(step)
-        shaped = [tensor.name for tensor in step.op.inputs if tensor.type.axes == first.axes]
+        there = [tensor for tensor in step.op.inputs if tensor.default is None]  # others may be None
+        shaped = [tensor.name for tensor in there if tensor.type.axes == first.axes]
         viewed = {*self.views, *(tensor.name for one in self.steps for tensor in one.op.inputs
                                  if one.op.results[0].output.name in self.views)}  # fmt: skip
         free = [name for name in shaped if name in last and name not in {*taken, *viewed}]
