@@ -46,8 +46,8 @@ def compare(
 
 
 class NothingTimes(TorchDispatchMode):
-    """Has 0 times what is infinite be 0, as gradients are of what was not chosen, but in matmuls, or what may be one
-    where axes are `short`: of one element.
+    """Has gradients of 0, which torch passes first, be 0 times an infinite derivative too, as of what was not chosen;
+    but in matmuls, or what may be one where axes are `short`: of one element.
     """
 
     def __init__(self, short: bool) -> None:
@@ -59,9 +59,10 @@ class NothingTimes(TorchDispatchMode):
     ) -> Any:
         name = function.overloadpacket.__name__.rstrip("_")
         factors = [one for one in args[: {"mul": 2, "div": 1}.get(name, 0)] if isinstance(one, torch.Tensor)]
-        zeros = [] if len(factors) == 2 and _is_matmul(*factors, self.short) else [one == 0 for one in factors]
         found = function(*args, **(kwargs or {}))
-        return functools.reduce(lambda found, zero: found.masked_fill_(zero, 0), zeros, found)
+        if not factors or (len(factors) == 2 and _is_matmul(*factors, self.short)):
+            return found
+        return found.masked_fill_(factors[0] == 0, 0)
 
 
 def _is_matmul(left: torch.Tensor, right: torch.Tensor, short: bool) -> bool:

@@ -51,7 +51,7 @@ class Tensor:
 
 
 class Undecided(Exception):
-    """Which element is the largest depends on how the last digits of what is compared are rounded."""
+    """Results depend on how last digits are rounded: which element is the largest, or the sign of what should be 0."""
 
 
 class Evaluated:
@@ -322,7 +322,9 @@ class Names(dict[str, Any]):
         return x.expand([self.sizes[one] if one == axis else n for one, n in zip(self.axes, x.shape, strict=True)])
 
     def of_var(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:
-        return x.var(self.dims(over), correction=correction, keepdim=True)
+        dims = self.dims(over)  # torch's own var of equal numbers is 0, whose mean may have other last digits
+        squares = (x - x.mean(dims, keepdim=True)).square()
+        return squares.sum(dims, keepdim=True) / max(0, math.prod(x.shape[dim] for dim in dims) - correction)
 
     def of_std(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:
         return self.of_var(x, *over, correction=correction).sqrt()

@@ -644,3 +644,29 @@ wrt = ["x", "c"]
     lengths = {"K": 3, "N": 4, "M": 5, "X": 2}
     for on in (True, False):
         written.compare(lengths, written.drawn(lengths), {"on": on})
+
+
+def test_a_sum_of_scores_beside_their_softmax(tmp_path: Path) -> None:
+    """Each has padding of its own past the end: 0 in the sum, none of the largest."""
+    text = """[inputs]
+q = "float[M, D]"
+k = "float[N, D]"
+v = "float[N, E]"
+[compute]
+s = "where(index(N) <= index(M), sum(q * k, D), -inf)"
+y = "sum(softmax(s, N) * v, N)"
+z = "mean(s, N)"
+t = "sum(q * k, D)"
+o = "sum(t * v, N)"
+p = "sum(softmax(t, N) * v, N)"
+[outputs]
+y = "auto[M, E]"
+z = "auto[M]"
+o = "auto[M, E]"
+p = "auto[M, E]"
+[grad]
+wrt = ["q", "k", "v"]
+"""
+    written = Written(text, tmp_path)
+    lengths = {"M": 16, "N": 9, "D": 3, "E": 5}
+    written.compare(lengths, written.drawn(lengths), finite=True)

@@ -354,7 +354,9 @@ class Builder:
         has_largest = bool(self.stream.largest)
         is_below = has_largest and total.is_rescaled
         is_masked = not (is_below and is_finite_past_the_end(self.op, total.factor, self.stream))
-        if not (is_block and isinstance(total.factor, Ref)) and (others or is_masked):
+        # Past the end a largest score has none in its place, and a sum of scores adds 0.
+        is_named = is_block and isinstance(total.factor, Ref) and total.factor.name != self.score
+        if not is_named and (others or is_masked):
             taken = {*(one.name for one in self.op.inputs), *(one.name for one in self.op.values)}  # Steps have such.
             named = next(one for more in ("", *range(2, 99)) if (one := f"{first}_factor{more}") not in taken)
             if name == first:
