@@ -80,7 +80,7 @@ def test_reductions_of_one_row_are_left_where_storing_them_takes_as_long() -> No
     assert not forward.family.steps(forward.program)
 
 
-def test_lines_are_kept_apart() -> None:
+def test_lines_are_not_fused() -> None:
     assert _lines_of_steps("norm_line_by_line") == [["s"], ["r"], ["y"]]
     assert _lines_of_steps("mlp_line_by_line") == [["h"], ["z"], ["y"]]
     first, *others = _lines_of_steps("line_of_two_steps")
@@ -91,7 +91,7 @@ def test_lines_are_kept_apart() -> None:
     assert not forward_of(fused.spec()).family.steps(forward_of(fused.spec()).program)
 
 
-def test_lines_of_gradients_are_kept_apart() -> None:
+def test_lines_of_gradients_are_not_fused() -> None:
     spec = CASES["norm_line_by_line"].spec()
     backward = backward_of(spec, forward_of(spec))
     assert backward is not None

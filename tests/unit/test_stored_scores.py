@@ -107,7 +107,7 @@ def test_what_no_pass_sums_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert backward.stored.why == "the gradient by bias has no pass that sums it up"
 
 
-def test_lines_that_are_kept_apart() -> None:
+def test_lines_that_are_not_fused() -> None:
     text = '[op]\nname = "attend"\n[types]\nT = "float"\n[inputs]\nq = "T[M, D]"\nk = "T[N, D]"\nv = "T[N, E]"\n'
     text += "[compute]\n"
     text += 's = "sum(q * k, D)"\no = "sum(softmax(s, N) * v, N)"\n[outputs]\no = "q[M, E]"\n'

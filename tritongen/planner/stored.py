@@ -65,7 +65,7 @@ def stored_dtype(op: Op, value: Value) -> Dtype | None:
     if dtype.kind == "float":
         known = _promoted_dtype(op, dtype)
         floats = {tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOATS)} | set(FLOATS)
-        if not dtype.rule:  # What a gradient is no longer made of is a float, too, whose dtype its steps are told.
+        if not dtype.rule:  # What a gradient is no longer made of is a float, too, whose dtype is passed to its steps.
             floats |= {*known.leaves} - {tensor.name for tensor in op.inputs}
         return known if known.of and set(known.leaves) <= floats else None
     own = [name for name in dtype.of if name in {*INTS, *BOOLS} or _is_integral(op, name)]
@@ -142,7 +142,7 @@ def stored_result(op: Op, name: str) -> Result:
         same = result.output.name == name and is_alike and is_full and not may_be_absent
         if same and result.when in ("", SAVES):
             return replace(result, when="", paths=ALWAYS, saved=False)
-    own = fresh(f"{name}_kept", op.names) if any(r.output.name == name for r in op.results) else name
+    own = fresh(f"{name}_stored", op.names) if any(r.output.name == name for r in op.results) else name
     axes = axes_in_order(op, value.node)
     for sum in (one.node for one in op.values if isinstance(one.node, ScatterSum)):
         if isinstance(sum.arg, Ref) and sum.arg.name == name:  # A row for each position.
@@ -155,7 +155,7 @@ def axes_in_order(op: Op, node: Node) -> tuple[str, ...]:
     """The axes of a value, as an input of which it is made or else a result has them, so that steps read and write both
     alike.
 
-    A matmul that has the axes of neither has those of activations and then those of weights, if it can be told which
+    A matmul that has the axes of neither has those of activations and then those of weights, if it is known which
     side is which. What is made of such a value has its axes in the same order. What is made of inputs that each lack
     some, element by element, has those of each in its order, so that neighbours stay neighbours.
     """
