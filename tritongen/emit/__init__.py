@@ -1,1 +1,1 @@
-"""What the modules of every family have in common: host code, configs, imports, names."""
+"""The common code of the modules of every family: host code, configs, imports, names."""

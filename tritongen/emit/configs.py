@@ -14,8 +14,9 @@ from .stream_configs import Streamed, Streaming, explicit_streams, tiles_of, tim
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Tiles and warps of one candidate. `block` is the elements of a program; where full rows are in
-    it, `block_n` is the longest row that it is for."""
+    """Tiles and warps of one candidate. `block` is the elements of a program; with full rows in it, `block_n` is the
+    longest row that it is for.
+    """
 
     warps: int
     block: int = 0
@@ -26,9 +27,10 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What decides the candidates: the kinds of launch ("flat", "tile", "registers", one of `LOOPS`, "descriptors",
-    "shares", "pointers", "warps" where those of rows in registers are searched), the inputs that a row kernel reads
-    registers, and those that it reads along the columns alone."""
+    """The inputs of the choice of candidates: the kinds of launch ("flat", "tile", "registers", one of `LOOPS`,
+    "descriptors", "shares", "pointers", "warps" if rows in registers are searched), how many inputs a row kernel reads
+    along rows, how many along the columns alone.
+    """
 
     kinds: frozenset[str]
     streams: int = 1
@@ -37,18 +39,18 @@ class Traffic:
     reducing: bool = False  # whether results have one value per row alone
     online: bool = False  # whether exponentials are summed along rows
     in_place: bool = False  # whether rows are mapped into the memory that they are read from
-    sums: int = 0  # over the rows, beside what is computed for each
+    sums: int = 0  # how many sums over rows, in addition to the math of each row
     once: bool = False  # whether each row is read once, since nothing depends on its reductions
-    taps: int = 0  # of a window, for each of which rows are summed
-    strided: bool = False  # whether columns of these are strided in some tensors
+    taps: int = 0  # offsets of a window, with a sum over rows for each
+    strided: bool = False  # whether sums over rows read tensors with strided columns
     summing: Summing | None = None  # of matmuls
-    col_dims: int = 1  # into which the columns of a row fold
+    col_dims: int = 1  # dimensions that the columns of a row fold into
     windows: str = ""  # "of" where windows are reduced, "along" where results vary along them too
     streaming: Streaming | None = None  # of tiles of rows past which an axis streams
 
 
 def tiles(*sizes: tuple[int, int] | tuple[int, int, int]) -> tuple[Config, ...]:
-    """Rows and columns of programs, and warps if not 4, as configs.py has them."""
+    """Candidates of configs.py from rows and columns of programs, and warps if not 4."""
     every = ((*one, 4)[:3] for one in sizes)
     return tuple(Config(warps, block_m=rows, block_n=cols) for rows, cols, warps in every)
 
@@ -59,18 +61,18 @@ LOOPS = ("loop", "pairs", "lookup", "scan", "sort", "taps")  # kinds of tables o
 # Measured: see docs/design/rowwise.md and docs/design/elementwise.md.
 FLAT = (Config(4, block=2048), Config(4, block=1024), Config(4, block=512), Config(4, block=256))
 TILE = tiles((64, 64), (4, 1024, 8), (4, 512), (4, 128, 1), (8, 64, 1), (64, 16), (128, 8))
-# Windows are unrolled, with much to compute for each row, which lanes along few columns do for several of them at once.
+# Windows are unrolled, with much math for each row, so lanes along few columns compute several rows at once.
 TILE_OF_WINDOWS = (*TILE[:3], *tiles((8, 128), (4, 64, 1), (8, 32, 1)), *TILE[5:])
-# Where results vary along windows, a lane has several of them, and what it needs to know of its window.
+# If results vary along windows, a lane holds several of them, and values of its window.
 TILE_ALONG_WINDOWS = tiles((32, 64), (2, 1024, 8), (2, 512), (4, 128), (8, 64), (32, 16), (64, 8))
-TILES = {"": TILE, "of": TILE_OF_WINDOWS, "along": TILE_ALONG_WINDOWS}  # by what an operator does with windows
+TILES = {"": TILE, "of": TILE_OF_WINDOWS, "along": TILE_ALONG_WINDOWS}  # by the use of windows in an operator
 REGISTERS = (
     Config(4, block_n=4096, block=4096),
     Config(8, block_n=8192, block=8192),
     Config(16, block_n=16384, block=16384),
     Config(32, block_n=32768, block=32768),
 )
-# Where a row gives a number alone, little programs wait less for one another.
+# If a row has one value as its only result, small programs wait less for one another.
 REGISTERS_REDUCING = (Config(1, block_n=1024, block=1024), Config(2, block_n=2048, block=2048), *REGISTERS)
 # Two vectors along the columns (a weight and a bias) are worth reading for two rows at once.
 REGISTERS_SHARED = (
@@ -83,7 +85,7 @@ REGISTERS_SHARED = (
 )
 # Exponentials of a longer row are summed along it, as fast as memory is.
 REGISTERS_ONLINE = REGISTERS_REDUCING[:4]
-# Full rows beside the sums over them; and tiles of rows that are longer.
+# Full rows together with sums over rows; and tiles of longer rows.
 FULL = (
     Config(2, block_n=256, block=1024, stages=4),
     Config(4, block_n=1024, block=2048, stages=4),
@@ -107,17 +109,17 @@ LOOP = tiles((32, 256), (1, 2048, 8), (1, 8192, 16), (64, 64, 8))
 LOOP_STREAMS = tiles((4, 256), (1, 1024), (1, 8192, 16), (64, 64, 8))
 # Running exponentials are fastest in short steps, however long the row.
 LOOP_ONLINE = (*LOOP[:2], LOOP[-1])
-# Rows that are mapped afterwards are read again: the fewer are under way, the more is still in the cache.
+# Rows that are mapped afterwards are read again: the fewer rows are in flight, the more is still in the cache.
 LOOP_MAPPED = Config(32, block_m=1, block_n=16384)
-# Where they are read and written at once, half as many columns a step are faster: 0.94 instead of 1.11 ms.
+# If they are written in place, half as many columns per step are faster: 0.94 instead of 1.11 ms.
 LOOP_IN_PLACE = Config(32, block_m=1, block_n=8192)
-# Each element is of a pair of rows that many rows read: what is computed counts, and registers.
+# Each element is of a pair of rows that many rows read: math and registers are the limit.
 PAIRS = (*tiles((64, 32, 2)), LOOP[-1])
 # Each column looks a row of a table up: lanes are along that, one row after another.
 LOOKUP = (LOOP[0], *tiles((256, 1)))
 # Few warps, which scan a block together.
 SCAN = tiles((1, 2048, 2), (1, 8192, 8), (64, 32, 2))
-# Full rows: what a compiler makes of longer ones takes minutes to compile.
+# Full rows: sorting longer ones takes minutes to compile.
 SORT = tiles((4, 128, 4), (1, 1024, 4), (1, 4096, 8))
 SORTED = SORT[-1].block_n
 # Every lane keeps a sum for each tap of a window.
@@ -132,23 +134,23 @@ class Table:
     """A table of configs.py: its name, its class, and its candidates; or the name of another that has the same."""
 
     name: str
-    kind: str  # the name without the suffix that numbers those of a kind
-    # Of half precision, where others have their own.
+    kind: str  # the name without its suffix
+    # For half precision, if other dtypes have their own.
     configs: tuple[Config, ...] | tuple[Tiles, ...] | tuple[Streamed, ...]
     single: tuple[Tiles, ...] = ()
     double: tuple[Tiles, ...] = ()
     wide: tuple[Streamed, ...] = ()
     described: tuple[Streamed, ...] = ()  # of half precision that TMA reads
-    float8: bool = False  # whether what streams is float8
-    timed: tuple[tuple[Streamed, ...], ...] = ()  # of half precision, and of what is wider
+    float8: bool = False  # whether the streamed operands are float8
+    timed: tuple[tuple[Streamed, ...], ...] = ()  # for half precision, and for wider dtypes
     same_as: str = ""
-    strided: str = ""  # the runtime's rule for strided rows in registers, where that is not the one for all
-    warps_per_sm: int = 0  # of programs with full rows, where it is not as many as for most
+    strided: str = ""  # the runtime's rule for strided rows in registers, if not the usual one
+    warps_per_sm: int = 0  # of programs with full rows, if not the usual number
     block_m: int = 0  # rows of a program that holds full ones, where a schedule lists them
 
 
 def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffix: str) -> tuple[Table, ...]:
-    """The tables of some functions: one of each kind for all their rows, and those of each matmul by its own suffix."""
+    """The tables of some functions: one of each kind for all rows, and those of each matmul by its own suffix."""
     rows = [traffic for traffic, _ in launches if traffic.summing is None and traffic.streaming is None]
     shared = row_tables(merged(rows), schedule, suffix) if rows else ()
     streams = tuple(stream_table(one.streaming, schedule, name) for one, name in launches if one.streaming)
@@ -158,7 +160,7 @@ def tables_of(launches: Sequence[tuple[Traffic, str]], schedule: Schedule, suffi
 
 
 def merged(traffic: Sequence[Traffic]) -> Traffic:
-    """What the launches of several functions have together, but for matmuls."""
+    """The traffic of the launches of several functions combined, without matmuls."""
     rows = [one for one in traffic if "loop" in one.kinds]
     return Traffic(
         frozenset().union(*(one.kinds for one in traffic)),
@@ -178,7 +180,7 @@ def merged(traffic: Sequence[Traffic]) -> Traffic:
 
 
 def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[Table, ...]:
-    """The tables of kernels that are no matmuls."""
+    """The tables of kernels other than matmuls and streams."""
     known = {
         "flat": FLAT,
         "tile": TILES[traffic.windows],
@@ -215,12 +217,12 @@ def row_tables(traffic: Traffic, schedule: Schedule, suffix: str = "") -> tuple[
 def full(traffic: Traffic) -> tuple[Config, ...]:
     """The tiles of full rows."""
     configs = FULL_ONCE if traffic.once else FULL
-    # Two sums of so long a row take half of all registers.
+    # Two sums of the longest rows take half of all registers.
     return configs[:-1] if traffic.sums > 1 else configs
 
 
 def stream_table(streaming: Streaming, schedule: Schedule, suffix: str) -> Table:
-    """The table of a kernel past whose tiles an axis streams."""
+    """The table of a streaming kernel."""
     half, wide, described = (explicit_streams(tiles, schedule) for tiles in tiles_of(streaming))
     timed = timed_streams(schedule) if schedule.autotune else ()
     lengthens = streaming.float8 and not schedule.block_n
@@ -238,14 +240,14 @@ _MODULES = {"tma": "matmul_heuristics", "strided": "matmul_heuristics", "streame
 
 
 def configs_view(name: str, tables: Iterable[Table], schedule: Schedule) -> dict[str, Any]:
-    """What the template of configs.py sees."""
+    """The view of the template of configs.py."""
     first: dict[Table, str] = {}
     listed = []
     for table in tables:
         earlier = first.setdefault(replace(table, name=""), table.name)
-        # What is searched is known by its table.
+        # A search is identified by its table, so that it is not shared.
         listed.append(table if table.timed or earlier == table.name else replace(table, same_as=earlier))
-    # Other tables have plain integers, or are of matmuls, which have a constructor of their own.
+    # Other tables have plain integers, or are for matmuls, which have their own constructor.
     names_configs = any(table.kind == "warps" for table in listed if not table.same_as)
     modules = sorted({_MODULES.get(table.kind, "heuristics") for table in listed})
     return {
@@ -267,10 +269,10 @@ def registers(traffic: Traffic) -> tuple[Config, ...]:
 
 
 def strided(traffic: Traffic) -> str:
-    """The runtime's rule for rows in registers whose columns do not lie next to each other, "" for the usual one.
+    """The runtime's rule for rows in registers whose columns are strided, "" for the usual one.
 
-    Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and what ptxas 12.8
-    (that of Triton 3.6) made of that wrote where nothing is.
+    Pointers of two dimensions take twice the registers: with 64 rows a thread spilled 342 of them, and the code of
+    ptxas 12.8 (in Triton 3.6) for that wrote out of bounds.
     """
     if traffic.col_dims > 1:
         return "STRIDED_FOLDED"
@@ -289,10 +291,10 @@ def loop(traffic: Traffic) -> tuple[Config, ...]:
 
 
 def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tuple[Config, ...]:
-    """The candidates as `[schedule]` lists them, where it does. Tiles keep their elements along a side that it leaves.
+    """The candidates as `[schedule]` lists them, if it does; with columns alone, tiles keep their number of elements.
 
-    Rules compare columns alone: of other lists, they would take the first. Rows that are held in full are as long as
-    they are, whatever the columns of other tiles.
+    Rules compare columns alone, and would take the first of other lists. Full rows have their own length, whatever the
+    columns of other tiles.
     """
     blocks_n = () if kind in FULL_ROWS else schedule.block_n
     blocks_m = () if kind in (*FULL_ROWS, "flat") else schedule.block_m
@@ -312,20 +314,20 @@ def explicit(kind: str, configs: tuple[Config, ...], schedule: Schedule) -> tupl
 
 
 def _in_order(kind: str, blocks_n: tuple[int, ...]) -> list[int]:
-    """Numbers of columns as the rule of a kind of table goes through them; the first that is listed is that of tiles
-    whose columns are not contiguous.
+    """Column counts in the order in which the rule of a kind of table tries them. For tiles whose columns are not
+    contiguous, that is the first listed one.
     """
     descending = sorted(blocks_n, reverse=True)
     return descending[::-1] if kind in LOOPS else [*blocks_n[:1], *descending] if kind == "tile" else descending
 
 
 def _nearest(configs: Sequence[Config], cols: int) -> Config:
-    """The candidate that is closest in its columns."""
+    """The candidate whose columns are closest to `cols`."""
     return min(configs, key=lambda one: max(one.block_n or one.block, cols) / min(one.block_n or one.block, cols))
 
 
 def _listed(tile: Config, cols: int) -> Config:
-    """A tile with as many columns, if they are listed, or a run of as many elements."""
+    """A tile with `cols` columns, or a run of `cols` elements, if they are listed."""
     if not cols:
         return tile
     if not tile.block_m:
@@ -334,5 +336,5 @@ def _listed(tile: Config, cols: int) -> Config:
 
 
 def _shaped(tile: Config, rows: int) -> Config:
-    """A tile with as many rows, if they are listed."""
+    """A tile with `rows` rows, if they are listed."""
     return replace(tile, block_m=rows) if rows else tile

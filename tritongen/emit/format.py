@@ -54,13 +54,13 @@ def black_mode(line_length: int) -> black.mode.Mode:
 
 
 def wrapped(line: str, after: str = "    ", width: int = LONGEST) -> list[str]:
-    """A line of prose or of the math on as many lines as it needs, the others after something more."""
+    """A line of prose or math, wrapped; lines after the first are indented and begin with `after`."""
     indent = line[: -len(line.lstrip())] if line.strip() else ""
     return textwrap.wrap(line, width, subsequent_indent=indent + after, break_long_words=False) or [line]
 
 
 def _with_comments_wrapped(text: str) -> str:
-    """The text with its long comments on several lines; no line of our docstrings begins as one."""
+    """The text with long comments wrapped; no line of our docstrings begins like a comment."""
     lines: list[str] = []
     for line in text.split("\n"):
         is_long = len(line) > LONGEST and line.lstrip().startswith("# ")
@@ -73,8 +73,8 @@ _KERNEL = re.compile(r"(?m)(?<=^)(@(?:triton|gluon)\.jit.*\ndef \w+)\((.*)\):$")
 
 
 def _grouped(found: re.Match[str], line_length: int) -> str:
-    """A kernel's signature, if it is too long for a line: pointers, lengths, the strides of each tensor, params and
-    constants, each of these on a line of its own. black would have each parameter on one.
+    """A kernel's signature, if it is too long for a line, with a line for each group of parameters: pointers, lengths,
+    the strides of each tensor, params, constants. black would have one for each parameter.
     """
     head, names = found[1], found[2].split(", ")
     if len(found[0]) - found[0].index("\n") - 1 <= line_length:
@@ -90,7 +90,7 @@ def _grouped(found: re.Match[str], line_length: int) -> str:
 
 
 def _group_of(name: str, tensors: Iterable[str]) -> str:
-    """What a parameter of a kernel has in common with its neighbours."""
+    """The group of a parameter of a kernel: its tensor if it is a stride, else its kind."""
     name, _, kind = name.partition(": ")
     if name.startswith("stride_"):
         return max((one for one in tensors if name.startswith(f"stride_{one}_")), key=len, default=name)
@@ -98,7 +98,7 @@ def _group_of(name: str, tensors: Iterable[str]) -> str:
 
 
 def _packed(words: Iterable[str], width: int) -> list[str]:
-    """Words with commas between on as few lines as hold them."""
+    """Words separated by commas, on as few lines as possible."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + len(f", {word}") <= width:

@@ -28,7 +28,7 @@ UNFOLDED = "Dimensions that do not fold: contiguous copies fold into one."
 
 @dataclass(frozen=True, slots=True)
 class Dtypes:
-    """The dtypes of tensors in host code, of which some are left out at times."""
+    """The dtypes of tensors in host code; tensors in `optional` may be None."""
 
     known: Mapping[str, Expr]
     optional: Set[str] = frozenset()
@@ -52,7 +52,7 @@ class Dtypes:
         return either(self.absent(leaf), (), (own,)).each if leaf in self.optional else own
 
     def of(self, dtype: Dtype) -> Expr:
-        """What a dtype is the promotion of."""
+        """The host expression of a dtype: the promotion of its leaves, or of `otherwise` where all are left out."""
         if not dtype.otherwise or not self.optional >= {*dtype.of}:
             return self.promoted(dtype.of)
         are_absent = functools.reduce(Expr.and_, map(self.absent, dtype.of))
@@ -61,10 +61,10 @@ class Dtypes:
 
 @dataclass(frozen=True)
 class Host(Checks):
-    """Says what the wrapper of one operator over one space does.
+    """Makes the statements of the wrapper of one operator over one space.
 
-    `parted` are tensors that callers see along more axes, each with the arguments by which its own are unflattened.
-    `tables` are inputs by which kernels look others up, of which the math does not tell.
+    `parted` has the tensors that callers see along more axes, with the arguments of `unflatten` for each. `tables` are
+    inputs by which kernels index others, and that the math does not mention.
     """
 
     parted: Mapping[str, Sequence[tuple[Term, ...]]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Host(Checks):
 
     @property
     def known_inputs(self) -> tuple[Input, ...]:
-        """The tensors of which it has dtypes."""
+        """The tensors whose dtypes are known."""
         return self.op.inputs
 
     @property
@@ -84,7 +84,7 @@ class Host(Checks):
         return self.dtype(result.dtype)
 
     def dtype(self, dtype: Dtype, is_there: bool = False) -> Expr:
-        """The dtype, of tensors that are all there if that `is_there`."""
+        """The host expression of a dtype; with `is_there`, none of its tensors is left out."""
         if dtype.rule == "compute":
             return tensors.torch_dtype("compute") if self.compute.constexpr else expr("torch.float32")
         if not dtype.leaves:
@@ -106,19 +106,19 @@ class Host(Checks):
         return tensors.sum_dtype(found) if dtype.rule == "sum" else found
 
     def shape_inputs(self) -> tuple[Input, ...]:
-        """Tensors whose shapes or dtypes are passed though they are not."""
+        """Tensors that are not passed, but whose shapes or dtypes are."""
         return ()
 
     def alike(self) -> tuple[tuple[str, str], ...]:
-        """Inputs that are not passed, each with one that is and has its dtype."""
+        """Inputs that are not passed, each with one of the same dtype that is."""
         return ()
 
     def made(self, result: Result) -> Expr:
-        """The memory of a result; where it is not made None, or one element where there is always a tensor."""
+        """The memory of a result; if it is not computed, None, or one element where callers expect a tensor."""
         return self.optional_result(result, self.empty(result), self.shape_of(result))
 
     def optional_result(self, result: Result, empty: Expr, shape: Term) -> Expr:
-        """The memory of a result of some shape, where it is made."""
+        """The memory of a result of some shape, if it is computed."""
         path = condition(result.paths)
         if result.when:
             return either(self.condition(result), empty, None)
@@ -132,12 +132,12 @@ class Host(Checks):
         return self.sizes(result.axes) if like is None else V[like.name].shape
 
     def condition(self, result: Result) -> Expr:
-        """Where a result is made that is not always."""
+        """The condition under which an optional result is computed."""
         path = condition(result.paths)
         return V[result.when].and_(condition_tree(path)) if path else V[result.when]
 
     def allocates_wide(self) -> bool:
-        """Whether a result is in the dtype of the computation, which so has to be known first."""
+        """Whether a result has the compute dtype, which must then be known before allocation."""
         return self.compute.constexpr and any(result.dtype.rule == "compute" for result in self.op.results)
 
     def empty(self, result: Result) -> Expr:
@@ -151,12 +151,12 @@ class Host(Checks):
         return call(V[self.first.name].field(kind), shape, dtype=self.other_dtype(result, self.first))
 
     def other_dtype(self, result: Result, tensor: Input) -> Expr | None:
-        """The dtype of a result, where it is not that of a tensor."""
+        """The dtype of a result, None if it is the dtype of `tensor`."""
         dtype = self.dtype_of(result)
         return None if dtype == V[tensor.name].dtype else dtype
 
     def like(self, result: Result) -> Input | None:
-        """An input of the result's very shape, whose layout the result takes over, as torch's do."""
+        """An input with the same shape as the result, which takes over its layout, as torch's results do."""
         if result.output.name in self.op.by_row:
             return None
         alike = (t for t in self.op.inputs if t.type.axes == result.axes and t.default is None and t.type.is_plain)
@@ -166,7 +166,7 @@ class Host(Checks):
         return one_or_all([*map(self.regrouped, self.op.results)])
 
     def regrouped(self, result: Result) -> Expr:
-        """The result with its grouped axes put together again."""
+        """The result with its groups of axes flattened again."""
         name = result.output.name
         value = self.as_given(name, V[name], self.op.grouping(result))
         return given(name, value) if result.when and not value.is_name else value
@@ -217,7 +217,7 @@ class Host(Checks):
         return lengths(over)
 
     def retry(self) -> Expr:
-        """The call of the function again with every tensor contiguous."""
+        """A second call of the function, with every tensor contiguous."""
         others = [*(param.name for param in self.op.params), *self.extra]
         is_public = self.function == self.op.name  # Its params are keywords alone.
         names, own = [tensor.name for tensor in self.op.inputs], runtime[self.function]
@@ -231,7 +231,7 @@ class Host(Checks):
         return own(*(given(name, value) if is_none else value for name, value, is_none in each), **named)
 
     def fold(self, group: str, dims: tuple[Dim, ...]) -> list[Statement]:
-        """Sets `<group>_sizes`, and `<tensor>_<group>` of every tensor that moves there."""
+        """Sets `<group>_sizes`, and `<tensor>_<group>` for every tensor that moves along these dimensions."""
         if not dims:
             return []
         free = tuple(dim for dim in dims if not dim.pinned)
@@ -252,7 +252,7 @@ class Host(Checks):
         return found
 
     def fold_free(self, group: str, free: tuple[Dim, ...], axes: tuple[str, ...]) -> list[Statement]:
-        """Folds dimensions whose axes stand together in all tensors that move along them."""
+        """Folds dimensions whose axes are adjacent in all tensors that move along them."""
         named = self.moving(free)
         more = len(axes) - 1
         zeros = expr((0,)) * (N_BATCH + more if more else N_BATCH) if BATCH in axes else (0,) * len(axes)
@@ -263,7 +263,7 @@ class Host(Checks):
         return self.folded((f"{group[:-1]}_sizes", targets), fold, axes, len(free))
 
     def folded(self, target: Term, fold: Expr, axes: tuple[str, ...], n_dims: int) -> list[Statement]:
-        """Sets what a call says of axes that it folds into `n_dims` dimensions, which may not be enough."""
+        """Sets `target` to folded axes, or calls the function again if they do not fold into `n_dims` dimensions."""
         if BATCH not in axes and len(axes) <= n_dims:
             return [Let(target, tensors.folded(fold))]
         name = target if isinstance(target, str) else "folded"
@@ -284,7 +284,7 @@ class Host(Checks):
         if self.compute.mode == "float":
             doubles = {tensor.name: tensor for tensor in self.op.inputs if "float64" in tensor.type.dtypes}
             names = [name for name in self.compute.of if name in doubles]
-            if all(doubles[name].default is not None for name in names):  # Left out, they tell nothing.
+            if all(doubles[name].default is not None for name in names):  # Left out, they determine nothing.
                 names += [name for name, one in doubles.items() if one.default is None and name not in names]
             return tensors.widest(*names)
         helper = tensors.wide_compute_dtype if self.compute.wide else tensors.compute_dtype
@@ -335,5 +335,5 @@ class Host(Checks):
 
 
 def _beside(folded: Expr, own: Sequence[Term], dims: tuple[Dim, ...]) -> tuple[Term, ...]:
-    """What is folded and what is not, in the order of the dimensions."""
+    """The folded and the other dimensions, in order."""
     return (*own, folded) if dims[0].pinned else (folded, *own)

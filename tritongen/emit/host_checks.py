@@ -33,7 +33,7 @@ EMPTY = V.n_cols.equals(0)
 
 
 def constants(op: Op) -> dict[str, Expr]:
-    """The constants of a module, dtypes that some input may have: what the runtime has no tuple for."""
+    """The constants of a module: dtypes of inputs for which the runtime has no tuple."""
     found = [(dtype_constant(one), one.type.dtypes) for one in op.inputs if one.type.dtypes not in CLASS_NAMES]
     ordered = sorted(found, key=lambda one: shown(one[0]))
     return {name: expr(tuple(map(V.torch.field, dtypes))) for name, dtypes in ordered}
@@ -60,7 +60,7 @@ def shape_text(shape: tuple[AxisTerm, ...]) -> str:
 
 
 def lengths_in(shape: Expr, axes: Sequence[str], known: Set[str]) -> Length:
-    """Unpacks what is not known yet of a shape."""
+    """Unpacks the lengths of a shape that are not `known` yet."""
     targets = tuple("_" if axis in known else axis for axis in axes if axis != BATCH)
     if BATCH in axes and BATCH not in known:
         return Length((V.batch.each, *targets), shape)
@@ -69,22 +69,22 @@ def lengths_in(shape: Expr, axes: Sequence[str], known: Set[str]) -> Length:
 
 @dataclass(frozen=True)
 class Checks:
-    """Of one operator over one space."""
+    """The checks and shapes of one operator over one space."""
 
     op: Op
     space: Space
     compute: Compute
-    function: str  # what the function is called that these statements are of
+    function: str  # the name of the function with these statements
     extra: tuple[str, ...] = ()  # its further arguments
 
     @property
     def operator(self) -> str:
-        """The name by which a user knows what is computed."""
+        """The operator's name in messages, as users know it."""
         return self.op.name
 
     @property
     def is_registered(self) -> bool:
-        """Whether torch's dispatcher calls the function, which so has arguments of the right kinds."""
+        """Whether torch's dispatcher calls the function, so that arguments have the correct types."""
         return IS_FAKE in self.extra
 
     def checks(self) -> list[Statement]:
@@ -108,7 +108,7 @@ class Checks:
         return [*found, *(one for param in self.op.params for one in self.param_checks(param))]
 
     def refusal(self, function: str, name: str, *passed: Term) -> Do:
-        """The call that refuses what an argument may not be."""
+        """The call that refuses an incorrect argument."""
         return Do(tensors[function](quoted(f"{self.op.name}: {name}"), *passed))
 
     def float8_check(self, name: str, dtype: Expr) -> Do:
@@ -146,7 +146,7 @@ class Checks:
         return next(tensor for tensor in self.op.inputs if tensor.default is None)
 
     def ordered(self) -> list[Input]:
-        """The inputs with those first that define the axes."""
+        """The inputs, those that define the axes first."""
         return inputs_in_order(self.op)
 
     def shapes(self) -> list[Statement]:
@@ -188,9 +188,7 @@ class Checks:
         return [] if is_checked else [self.shape_check(tensor, tuple(named))]
 
     def fixed(self, formulas: Iterable[Formula]) -> tuple[list[Statement], set[str]]:
-        """The lengths that are fixed and that no shape determines before formulas read them; and the
-        axes that these determine, of those that inputs have.
-        """
+        """The fixed lengths that no shape determines before formulas read them; and the axes of inputs among them."""
         own = {axis for tensor in self.op.inputs if tensor.default is None for axis in tensor.type.axes}
         read = {axis for formula in formulas for axis in formula.reads & own}
         found: list[Statement] = [Length(axis, size) for axis, size in self.op.sizes if axis not in own - read]
@@ -201,8 +199,8 @@ class Checks:
         return by_params(self.op.formulas, self.op.inputs, dict(self.op.sizes))
 
     def computed(self, formula: Formula, is_known: bool = False) -> list[Statement]:
-        """The length of an axis by its formula, and the refusal of a negative one; where a shape determines it, that of
-        another length.
+        """The length of an axis by its formula, with a refusal of negative ones; if a shape has determined it, the
+        refusal of another length.
         """
         axis, own, source = V[formula.axis], Expr(python(formula.node)), formula.source
         length = f"{self.op.name}: the length of {formula.axis}"
@@ -212,13 +210,13 @@ class Checks:
         return [assigned(formula), *([negative] if may_be_negative(self.op, formula) else [])]
 
     def shape_check(self, tensor: Input, sizes: Term) -> CheckShape:
-        """The refusal of a tensor whose axes do not have these lengths."""
+        """The refusal of a tensor whose shape has other `sizes`."""
         shape = quoted(shape_text(tensor.type.shape))
         return CheckShape(self.refusal("check_shape", tensor.name, tensor.name, shape, sizes).value)
 
     def shape_of_other(self, tensor: Input) -> Expr | None:
-        """The shape of an earlier input, or its end, that a tensor must have, too; None if none ends in its axes, and
-        is the first that has them: it may be the wrong one otherwise.
+        """The shape of an earlier input, or its end, that a tensor must match. None if no earlier input ends in its
+        axes, or if one of these had been determined before that input, whose shape may then be the incorrect one.
         """
         named = _named(tensor)
         known = {axis for axis, _ in self.op.sizes}
@@ -234,7 +232,7 @@ class Checks:
         return None
 
     def unflatten(self, tensor: Input, position: int, term: AxisTerm, known: set[str]) -> list[Statement]:
-        """Splits a dimension into the axes of its group, of which the one of unknown length gets the rest."""
+        """Splits a dimension into the axes of its group; an axis of unknown length gets the rest."""
         length, expected = V[tensor.name].shape[position], self.split_lengths(term, known)
         is_split = len(expected) < len(term.names)
         fixed = [size for size in expected.values() if isinstance(size, int)]
@@ -253,7 +251,7 @@ class Checks:
         ]
 
     def split_lengths(self, term: AxisTerm, known: set[str]) -> dict[str, int | Expr]:
-        """The lengths in a group by which it is split, all but one unless all are known: fixed ones, then others'."""
+        """The lengths by which a group is split, without the first unknown one: fixed ones, and those of other axes."""
         fixed = dict(self.op.sizes)
         others = [name for name in term.names if name not in fixed]
         rest = [name for name in others if name not in known][:1]
@@ -264,7 +262,7 @@ class Checks:
         return [tensor for tensor in self.ordered() if BATCH in tensor.type.axes]
 
     def batches(self, unpacked: Sequence[Input] = ()) -> list[Statement]:
-        """The leading axes, where no shape has been unpacked that alone has them, and inputs expanded along them."""
+        """The leading axes, if no unpacked shape is the only one with them, and inputs expanded along them."""
         inputs = self.batch_inputs()
         if len(inputs) < 2:
             return [Length("batch", self.batch_shape(one)) for one in inputs if one not in unpacked]
@@ -279,7 +277,7 @@ class Checks:
         return found
 
     def expanded(self, tensor: Input, own: Expr, every: Expr) -> If:
-        """A tensor along all leading axes, where its own are not these already."""
+        """Expands a tensor along all leading axes, if its own differ from these."""
         value = V[tensor.name].method("expand", *lengths((BATCH, *_named(tensor))))
         return If(own.differs(every), (Let(tensor.name, value),))
 
@@ -290,7 +288,7 @@ class Checks:
     def empty_errors(self) -> list[Statement]:
         """Refusals of reductions that have no value over no elements.
 
-        What results are made of has to have one; what is saved besides is of no use over no elements.
+        Reductions that results depend on must have one; saved values are of no use over no elements.
         """
         choices = Choices(replace(self.op, results=tuple(r for r in self.op.results if not r.saved)))
         found: dict[Expr, str] = {}
@@ -303,12 +301,12 @@ class Checks:
         return [refused(*one) for one in found.items() if one[0] == EMPTY or EMPTY not in found]
 
     def is_seen_over_nothing(self, value: Value) -> bool:
-        """Whether results have elements that are made of a reduction over no elements."""
+        """Whether results have elements that depend on a reduction over no elements."""
         return not is_hidden(self.op, value)
 
 
 def once(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements of which those that check shapes stand where no call of the same shapes is repeated."""
+    """The statements, with checks of shapes skipped in a call that replays one with the same shapes."""
     for is_check, several in groupby(statements, lambda one: isinstance(one, CheckShape)):
         found = tuple(several)
         yield from (If(V.replay.is_none, found),) if is_check else found

@@ -1,13 +1,13 @@
 """Marked text of a module -> its text, where every name means one thing.
 
-Three ranks share the names of a module. First come those that the world outside knows: builtins, imports, what a module
-defines, keywords, names in strings, the options of a launch. Then come the names of the spec, and last those that
-generated code made up: its variables, and what it calls after a name of the spec. Who comes later and finds a name
-taken gets an underscore, or a number. Without such a collision nothing changes. The function of an operator is of the
+Three ranks share the names of a module. First come names that are known outside: builtins, imports, definitions of the
+module, keywords, names in strings, the options of a launch. Then come the names of the spec, and last those that
+generated code made up: its variables, and names derived from names of the spec. A name of a later rank that is already
+used gets an underscore, or a number. Without such a collision nothing changes. The function of an operator is of the
 first rank and keeps its name even there: an import of that name gets another, and a builtin is read from its module.
 
-What callers know, the parameters of public functions among it, is always spelled as in the spec. Where its name means
-something else in the module, the function hands its parameters on to one that calls them otherwise.
+Names that callers know, such as the parameters of public functions, are always spelled as in the spec. If such a name
+means something else in the module, the function passes its parameters on to one that names them otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..lang.names import CODE, MARK, MARKS, NAMED, PUBLIC, numbered, shown, unus
 from ..lang.trees import Visitor, parsed_module, walk
 from .imports import STANDARD
 
-# What Triton and the function that it makes of a kernel's signature call their own, so that no argument can.
+# Names that Triton, and the function that it makes from a kernel's signature, reserve.
 LAUNCH = frozenset(
     "allow_flush_denorm allowed_dot_input_precisions arch backend backend_name clc cluster_dims debug"
     " default_dot_input_precision deprecated_fp8_dot_operand_dtypes device device_type enable_fp_fusion"
@@ -41,7 +41,7 @@ _KEYWORDS = frozenset(keyword.kwlist)
 _WORD = re.compile(r"\w+")
 
 
-# What a context of torch's autograd has already.
+# The attributes that a context of torch's autograd has already.
 CONTEXT = frozenset(
     "apply backward boxed_grads_call clear_saved_tensors_on_access dirty_tensors forward generate_vmap_rule jvp"
     " materialize_grads maybe_clear_saved_tensors metadata name"
@@ -52,8 +52,8 @@ CONTEXT = frozenset(
 
 
 def resolved(*texts: str) -> tuple[str, ...]:
-    """The texts without marks of modules that pass one another arguments by name: all spell names alike, those of the
-    spec and what is made of them.
+    """The texts of modules, without marks. The modules pass each other arguments by name, so that all spell the names
+    of the spec, and names derived from these, alike.
     """
     if not set().union(*texts) & set(MARKS):
         return texts
@@ -69,7 +69,7 @@ def resolved(*texts: str) -> tuple[str, ...]:
 def _resolved(
     blocks: list[_Block], spec: Mapping[str, str], made: Mapping[str, str], defined: Mapping[str, str]
 ) -> str:
-    """The text of a module, in which names of the spec, and those made of them, are spelled as they are to be.
+    """The text of a module with names of the spec, and names derived from these, as they are to be spelled.
 
     `defined` are the functions of all modules, which are attributes of these.
     """
@@ -90,18 +90,18 @@ def _resolved(
 
 @dataclass(slots=True)
 class _Block(Visitor):
-    """A statement of a module, with what it uses which names for."""
+    """A statement of a module, with its names by their use."""
 
     text: str
     tree: ast.stmt
     end: int  # its last line
     words: dict[str, None] = field(default_factory=dict)
     variables: set[str] = field(default_factory=set)
-    bound: set[str] = field(default_factory=set)  # to what only this block knows
+    bound: set[str] = field(default_factory=set)  # variables of this block alone
     mentioned: set[str] = field(default_factory=set)  # by keywords and strings
     attributes: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)  # to kernels
-    imported: set[str] = field(default_factory=set)  # what an import names
+    imported: set[str] = field(default_factory=set)  # names that an import binds
     operators: set[str] = field(default_factory=set)  # that are defined or imported
     called: set[str] = field(default_factory=set)  # the operators that a function reads
 
@@ -190,7 +190,7 @@ def _spelled(blocks: list[_Block]) -> dict[str, str]:
 
 
 def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
-    """The same of names that are made of those of the spec."""
+    """The same for names that are derived from names of the spec."""
     found: dict[str, list[_Block]] = {}
     for block in blocks:
         for word in block.words:
@@ -210,7 +210,7 @@ def _made(blocks: list[_Block], spec: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hidden(blocks: list[_Block]) -> dict[str, str]:
-    """How a module spells the imports and builtins that it reads, but that the function of an operator hides in it."""
+    """The module's spelling of imports and builtins that it reads and the function of an operator hides."""
     operators = set().union(*(block.operators for block in blocks))
     hidden = operators & set().union(*(block.variables - block.bound for block in blocks))
     imported = set().union(*(block.imported for block in blocks))
@@ -220,7 +220,7 @@ def _hidden(blocks: list[_Block]) -> dict[str, str]:
 
 
 def _attributes(blocks: list[_Block]) -> dict[str, str]:
-    """The same of attributes."""
+    """The same for attributes."""
     words = {word for block in blocks for word in block.attributes}
     found: dict[str, str] = {}
     for word in sorted(word for word in words if MARK in word):
@@ -230,7 +230,7 @@ def _attributes(blocks: list[_Block]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """How a block spells what its marked text has."""
+    """The spelling of the marked names of a block."""
 
     names: Mapping[str, str]
     attributes: Mapping[str, str]
@@ -290,7 +290,7 @@ _BRACES = re.compile(r"((?<!\{)(?:\{\{)*\{(?!\{)[^{}]*\})")
 
 
 def _imported(block: _Block, hidden: Mapping[str, str]) -> str:
-    """The text of an import, in which what is hidden comes under the name that the module has for it."""
+    """The text of an import, with hidden names imported under the names that the module has for them."""
     line, *rest = block.text.split("\n")
     source, _, names = line.rpartition("import ")
     plain = [name for name in names.split(", ") if name not in hidden]

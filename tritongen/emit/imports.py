@@ -1,4 +1,4 @@
-"""The imports of a generated module: what provides the names that its text reads and does not define.
+"""The imports of a generated module: the lines for names that its text reads and does not define.
 
 A name is declared here once, with the line that provides it; nothing else decides what a module imports.
 """
@@ -17,7 +17,7 @@ from ..resources import read_text, templates_dir
 from .scoping import undefined_names
 
 RUNTIME_FOLDER = "_runtime"
-TESTING_FOLDER = "_testing"  # beside it: what emitted tests and benchmarks share
+TESTING_FOLDER = "_testing"  # next to it: code that emitted tests and benchmarks share
 
 STANDARD = {name: f"import {name}" for name in ("contextlib", "functools", "itertools", "math", "os")}
 STANDARD |= {name: f"from collections.abc import {name}" for name in ("Callable", "Iterable", "Sequence")}
@@ -41,7 +41,7 @@ SIBLINGS = ("configs", "kernels")
 
 
 def device_imports(runtime: str) -> Mapping[str, str]:
-    """What provides the names of a module of kernels; `runtime` is the package that the runtime is in.
+    """The import lines by name for a module of kernels; `runtime` is the package that the runtime is in.
 
     Device functions are imported by name: Inductor copies the functions that a kernel names, and knows no modules.
     """
@@ -50,7 +50,7 @@ def device_imports(runtime: str) -> Mapping[str, str]:
 
 
 def gluon_imports(runtime: str) -> Mapping[str, str]:
-    """What provides the names of a module of Gluon kernels, which call device functions of plain Triton, too."""
+    """The import lines by name for Gluon kernels, which call device functions of plain Triton, too."""
     hopper = ("fence_async_shared", "tma", "warpgroup_mma", "warpgroup_mma_wait")
     language = "from triton.experimental.gluon.language.nvidia.hopper"
     rings = {name: f"from {runtime}.rings import {name}" for name in device_names("rings")}
@@ -67,7 +67,7 @@ def device_names(module: str) -> tuple[str, ...]:
 
 
 def host_imports(runtime: str) -> Mapping[str, str]:
-    """What provides the names of host code."""
+    """The import lines by name for host code."""
     device = {*DEVICE_MODULES, "rings"} - {"reduce"}  # which has a kernel that host code names
     own = {name: f"from {runtime} import {name}" for name in runtime_modules() if name not in device}
     return STANDARD | PACKAGES | own | {name: f"from . import {name}" for name in SIBLINGS}

@@ -1,4 +1,4 @@
-"""The candidate launch configurations of matmuls: what fits the registers and the shared memory of each."""
+"""The candidate launch configurations of matmuls, which fit registers and shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..spec.types import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """One candidate: rows by columns of a tile, how much of the inner axes is read at once, and by how many warps."""
+    """One candidate: rows and columns of a tile, the block of the inner axes, warps and pipeline stages."""
 
     warps: int
     block_m: int
@@ -19,14 +19,14 @@ class Tiles:
     stages: int
 
 
-# Measured: see docs/design/contraction.md. Of matrices in half precision, by TMA.
+# Measured: see docs/design/contraction.md. For matrices in half precision, by TMA.
 DESCRIPTORS = (
     Tiles(8, 128, 256, 64, 3),
     Tiles(4, 128, 128, 64, 5),
     Tiles(4, 64, 128, 128, 4),
     Tiles(4, 128, 64, 128, 4),
 )
-# The same by pointers, of few rows above all, or few columns.
+# The same by pointers, mostly for few rows or columns.
 POINTERS = (
     Tiles(8, 128, 128, 64, 3),
     Tiles(4, 64, 128, 128, 3),
@@ -40,7 +40,7 @@ POINTERS = (
     Tiles(4, 16, 64, 256, 3),
     Tiles(4, 16, 64, 128, 4),
 )
-# Of float32 as it is, without tensor cores.
+# For float32 as it is, without tensor cores.
 POINTERS_FMA = (
     Tiles(4, 128, 128, 16, 3),
     Tiles(4, 64, 128, 16, 3),
@@ -56,34 +56,34 @@ POINTERS_SINGLE = (
     Tiles(4, 16, 64, 64, 3),
     Tiles(4, 16, 32, 64, 3),
 )
-# Of float64.
+# For float64.
 POINTERS_DOUBLE = (
     Tiles(8, 128, 64, 16, 3),
     Tiles(4, 64, 64, 16, 3),
     Tiles(4, 16, 64, 32, 3),
     Tiles(4, 16, 32, 64, 3),
 )
-# Shared memory of a program, in bytes: where there are descriptors, and where there is the least.
+# Shared memory of a program, in bytes: on GPUs with TMA, and on those with the least.
 HOPPER, ADA = 227 * 1024, 99 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Summing:
-    """What a kernel of a contraction sums at once."""
+    """The sums of a kernel of a contraction, all in one loop."""
 
     products: int
     sides: tuple[int, int]  # how many matrices it reads of the left, and of the right
     described: bool  # whether descriptors may copy them
     bytes: bool = False  # whether they are multiplied as bytes
-    twice: bool = False  # whether each block is summed by itself, beside the sum of all
-    halved: bool = False  # whether a tile is summed so half by half, where descriptors copy it
-    alternates: bool = False  # whether descriptors copy one product's matrices after those of another
+    twice: bool = False  # whether each block has a sum of its own, in addition to the total
+    halved: bool = False  # whether such a tile is summed in two halves, with TMA
+    alternates: bool = False  # whether TMA copies one product's matrices after another's
     terms: int = 1  # how many products are added to one sum
     splits: bool = False  # whether float32 is rounded or split, for tensor cores
     width: int = 0  # the columns that a tile must have, where it has to hold full rows
-    strips: int = 0  # of how many columns those are that it reduces by themselves
-    slices: int = 2  # in which a tile that descriptors copy is written
-    computes: bool = False  # whether anything is computed besides
+    strips: int = 0  # the columns of each tile-wise partial reduction
+    slices: int = 2  # in which a TMA kernel writes a tile
+    computes: bool = False  # whether there is math in addition to the matmuls
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Tables:
 
 
 def fitting(summing: Summing, schedule: Schedule) -> Tables:
-    """The candidates that fit what a kernel sums at once."""
+    """The candidates that fit the sums of a kernel."""
     bytes_of_half = 1 if summing.bytes else 2
     described = summing
     if summing.alternates:
@@ -115,9 +115,9 @@ def fitting(summing: Summing, schedule: Schedule) -> Tables:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Shared memory, and what takes it: stages of elements, and half of a tile's results where descriptors copy it.
+    """Shared memory and its use: stages of elements, and half of a tile's results with TMA.
 
-    On GPUs that have the least, Triton keeps one of the stages in registers.
+    On GPUs with the least shared memory, Triton keeps one of the stages in registers.
     """
 
     itemsize: int
@@ -133,7 +133,7 @@ class _Memory:
 
 
 def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, memory: _Memory) -> tuple[Tiles, ...]:
-    """A table's tiles, as narrow as several sums need it or as wide as a full row is."""
+    """The tiles of a table, narrowed for several sums or widened to a full row."""
     if memory.described and (summing.twice or summing.computes):
         table = tuple(tiles if _has_room(tiles) else replace(tiles, warps=8) for tiles in table)
     if summing.twice:
@@ -148,7 +148,7 @@ def _fitting(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, mem
 
 
 def _listed(first: Tiles, schedule: Schedule) -> tuple[Tiles, ...]:
-    """The tiles that a schedule lists, with what it leaves out as others have it; none where it lists none."""
+    """The tiles that a schedule lists, with the values of `first` for the rest; none if it lists nothing."""
     most = None if schedule.autotune else 1  # The rule does not compare tiles of the same blocks.
     warps, stages = schedule.num_warps[:most], schedule.num_stages[:most]
     lists = (warps, schedule.block_m, schedule.block_n, schedule.block_k, stages)
@@ -158,7 +158,7 @@ def _listed(first: Tiles, schedule: Schedule) -> tuple[Tiles, ...]:
 
 
 def _shaped(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, keeps_bytes: bool) -> tuple[Tiles, ...]:
-    """Tiles, with blocks as long and as wide as dtypes, terms, sums and rows need them."""
+    """Tiles with blocks of the length and width that dtypes, terms, sums and rows need."""
     if summing.bytes and not schedule.block_k:  # As long in memory as blocks of half precision.
         table = tuple(replace(tiles, block_k=min(256, 2 * tiles.block_k)) for tiles in table)
     if summing.terms > 1 and not schedule.block_k:  # As much in memory as a block of one product.
@@ -175,12 +175,12 @@ def _shaped(table: tuple[Tiles, ...], summing: Summing, schedule: Schedule, keep
 
 
 def _has_room(tiles: Tiles) -> bool:
-    """Whether threads have registers for as many values again as a tile's accumulator."""
+    """Whether threads have registers for as many more values as a tile's accumulator has."""
     return tiles.block_m * tiles.block_n <= 64 * 32 * tiles.warps
 
 
 def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
-    """A tile of at least some width, and if it `keeps_bytes` of about as many that are on their way."""
+    """A tile of at least `width` columns; if it `keeps_bytes`, with about as many bytes in flight."""
     if tiles.block_n >= width:
         return tiles
     stages = -(-tiles.stages * (tiles.block_m + tiles.block_n) // (tiles.block_m + width))
@@ -188,8 +188,8 @@ def _widened(tiles: Tiles, width: int, keeps_bytes: bool) -> Tiles:
 
 
 def _within(memory: _Memory, tiles: Tiles, summing: Summing) -> Tiles:
-    """The tiles with as many stages, and as long blocks, as memory has room for: rather three stages of 128 bytes that
-    TMA copies than two of more.
+    """The tiles with the most stages and the longest blocks that fit into memory; three stages of 128 bytes that TMA
+    copies are preferred to two longer ones.
     """
     while not memory.holds(tiles, summing):
         if memory.described and tiles.stages == 3 and tiles.block_k * memory.itemsize > 128:

@@ -1,8 +1,8 @@
-"""The classes of the test harness cut down to what the tests of some operators run.
+"""The classes of the test harness, reduced to the members that the tests of some operators run.
 
-A test whose cases no operator declares is left out: `@each("shape", lambda cls: cls.gluon)` where no class of emitted
-tests says `gluon`, or `cls.configs(heuristics.Loop)` where no operator has such a table. Then helpers and declarations
-go that nothing mentions any more.
+A test whose cases no operator declares is left out: `@each("shape", lambda cls: cls.gluon)` if no class of emitted
+tests declares `gluon`, or `cls.configs(heuristics.Loop)` if no operator has such a table. Then helpers and declarations
+are left out that nothing mentions any more.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _KINDS = "heuristics"  # the modules of kinds of tables end so
 
 
 def declared_in(text: str) -> frozenset[str]:
-    """What the classes of an emitted test declare."""
+    """The names that the classes of an emitted test declare."""
     classes = (node for node in parsed_module(text).body if isinstance(node, ast.ClassDef))
     return frozenset(name for node in classes for name, _ in _assigned(node))
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What the tests of some operators declare, and the kinds of tables that these have, if that is known."""
+    """The declarations of some operators' tests, and the kinds of tables that these operators have, if known."""
 
     names: Collection[str]
     kinds: Collection[str]
@@ -42,7 +42,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class _Harness:
-    """Modules of the harness, and what is never so in any of its classes."""
+    """Modules of the harness, and the declarations that are empty in all of its classes."""
 
     texts: Mapping[str, str]
     declared: Declared
@@ -61,7 +61,7 @@ class _Harness:
         object.__setattr__(self, "absent", {name for name, _ in values} - filled - {*self.declared.names})
 
     def cut(self) -> Mapping[str, str]:
-        """Without the tests that have no cases, and what nothing mentions."""
+        """The modules without tests that have no cases, and without members that nothing mentions."""
         found = {name: self._without(text, self._runs) for name, text in self.texts.items()}
         mentioned = {name for text in found.values() for name in _mentioned(text)}
         return {name: self._without(text, lambda chunk: _is_used(chunk, mentioned)) for name, text in found.items()}
@@ -141,7 +141,7 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr | None]]:
 
 @functools.lru_cache(1024)
 def _mentioned(text: str) -> frozenset[str]:
-    """What is read as an attribute, or is named by a string, as in `setattr`."""
+    """The names that are read as attributes or variables, or are strings, as in `setattr`."""
     found = set()
     for node in ast.walk(parsed_module(text)):
         match node:

@@ -27,7 +27,7 @@ from .host import Host
 from .host_checks import IS_FAKE, constants, once, returned_types
 from .statements import Allocate, Do, If, Length, Let, Return, Statement, call, called, finished, in_place
 
-# How a call finds the launch of a call like it, and what it is given to launch again; None where no call does.
+# The lookup of an earlier launch with like arguments, and the call that replays it; None where launches are not reused.
 Known = tuple[Expr, Expr] | None
 NO_TRAFFIC = Traffic(frozenset())
 OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their blocks of columns
@@ -35,17 +35,17 @@ OF_BLOCKS = ("VECTOR", "UNIFORM")  # constants of kernels that follow from their
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What templates see of the kernels of a program and of the function that launches them."""
+    """The view that templates have of the kernels of a program and of the function that launches them."""
 
     view: dict[str, Any]
     traffic: Traffic
-    steps: tuple[Module, ...] = ()  # those of the functions that it calls
-    gluon: tuple[Kernel, ...] = ()  # the kernel in Gluon, behind what it calls
-    unread: frozenset[str] = frozenset()  # flags by which the function decides nothing
+    steps: tuple[Module, ...] = ()  # the modules of the functions that it calls
+    gluon: tuple[Kernel, ...] = ()  # the kernel in Gluon, after the functions that it calls
+    unread: frozenset[str] = frozenset()  # flags that the function does not read
 
     @property
     def every(self) -> Iterator[Module]:
-        """It, and those of the functions that it calls."""
+        """This module, and those of the functions that it calls."""
         yield self
         for step in self.steps:
             yield from step.every
@@ -56,12 +56,12 @@ class Module:
 
     @property
     def called(self) -> frozenset[str]:
-        """What its function calls, the runtime's launches among it."""
+        """The functions that its function calls, including the runtime's launches."""
         return called(self.view["body"])
 
     @property
     def launches(self) -> list[tuple[Traffic, str]]:
-        """What decides the configurations of each function, its own and those it calls, and how its tables end."""
+        """The traffic of each function, its own and called ones, by which it is configured, and its tables' suffix."""
         return [(one.traffic, one.view["tables"]) for one in self.every]
 
 
@@ -71,11 +71,11 @@ class Around:
 
     function: str
     extra: tuple[str, ...] = ()
-    tables: str = ""  # what the names of its tables in configs.py end with
+    tables: str = ""  # the suffix of its tables in configs.py
     host: Callable[..., Host] = Host
     register: str = "none"
     is_gradient: bool = False
-    before: int = 0  # how many others have tables whose names end so, and with a number
+    before: int = 0  # how many earlier tables have the same suffix with a number
     forward: Program | None = None  # of a gradient whose operator has a function for it, which the gradient may call
 
     def wrapped(self, kernel: Term) -> Expr | None:
@@ -84,7 +84,7 @@ class Around:
 
 
 class Common:
-    """What the modules of all families have in common."""
+    """The common base of the modules of all families."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Common:
         around: Around,
     ) -> None:
         self.program, self.op = program, program.op
-        # What is written over an input reads something else when it is timed again.
+        # A kernel that overwrites its input would read other values when it is timed again.
         self.autotune = autotune and not any(result.over for result in program.op.results)
         self.host = around.host(program.op, space, compute, around.function, around.extra)
         self.outer = self.host  # as callers see the operator
@@ -104,7 +104,7 @@ class Common:
         self.space, self.compute, self.kernels = space, compute, kernels
 
     def built(self, body: Iterable[Statement], traffic: Traffic = NO_TRAFFIC, **extra: Any) -> Module:
-        """The module of the function that does what its `body` says: templates see `extra` besides."""
+        """The module of a function with the statements `body`; `extra` is added to the view of templates."""
         outer = self.outer
         op, known = outer.op, constants(outer.op)
         tensors, params = outer.tensor_fields(), outer.param_fields()
@@ -135,7 +135,7 @@ class Common:
         }
         return Module(view | extra, traffic)
 
-    # What functions do
+    # Statements of functions
 
     @property
     def returned(self) -> Term:
@@ -144,7 +144,7 @@ class Common:
     def function(
         self, launches: Iterable[Statement], known: Known = None, between: Iterable[Statement] = ()
     ) -> list[Statement]:
-        """What most functions do: `between` is what stands between the memory of results and launches."""
+        """The statements of most functions; those `between` come after results are allocated and before launches."""
         fake = [If(IS_FAKE, (Return(self.returned),))] if IS_FAKE in self.around.extra else []
         start = [*self.begun(known), *self.allocated(), *self.again(known), *between, *fake]
         return [*start, Length("index", self.index()), *self.launched(launches)]
@@ -169,7 +169,7 @@ class Common:
         return self.host.made(result)
 
     def again(self, known: Known) -> list[Statement]:
-        """A call like one before launches the same again."""
+        """Replays the launches of an earlier call with like arguments."""
         return [If(V.replay.is_given, (Do(known[1]), Return(self.returned)))] if known else []
 
     def nothing_for(self, is_empty: Expr | None, *before: Statement) -> list[Statement]:
@@ -188,14 +188,14 @@ class Common:
 
     @property
     def knows(self) -> bool:
-        """Whether calls know the launches of calls like them: torch sees those of what is registered, a search launches
-        several, and a result that takes the memory of an input may lie in new memory another time.
+        """Whether calls replay earlier launches: not those of registered operators, which torch must see, nor with a
+        search, which launches several, nor if a result takes the memory of an input, which may differ another time.
         """
         in_place = any(result.over for result in self.op.results)
         return self.around.register == "none" and not self.autotune and not in_place
 
     def arguments(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[Expr, ...], tuple[str, ...]]:
-        """What is passed to a kernel: tensors, integers and params, in this order."""
+        """The arguments of a kernel: tensors, integers and params, in this order."""
         passed = [one.value.text for one in kernel.arguments]
         tensors = tuple(one.value.text for one in kernel.arguments if one.spelling == f"{one.value}_ptr")
         params = tuple(name for name in passed if name in passed_scalars(self.op))
@@ -204,12 +204,12 @@ class Common:
         return tensors, integers, params
 
     def constants_of(self, kernel: Kernel, index: Expr | None = None) -> dict[str, Expr]:
-        """What a kernel is compiled for, but for its tiles; with an `index` dtype, if the runtime does not."""
+        """The constexprs of a kernel without its tiles; with an `index` dtype, if the runtime does not pass one."""
         names = [name for name in kernel.constexprs if name not in OF_BLOCKS]
         return {in_string(name): self.constant(name) for name in names} | ({"INDEX": index} if index else {})
 
     def launcher(self, kernel: Kernel) -> Expr:
-        """What launches a kernel; torch sees launches inside a triton_op where they are wrapped."""
+        """The kernel as it is launched; in a triton_op it is wrapped, so that torch sees the launch."""
         own = V.kernels.field(kernel.name)
         return self.around.wrapped(own) or own
 
@@ -219,20 +219,20 @@ class Common:
 
     @property
     def key(self) -> Term:
-        """By what the runtime finds a launch like one before."""
+        """The key by which the runtime finds an earlier launch with like arguments."""
         return "key" if self.knows else None
 
     def alignment(self) -> Expr:
-        """What divides the lengths of rows, as the tensors of rows and columns tell."""
+        """The alignment of the lengths of rows, determined by the tensors that have rows and columns."""
         tiles = [name for name, axes, _ in self.host.moving(self.space.cols) if self.space.steps(axes, self.space.rows)]
         return tensors.alignment(*tiles)
 
     def constant(self, name: str) -> Expr:
-        """What the function that launches a kernel calls a constant of it."""
+        """The host's expression for a constexpr of a kernel."""
         return self.alignment() if name == "ALIGN" else V["compute" if name == "COMPUTE" else name]
 
     def known(self, kernel: Kernel, *sums: str) -> Known:
-        """As calls of a kernel are known, which may write partial sums, for which repeated calls need memory."""
+        """The lookup and the replay of a kernel's launch; `sums` are partial sums, for which a replay needs memory."""
         if not self.knows:
             return None
         tensors, params = self.given(kernel)
@@ -244,9 +244,9 @@ class Common:
         return tuple(name for name in tensors if name in self.op.tensors), params
 
     def lookup(self, *more: Term) -> Expr:
-        """By what the launch of a call like this one is looked up."""
+        """The lookup of the launch of an earlier call with like arguments."""
         settings: list[Term] = []
-        for one in self.op.params:  # Of a float, a launch depends on the type alone, where any is allowed.
+        for one in self.op.params:  # A launch depends only on the type of an unlimited float.
             settings += [runtime.type(one.name), *([one.name] if one.kind != "float" or _limited(one) else [])]
         inputs = tuple(tensor.name for tensor in self.op.inputs)
         return call("launch.lookup", quoted(self.around.function), inputs, *settings, *more, *self.around.extra)
@@ -299,12 +299,12 @@ def formula(line: Value | Formula, width: int = LONGEST) -> list[str]:
 
 
 def said(op: Op) -> list[Value | Formula]:
-    """What the docstring of an operator tells: its lengths, and the lines of its math."""
+    """The lines of an operator's docstring: its lengths, and its math."""
     return [*op.formulas, *(value for value in op.values if value.source)]
 
 
 def raises(op: Op) -> str:
-    """For what else a ValueError is raised."""
+    """The further reasons for a ValueError, as text."""
     length = ", or a length that would be negative" if any(may_be_negative(op, one) for one in op.formulas) else ""
     return length + (", or a param out of its range" if any(_limited(p) for p in op.params) else "")
 

@@ -1,4 +1,4 @@
-"""An operator -> what its module says to torch.library: schema, fake, vmap and autocast."""
+"""An operator -> its registration with torch.library: schema, fake, vmap and autocast."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .statements import Do, If, Statement, call
 
 # Reductions that are exact in whatever dtype, so that autocast leaves their inputs alone.
 EXACT = ("max", "min", "argmax", "argmin", "any", "all")
-# What autocast casts to: dtypes that an input must admit to be cast.
+# The dtypes that an input must admit for autocast to lower it.
 LOWER = ("float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One of torch.ops: its name there, its function, the call in that, and the rule of vmap."""
+    """An operator of torch.ops: its name, its function, the call inside of that, and the vmap rule."""
 
     name: str
     function: str
@@ -34,7 +34,7 @@ class Registered:
 
 
 def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Registered] = ()) -> dict[str, Any]:
-    """What registered.jinja sees. `others` compute the gradient; vmap calls them one by one."""
+    """The view of registered.jinja. `others` compute the gradient; vmap calls them one by one."""
     function, returns = f"_{op.name}_op", returned_types(*[False] * len(op.results))
     extra = [result.output.name for result in op.results[len(spec.outputs) :]]
     says = f"torch.ops.{spec.namespace}.{op.name}{', and what the backward needs: ' * bool(extra)}{', '.join(extra)}."
@@ -55,18 +55,18 @@ def registration_view(spec: Spec, op: Op, autocast: str, others: Sequence[Regist
 
 
 def operator(namespace: str, name: str) -> str:
-    """What torch has under a name now: a later copy of a folder has taken it over from an earlier one."""
+    """The operator that torch has under a name when called: a later copy of a folder replaces an earlier one."""
     return f"torch.ops.{namespace}.{name}.default"
 
 
 def typed(op: Op) -> list[str]:
-    """The tensors and params of an inner function, none of which it leaves to a default."""
+    """The parameters of an inner function for tensors and params, without defaults."""
     tensors = [f"{t.name}: torch.Tensor{' | None' if t.default is not None else ''}" for t in op.inputs]
     return [*tensors, *(f"{param.name}: {param.annotation}" for param in op.params)]
 
 
 def _checks(op: Op) -> list[Statement]:
-    """Refusals of arguments of which torch's dispatcher would tell in its own words."""
+    """Checks of arguments that torch's dispatcher would refuse with messages of its own."""
     found: list[Statement] = []
     for tensor in op.inputs:
         check = Do(tensors.check_tensor(quoted(f"{op.name}: {tensor.name}"), tensor.name))
@@ -77,14 +77,14 @@ def _checks(op: Op) -> list[Statement]:
 
 
 def over_batch(op: Op, function: str) -> Expr:
-    """What vmap calls: the operator once where the batch can be a leading axis of all results, else one by one."""
+    """The vmap rule: one call if the batch can be a leading axis of all results, else one call for each element."""
     named = leading(op)
     passed = ("autograd.over_batch", function, named) if named else ("autograd.one_by_one", function)
     return call("functools.partial", *passed)
 
 
 def leading(op: Op) -> Expr | None:
-    """Of each argument, how many axes follow the leading ones, where the batch of vmap can be one of those."""
+    """For each argument, how many axes follow the leading ones; None if vmap's batch cannot be a leading axis."""
     named = (*map(_named, op.inputs), *[None] * len(op.params))
     reduced = any(isinstance(node, Reduce | Size) and BATCH in node.over for node in op.nodes)
     if reduced or not all(BATCH in result.axes for result in op.results):
@@ -98,7 +98,7 @@ def _named(tensor: Input) -> int | None:
 
 
 def autocast_rule(program: Program, rule: str) -> str:
-    """What autocast does to the inputs, as to torch's own: "lower" them, widen them to "float32", or "" for nothing.
+    """The autocast rule, as of torch's own operators: "lower" the inputs, widen them to "float32", or "" for neither.
 
     It is the family's `rule`, where dtypes and reductions admit it.
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..lang.trees import parsed_module
 from .scoping import global_names
 
-Name = tuple[str, str]  # a module, "runtime.launch", and what it defines or imports
+Name = tuple[str, str]  # a module, "runtime.launch", and a name that it defines or imports
 EVERYTHING = "*"
 _LENGTH = 88  # of lines, as black has them
 # Triton's interpreter looks for this in the module of a device function, whether or not it is read there.
@@ -24,7 +24,7 @@ _LANGUAGE = "tl"
 
 @dataclass(frozen=True)
 class Import:
-    """What an alias of an import binds: a module of ours, a name of one, or something of others ("")."""
+    """The target of an alias of an import: a module of ours, a name in one, or something foreign ("")."""
 
     module: str = ""
     name: str = ""
@@ -118,11 +118,11 @@ class Library:
         return Module(name, chunks, defined, imported)
 
     def inner(self, module: str, chunk: Chunk) -> Iterator[tuple[str, Import]]:
-        """What the imports of functions of a module bind when they run."""
+        """The names and targets of imports inside of functions of a module."""
         return (found for one in chunk.imports for found in self._targets(module, one))
 
     def _targets(self, module: str, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
-        """What an import in a module binds, and to what."""
+        """The names that an import in a module binds, with their targets."""
         for alias in node.names:
             own = alias.asname or alias.name
             if isinstance(node, ast.Import):
@@ -160,9 +160,9 @@ class Library:
 
 
 def names_read(text: str, places: Mapping[str, str]) -> frozenset[Name]:
-    """What an emitted module reads of ours; `places` are the names of our packages where it is, with those here.
+    """The names of ours that an emitted module reads; `places` has the names of our packages there, and those here.
 
-    Of `from .._runtime import launch`, the attributes that are read; of `from .._runtime.reduce import nan_max`, that.
+    For `from .._runtime import launch`, the attributes that are read; for `from .._runtime.reduce import nan_max`, it.
     """
     nodes = list(ast.walk(parsed_module(text)))
     aliases: dict[str, str] = {}
@@ -224,7 +224,7 @@ def _alone(lines: list[str], end: int, own: int) -> Iterator[Chunk]:
 
 
 def _content_before(lines: list[str], place: int, end: int) -> int:
-    """The line behind the last one before a place that is not blank."""
+    """The line after the last non-blank line before a place."""
     while place > end and not lines[place - 1].strip():
         place -= 1
     return place
@@ -283,8 +283,8 @@ def _text(module: Module, names: set[str]) -> str:
 
 
 def laid_out(chunks: Iterable[Chunk], lines_of: Callable[[Chunk], tuple[str, ...]], around: int) -> list[str]:
-    """The lines of the chunks that have some, below each other: so many blank ones around definitions, else as many as
-    there were. A heading stays where something of what is below it does.
+    """The lines of chunks, with `around` blank lines around definitions, else as many as there were. A heading remains
+    if a chunk below it has lines.
     """
     out: list[str] = []
     before: Chunk | None = None
@@ -314,7 +314,7 @@ def _stays(chunk: Chunk, names: set[str]) -> bool:
 
 
 def _lines(chunk: Chunk, names: set[str]) -> tuple[str, ...]:
-    """The lines of a part, none if nothing of it is reached."""
+    """The lines of a chunk, none if it is not reached."""
     if chunk.is_exports:
         return _exports(chunk, names)
     if not isinstance(chunk.node, ast.Import | ast.ImportFrom):

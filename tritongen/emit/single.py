@@ -1,8 +1,9 @@
-"""One file for an operator: its modules, and below them in the order of imports what they reach of the runtime.
+"""One file for an operator: the definitions of the runtime that it reads, in the order of imports, then its own
+modules.
 
-A definition keeps its name where no other one has it; otherwise that of the runtime is prefixed by its module:
-`launch.run` becomes `launch_run`. What functions bind for themselves is left alone, and never hides a definition.
-Where the operator has the name of a builtin or of an import, all that means those reads them by another.
+A definition keeps its name unless another has it; then the runtime's is prefixed by its module: `launch.run` becomes
+`launch_run`. Names that functions bind themselves are left alone, and never hide a definition. If the operator has the
+name of a builtin or an import, readers of that use another name for it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OPERATOR = "op"  # the package of an operator's modules, in names of modules
 
 
 def single_file(library: Library, own: Iterable[str], top: str) -> str:
-    """The text of one module, unformatted, that has all of the modules `own` and what they reach; `top` begins it."""
+    """The text of one module, unformatted, with the modules `own` and definitions that they reach; `top` begins it."""
     reached = library.reached((name, EVERYTHING) for name in own)
     order = _in_order(library, reached)
     chunks = {name: [*_reachable(library.modules[name], reached)] for name in order}
@@ -59,7 +60,7 @@ def _in_order(library: Library, reached: frozenset[Name]) -> list[str]:
 
 
 def _final_names(library: Library, reached: frozenset[Name], chunks: Mapping[str, Iterable[Chunk]]) -> dict[Name, str]:
-    """What each definition is called in the file."""
+    """The name of each definition in the file."""
     defined = [
         (module, name) for module in chunks for name in library.modules[module].defined if (module, name) in reached
     ]
@@ -109,7 +110,7 @@ def _bound_inside(node: ast.stmt) -> Iterator[str]:
 
 
 def _reachable(module: Module, reached: frozenset[Name]) -> Iterator[Chunk]:
-    """The definitions that are reached, and what is none and runs in any case."""
+    """The definitions that are reached, and the statements that are no definitions and always run."""
     for chunk in module.chunks:
         is_docstring = isinstance(chunk.node, ast.Expr) and isinstance(chunk.node.value, ast.Constant)
         is_reached = not chunk.names or any((module.name, name) in reached for name in chunk.names)
@@ -118,7 +119,7 @@ def _reachable(module: Module, reached: frozenset[Name]) -> Iterator[Chunk]:
 
 
 def _title(module: Module) -> str:
-    """A comment that says what a section has: the first sentence of its module's docstring."""
+    """The comment above a section: the first sentence of its module's docstring."""
     node = module.chunks[0].node
     docstring = ""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -130,7 +131,7 @@ def _title(module: Module) -> str:
 def _imports(
     library: Library, reached: frozenset[Name], order: list[str], defined: Iterable[str]
 ) -> tuple[list[str], dict[Name, str]]:
-    """The imports of others' modules, one name a line, and what is called otherwise since its name is another's."""
+    """The imports of foreign modules, one name per line, and new names for those whose name another has."""
     taken = dict.fromkeys(defined, "")
     lines: dict[str, None] = {}
     others: dict[str, str] = {}
@@ -146,7 +147,7 @@ def _imports(
 
 
 def _foreign(module: Module, chunk: Chunk, reached: frozenset[Name]) -> Iterator[tuple[str, str]]:
-    """The imports of others' modules in a statement: what each binds, and its line."""
+    """The imports of foreign modules in a statement: the name that each binds, and its line."""
     node = chunk.node
     if isinstance(node, ast.Import | ast.ImportFrom):
         for alias in node.names:
@@ -158,7 +159,7 @@ def _foreign(module: Module, chunk: Chunk, reached: frozenset[Name]) -> Iterator
 
 
 class _Renames(ast.NodeVisitor):
-    """Where names of our definitions stand in a statement, and what stands there in the file."""
+    """The places of our definitions' names in a statement, and the names in the file for them."""
 
     def __init__(self, module: Module, inner: Mapping[str, Import], names: Mapping[Name, str]) -> None:
         self.module, self.names = module, names

@@ -1,6 +1,6 @@
-"""What functions of the host do, as values: families make them, and `templates/host.jinja` prints them.
+"""Statements of host functions, as values: families make them, and `templates/host.jinja` prints them.
 
-Their leaves are the values of kernels, too: trees, which are asked what they read.
+Their leaves are the same values as in kernels: trees, which know the names that they read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .scoping import OF_ALL
 
 @dataclass(frozen=True)
 class Let:
-    """Gives a value a name, or the elements of one several."""
+    """Binds a value to a name, or its elements to several."""
 
     name: Term  # or a list of names that get the same
     value: Term
@@ -31,7 +31,7 @@ class Let:
 
     @property
     def source(self) -> str:
-        """The value as Python has it beside the names."""
+        """The value's source as the right-hand side of the names."""
         of_each = isinstance(expr(self.name).tree, ast.Tuple)
         return bare(self.value) if of_each else expr(self.value).text
 
@@ -42,17 +42,17 @@ class Let:
 
 @dataclass(frozen=True)
 class Length(Let):
-    """Gives lengths names, or other numbers: one that nothing reads is left out."""
+    """Binds lengths or other integers to names: one that nothing reads is left out."""
 
 
 @dataclass(frozen=True)
 class Allocate(Let):
-    """Makes the memory of a result, which launches write."""
+    """Allocates a result, which launches write."""
 
 
 @dataclass(frozen=True)
 class Do:
-    """Calls what refuses arguments, or moves memory."""
+    """Calls a function for its effect: to refuse arguments, or to move memory."""
 
     value: Term
     keyword: str = ""  # of a statement that is no call
@@ -69,7 +69,7 @@ class CheckShape(Do):
 
 @dataclass(frozen=True)
 class Raise:
-    """Refuses arguments, in words among which are values."""
+    """Refuses arguments with a message that may contain values."""
 
     words: tuple[str | Expr, ...]
 
@@ -90,10 +90,10 @@ class Return:
 
 @dataclass(frozen=True)
 class Launch:
-    """A call of the runtime that launches kernels, where what `when` says holds.
+    """A call of the runtime that launches kernels, if `when` holds.
 
-    Where it `ends` the function, which returns that, it gives whether it has launched all; `instead` is called unless
-    it has.
+    With `ends` or `instead`, the call returns whether it has launched all: if so, the function returns `ends`; if not,
+    `instead` is called.
     """
 
     call: Expr
@@ -103,7 +103,7 @@ class Launch:
 
     @property
     def statement(self) -> Statement:
-        """It as other statements say it."""
+        """The launch in terms of other statements."""
         if self.ends:
             return If(self.when.and_(self.call) if self.when else self.call, (Return(self.ends),))
         if self.instead:
@@ -130,13 +130,13 @@ Statement = Let | Do | Raise | Return | Launch | If | Note
 
 
 def call(function: Term, *passed: Term, **named: Term) -> Expr:
-    """A call, but for arguments by name that are as they are by default: "", False or None."""
+    """A call without the keyword arguments that have a default's value: "", False or None."""
     words = [ast.keyword(name, tree_of(value)) for name, value in named.items() if value not in ("", False, None)]
     return Expr(ast.Call(tree_of(function), [*map(tree_of, passed)], words))
 
 
 def given(name: str, value: Term, otherwise: Term = None) -> Expr:
-    """A value that is made of a tensor, and another where that is None."""
+    """`value` if the tensor `name` is given, else `otherwise`."""
     return either(V[name].is_given, value, otherwise)
 
 
@@ -149,7 +149,7 @@ def refused(test: Term, *words: str | Expr) -> If:
 
 
 def bare(value: Term) -> str:
-    """A value as Python has it where several need no parentheses."""
+    """The source of a value, without parentheses around several elements."""
     found = expr(value)
     return found.text[1:-1] if isinstance(found.tree, ast.Tuple) and len(found.tree.elts) > 1 else found.text
 
@@ -158,11 +158,11 @@ def _formatted(tree: ast.expr) -> ast.expr:
     return tree if isinstance(tree, ast.FormattedValue) else ast.FormattedValue(tree, -1)
 
 
-# What statements read
+# The names that statements read
 
 
 def reads(statements: Iterable[Statement]) -> Counter[str]:
-    """How often some statements read each name, but for those of functions that they call."""
+    """How often some statements read each name, except names of functions that they call."""
     return Counter(name for value in values_of(statements) for name in value.variables)
 
 
@@ -173,7 +173,7 @@ def called(statements: Iterable[Statement]) -> frozenset[str]:
 
 
 def values_of(statements: Iterable[Statement]) -> Iterator[Expr]:
-    """The values that some statements are made of."""
+    """The values in some statements."""
     for one in statements:
         match one:
             case Raise(words):
@@ -187,20 +187,18 @@ def values_of(statements: Iterable[Statement]) -> Iterator[Expr]:
                 yield from values_of((*one.body, *one.other))
 
 
-# How they are made simpler
+# Simplifications
 
 
 def finished(statements: Iterable[Statement], given: Iterable[str]) -> tuple[Statement, ...]:
-    """What a function does that is given some names, without lengths that nothing reads. Raises `TypeError` where that
-    is unsound.
-    """
+    """The statements of a function with arguments `given`, without unread lengths. Raises `TypeError` if unsound."""
     left = without_unread(statements)
     check_function(left, given)
     return left
 
 
 def without_unread(statements: Iterable[Statement]) -> tuple[Statement, ...]:
-    """The statements without lengths that nothing reads; beside one that is read, in a shape, `N` becomes `_N`."""
+    """The statements without lengths that nothing reads; next to one that is read, in a shape, `N` becomes `_N`."""
     every = tuple(statements)
     read = reads(every)
     left = tuple(one for each in every for one in _without_unread(each, read))
@@ -233,8 +231,8 @@ def _unread(name: Term) -> Expr:
 
 
 def in_place(let: Let, statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Some statements and one before them, that gives a value a name. It stands in place of that where they read it
-    once, and the argument that does fits into a line with it.
+    """The statements after `let`, which is inlined if they read it once, in a keyword argument that fits into a line
+    with its value.
     """
     name, value = str(let.name), expr(let.value)
     readers = [one for one in statements if name in reads([one])]
@@ -255,7 +253,7 @@ def _with(one: Let | Launch, others: Mapping[str, Expr]) -> Let | Launch:
     return replace(one, call=one.call.with_names(others))
 
 
-# Whether they are sound
+# Soundness
 
 _OF_MODULES = host_imports("").keys()
 

@@ -10,10 +10,10 @@ from ..spec.types import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """How many matmuls a block takes part in: for scores, and for sums; whether TMA may read it, or it is of float8.
+    """How many matmuls read a block, for scores and for sums; and whether TMA may read it, or it is float8.
 
-    `light` says that a tile computes little for each score, and has many blocks: no largest is found, no function such
-    as a soft cap's tanh is taken, and no window or documents leave only what is near the diagonal.
+    `light` says that a tile computes little for each score, and has many blocks: it has no largest, no function such as
+    a soft cap's tanh, and no window or documents that leave only blocks near the diagonal.
     """
 
     scores: int
@@ -25,7 +25,7 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """Up to a width of the widest matrix: rows of a tile, length of a block, warps and pipeline stages."""
+    """For matrices up to a width: rows of a tile, length of a block, warps and pipeline stages."""
 
     width: int
     block_m: int
@@ -34,7 +34,7 @@ class Streamed:
     stages: int
 
 
-# Measured: see docs/design/attention.md. Of the forward, and of gradients by what lies along rows and by what streams.
+# Measured: see docs/design/attention.md. For the forward, and for gradients along the rows and the streamed axis.
 FORWARD = (
     Streamed(64, 64, 64, 4, 3),
     Streamed(128, 128, 64, 8, 3),
@@ -48,22 +48,22 @@ BY_STREAMED = (
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 8, 1),
 )
-# Of heads of up to 64 that have two scores, and one or two sums: s and dp, and dq or dk and dv.
+# For heads of up to 64 with two scores, and one or two sums: s and dp, and dq or dk and dv.
 NARROW_BY_ROWS = Streamed(64, 128, 64, 8, 3)
 NARROW_BY_STREAMED = Streamed(64, 64, 128, 4, 2)
-# Of tiles of scores, all of whose matrices are read in each turn.
+# For tiles of scores, all of whose matrices are read in each iteration.
 BY_TILES = (
     Streamed(64, 64, 64, 4, 2),
     Streamed(128, 64, 64, 4, 2),
     Streamed(256, 32, 32, 4, 2),
     Streamed(1024, 16, 16, 4, 1),
 )
-# By TMA, which spares the registers of addresses.
+# For TMA, which needs no registers for addresses.
 BY_STREAMED_DESCRIBED = (
     Streamed(128, 64, 64, 4, 2),
     *BY_STREAMED[2:],
 )
-# Of float32 and float64, which tensor cores do not multiply as they are.
+# For float32 and float64, which tensor cores do not multiply as they are.
 WIDE = (
     Streamed(64, 64, 32, 4, 2),
     Streamed(128, 32, 32, 4, 2),
@@ -79,7 +79,7 @@ def _of_any_width(*tiles: tuple[int, int, int, int]) -> tuple[Streamed, ...]:
     return tuple(Streamed(0, *tile) for tile in tiles)
 
 
-# What a search times, of any width: tiles of half precision, and of what is wider.
+# Tiles that a search times, for any width: for half precision, and for wider dtypes.
 TIMED = _of_any_width(
     (128, 128, 8, 2),
     (128, 64, 8, 3),
@@ -108,7 +108,7 @@ TIMED_WIDE = _of_any_width(
 
 
 def tiles_of(streaming: Streaming) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...], tuple[Streamed, ...]]:
-    """The tiles for half precision, for what is wider, and for half precision that TMA reads, if those are others."""
+    """The tiles for half precision, for wider dtypes, and for half precision that TMA reads, if those differ."""
     has_long = streaming.scores == 2 and streaming.sums <= 2 and streaming.light
     if not streaming.sums:
         return BY_TILES, WIDE_SEVERAL, ()
@@ -127,7 +127,7 @@ def explicit_streams(tiles: tuple[Streamed, ...], schedule: Schedule) -> tuple[S
 
 
 def timed_streams(schedule: Schedule) -> tuple[tuple[Streamed, ...], tuple[Streamed, ...]]:
-    """The tiles that a search times, of half precision and of what is wider: with each of what `[schedule]` lists."""
+    """The tiles that a search times, for half precision and wider dtypes: with each value that `[schedule]` lists."""
     lists = _lists(schedule)
     said = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
     half, wide = (

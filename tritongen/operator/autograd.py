@@ -1,4 +1,4 @@
-"""A forward and its backward -> the view of a module that takes part in torch's autograd."""
+"""A forward and its backward -> the view of a module with a torch.autograd function."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ..spec.types import Spec
 from .autograd_class import class_view, is_saved, users_of
 from .gradient_in_forward import ahead_view, notes, raises
 
-BACKWARD = "_BACKWARD"  # what the names of the tables of rows end with, those of a backward
+BACKWARD = "_BACKWARD"  # the suffix of the tables of rows of a backward
 
 
 def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Module, tuple[tuple[Step, Module], ...]]:
-    """The module of an operator with its gradient, and the steps of that with modules of their own."""
+    """The module of an operator with its gradient, and the steps of the gradient with their own modules."""
     op, register, is_registered = backward.forward.op, spec.register, spec.register != "none"
     optional = frozenset(tensor.name for tensor in op.inputs if tensor.default is not None)
     saves = any(result.when for result in op.results) and not is_registered
@@ -64,7 +64,7 @@ def autograd_module(backward: Backward, spec: Spec, autocast: str) -> tuple[Modu
 
 
 def _forward_view(op: Op, extra: tuple[str, ...], saved: int, is_asked: bool) -> dict[str, str]:
-    """The function of the forward, with what it saves among its results, None where it `is_asked` not to."""
+    """The forward function, with saved values among its results; if `is_asked`, they may be None."""
     results = [False] * (len(op.results) - saved) + [is_asked] * saved
     says = f"The results, and what the backward needs{' if that is saved' if is_asked else ''}."
     return {
@@ -75,8 +75,8 @@ def _forward_view(op: Op, extra: tuple[str, ...], saved: int, is_asked: bool) ->
 
 
 def _check_steps(backward: Backward, optional: frozenset[str]) -> None:
-    """Raises AssertionError where a step needs a gradient by an input that may be left out, which is None then, for
-    gradients by others.
+    """Raises AssertionError if a step reads the gradient by an optional input, which is None without that input, for
+    gradients by other inputs.
     """
     by: dict[str, set[str]] = {}
     for step in backward.plan.steps:
@@ -92,9 +92,9 @@ def _check_steps(backward: Backward, optional: frozenset[str]) -> None:
 
 
 def _unconditional(step: Step, flags: Container[str]) -> Step:
-    """The step, whose results do not depend on some flags.
+    """The step, whose results do not depend on `flags`.
 
-    What torch registers has no fewer results at times: what no side that is chosen needs is not computed, and has no
+    A registered operator always returns all results: those that no chosen branch needs are not computed, and have no
     memory.
     """
     program = step.program
@@ -103,8 +103,8 @@ def _unconditional(step: Step, flags: Container[str]) -> Step:
 
 
 def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backward, tuple[tuple[Step, Module], ...]]:
-    """The backward, whose steps take no flag for a gradient that they compute in any case; and each step,
-    those that others call before these, with its module.
+    """The backward, whose steps take no flag for a gradient that they compute in any case; and each step with its
+    module, after the modules of steps that it calls (`before`).
     """
     original = backward.plan.steps
     offsets = [*accumulate(map(_tables, original), initial=0)][:-1]  # of the tables before each step
@@ -120,13 +120,13 @@ def _computed(backward: Backward, register: str, autotune: bool) -> tuple[Backwa
 
 
 def _tables(step: Step) -> int:
-    """How many tables of those that steps of a backward number are a step's."""
+    """The number of tables of a step among those that the steps of a backward number."""
     every = step.family.steps(step.program) or ([step] if _suffix(step) == BACKWARD else [])
     return sum(one.family.has_own_tables for one in every)
 
 
 def _suffix(step: Step) -> str:
-    """What the names of a step's tables end with."""
+    """The suffix of the names of a step's tables."""
     if not step.family.has_own_tables:
         return BACKWARD
     return f"_{step.op.name.partition('_backward_')[2].upper() or 'BACKWARD'}"
@@ -147,7 +147,7 @@ def _module(backward: Backward, step: Step, register: str, autotune: bool, befor
 
 
 def _registered(step: Step, optional: frozenset[str]) -> Registered:
-    """A step as an operator of torch's, which knows shapes as lists."""
+    """A step as a registered operator, which gets shapes as lists."""
     op, extra = step.op, step.extra
     kinds = (f"{name}: {kind_of(name, optional).replace('torch.Size', 'list[int]')}" for name in extra)
     names = *op.arguments, *extra

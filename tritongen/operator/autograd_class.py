@@ -1,4 +1,4 @@
-"""A forward and its backward -> what the subclasses of torch.autograd.Function say."""
+"""A forward and its backward -> the bodies of the subclasses of torch.autograd.Function."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..spec.types import BATCH, Input
 def class_view(
     backward: Backward, namespace: str, saves: bool, inline: Mapping[str, tuple[Term, ...]]
 ) -> dict[str, Any]:
-    """What the class of an operator says, its `setup_context`, `backward` and rule of vmap.
+    """The view of an operator's class: its `setup_context`, its `backward` and its vmap rule.
 
-    The namespace is that of a registered operator, "" of others. With `saves`, the forward takes a flag whether to
-    save. Steps that are `inline` are calls of another function, which comes with its arguments.
+    `namespace` is the one of a registered operator, or "". With `saves`, the forward takes a flag whether to save.
+    Steps that are `inline` are calls of another function, which comes with its arguments.
     """
     op, gradient = backward.forward.op, backward.gradient
     results = [result.output.name for result in op.results]
     own = [result.output.name for result in op.results if not result.when]
     grads = dict(gradient.seeds)
     picked = _picked(len(own), len(results))
-    # What is saved besides is a result of what is registered.
+    # A registered operator also returns saved values as results.
     constant = [name for name in results if name not in grads and (namespace or name in own)]
     is_alone = bool(constant) and not namespace and len(constant) == len(own) - 1
     (seed,) = [grads[name] for name in own if name in grads] if is_alone else ("",)
@@ -45,7 +45,7 @@ def class_view(
         "picked": picked,
         "wrt": ", ".join(gradient.wrt),
         "all_seeds": ", ".join([*seeds, *["*_"] * bool(picked)]),
-        "forwards": not saves,  # what it is called with
+        "forwards": not saves,  # the flag that it is called with
         "setup": finished(_setup(backward, saved, constant, is_alone), ("ctx", "inputs", "output")),
         "backward": finished(
             [
@@ -61,8 +61,8 @@ def class_view(
 
 
 def _setup(backward: Backward, saved: Sequence[str], constant: Sequence[str], is_alone: bool) -> Iterator[Statement]:
-    """Saves tensors and what else the backward reads, and marks the results that are `constant`: all but one of them if
-    it `is_alone`.
+    """Saves the tensors and attributes that the backward reads, and marks the results that are `constant`: all but one
+    if it `is_alone`.
     """
     results = tuple(result.output.name for result in backward.forward.op.results)
     yield Length(backward.forward.op.arguments, "inputs")
@@ -78,7 +78,7 @@ def _setup(backward: Backward, saved: Sequence[str], constant: Sequence[str], is
 
 
 def base_view(op: Op, computed: Op) -> dict[str, Any]:
-    """The class that an operator's is derived from, by what torch.func.vmap calls, and what that needs to know."""
+    """The names of an operator's class and of its base, which determines the vmap rule, and the leading axes for it."""
     named = leading(computed)
     name = "_" + "".join(word.capitalize() for word in shown(op.name).split("_"))
     return {"class_name": name, "base": "BatchedOperator" if named else "Operator", "named": named}
@@ -89,7 +89,7 @@ def is_saved(op: Op, name: str) -> bool:
 
 
 def _attributes(backward: Backward) -> Iterator[tuple[str, Term]]:
-    """What the context keeps besides tensors: params, and shapes and dtypes of inputs."""
+    """The attributes of the context in addition to tensors: params, and shapes and dtypes of inputs."""
     op, plan = backward.forward.op, backward.plan
     shapes = dict.fromkeys(name for step in plan.steps for name in step.shapes)
     shapes |= dict.fromkeys(name for name, value in plan.spelled.items() if "ctx" in value.names)
@@ -118,7 +118,7 @@ def marked_constant(names: Sequence[str]) -> list[Statement]:
 
 
 def _picked(own: int, count: int) -> str:
-    """Of what the inner function returns, what the caller gets."""
+    """The index of the caller's results in the tuple of the inner function; "" for all of it."""
     if own == count:
         return ""
     return "[0]" if own == 1 else f"[:{own}]"
@@ -127,7 +127,7 @@ def _picked(own: int, count: int) -> str:
 class _Backward:
     """Calls the steps and returns the gradients.
 
-    The steps are functions, or operators registered in a namespace, which return something for each gradient.
+    The steps are functions, or operators registered in a namespace, which return a tensor for each gradient.
     """
 
     def __init__(self, backward: Backward, namespace: str, inline: Mapping[str, tuple[Term, ...]]) -> None:
@@ -150,21 +150,21 @@ class _Backward:
         return [*found, result]
 
     def needed(self, *names: str) -> Expr:
-        """Whether any gradient is needed that some results of steps are for."""
+        """Whether any gradient is needed that depends on the results `names` of steps."""
         users = (users_of(self.backward, own) for own in names)
         every = (V.needs[self.inputs.index(name)] for some in users for name in self.plan.spelled if name in some)
         return functools.reduce(Expr.or_, dict.fromkeys(every))
 
     def converted(self, name: str) -> list[Statement]:
-        """Converts what steps read in another dtype."""
+        """Converts an outgoing gradient to the dtype in which steps read it."""
         seed, dtype = self.plan.converted[name]
         optional = frozenset(tensor.name for tensor in self.op.inputs if tensor.default is not None)
-        # None of those that were left out.
+        # Optional inputs that were left out have no dtype.
         saved = Dtypes({one: V.ctx.field(f"{one}_dtype") for one in self.inputs}, optional)
         return [Let(name, None), If(self.needed(name), (Let(name, V[seed].to(saved.of(dtype))),))]
 
     def called(self, step: Step) -> list[Statement]:
-        """Calls a step where it is needed, and what it reads was made."""
+        """Calls a step if a result of it is needed and the results that it reads were computed."""
         names = [result.output.name for result in step.op.results]
         whens = dict.fromkeys(result.when for result in step.op.results if result.when)
         flags = (self.needed(*(r.output.name for r in step.op.results if r.when == when)) for when in whens)
@@ -199,12 +199,12 @@ class _Backward:
 
     @cached_property
     def optional(self) -> set[str]:
-        """Results of steps that are not always there."""
+        """Results of steps that are computed only if they are needed."""
         return {result.output.name for step in self.plan.steps for result in step.op.results if result.when}
 
     @cached_property
     def together(self) -> set[str]:
-        """Results that come with others, whether or not they are asked for."""
+        """Results of multi-step plans, which are computed together, whether or not each is needed."""
         several = (step for step in self.plan.steps if step.family.steps(step.program))
         return {result.output.name for step in several for result in step.op.results}
 
@@ -223,7 +223,7 @@ class _Backward:
 
 
 def users_of(backward: Backward, own: str) -> set[str]:
-    """The inputs whose gradients are made of a result of a step: by the host, or by steps that need it if called."""
+    """The inputs whose gradients depend on a result of a step: on the host, or through steps that read it."""
     plan = backward.plan
     readers = [step for step in plan.steps if own in {tensor.name for tensor in step.op.inputs}]
     later = (users_of(backward, result.output.name) for step in readers for result in step.op.results)

@@ -77,7 +77,7 @@ def _planned(spec: Spec, forward: Step) -> Backward:
     assert spec.grad is not None
     op, families = forward.op, families_of_steps(spec.register != "none")
     is_ahead = spec.grad.write != "backward"
-    # Refuses, for contractions too, what has no gradient at all.
+    # Refuses math without any gradient, for contractions too.
     gradient = derive(op, replace(spec.grad, save=None) if is_ahead else spec.grad)
     if is_ahead:
         return plan_ahead(gradient, forward, spec.grad, families, spec.register)
@@ -108,7 +108,7 @@ def _planned(spec: Spec, forward: Step) -> Backward:
 
 
 def _plan_operator(grad: Grad, forward: Step, families: Families, refused: Mistakes) -> Backward:
-    """The gradient of the operator at once, where it is not split at the matmuls of the forward."""
+    """The gradient planned in one piece instead of split at the forward's matmuls; raises `refused` if that fails."""
     try:
         return plan_operator(forward.op, grad, forward, families)
     except Mistakes:
@@ -121,7 +121,7 @@ def forward_of(spec: Spec) -> Step:
 
 
 def _forward(spec: Spec, named: Callable[[Spec, Op], tuple[Spec, Op]]) -> tuple[Spec, Step]:
-    """A spec and the step that computes it, with other names, which mistakes do not mention."""
+    """The spec with the names that `named` gives, and the step that computes it; mistakes have the user's names."""
     mistakes = reference_mistakes(spec)
     try:
         op = typecheck(spec)
@@ -139,7 +139,7 @@ def _forward(spec: Spec, named: Callable[[Spec, Op], tuple[Spec, Op]]) -> tuple[
 
 
 def _refused(step: Step, schedule: Schedule) -> list[Mistake]:
-    """What a schedule asks for in vain: tiles that some kernels cannot have, and what is for none of the steps."""
+    """The mistakes about tiles of a schedule that some kernels cannot have, and about lists that no step can use."""
     steps = step.family.steps(step.program) or (step,)
     steps = tuple(sorted(steps, key=lambda one: one.family.matmuls(one.program) is None))
     each = [{mistake.key[1]: mistake for mistake in one.family.check(schedule)} for one in steps]
@@ -148,7 +148,7 @@ def _refused(step: Step, schedule: Schedule) -> list[Mistake]:
 
 
 def _step(spec: Spec, op: Op) -> Step:
-    """The step that computes a spec, by kernels of its own where the schedule lists what matmuls alone have."""
+    """The step that computes a spec, without the runtime's gemm if the schedule lists what only matmul kernels have."""
     is_listed = bool(spec.schedule.block_k or spec.schedule.num_stages)
     saved = (spec.grad.save if spec.grad else None) or ()
     op = with_lost_rows(read_lines(without_aliases(op, saved), saved))
@@ -176,7 +176,7 @@ def generate(spec: Spec, runtime: str = "..", width: int = LINE) -> dict[str, st
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A spec with marked names, its steps, and their modules: the public one, and those of the gradient's steps."""
+    """A spec with marked names, its steps, and their modules: the public one, and modules of the gradient's steps."""
 
     spec: Spec
     forward: Step
@@ -187,7 +187,7 @@ class Made:
 
 @functools.lru_cache(maxsize=1)
 def made_of(spec: Spec) -> Made:
-    """What files are printed from. Raises `Mistakes` for what is wrong with a spec's math."""
+    """The steps and modules that files are printed from. Raises `Mistakes` for what is wrong with a spec's math."""
     spec, forward = _forward(spec, marked)
     with in_spec_names():
         backward = backward_of(spec, forward)
@@ -198,7 +198,7 @@ def made_of(spec: Spec) -> Made:
 
 
 def _files(made: Made, home: str, width: int) -> dict[str, str]:
-    """The files, in which the names of the spec are marked as they are in it; `home` has the runtime in it."""
+    """The files, in which names of the spec are still marked; `home` is the package that has the runtime."""
     package, testing = f"{home}{RUNTIME_FOLDER}", f"{home}{TESTING_FOLDER}"
     spec, forward, backward, computed = made.spec, made.forward, made.backward, made.computed
     family, program = forward.family, forward.program
@@ -207,7 +207,7 @@ def _files(made: Made, home: str, width: int) -> dict[str, str]:
         made.module, view=made.module.view | {"notes": _noted(made.module.view["notes"], forward, backward)}
     )
     launches = [one for _, step in computed for one in step.launches]
-    unlisted = Schedule(autotune=spec.schedule.autotune)  # Tiles that are listed are those of the forward.
+    unlisted = Schedule(autotune=spec.schedule.autotune)  # Listed tiles are for the forward alone.
     tables = [*tables_of(module.launches, spec.schedule, ""), *tables_of(launches, unlisted, BACKWARD)]
     configs = configs_view(spec.name, tables, spec.schedule)
     tests = family.tests(spec, program, module)
@@ -246,7 +246,7 @@ def framed(template: str, view: Mapping[str, Any], provided: Mapping[str, str], 
 
 
 def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], harness: str) -> str:
-    """A test file, which sets Triton up between what it imports of others and what it imports of the project."""
+    """A test file, which sets Triton up between the imports of packages and those of the project."""
     body = render("test_class.jinja", view)
     imports = imports_of(f"os.environ, torch.cuda\n{body}", {**STANDARD, **PACKAGES, **siblings})
     project = next(n for n, line in enumerate(imports) if line.startswith("from ."))
@@ -256,13 +256,13 @@ def tests_of(view: Mapping[str, Any], siblings: Mapping[str, str], harness: str)
 
 
 def stored_in(forward: Step, backward: Backward | None) -> tuple[tuple[str, StoredScores], ...]:
-    """The scores that are stored, each with whether the forward or the backward does."""
+    """The stored scores, each with "forward" or "backward", whichever stores them."""
     found = ("forward", forward.stored), ("backward", None if backward is None else backward.stored)
     return tuple((title, one) for title, one in found if one is not None)
 
 
 def _noted(notes: Sequence[str], forward: Step, backward: Backward | None) -> list[str]:
-    """What the docstring of the public function says, of scores that are stored besides."""
+    """The notes of the public function's docstring, with sentences about stored scores."""
     found = list(notes)
     for title, stored in stored_in(forward, backward):
         text = stored.sentence(title)

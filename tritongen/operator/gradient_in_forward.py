@@ -19,7 +19,7 @@ IS_COMPILING = call("torch.compiler.is_compiling")
 def ahead_view(backward: Backward) -> dict[str, Any]:
     """As `autograd_class.class_view`: nothing is saved but gradients, which one backward returns.
 
-    What torch.compile and torch.func trace writes into new memory and is functional, which both rely on.
+    The functions that torch.compile and torch.func trace write into new memory, since both rely on functional code.
     """
     op, gradient = backward.forward.op, backward.gradient
     joint = backward.plan.steps[0].op
@@ -95,7 +95,7 @@ def _returned(backward: Backward, is_traced: bool) -> Return:
 
 
 def notes(backward: Backward) -> list[str]:
-    """What the docstring of the public function says of where the gradient is."""
+    """The lines of the public function's docstring about where the gradient is written."""
     ((result, _),) = backward.gradient.seeds
     names = " and ".join(backward.gradient.wrt)
     grads = " and ".join(map(str, backward.plan.spelled.values()))

@@ -1,4 +1,4 @@
-"""What an operator's tests declare of its gradient."""
+"""The declarations of an operator's tests about its gradient."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def gradient_tests(
     shapes: Shapes,
     tables: Iterable[Table],
 ) -> GradientTests:
-    """`computed` are the steps that have functions of their own, with the modules of those; `tables` are of all
-    kernels, those of the forward too, which decide what is saved.
+    """`computed` are the steps with functions of their own, and their modules; `tables` are those of all kernels,
+    including the forward's, which decide what is saved.
     """
     splits = {"backward_splits": "(2, 3, 8)"} if backward.write != "backward" else {}
     of_steps = [step.family.gradient_tests(module) for step, module in computed]
@@ -41,7 +41,7 @@ def gradient_tests(
 
 
 def _of_kernels(kinds: Collection[str]) -> list[str]:
-    """The classes that test the configurations of some kinds of kernels; those of rows also test those of elements."""
+    """The classes that test the configurations of some kinds of kernels; classes for rows include elements."""
     bases = {
         "StreamingGradients": {"streamed"},
         "MatmulGradients": {"tma", "strided"},
@@ -53,7 +53,7 @@ def _of_kernels(kinds: Collection[str]) -> list[str]:
 
 
 def _rounds_between(step: Step) -> bool:
-    """Whether steps that it is made of store matrices for others of them, in the dtype of an input."""
+    """Whether the steps of a multi-step plan pass each other matrices in the dtype of an input."""
     inner = step.family.steps(step.program)
     read = {tensor.name for one in inner for tensor in one.op.inputs}
     stored = [result for one in inner for result in one.op.results if result.output.name in read]

@@ -21,7 +21,7 @@ from .compile import check
 
 
 def printed_gradient(spec: Spec) -> str:
-    """The text of a spec that computes the gradient of another, without what the forward could save for it.
+    """The text of a spec that computes the gradient of another, without values that the forward could save for it.
 
     Raises `Mistakes` where there is no gradient, or where the language cannot say it.
     """
@@ -88,9 +88,7 @@ class _Printed:
 
 
 def _formulas(op: Op, inputs: Iterable[Input], values: Iterable[Value]) -> list[Formula]:
-    """The lengths that a gradient has to compute: of axes that it goes along and no input of its own has in a
-    dimension by itself.
-    """
+    """The lengths that a gradient has to compute: of axes in its math that are no full dimension of its own inputs."""
     nodes = [node for value in values for node in value.node.nodes]
     wanted = {axis for node in nodes for axis in (*node.axes, *(node.over if isinstance(node, Size) else ()))}
     wanted |= {axis for tensor in inputs for axis in tensor.type.axes}
@@ -127,7 +125,7 @@ def _param(param: Param) -> str:
 
 
 def _spread(values: Iterable[Value], value: Value, full: Input, part: str) -> Iterator[Value]:
-    """The values, of which one has all axes of an input: `where` reads that without changing what is chosen."""
+    """The values, one of which gets all axes of an input: `where` reads that input without changing the result."""
     axes, dtype = full.type.axes, value.node.dtype
     for one in values:
         if one is not value:
@@ -140,7 +138,7 @@ def _spread(values: Iterable[Value], value: Value, full: Input, part: str) -> It
 
 
 def _said(op: Op) -> Iterator[Value]:
-    """The values in words of the language. Raises `Mistakes` for what has none."""
+    """The values, if the language can say them. Raises `Mistakes` for tile-wise partial reductions."""
     for value in name_reductions(op).values:
         if any(getattr(part, "strips", "") for part in value.node.nodes):
             raise _unsaid(f"{value.name} = {spelled(value.node)}")

@@ -1,4 +1,4 @@
-"""What `[schedule]` lists in vain."""
+"""Warnings about values of `[schedule]` that no launch uses."""
 
 from __future__ import annotations
 

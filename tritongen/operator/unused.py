@@ -1,4 +1,4 @@
-"""Options of `[op]` that change nothing, since no step does what they are about."""
+"""Options of `[op]` that change nothing, since no step does the math that they configure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..spec.types import Spec
 
 
 def unused_options(spec: Spec, steps: Iterable[Step]) -> list[Mistake]:
-    """Those of a spec that some steps compute, forward and backward."""
+    """The mistakes about unused options of a spec that `steps` compute, forward and backward."""
     ops = [*_ops(steps)]
     found = []
     if spec.precision != "ieee" and not any(map(_multiplies_float32, ops)):

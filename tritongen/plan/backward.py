@@ -39,8 +39,8 @@ SEPARATE_AXES = "reduces along axes that do not go together"
 class Plan:
     """The steps that compute some results, in order.
 
-    `spelled` has the results as host expressions of the arguments and results of the steps: those that need no kernel,
-    or share that of another result. `converted` has the arguments of steps that are inputs in another dtype.
+    `spelled` has each result as a host expression of arguments and results of steps, since some need no kernel or share
+    one. `converted` has arguments of steps that are outgoing gradients in another dtype.
     """
 
     steps: tuple[Step, ...]
@@ -48,7 +48,7 @@ class Plan:
     converted: Mapping[str, tuple[str, Dtype]] = field(default_factory=dict)
 
     def own(self, name: str) -> str:
-        """The result, or the gradient as it came, of which that by an input is made."""
+        """The result of a step, or the outgoing gradient, that the gradient by an input is computed from."""
         return next(own for own in self.spelled[name].names if own != "ctx")
 
 
@@ -56,8 +56,8 @@ class Plan:
 class Backward:
     """The plan of an operator's gradients, and its forward, whose results include the saved values.
 
-    `write` says where gradients are written, as in `Grad`. `stored` are scores that it stores, though the forward alone
-    streams them.
+    `write` says where gradients are written, as in `Grad`. `stored` are scores that the backward stores, although the
+    forward alone streams them.
     """
 
     gradient: Gradient
@@ -100,7 +100,7 @@ def plan_backward(gradient: Gradient, first: Step, families: Families, similar: 
 
 
 def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Backward:
-    """Plans the gradient in one piece, with a forward that saves what makes all steps together fastest.
+    """Plans the gradient in one piece, with a forward that saves the values that make all steps together fastest.
 
     Intermediates that the gradient would recompute are saved one by one, or in `FEW` groups if there are more, as long
     as that lowers the time of forward and backward: first those that the forward stores anyway, then those that the
@@ -127,8 +127,8 @@ def plan_operator(op: Op, grad: Grad, forward: Step, families: Families) -> Back
 def _with_conditions(
     best: Backward, op: Op, grad: Grad, extra_saved: tuple[str, ...], forward: Step, families: Families
 ) -> Backward:
-    """The backward, or one that reads conditions that the forward saves in place of what these compare, where that is
-    faster and moves fewer bytes; as few as make it so, where there are not many.
+    """The backward, or one that reads saved conditions instead of the values that they compare, if that is faster and
+    moves fewer bytes. Of up to `FEW` conditions, those are left out that are not worth saving.
     """
     left_out = list[str]()
     every = conditions_named(op, grad)[1]
@@ -146,7 +146,7 @@ def _with_conditions(
 
 
 def _moved_for(gradient: Gradient) -> int:
-    """The bytes per element of what is read for a gradient, and written if it is saved."""
+    """The bytes per element that a gradient reads of its largest inputs, counted twice for saved ones."""
     saved, most = dict(gradient.saved), max(len(tensor.type.axes) for tensor in gradient.op.inputs)
     large = [tensor for tensor in gradient.op.inputs if len(tensor.type.axes) == most]
     sizes = [(1 if one.type.dtypes == BOOLS else ITEMSIZE) * (1 + (one.name in saved)) for one in large]
@@ -159,7 +159,7 @@ def _stored_by(plan: Plan) -> frozenset[str]:
 
 
 def _laid_out_as_stored(gradient: Gradient) -> Gradient:
-    """The gradient, which reads what the forward saves with its axes in the order in which steps store them."""
+    """The gradient that reads saved values with their axes in the order in which steps store them."""
     saved, op = dict(gradient.saved), gradient.forward
 
     def laid_out(tensor: Input) -> Input:
@@ -172,17 +172,17 @@ def _laid_out_as_stored(gradient: Gradient) -> Gradient:
 
 
 def _read_as_saved(gradient: Gradient, forward: Op) -> Gradient:
-    """The gradient, which reads what the forward saves in the dtypes in which that is saved."""
+    """The gradient that reads saved values in the dtypes in which the forward saves them."""
     own = {r.output.name: as_input(forward, r) for r in forward.results if r.saved and r.dtype.rule != "compute"}
     inputs = tuple(own.get(tensor.name, tensor) for tensor in gradient.op.inputs)
     return replace(gradient, op=replace(gradient.op, inputs=inputs))
 
 
 class Planner:
-    """Plans a gradient whose forward goes through some `rows`, by steps of some `families`.
+    """Plans the steps of a gradient by `families`; `rows` are the axes of rows of its forward.
 
-    `between` are those of its results from which other steps go on, with their dtypes; `saved` are inputs that the
-    forward saves beside those of the gradient. Steps of a similar gradient store values `near` those to be stored.
+    `between` are inputs whose gradients other steps read, with their dtypes; `saved` are inputs that the forward saves
+    in addition to those of the gradient. A similar gradient stores the values `near`, where the search starts.
     """
 
     def __init__(
@@ -201,13 +201,13 @@ class Planner:
         self.paths = self.paths_of_saved((*(own for own, _ in gradient.saved), *saved))
 
     def paths_of_saved(self, saved: Iterable[str]) -> dict[str, tuple[Path, ...]]:
-        """Of what the forward saves, where the gradient reads it, if that is not always."""
+        """The choices under which the gradient reads each saved value, without values that it always reads."""
         choices = Choices(self.op)
         paths = {name: choices.reading_paths(name, self.op.values, gathered=True) for name in saved}
         return {name: found for name, found in paths.items() if found and found != ALWAYS}
 
     def backward(self, forward: Step) -> Backward:
-        """The plan, behind a forward that saves what it reads."""
+        """The plan, with a forward that saves the values that it reads."""
         expected = self.paths
         plan = Plan(*self.plan())
         return Backward(self.gradient, forward if self.paths == expected else self.forward(), plan)
@@ -237,7 +237,7 @@ class Planner:
         dtypes = {own: self.between.get(names[0], Dtype("float", tuple(names))) for own, names in users.items()}
         results = tuple(replace(r, dtype=dtypes[own]) for own, r in computed.items())
         steps = self.split(results)
-        for step in steps:  # What a step reads whatever the params are is saved then.
+        for step in steps:  # A value that a step reads whatever the params are is always saved.
             read = read_unchosen(step.family.steps(step.program), without_optional(step.op, self.paths))
             self.paths = {name: paths for name, paths in self.paths.items() if name not in read}
         return tuple(self.informed(step, users) for step in steps), spelled
@@ -248,7 +248,7 @@ class Planner:
         return (result.axes, result.output.shape) == (found.axes, found.output.shape)
 
     def is_seed(self, node: Load, result: Result) -> bool:
-        """Whether a gradient is that of a result as it came, with dimensions in the same order."""
+        """Whether a gradient is an unchanged outgoing gradient, with dimensions in the same order."""
         for forward, seed in self.gradient.seeds:
             if seed == node.name:
                 given = next(r for r in self.gradient.forward.results if r.output.name == forward)
@@ -264,7 +264,7 @@ class Planner:
         return replace(result, axes=axes) if plain and (axes or isinstance(node, Load)) else result
 
     def expanded(self, own: str, name: str, result: Result) -> Expr:
-        """A result with the dims of an input, along some of which it is the same."""
+        """A result expanded to the shape of an input, along some of whose dimensions it is constant."""
         axes, value = self.op_input(name).type.axes, V[own]
         if axes == result.axes:
             return value
@@ -297,11 +297,11 @@ class Planner:
         time = math.inf if any(map(leaves_idle, alone)) else time
         several = self.in_steps(all_results) if time == math.inf or len(ops) > 1 else None
         if several is not None and time_of(several) < time:
-            return [several]  # Of which several results may go on from the same values.
+            return [several]  # Its steps may share values between results.
         return self.planned(steps, ops, groups)
 
     def by_reductions(self, results: tuple[Result, ...]) -> list[list[Result]]:
-        """Results in groups of the same axes whose values are reduced over the same."""
+        """Results grouped by their axes and by the axes that their values are reduced over."""
         groups: dict[tuple[frozenset[str], ...], list[Result]] = {}
         for result in results:
             values = needed(self.op.values, [result.output.name])
@@ -313,8 +313,8 @@ class Planner:
         return self.found(partial(step_of, near=self.near), in_own_dtypes(self.gradient, op))
 
     def planned(self, steps: Sequence[Step | None], ops: list[Op], groups: Sequence[Sequence[Result]]) -> list[Step]:
-        """The steps of some operators, several where one is none or repeats reductions. Raises `Mistakes`."""
-        if len(ops) > 1 and steps[0] is None:  # Its own steps are not to be called as the others are.
+        """The steps of `ops`; a multi-step plan for those without a single step, or whose step repeats reductions."""
+        if len(ops) > 1 and steps[0] is None:  # Its steps need names that differ from those of the others.
             ops[0] = self.restricted(groups[0], 1)
         found: list[Step] = []
         mistakes: list[Mistake] = []
@@ -342,7 +342,7 @@ class Planner:
         return unplanned(self.gradient.wrt, name, axes_mismatch(op, self.gradient.forward))
 
     def restricted(self, results: Sequence[Result], place: int) -> Op:
-        """The operator of some results alone."""
+        """The operator restricted to `results`."""
         op = restricted(self.op, tuple(results), "" if place == 0 else f"_{results[0].output.name}")
         saved = {name for name, _ in self.gradient.saved}
         inputs = tuple(self.ordered(t) if t.name in saved else t for t in op.inputs)
@@ -356,7 +356,7 @@ class Planner:
         return replace(tensor, type=TensorType(tensor.type.dtypes, plain_shape(axes)))
 
     def informed(self, step: Step, users: dict[str, list[str]]) -> Step:
-        """The step, with what it needs besides tensors, and each result allocated where a user of it is asked for."""
+        """The step with its arguments that are no tensors; each of several results depends on its first user's flag."""
         results = step.op.results
         if len(results) > 1:
             results = tuple(replace(r, when=f"needs_{users[r.output.name][0]}") for r in results)
@@ -373,11 +373,11 @@ class Planner:
         return is_saved and tensor.name not in {node.name for node in nodes}
 
     def forward(self) -> Step:
-        """The forward with what it saves among its results.
+        """The forward with the saved values among its results.
 
-        Several steps save matrices in the dtypes in which they store them, or would if they did not reduce them by
-        strips. Of what rows are reduced from the backward would tell, where no step reads it rounded: such a matrix is
-        saved in the dtype of the computation.
+        A multi-step forward saves matrices in the dtypes in which its steps store them, or would without tile-wise
+        reductions. If rows of a matrix are reduced, and no step reads it rounded, it is saved in the compute dtype,
+        since rounding would show in the backward.
         """
         op = self.gradient.forward
         names = dict(self.gradient.saved)
@@ -391,7 +391,7 @@ class Planner:
         return step if rounded == dtypes else self.step_of(self.saving(rounded))
 
     def reduced_exactly(self, names: Mapping[str, str], forward: Step) -> set[str]:
-        """Of values that are saved, those that something is reduced of, and that no step reads as they are stored."""
+        """The saved values that reductions read, and that no step of the forward reads as they are stored."""
         op = self.gradient.forward
         reductions = [v.name for v in op.values if isinstance(v.node, Reduce) and not is_product(op, v.node)]
         if not reductions:
@@ -407,7 +407,7 @@ class Planner:
         return step_of(forward, (), self.families)
 
     def saving(self, dtypes: Mapping[str, Dtype]) -> Op:
-        """The forward with what it saves among its results, in the dtype of the computation but for some."""
+        """The forward with the saved values among its results, in `dtypes`, or by default in the compute dtype."""
         op = self.gradient.forward
         values, results, by_row = op.values, op.results, set()
         for own, name in self.gradient.saved:
@@ -425,7 +425,7 @@ class Planner:
 
 
 def axes_mismatch(op: Op, forward: Op) -> str:
-    """The message about a gradient whose reductions no single kernel computes, beside lines of the forward."""
+    """The message that no kernel computes all reductions of a gradient, with the lines of the forward for each."""
     lines: dict[tuple[str, ...], str] = {}
     forward = name_reductions(forward)
     for value in forward.values:
@@ -440,7 +440,7 @@ def axes_mismatch(op: Op, forward: Op) -> str:
 
 
 def unplanned(wrt: tuple[str, ...], name: str, what: str) -> Mistake:
-    """The gradient by an input, one of those asked for, is what no family plans."""
+    """The mistake about the gradient by the input `name`, which no family plans; `what` continues its message."""
     hint = "leave it out, or write a spec for each part"
     place = ("grad", "wrt", str(wrt.index(name)))
     return Mistake("TG604", f"the gradient by {name} {what}", place, 0, len(shown(name)), hint)

@@ -3,9 +3,9 @@
 The epilogue is an operator of its own, whose inputs are the contraction's results and the tensors that it
 reads. One pass computes the gradients of all of them, those of the contraction's results in the dtype of
 the matmul. The gradient of each operand is then a matmul: `da = sum(dc * b, N)`. There is no pass where
-the gradient of the contraction's result is that of the operator's, or a number times it.
+the gradient of the contraction's result is the outgoing gradient, or a scalar multiple of it.
 
-Where gradients by operands have more in common than what they read, the gradient is planned in one piece, by modelled
+If gradients by operands share more than inputs, such as a matmul, the gradient is planned in one piece, by modelled
 time.
 """
 
@@ -67,7 +67,7 @@ class _Planner:
         self.op, self.grad, self.families = op, grad, families
         self.multiplied = Multiplied(op, contraction, grad)
         self.converted: dict[str, tuple[str, Dtype]] = {}
-        self.zeros: set[str] = set()  # the products whose gradients may be 0 where something was not chosen
+        self.zeros: set[str] = set()  # the products whose gradients may be 0 where a choice leaves them out
 
     def backward(self) -> Backward:
         after = self.after()
@@ -95,7 +95,7 @@ class _Planner:
     # The pass
 
     def after(self) -> Op:
-        """The operator of what follows the products."""
+        """The operator of the epilogue, with the products as inputs."""
         values = tuple(
             Value(value.name, self.load(value.name), "")
             if value.name in self.multiplied.products
@@ -115,11 +115,11 @@ class _Planner:
         return value if node == value.node else Value(value.name, node, value.source and spelled(node))
 
     def with_sums(self, node: Node) -> Node:
-        """The node with products as inputs, but for those that are results."""
+        """The node with products as inputs, except for products that are results."""
         return as_loads(node, {name: name for name, tensor in self.multiplied.sums.items() if tensor.name == name})
 
     def gradient_after(self, after: Op) -> Gradient:
-        """The gradient of what follows the products, by them and by its other inputs."""
+        """The gradient of the epilogue, by the products and by its other inputs."""
         read = {n.name for n in after.nodes if isinstance(n, Load)}
         beside = tuple(name for name in self.grad.wrt if name in read)
         both = [name for name in beside if any(name in inputs for inputs in self.multiplied.inside.values())]
@@ -132,11 +132,11 @@ class _Planner:
         return derive(after, Grad((*by, *beside), save or None))
 
     def own(self, found: Gradient, product: str) -> str:
-        """What the gradient by a product is called."""
+        """The name of the gradient by a product."""
         return found.op.results[found.wrt.index(self.multiplied.sums[product].name)].output.name
 
     def outgoing(self, found: Gradient, product: str) -> Node:
-        """The gradient by a product: that of a result as it came, or else a tensor of ours."""
+        """The gradient by a product: an expression of an outgoing gradient, or else a tensor that the pass computes."""
         own = self.own(found, product)
         node = found.op.value(own).node
         sums = {self.own(found, name) for name in self.multiplied.active}
@@ -154,7 +154,7 @@ class _Planner:
         return replaced(node, lambda part: mine if part == seed else part)
 
     def seed_of(self, found: Gradient, product: str, node: Node) -> Load | None:
-        """The gradient of a result that a gradient is, or is a number times."""
+        """The outgoing gradient that a gradient equals or is a scalar multiple of, if there is one."""
         seeds = {seed: result for result, seed in found.seeds}
         wide = [(factor, power) for factor, power in factors(node).factors.items() if factor.axes]
         if len(wide) != 1 or any(isinstance(part, Ref) for part in walk(node)):
@@ -165,8 +165,8 @@ class _Planner:
         return factor if set(factor.axes) == set(self.op.value(product).node.axes) else None
 
     def chosen_again(self, found: Gradient, product: str, outgoing: Node) -> Node:
-        """The gradient by a product, with the choices along one side alone where that may be infinite: what is not
-        chosen is 0 there, and matmuls multiply that by the side.
+        """The gradient by a product, with choices along an operand applied again if that may be infinite: the gradient
+        is 0 where they leave it out, and a matmul would multiply 0 by infinity.
         """
         if product not in self.zeros:
             return outgoing
@@ -192,10 +192,7 @@ class _Planner:
     def pass_after(
         self, found: Gradient, gradient: Gradient, between: dict[str, Dtype]
     ) -> tuple[tuple[Step, ...], dict[str, Expr], Mapping[str, tuple[Path, ...]]]:
-        """The steps of the gradients by the matmuls and beside them, and the gradients as the host spells them.
-
-        Also where they read what the forward saves, if that is not always.
-        """
+        """The steps of the pass, the gradients as host expressions, and the choices under which values are saved."""
         sums = {tensor.name for tensor in self.multiplied.sums.values()}
         wanted = [name not in sums or name in between for name in found.wrt]
         wrt = tuple(name for name, one in zip(found.wrt, wanted, strict=True) if one)
@@ -210,12 +207,12 @@ class _Planner:
             whys = {factors_of.get(name, name): why.partition(f" by {name} ")[2] for name, why in messages.items()}
             raise Mistakes(*(unplanned(self.grad.wrt, name, why) for name, why in whys.items())) from None
 
-    # What is multiplied
+    # The operands
 
     def operands(
         self, gradient: Gradient, outgoing: Mapping[str, Node], given: Mapping[str, Node]
     ) -> tuple[list[Step], dict[str, Expr]]:
-        """The steps of the gradients by what is multiplied, and what these are called: a matmul each.
+        """The steps of the gradients by operands, a matmul each, and the names of their results.
 
         `outgoing` has the gradient by each sum, `given` the same with choices.
         """
@@ -240,7 +237,7 @@ class _Planner:
         return steps, {name: V[result.output.name] for name, result in results.items()}
 
     def decided(self, op: Op, outgoing: Mapping[str, Node]) -> Op:
-        """The operator whose matmuls are only there where those of the forward are that they are the gradients of."""
+        """The operator, with each matmul under the choices of the forward's matmuls that it is a gradient of."""
         choices = Choices(self.op)
 
         def where_needed(node: Node) -> Node:
@@ -273,7 +270,7 @@ class _Planner:
     # The forward
 
     def forward(self, gradient: Gradient, steps: tuple[Step, ...], paths: Mapping[str, tuple[Path, ...]]) -> Step:
-        """The forward with what the pass reads of it among its results."""
+        """The forward with the values that the pass reads among its results."""
         op = self.op
         read = {tensor.name for step in steps for tensor in step.op.inputs}
         saved = {own: (name, COMPUTE) for own, name in gradient.saved}
@@ -295,17 +292,17 @@ class _Planner:
 
 
 def _products(op: Op, name: str) -> tuple[str, ...]:
-    """The matmuls that a value is made of."""
+    """The matmuls that a value depends on."""
     return tuple(value.name for value in needed(op.values, [name]) if is_product(op, value.node))
 
 
 def _tensors(node: Node) -> list[Load]:
-    """What a gradient by a matmul reads, but for scalars."""
+    """The tensors that a gradient by a matmul reads, without scalars."""
     return [part for part in walk(node) if isinstance(part, Load) and part.axes]
 
 
 def chosen(node: Node, path: Path) -> Node:
-    """A number where a path is taken, and 0 elsewhere."""
+    """The node where a path of choices is taken, and 0 elsewhere."""
     zero = Constant(0.0, Dtype("float"))
     for test, holds in reversed(path):
         then, other = (node, zero) if holds else (zero, node)

@@ -96,7 +96,7 @@ def _unfit(gradient: Gradient, forward: Step) -> str:
         return f"{names} have gradients"
     name, axes = smooth[0].output.name, smooth[0].axes
     along = [axis for axis in axes if axis in program.over]
-    # A single program would walk along all of the inputs.
+    # A single program would loop over all elements of the inputs.
     return f"{name} has the axis {', '.join(along)}" if along else "" if axes else f"{name} is one number for all"
 
 
@@ -130,7 +130,7 @@ def _crossing(op: Op, name: str, over: tuple[str, ...]) -> str:
 
 
 def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
-    """The operator with what is taken from a row by lines of its columns in lines of their own, which come first."""
+    """The operator with gathers from `names` in lines along the columns hoisted into lines before these."""
     values: list[Value] = []
     taken = op.names
     known: dict[Node, Ref] = {}
@@ -150,7 +150,7 @@ def _taken_before(op: Op, names: tuple[str, ...], over: tuple[str, ...]) -> Op:
 
 
 def _scaled(op: Op, gradient: Gradient, gradients: tuple[Result, ...]) -> Iterator[Op]:
-    """What scales the gradients by that of the result: one operator for all of one shape."""
+    """The operators that scale the gradients by the gradient of the result: one for each shape."""
     ((name, seed),) = gradient.seeds
     result = next(one for one in op.results if one.output.name == name)
     factor = Load(seed, result.axes, Dtype("float", (seed,)))
@@ -184,7 +184,7 @@ def scaling_of(backward: Backward, name: str) -> Step:
 
 @dataclass(frozen=True)
 class AheadHost(Host):
-    """Writes the function of the forward with its gradient, which checks what the operator does."""
+    """Writes the function of the forward with its gradient; the argument checks are those of the operator `checked`."""
 
     checked: Op | None = None
 

@@ -1,4 +1,4 @@
-"""Gradients of rows without keys, for which what is made of means is NaN."""
+"""Gradients of lost rows (rows without an unmasked key), which are NaN if they are computed from means."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZERO = Constant(0.0, FLOAT)
 
 @dataclass(frozen=True, slots=True)
 class LostRows:
-    """The `rows` without keys, where `indicator` equals `number`; of means, `made` is NaN there."""
+    """The lost rows: there `indicator` equals `number`, and gradients that read `made` (means, lse) are NaN."""
 
     rows: tuple[str, ...]
     indicator: Load
@@ -28,10 +28,10 @@ class LostRows:
     made: AbstractSet[str]
 
     def zero_in(self, behind: Gradient, means: Container[str], between: Container[str]) -> Gradient:
-        """The gradient, of which those by means, and by what other streams give, are 0 for such rows where they are
-        made of means: they are NaN there; if they are not, such rows go on with what other streams give.
+        """The gradient with 0 for lost rows in gradients by `means` and `between` that read `made`, since they are NaN
+        there. Those by `between` are replaced only where they are NaN, since other streams contribute to them.
 
-        What else is made of them reads them as they are: over no keys means are 0, and gradients as those of any row.
+        Other values read the unchanged gradient: over no keys means are 0, and gradients as for any row.
         """
         op = behind.op
         for name, result in behind.by.items():
@@ -42,7 +42,7 @@ class LostRows:
         return replace(behind, op=op)
 
     def with_zero(self, op: Op, value: Value, keeps_scalars: bool) -> Op:
-        """The operator with a value that is 0 for such rows, or only where it is NaN there."""
+        """The operator with a value that is 0 for lost rows; with `keeps_scalars`, only where it is NaN there."""
         is_read = any(value.name in references(one.node) for one in op.values)
         if not is_read and not keeps_scalars:
             return op.of(self.chosen(one, one.node, ZERO) if one is value else one for one in op.values)
@@ -56,16 +56,16 @@ class LostRows:
         return replace(op, values=tuple(values))
 
     def chosen(self, value: Value, node: Node, lost: Node) -> Value:
-        """The value, which is a node, and another for such rows."""
+        """The value with `lost` for lost rows and `node` for others."""
         return replace(value, node=where_equal(self.indicator, Constant(self.number, FLOAT), lost, node), source="")
 
 
 def _where_nan(x: Node, then: Node) -> Call:
-    """A node, and another where it is NaN."""
+    """`x`, and `then` where it is NaN."""
     return Call("where", (Call("isnan", (x,), x.axes, BOOL), then, x), x.axes, x.dtype)
 
 
 def where_equal(x: Node, y: Node, then: Node, other: Node) -> Call:
-    """One node where two are equal, and another elsewhere."""
+    """`then` where `x` equals `y`, and `other` elsewhere."""
     test = Call("eq", (x, y), x.axes, BOOL)
     return Call("where", (test, then, other), other.axes, other.dtype)

@@ -1,4 +1,4 @@
-"""What a contraction multiplies, and its sums of products as the gradient's kernels read and write them."""
+"""The operands of a contraction, and its matmuls as inputs of the gradient's kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..spec.types import BATCH, COMPUTED, FLOATS, Grad, Input, TensorType, plain
 
 
 class Multiplied:
-    """The sums of products of an operator, whose gradient is planned, and what each of them is made of."""
+    """The matmuls of an operator whose gradient is planned, and the inputs that each multiplies."""
 
     def __init__(self, op: Op, contraction: Contraction, grad: Grad) -> None:
         self.op, self.grad = op, grad
@@ -22,7 +22,7 @@ class Multiplied:
         self.reduced = {product.name for product in contraction.products}
         self.is_grouped = bool(contraction.col_groups)
         made = (*contraction.batch, *contraction.rows, *contraction.cols)
-        self.order = sorted(made, key=lambda axis: axis != BATCH)  # of what tiles give
+        self.order = sorted(made, key=lambda axis: axis != BATCH)  # of a tile's results
         self.taken = self.op.names
         self.inside = {name: self.inputs_of(products) for name, products in self.products.items()}
         self.active = [name for name, inputs in self.inside.items() if set(inputs) & set(grad.wrt)]
@@ -32,7 +32,7 @@ class Multiplied:
         return fresh(name, self.taken)
 
     def inputs_of(self, products: list[Product]) -> list[str]:
-        """The inputs that are multiplied, and those of scales of groups of terms."""
+        """The inputs that `products` multiply, including inputs of the scales of groups of terms."""
         sides = [side for product in products for side in product.sides]
         sides += [product.scale for product in products if product.scale is not None]
         names = [name for side in sides for name in references(side)]
@@ -45,7 +45,7 @@ class Multiplied:
         return self.shared(dtype) if dtype.kind == "float" else Dtype("int", ("int32",))
 
     def shared(self, dtype: Dtype) -> Dtype:
-        """The dtype with one input for all that share a type."""
+        """The dtype, in which one input stands for all inputs that share a type."""
         variables = {tensor.name: tensor.type.variable for tensor in self.op.inputs}
         first = {variable: name for name, variable in reversed(variables.items()) if variable}
         return dtype.renamed(lambda leaf: first.get(variables.get(leaf, ""), leaf))
@@ -60,9 +60,9 @@ class Multiplied:
         return Input(name, self.type_of(self.saved_dtype(product), axes))
 
     def saved_dtype(self, product: str) -> Dtype:
-        """A softmax would tell what half precision rounds; rows that a tile holds are short.
+        """The compute dtype if rows are reduced, as a softmax would show rounding, and rows in a tile are short.
 
-        Those that are made of groups are not, and are reduced as they are rounded.
+        Rows of grouped columns are not short, and are reduced as they are rounded.
         """
         rows = [value for value in self.op.values if isinstance(value.node, Reduce) and value.name not in self.reduced]
         return COMPUTE if rows and not self.is_grouped else self.dtype_of(product)

@@ -1,4 +1,4 @@
-"""Where a gradient rounds what it computes again, since its forward summed exponentials of it as it was stored."""
+"""Rounds recomputed values of a gradient, if the forward summed their exponentials as stored, thus rounded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rounded_as_stored(gradient: Gradient, forward: Step) -> Gradient:
 
 
 def _summed_as_stored(steps: Sequence[Step]) -> dict[str, Dtype]:
-    """What steps store rounded and sum exponentials of, with the dtype that it has then."""
+    """The rounded values that steps store and sum exponentials of, with their stored dtypes."""
     stored = {result.output.name: result.dtype for step in steps for result in step.op.results if not result.saved}
     summed: set[str] = set()
     for step in steps:

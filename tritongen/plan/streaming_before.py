@@ -1,11 +1,10 @@
-"""The gradient of a forward that streams what steps before have computed, or streams several times.
+"""The gradient of a forward with several streams, or with a stream that reads values of earlier steps.
 
-It begins at the last stream: with the gradient of what that gives and of what follows it, by the inputs of the operator
-and by what steps before have computed for both. From there on the rest is an operator of its own, whose results have
-these gradients: of math before the stream, or of other streams and of math around them. So heads that are normed,
-rotated or projected in the same spec are streamed forward and backward, and so are several attentions that are added,
-or one on top of another. The forward saves what it computed for the streams, of which their gradients are made; the
-rest is recomputed.
+It begins at the last stream, with the gradient of this stream and of the math after it, by the operator's inputs and by
+values that earlier steps computed for both. These gradients are the seeds of an operator for the rest: the math before
+the stream, or other streams and the math around them. So heads that are normed, rotated or projected in the same spec
+are streamed forward and backward, and so are several attentions that are added, or one on top of another. The forward
+saves the values that it computed for the streams, since their gradients read these; the rest is recomputed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ PART_OF_A_LINE = "what follows the sums is made of a part of a line"
 
 
 def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families: Families) -> Backward:
-    """Raises `NotStreamed` where the gradient stores scores."""
+    """Plan the gradient of a forward with `streams`. Raises `NotStreamed` if it would store scores."""
     forward = with_names(forward)
     copies = copies_of_results(forward)
     op = with_copies(forward, copies)
@@ -62,29 +61,29 @@ def plan_streams_backward(forward: Step, streams: Streams, grad: Grad, families:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a gradient: its plan, what that reads, and the values of the forward, which saves some of them."""
+    """A subgraph of a gradient: its plan and the inputs of this, and values of the forward, some of them saved."""
 
     plan: Plan
     inputs: tuple[Input, ...]
     values: tuple[Value, ...]
-    saved: Mapping[str, str] = field(default_factory=dict)  # a name of an input, and the value that it is
-    dtypes: Mapping[str, Dtype] = field(default_factory=dict)  # of what is saved
+    saved: Mapping[str, str] = field(default_factory=dict)  # the value of the forward for each name of an input
+    dtypes: Mapping[str, Dtype] = field(default_factory=dict)  # of saved values
     stored: StoredScores | None = None
 
 
 class _Streams:
-    """Plans the gradient by what each stream goes along, and from there on the gradient by what that is made of."""
+    """Plans the gradient of each stream, from the last one to the first, and of the math before it."""
 
     def __init__(
         self, op: Op, steps: Sequence[Step], copies: Mapping[str, str], grad: Grad, families: Families
     ) -> None:
         self.op, self.steps, self.copies, self.grad, self.families = op, steps, copies, grad, families
         self.outgoing = outgoing_of(self.op)
-        self.named: set[str] = set()  # the steps so far
-        self.pairs: list[tuple[str, str]] = []  # the axes of rows of each stream, and of what streams
+        self.named: set[str] = set()  # names of the steps so far
+        self.pairs: list[tuple[str, str]] = []  # the axis of rows and the streamed axis of each stream
 
     def backward(self, streams: Streams) -> Backward:
-        """The gradient of the full operator, and the forward that saves what it reads."""
+        """The gradient of the full operator, and the forward that saves the values that it reads."""
         self.pairs = [(stream.rows, stream.streamed) for _, stream in streams]
         part = self.part(self.op, streams, self.grad.wrt, self.outgoing)
         made = {result.output.name for step in part.plan.steps for result in step.op.results}
@@ -96,13 +95,13 @@ class _Streams:
         forward = replace(self.op, values=without_copies(part.values, self.copies))
         gradient = Gradient(forward, op, self.grad.wrt, self.outgoing.pairs, saved, outputs)
         planner = Planner(gradient, (), self.families)
-        # A part of it took dtypes and shapes from gradients of what only that part has as results.
+        # A subgraph took dtypes and shapes from gradients of intermediates that are results of it alone.
         steps = tuple(informed(gradient, step, step.family.leaves(step.program)) for step in part.plan.steps)
         plan = replace(part.plan, steps=steps, spelled={name: part.plan.spelled[name] for name in self.grad.wrt})
         return Backward(gradient, planner.step_of(planner.saving(part.dtypes)), plan, stored=part.stored)
 
     def part(self, op: Op, streams: Streams, wrt: tuple[str, ...], outgoing: Outgoing) -> _Part:
-        """The gradient of an operator of values that steps store: that of the last stream, and that of the rest."""
+        """The gradient of an operator whose results are stored by steps: of its last stream, then of the rest."""
         streams = streams_for(op, streams)
         if not streams:
             return self.without_streams(op, wrt, outgoing)
@@ -138,7 +137,7 @@ class _Streams:
     def after(
         self, outgoing: Outgoing, found: Streamed, between: Mapping[str, Dtype], others: Mapping[str, Input]
     ) -> Outgoing:
-        """What the gradient of a stream and of what follows it goes on from."""
+        """The outgoing gradients from which the gradient of a stream and of the math after it starts."""
         own = {result.output.name for result in found.op.results}
         return replace(
             outgoing,
@@ -164,7 +163,7 @@ class _Streams:
         return _Part(Plan(steps, texts), (), values, stored=self.scores_stored(steps, gradient, outgoing))
 
     def scores_stored(self, steps: Iterable[Step], gradient: Gradient, outgoing: Outgoing) -> StoredScores | None:
-        """The scores that steps before all streams store, for gradients by what the forward made of scores there."""
+        """The scores that `steps`, which compute gradients before all streams, store; None if there are none."""
         steps, own = tuple(steps), {result.output.name for result in gradient.op.results}
         axes = next((one for one in self.pairs if stores(steps, one, own)), None)
         if axes is None:
@@ -174,9 +173,9 @@ class _Streams:
         return StoredScores(axes, why + write_instead(self.op, axes[1]))
 
     def known(self, op: Op, inner: Backward, outgoing: Outgoing, between: Iterable[str]) -> dict[str, Input]:
-        """What steps so far have computed or read besides inputs, as steps after them read it.
+        """The tensors that steps so far have computed or read, except inputs of `op`, as inputs of later steps.
 
-        The gradients from which these go on have the dtypes of what they are by.
+        The gradients by `between` have the dtypes of the inputs that they are by.
         """
         results = (result for step in inner.plan.steps for result in step.op.results)
         every = (*outgoing.known, *outgoing.seeds.values(), *inner.gradient.op.inputs)
@@ -191,7 +190,7 @@ class _Streams:
     def together(
         self, inner: Backward, outer: _Part, stored: Container[str], before: tuple[str, ...]
     ) -> tuple[tuple[Value, ...], Mapping[str, str], Mapping[str, str]]:
-        """The values of both parts, and the new names of those of either."""
+        """The values of both subgraphs, and the new names in each of them."""
         known = {value.name for value in outer.values}
         done = known.intersection(before)
         others = tuple(value for value in self.op.values if value.name not in done)
@@ -202,7 +201,7 @@ class _Streams:
         return _together(values, after, {*before, *outer.saved})
 
     def joined(self, inner: Backward, outer: _Part, found: Streamed, before: tuple[str, ...]) -> _Part:
-        """Both steps of the gradient, and the forward that they read."""
+        """The steps of both subgraphs, and the values of the forward that they read."""
         dtypes = {name: one.dtype for name, one in found.before.items()}
         values, first, second = self.together(inner, outer, dtypes, before)
         alike = {name: dtype.of[0] for name, dtype in dtypes.items() if len(dtype.of) == 1}
@@ -236,22 +235,22 @@ def _in_dtypes_of(alike: Mapping[str, str], step: Step) -> Step:
 
 
 def _smooth(op: Op, wrt: Iterable[str]) -> tuple[str, ...]:
-    """The inputs with which any result changes smoothly."""
+    """The inputs in `wrt` with which any result changes smoothly."""
     read = read_by(needed(op.values, [one.output.name for one in op.results]))
     return tuple(name for name in wrt if name in read and changes_smoothly(op, name))
 
 
 def _smooth_by(op: Op, name: str, wrt: Iterable[str]) -> bool:
-    """Whether what is computed before changes smoothly with inputs by which there are gradients."""
+    """Whether the value `name` changes smoothly with any input in `wrt`."""
     return bool(_smooth(replace(op, results=(own_result(op.value(name)),)), wrt))
 
 
 def _together(
     first: Sequence[Value], second: Sequence[Value], required: Container[str]
 ) -> tuple[tuple[Value, ...], dict[str, str], dict[str, str]]:
-    """Values and others after them, each once; and the new names in either of those that are called alike.
+    """The values of `first` and `second` without duplicates; and new names for each where different values share one.
 
-    Required values keep their names.
+    Values in `required` keep their names: those of `second` are renamed instead.
     """
     nodes = {value.name: value.node for value in first}
     second = [value for value in second if nodes.get(value.name) != value.node]
@@ -263,7 +262,7 @@ def _together(
     return tuple(values), ours, theirs
 
 
-# What streams in a forward of several steps, what comes before it, and what follows it
+# The streams of a multi-step forward, and the math before and after them
 
 
 def streams_in(forward: Step) -> list[tuple[Step, Stream]]:
@@ -275,7 +274,7 @@ def steps_of(forward: Step) -> tuple[Step, ...]:
 
 
 def copies_of_results(forward: Step) -> dict[str, str]:
-    """What steps store for others besides a result that it is rounded to, by name, and the lines that it is."""
+    """The copies of results that steps store unrounded for other steps, with the names of the lines that they equal."""
     own = {one.output.name for one in forward.op.results}
     results = (result for step in steps_of(forward) for result in step.op.results)
     pairs = ((one.output.name, one.node.name) for one in results if isinstance(one.node, Ref))
@@ -283,7 +282,7 @@ def copies_of_results(forward: Step) -> dict[str, str]:
 
 
 def with_copies(forward: Step, copies: Mapping[str, str]) -> Op:
-    """The operator of a forward with copies of lines, which what other steps compute is made of."""
+    """The operator of a forward with `copies` of lines, which the values of other steps read."""
     op = forward.op
     for copy, name in copies.items():
         own = next(s.op.by_name for s in steps_of(forward) if any(r.output.name == copy for r in s.op.results))
@@ -314,15 +313,15 @@ def with_names(forward: Step) -> Step:
 
 
 def streams_for(op: Op, streams: Streams) -> Streams:
-    """Those of some streams that the results of an operator are made of."""
+    """The `streams` that the results of an operator depend on."""
     made_of = {value.name for value in needed(op.values, [result.output.name for result in op.results])}
     return [(step, stream) for step, stream in streams if made_of & {one.output.name for one in step.op.results}]
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What one step of a forward streams, and an operator of that and of what follows: what steps before have computed
-    for both is among its inputs, `before` as it is stored.
+    """The stream of one step, and an operator of this step and the math after it. Values that earlier steps computed
+    for both are among its inputs, and in `before` as they are stored.
     """
 
     op: Op
@@ -331,10 +330,10 @@ class Streamed:
 
 
 def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
-    """What the last of some streams goes along in an operator, of whose steps they are some.
+    """The last of `streams`, with an operator of this stream and the math after it.
 
-    What the others give it, or give what follows it, is computed before, and is no result. Raises `NotStreamed` where
-    what follows is made of a part of a line.
+    Results of the other streams are inputs of that operator instead of results. Raises `NotStreamed` if the math after
+    the stream reads a subexpression of a line.
     """
     *others, (step, stream) = streams
     if step.op is op:
@@ -367,7 +366,7 @@ def last_streamed(op: Op, steps: Sequence[Step], streams: Streams) -> Streamed:
 
 
 def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str], taken: set[str]) -> tuple[Value, ...]:
-    """The values inside of a step, and those of an operator that are computed of what it has made or `computed`."""
+    """The values inside of a step, and the values of an operator that depend on those it has `made` or `computed`."""
     refs, outputs = op.refs, {result.output.name for result in op.results}
     disjoint = (reached(refs, outputs, made) | reached(refs, computed, ())) - made
     other = [value.name for value in op.values if value.name in inside and value.node != inside[value.name].node]
@@ -377,12 +376,12 @@ def _around(inside: dict[str, Value], op: Op, made: set[str], computed: set[str]
     outside = [renamed_value(value, renamed) for value in op.values if value.name in disjoint]
     first = reached({value.name: references(value.node) for value in outside}, computed, ())
     alone = {value.name: value for value in outside if value.name not in inside}
-    # What comes first may be made of what is inside, as `any(kept, N)` is of the mask of the scores.
+    # Values that come first may read values inside: `any(kept, N)` reads the mask of the scores.
     return values_in_order({name: value for name, value in alone.items() if name in first} | inside | alone)
 
 
 def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:
-    """What steps store: in the dtype of an input, where one has that of what another has stored."""
+    """The results of steps, with dtypes expressed by inputs instead of results of other steps where possible."""
     same: dict[str, tuple[str, ...]] = {}
     for result in (result for step in steps for result in step.op.results):
         of = tuple(leaf for name in result.dtype.of for leaf in same.get(name, (name,)))
@@ -392,7 +391,7 @@ def _stored_by(steps: Iterable[Step]) -> Iterator[Result]:
 
 
 def _reading(op: Op, before: Mapping[str, Input]) -> Op:
-    """The operator that reads what is computed before as inputs, where it does."""
+    """The operator that reads values in `before` as inputs, where it reads them."""
     found = reading(op, before.values())
     values = needed(found.values, [name for result in found.results for name in references(result.node)])
     read = read_by(values)
@@ -401,7 +400,7 @@ def _reading(op: Op, before: Mapping[str, Input]) -> Op:
 
 
 def _read_in_loop(op: Op, stream: Stream) -> set[str]:
-    """The inputs of which scores and sums are made."""
+    """The inputs that scores and sums depend on."""
     return read_by(needed(op.values, [*(one.name for one in stream.scores), *(one.name for one in stream.sums)]))
 
 

@@ -1,11 +1,11 @@
-"""The gradient of what is streamed: scores are recomputed, and by lse, their logsumexp, the probabilities of a softmax.
+"""The gradient of a stream: scores are recomputed, and with lse, their logsumexp, the probabilities of a softmax.
 
 With p = exp(s - lse), o = sum(p * v, N) and the gradient do of o, the gradient of the scores is ds = p * (dp - delta),
-where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one value per row. Where v has a
-weight in the sum, dp is multiplied by it, and its gradient is p * dp. A sink x has the gradient -exp(x - lse) * delta.
-The rest is the gradient of the math of the scores, an operator of its own to which ds is given. One kernel takes the
-gradients that lie along the rows, and tells delta to another, for those that lie along what was streamed. Where results
-are more than means, steps that differentiate what is made of these come first, for do and delta.
+where dp = sum(do * v, E), and delta = sum(do * o, E) less the gradient of lse is one value per row. If v has a weight
+in the sum, dp is multiplied by it, and its gradient is p * dp. A sink x has the gradient -exp(x - lse) * delta. The
+rest is the gradient of the math of the scores, an operator of its own with ds as an input. One kernel computes the
+gradients along the rows, and passes delta to another, which computes those along the streamed axis. If results are
+computed from means, steps that differentiate this math come first, for do and delta.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ from .weighted_means import Mean, Means, means_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMean(Mean):
-    """A mean along the rows and axes of its own, with the tensors that hold it and its gradient; sums of rows, which
-    have no matrix, have no axes of their own.
-    """
+    """A mean along the rows and its `own` axes (none without a matrix), with the tensors of it and of its gradient."""
 
     own: tuple[str, ...]
     axes: tuple[str, ...]
@@ -59,12 +57,12 @@ class StoredMean(Mean):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What a gradient goes on from: the gradients of results, and those by inputs that are added to its own.
+    """The inputs of a gradient: `seeds` by result, and gradients `others` by inputs, which are added to its own.
 
-    `between` are inputs that other steps have computed, which go on from the gradients by them, each with its dtype.
-    `name` is that of the gradient's operator, `enclosing` the forward; `known` is what steps so far have computed and
-    read besides. Of all that the forward has computed before, `dtypes` has the dtypes; what follows reads the values
-    `shapes_of`, in the shapes in which they are stored.
+    `between` are inputs that earlier steps compute, with their dtypes: other steps read the gradients by them. `name`
+    is the name of the gradient's operator, `enclosing` the full forward, `known` further tensors that steps so far have
+    computed or read. `dtypes` has the dtypes of the values that the forward computed before, and `shapes_of` the shapes
+    in which values that later steps read are stored.
     """
 
     seeds: Mapping[str, Input]
@@ -81,7 +79,7 @@ class Outgoing:
         return tuple((result, seed.name) for result, seed in self.seeds.items())
 
     def made(self, op: Op) -> frozenset[str]:
-        """The inputs of an operator that steps have computed, and the full forward does not get."""
+        """The inputs of an operator that steps have computed, so that the full forward does not have them."""
         return frozenset(t.name for t in op.inputs) - {t.name for t in self.enclosing.inputs}
 
     @property
@@ -91,13 +89,13 @@ class Outgoing:
 
 
 def part_of_gradient(tensor: Input, name: str, shape: tuple[AxisTerm, ...], vanishes: bool) -> Input:
-    """A gradient by an input as steps read it that add to it: by one that is left out there is none, which adds 0."""
+    """A gradient by an input, as an input of steps that add to it; without an optional input it defaults to 0."""
     default = None if tensor.default is None else 0.0
     return Input(name, replace(tensor.type, shape=shape), default, vanishes)
 
 
 def outgoing_of(op: Op) -> Outgoing:
-    """What the gradient of the full operator starts from."""
+    """The seeds from which the gradient of the full operator starts."""
     taken = op.names
     names = {one.output.name: fresh(f"d{one.output.name}", taken) for one in op.results}
     zeros = len(op.results) > 1
@@ -108,9 +106,7 @@ def outgoing_of(op: Op) -> Outgoing:
 def plan_streaming_backward(
     op: Op, stream: Stream, grad: Grad, families: Families, outgoing: Outgoing | None = None
 ) -> Backward:
-    """Raises `NotStreamed` where results are made of sums otherwise than by means and lse, or something else is to be
-    saved.
-    """
+    """Raises `NotStreamed` for pages, for `save`, without a plan, and if results read sums but means and lse."""
     if stream.is_paged:
         raise NotStreamed(f"gradients gather what lies in pages along {stream.streamed}")
     if grad.save is not None:
@@ -129,7 +125,7 @@ def plan_streaming_backward(
 
 
 def _without_total(op: Op, stream: Stream) -> str:
-    """What to write in place of exponentials that have a factor before they are summed for the divisor."""
+    """The hint to add log(w) to scores instead of multiplying exponentials by w, if the divisor sums such products."""
     factors = (resolve(op, one.factor) for one in stream.sums if one.matrix is None)
     if any(isinstance(factor, Call) and factor.function == "exp" for factor in factors):
         return ""
@@ -150,7 +146,7 @@ class _Results:
         return self.values[-1].ref
 
     def add(self, ref: Ref, gradient: Node) -> None:
-        """A result, and its gradient: summed over axes of means that what they are made of lacks."""
+        """Add a result, and its gradient summed over the axes of means that the result lacks."""
         over = tuple(axis for axis in gradient.axes if axis not in ref.axes)
         self.results.append(Result(Output(ref.name), ref, ref.axes, ref.dtype))
         summed = Reduce("sum", gradient, over, ref.axes, gradient.dtype)
@@ -158,8 +154,8 @@ class _Results:
 
 
 class _Planner:
-    """Plans the gradient by way of means and of lse: of what is made of them, and of what they are made of, through the
-    scores. It reads means, their gradients and lse, as results or saved beside them.
+    """Plans the gradient from results to means and lse, and from these through the scores. It reads means, their
+    gradients and lse, which are results or saved.
     """
 
     def __init__(self, means: Means, stream: Stream, grad: Grad, families: Families, outgoing: Outgoing) -> None:
@@ -189,10 +185,10 @@ class _Planner:
         return fresh(name, self.taken)
 
     def add_shift(self) -> None:
-        """Give the operator lse as gradients read it: inf, and p = 0, where it tells no probabilities of a row. That is
-        where all scores are -inf, and where lse is so far from 0 that adding 1 to it changes nothing.
+        """Add lse as gradients read it to the operator: inf, so that p = 0, for rows whose lse determines no
+        probabilities. In these all scores are -inf, or lse is so far from 0 that adding 1 to it changes nothing.
 
-        It has the name of lse, unless that is saved, or results are made of it beside the means.
+        It has the name of lse, unless lse is stored for other steps, or results read it other than through means.
         """
         ends = (replace(v, node=Constant(0.0, FLOAT)) if v.name in self.means else v for v in self.op.values)
         roots = {name for result in self.op.results for name in references(result.node)}
@@ -209,7 +205,7 @@ class _Planner:
         self.op = replace(self.op, values=(*self.op.values, value))
 
     def plain_results(self) -> dict[str, Result]:
-        """The results by the means and lse that they are; none where any of them is made of these otherwise."""
+        """The results by the mean or lse that each equals; empty if any result is something else."""
         ends = {*self.means, self.lse} - {""}
         found: dict[str, Result] = {}
         for result in self.op.results:
@@ -223,7 +219,7 @@ class _Planner:
         return found
 
     def is_alike(self, result: Result, matrix: Load) -> bool:
-        """Whether a result and its gradient are sure to have the dtype of a mean, or that of any floats, as it does."""
+        """Whether a result and its gradient surely have the dtype of a matrix, or each of these may be any float."""
         types = like(self.op, result, "").type, self.seeds[result.output.name].type, self.type_of(matrix)
         return are_alike(types) or all({*one.dtypes} == {*FLOATS} for one in types)
 
@@ -231,7 +227,7 @@ class _Planner:
         return self.op.input(self.multiplied_as(matrix)).type
 
     def multiplied_as(self, matrix: Load) -> str:
-        """The matrix in whose dtype one is multiplied."""
+        """The name of the matrix in whose dtype a matrix is multiplied: another if its own elements are bytes."""
         return (of_bytes(self.op, matrix) and multiplied_as(self.op, self.stream)) or matrix.name
 
     def of_rows(self, name: str) -> Input:
@@ -248,7 +244,7 @@ class _Planner:
         return StoredMean(*given, own=own, axes=axes, tensor=tensor, gradient=gradient)
 
     def mean_saved(self, name: str) -> StoredMean:
-        """A mean that the forward saves, where it is no result of its dtype."""
+        """A mean that the forward saves, unless a result in the dtype of its matrix holds it."""
         axes, matrix = self.op.value(name).node.axes, self.means[name].matrix
         dtypes = TensorType(COMPUTED, ()) if matrix is None else self.type_of(matrix)
         shape = plain_shape((*self.rows, *(axis for axis in axes if axis not in self.rows)))
@@ -257,14 +253,14 @@ class _Planner:
         tensor = Input(self.fresh("mean") if name in self.outgoing.results else name, own_type)
         if result is not None and matrix is not None and self.is_alike(result, matrix):
             tensor = like(self.op, result, name)
-        # Its gradient has the same shape, as that by any input has.
+        # As for any input, its gradient has the same shape.
         gradient = Input(self.fresh(f"d{tensor.name}"), replace(own_type, shape=tensor.type.shape))
         return self.stored(name, axes, tensor, gradient)
 
-    # Through the scores: by those and by matrices, by the gradients of means and the sums of rows that these make
+    # Through the scores: gradients by scores and matrices, from the gradients of means and delta
 
     def through_scores(self, means: tuple[StoredMean, ...]) -> Gradient:
-        """The gradient by what means are made of, those of the means and delta among its inputs."""
+        """The gradient by the inputs of means, with the gradients of the means and delta as inputs."""
         scores, given = self.scores(means) if self.score is not None else self.of_sums(means)
         read = read_by(scores.values)
         wrt = tuple(name for name in self.grad.wrt if name in read)
@@ -317,7 +313,7 @@ class _Planner:
         return replace(self.op, inputs=inputs, values=tuple(values), results=tuple(results)), found.gradients
 
     def sum_of(self, factor: Node, matrix: Load) -> Reduce:
-        """The sum along what streams of a matrix times a factor, which has no gradient by it."""
+        """The sum along the streamed axis of a matrix times a detached factor."""
         product = applied("mul", Call("detach", (factor,), factor.axes, factor.dtype), matrix)
         over = tuple(axis for axis in self.op.axes if axis in self.stream.positions)
         axes = tuple(axis for axis in product.axes if axis not in over)
@@ -326,7 +322,7 @@ class _Planner:
     def by_probabilities(
         self, found: _Results, p: Ref, means: Sequence[StoredMean], delta: Node
     ) -> tuple[Node, dict[str, Node]]:
-        """The gradient by the power of a score, over p, and p times the weights of the means that have such."""
+        """dp - delta, the gradient by a score over p; and p times the weight of each mean that has one."""
         weighted: dict[str, Node] = {}
         terms: list[Node] = []
         for mean in means:
@@ -343,7 +339,7 @@ class _Planner:
         return applied("sub", reduce(partial(applied, "add"), terms), delta), weighted
 
     def delta_of(self, means: tuple[StoredMean, ...], lse: Result | None) -> tuple[tuple[Input, ...], Value]:
-        """The sums of the rows of do * o, less the gradient of lse, and the inputs that it is made of."""
+        """The inputs of delta; and delta, the sum of do * o for each row less the gradient of lse."""
         inputs = [one for mean in means if not mean.is_sum for one in (mean.gradient, mean.tensor)]
         less: Node | None = None
         if lse is not None:
@@ -352,7 +348,7 @@ class _Planner:
         return tuple(inputs), self.delta_value(means, less, {})
 
     def delta_value(self, means: Sequence[StoredMean], less: Node | None, computed: Mapping[str, Node]) -> Value:
-        """The delta of outgoing gradients, and of those that are computed of means."""
+        """Delta from the outgoing gradients of means, or for tensors in `computed` from the nodes given there."""
         node: Node | None = None
         averaged = (mean for mean in means if not mean.is_sum)
         for mean in sorted(averaged, key=lambda one: one.tensor.name in computed):
@@ -367,25 +363,25 @@ class _Planner:
         node = replace(where_equal(load(self.shift, self.rows), inf, zero, node), axes=self.rows)
         return Value(self.delta, node, spelled(node))
 
-    # What means and lse are made of
+    # The gradient if all results are means and lse
 
     def planned(self, means: tuple[StoredMean, ...], delta: tuple[tuple[Input, ...], Value] | None) -> Backward:
         gradient = added(self.through_scores(means), self.outgoing.others)
-        read = {tensor.name for tensor in gradient.op.inputs}  # nothing, where gradients are by another stream alone
+        read = {tensor.name for tensor in gradient.op.inputs}  # empty if all gradients come from another stream
         gradient = replace(gradient, saved=tuple(pair for pair in gradient.saved if pair[0] in read))
         planner = StreamPlanner(gradient, self.stream, self.families, delta, self.outgoing.between)
         forward = planner.forward()
         steps, texts = planner.plan()
         return Backward(gradient, forward, Plan(steps, texts), stored=planner.stored)
 
-    # What is made of means and lse
+    # The gradient if results are computed from means and lse
 
     def planned_behind(self, means: tuple[StoredMean, ...]) -> Backward:
-        """First the steps behind the means, to the gradients of which that through the scores is added."""
+        """Plan the steps from results to means first; the gradient through the scores is added to their gradients."""
         others = self.outgoing.others
         behind, means = self.behind(means)
         gradient = self.through_scores(means)
-        # As delta, where there are gradients by values alone.
+        # Unread gradients are dropped, such as delta if only gradients by v are needed.
         passed_on = {self.delta: self.delta, **{mean.tensor.name: mean.gradient.name for mean in means}}
         read = read_by(gradient.op.values)
         by = {name: one for name, one in behind.by.items() if name not in passed_on or passed_on[name] in read}
@@ -409,7 +405,7 @@ class _Planner:
         return replace(backward, stored=planner.stored)
 
     def read_with(self, gradient: Gradient, first: tuple[Step, ...], means: tuple[StoredMean, ...]) -> Gradient:
-        """The gradient with what steps before it read among its inputs, and what the forward saves of these."""
+        """The gradient with the inputs of `first` among its own, and in `saved` those that the forward saves."""
         known = {tensor.name for tensor in gradient.op.inputs}
         more = (tensor for step in first for tensor in step.op.inputs if tensor.name not in known)
         inputs = dict.fromkeys((*more, *gradient.op.inputs))
@@ -421,12 +417,12 @@ class _Planner:
         return replace(gradient, saved=saved, outputs=outputs, op=replace(gradient.op, inputs=tuple(inputs)))
 
     def dtype_of(self, matrix: Load) -> Dtype:
-        """The dtype that a matrix is multiplied in, by inputs of the forward."""
+        """The dtype in which a matrix is multiplied, expressed by inputs of the forward."""
         name = self.multiplied_as(matrix)
         return self.outgoing.dtypes.get(name, Dtype("float", (name,)))
 
     def steps_behind(self, behind: Gradient, between: Mapping[str, Dtype]) -> tuple[tuple[Step, ...], dict[str, Expr]]:
-        """One step for all that comes before the scores, or one for what steps go on from, and others for the rest."""
+        """The steps from results to means: planned in one piece, or `between` and the rest separately if fewer."""
         inner = [name for name in behind.wrt if name in between]
         others = [name for name in behind.wrt if name in self.grad.wrt and name not in between]
         plans = []
@@ -438,8 +434,8 @@ class _Planner:
         return steps, {name: text for _, texts in best for name, text in texts.items()}
 
     def separate_gradients(self, behind: Gradient, names: Sequence[str]) -> tuple[Gradient, dict[str, Input]]:
-        """The gradient behind the means, in which those by some inputs have names of their own; and these, as others
-        read them. What comes as an outgoing gradient is no result.
+        """The gradient from results to means, with fresh names for the gradients by `names`; and these as inputs of
+        other steps. One that equals an outgoing gradient is no result.
         """
         found: dict[str, Input] = {}
         results: dict[str, Result] = {}
@@ -461,7 +457,7 @@ class _Planner:
         return replace(behind, op=op).of(results), found
 
     def behind(self, means: tuple[StoredMean, ...]) -> tuple[Gradient, tuple[StoredMean, ...]]:
-        """The gradient by means, delta among its results, and by other inputs; and means, as they are called there."""
+        """The gradient by means and other inputs, with delta among its results; and the means with these gradients."""
         after = self.after(means)
         read = read_by(after.values)
         tensors = tuple(mean.tensor.name for mean in means)
@@ -496,7 +492,7 @@ class _Planner:
         return replace(found, forward=self.op, op=op, seeds=self.outgoing.pairs, saved=(), made=made).of(by), means
 
     def without_lost(self, behind: Gradient, means: Sequence[StoredMean]) -> Gradient:
-        """The gradient, of which those that are NaN for rows without keys are 0."""
+        """The gradient, with 0 in place of NaN for lost rows."""
         lost = (load(self.shift, self.rows), math.inf) if self.lse else self.empty_sum(means)
         if lost is None:
             return behind
@@ -505,7 +501,7 @@ class _Planner:
         return rows.zero_in(behind, by, self.outgoing.between)
 
     def empty_sum(self, means: Sequence[StoredMean]) -> tuple[Load, float] | None:
-        """The sum of exponentials that are not below the largest, which is 0 for rows without keys."""
+        """The sum of exponentials without the largest subtracted, and its value for lost rows, 0; else None."""
         factors = {one.name: resolve(self.op, one.factor) for one in self.stream.sums if one.matrix is None}
         for mean in means:
             factor = factors.get(mean.name)
@@ -514,7 +510,7 @@ class _Planner:
         return None
 
     def is_unchanged(self, behind: Gradient, name: str) -> bool:
-        """Whether the gradient by what other steps have computed is that of a result as it comes, in the same dtype."""
+        """Whether the gradient by an intermediate is an unchanged outgoing gradient of the same dtype."""
         result = behind.by[name]
         node = behind.op.value(result.output.name).node
         if not isinstance(node, Load) or node.at or not Planner(behind, (), self.families).is_seed(node, result):
@@ -523,7 +519,7 @@ class _Planner:
         return are_alike((seed.type, self.op.input(name).type))
 
     def seed_of(self, mean: StoredMean, gradient: Node) -> Input | None:
-        """The outgoing gradient of a result that is the gradient of a mean as it comes, in the dtype of the mean."""
+        """The outgoing gradient that the gradient of a mean equals, if it has the dtype of the mean; else None."""
         if not isinstance(gradient, Load) or mean.matrix is None or gradient.at or {*gradient.axes} != {*mean.axes}:
             return None
         for result in self.op.results:
@@ -533,12 +529,12 @@ class _Planner:
         return None
 
     def is_smooth(self, result: Result) -> bool:
-        """Whether a result has gradients, as one of detached maxima has none."""
+        """Whether a result has gradients; a detached maximum, for example, has none."""
         alone = replace(self.op, results=(result,))
         return any(changes_smoothly(alone, name) for name in self.grad.wrt)
 
     def after(self, means: tuple[StoredMean, ...]) -> Op:
-        """The operator that goes on from means and lse."""
+        """The operator that computes the results from means and lse as inputs."""
         tensors = {mean.name: mean.tensor.name for mean in means} | ({self.lse: self.saved} if self.lse else {})
         values: list[Value] = []
         for value in self.op.values:
@@ -565,7 +561,7 @@ def _by(gradient: Gradient, names: Container[str]) -> Gradient:
 def _as_stored(gradient: Node, mean: StoredMean) -> Node:
     """The gradient by a mean as other steps read it, in the dtype of the mean.
 
-    So delta is of the values that dp is made of, and both are equal where there is but one position.
+    So delta and dp are computed from the same values, and both are equal if there is a single position.
     """
     if mean.matrix is None or isinstance(gradient, Load):
         return gradient
@@ -573,7 +569,7 @@ def _as_stored(gradient: Node, mean: StoredMean) -> Node:
 
 
 def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
-    """The gradient, with others of the same inputs added to it."""
+    """The gradient, to which the gradients `others` by the same inputs are added."""
     op = gradient.op
     own = {r.output.name: others[name] for name, r in gradient.by.items() if name in others}
     taken = op.names
@@ -606,7 +602,7 @@ def added(gradient: Gradient, others: Mapping[str, Input]) -> Gradient:
 
 
 def by_name(*inputs: Input) -> tuple[Input, ...]:
-    """Inputs, each once."""
+    """The inputs without duplicates, by name."""
     found: dict[str, Input] = {}
     for tensor in inputs:
         found.setdefault(tensor.name, tensor)
@@ -618,14 +614,14 @@ def load(name: str, axes: tuple[str, ...]) -> Load:
 
 
 def _end(op: Op, node: Node, ends: Container[str]) -> str:
-    """The value that a node refers to, down to some; "" if there is none."""
+    """The first name in `ends` that a node refers to, also through other references; "" if there is none."""
     if not isinstance(node, Ref) or node.name in ends:
         return node.name if isinstance(node, Ref) else ""
     return _end(op, op.value(node.name).node, ends)
 
 
 def like(op: Op, result: Result, name: str) -> Input:
-    """An input of the shape of a result, and of its type if that is an input's."""
+    """An input with the shape of a result, and with the type of an input that has its dtype, else of any float."""
     types = [tensor.type for tensor in op.inputs if result.dtype.of == (tensor.name,)]
     shape = op.grouping(result)
     return Input(name, replace(types[0], shape=shape) if types else TensorType(FLOATS, shape))
@@ -637,7 +633,7 @@ def read_by(values: Iterable[Value]) -> set[str]:
 
 
 def _plain(op: Op) -> Op:
-    """The operator, in which nothing is marked as constant."""
+    """The operator without calls of `detach`."""
 
     def plain(node: Node) -> Node:
         if isinstance(node, Call) and node.function == "detach":

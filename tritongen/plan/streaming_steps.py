@@ -1,4 +1,4 @@
-"""The steps of a gradient of what streams: those along the rows together, and those along what is streamed."""
+"""The steps of a streaming gradient: a pass for gradients along the rows, and one for those along the streamed axis."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from .backward import Planner
 
 
 class StreamPlanner(Planner):
-    """Plans the gradients by what lies along the rows together, and those by what is streamed: each needs one pass.
+    """Plans one pass for the gradients along the rows, and one for those along the streamed axis.
 
-    The first that reads delta, if it is of rows, tells it to others; else it has a step of its own. Of what is summed
-    over both axes, or over the batch besides, a pass stores partial sums, which an ordinary step reduces.
+    The first pass along the rows that reads delta computes it for later steps; else delta has its own step. For sums
+    over both axes, or over the batch too, a pass stores partial sums, which an ordinary step reduces.
     """
 
     def __init__(
@@ -69,20 +69,20 @@ class StreamPlanner(Planner):
         return self.with_others(tuple(result for result in results if result.output.name not in taken), steps, computed)
 
     def with_others(self, left: tuple[Result, ...], steps: list[Step], computed: tuple[Value, ...]) -> list[Step]:
-        """Steps that stream or are tiles, with those that what is left needs."""
+        """The `steps`, after one for delta if that is needed, and before the steps of the results `left`."""
         steps = [*self.delta_first(left, steps), *steps]
         others = self.others(left, steps)
         self.stored = self.scores_stored(left, others, computed)
         return [*steps, *others]
 
     def tiles_within(self, op: Op, within: Mapping[str, Sequence[Value]], taken: Container[str]) -> list[Step]:
-        """The steps of tiles that results are made of."""
+        """The tile steps of the values `within` results, if these results or other tile steps read them."""
         terms = dict.fromkeys(value for values in within.values() for value in values)
         tiles = self.tiles(op, [computed_result(value) for value in terms if value.name not in taken], taken)
         return _read_by(op, within, tiles)
 
     def passes(self, op: Op, results: Sequence[Result], partials: Sequence[Value]) -> list[Step]:
-        """The steps along the rows, and along what streams, of results and sums that lie along one of them."""
+        """The passes of results and `partials` along each axis: one for all, or if that fails one for each group."""
         pair = {self.stream.rows, self.stream.streamed}
         every = (*results, *map(computed_result, partials))
         steps: list[Step | None] = []
@@ -95,14 +95,14 @@ class StreamPlanner(Planner):
         return [step for step in steps if step is not None]
 
     def read_behind(self, behind: Mapping[str, Sequence[Value]], taken: Container[str]) -> tuple[Value, ...]:
-        """The values that results are made of and passes have taken, with the results that each is in."""
+        """The values in `behind` that steps have computed; sets `partials` to the results that read each."""
         every = dict.fromkeys(value for values in behind.values() for value in values)
         computed = tuple(value for value in every if value.name in taken)
         self.partials = {v.name: tuple(own for own, values in behind.items() if v in values) for v in computed}
         return computed
 
     def delta_first(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
-        """The step that computes delta, where steps or the results that are left read it, and none makes it."""
+        """The step that computes delta, if `steps` or the results `left` read it and none of `steps` computes it."""
         if self.delta is None or self.delta_name in _made_by(steps):
             return []
         reads = self.reads_delta(self.op, left) or any(t.name == self.delta_name for s in steps for t in s.op.inputs)
@@ -110,7 +110,7 @@ class StreamPlanner(Planner):
         return [single_step_of(own, self.families)] if reads else []
 
     def others(self, left: tuple[Result, ...], steps: list[Step]) -> list[Step]:
-        """The steps of the results that no pass takes, called otherwise than passes are."""
+        """The steps of the results that no pass computes, with names that differ from those of the passes."""
         found = super().split(left)
         names = {step.op.name for step in steps}
         if any(one.op.name in names for other in found for one in other.family.steps(other.program)):
@@ -119,10 +119,10 @@ class StreamPlanner(Planner):
         return found
 
     def tiles(self, op: Op, results: Sequence[Result], made: Container[str]) -> list[Step]:
-        """The steps that compute results with both axes of scores, tile by tile, where that can be.
+        """The steps that compute results with both axes of scores tile by tile, for each result where that is possible.
 
-        Tiles sum no matrix by itself, as norms of rows do, which passes along the rows may: steps before do that,
-        unless the sum is `made` already.
+        Unlike passes along the rows, tiles reduce no single matrix, as norms of rows do: a step before does, unless
+        `made` has the sum.
         """
         found: dict[str, Step] = {}
         for one in results:
@@ -137,13 +137,13 @@ class StreamPlanner(Planner):
         return [*found.values()]
 
     def restricted(self, results: Sequence[Result], place: int) -> Op:
-        """The operator of some results alone; not called as all of them where its steps would be called as passes."""
+        """The operator restricted to `results`; its name has a suffix if a pass has the plain one."""
         return super().restricted(results, place if self.is_first else place + 1)
 
     def scores_stored(
         self, left: tuple[Result, ...], steps: list[Step], computed: tuple[Value, ...]
     ) -> StoredScores | None:
-        """The scores that steps store for results that no pass computes, or that a pass stores for the full batch."""
+        """The scores that `steps` store for the results `left`, or a pass for the full batch; None without any."""
         axes = (self.stream.rows, self.stream.streamed)
         batch = (*self.stream.batch, *self.stream.heads, *self.stream.outer_axes)
         full = [value.name for value in computed if {*axes, *batch} <= {*value.node.axes}]
@@ -159,7 +159,7 @@ class StreamPlanner(Planner):
         return None
 
     def step(self, op: Op, results: tuple[Result, ...], every: tuple[Result, ...]) -> Step | None:
-        """The step for results that lie along the same axis; the first of rows computes delta, and tells it others."""
+        """The pass for results along one axis, if there is one; the first along rows computes delta for others, too."""
         if not results:
             return None
         computed: tuple[Result, ...] = ()
@@ -177,7 +177,7 @@ class StreamPlanner(Planner):
         return any(self.delta_name in reads(one.node) for one in needed(op.values, _names(results)))
 
     def informed(self, step: Step, users: dict[str, list[str]]) -> Step:
-        """What another step reads is computed wherever that step is."""
+        """The step, whose partial sums are computed whenever a result that reads them is needed."""
         users = users | {part: [user for own in owns for user in users[own]] for part, owns in self.partials.items()}
         if self.delta_name not in _names(step.op.results):
             return super().informed(step, users)
@@ -186,7 +186,7 @@ class StreamPlanner(Planner):
 
 
 def _stream_step_of(op: Op, families: Families) -> Step:
-    """The step that computes results in a pass along rows, or along what streams."""
+    """The step that computes results in a pass along the rows or the streamed axis."""
     return single_step_of(op, tuple(STREAMING_GRADIENTS if family is STREAMING else family for family in families))
 
 
@@ -196,7 +196,7 @@ def tile_step_of(op: Op, _: Families) -> Step:
 
 
 def _of_same_batch(results: tuple[Result, ...], stream: Stream) -> list[tuple[Result, ...]]:
-    """Results in groups that one pass may have: of inputs that heads share, it goes through these in turn."""
+    """Results grouped by batch axes, since a pass loops over heads for gradients of inputs that heads share."""
     found: dict[frozenset[str], tuple[Result, ...]] = {}
     for result in results:
         batch = frozenset(result.axes) - {*stream.widths}
@@ -209,7 +209,7 @@ def _made_by(steps: Sequence[Step]) -> set[str]:
 
 
 def _read_by(op: Op, names: Iterable[str], steps: Sequence[Step]) -> list[Step]:
-    """Those of some steps that results of these names read, or others of the steps."""
+    """The `steps` whose results are read by the values `names` of the operator, or by another of these steps."""
     after = _reading(op, [result for step in steps for result in step.op.results])
     read = {name for value in needed(after.values, names) for name in reads(value.node)}
     read.update(tensor.name for step in steps for tensor in step.op.inputs)
@@ -239,23 +239,23 @@ def _with_delta(op: Op, inputs: tuple[Input, ...], delta: Value) -> Op:
 
 
 def _sums_of_a_side(op: Op, stream: Stream) -> list[Value]:
-    """What is summed of the rows alone, or of what streams, along the dimension of a matrix."""
+    """The sums over widths, such as a head dim, of the rows or the streamed side alone."""
     along, widths = {stream.rows, stream.streamed}, {*stream.widths}
     reduced = [value for value in op.values if isinstance(value.node, Reduce) and widths.issuperset(value.node.over)]
     return [value for value in reduced if not along <= {*value.node.axes}]
 
 
 def _shaped(op: Op) -> Iterator[Result]:
-    """The results of a step, with the dimensions that they have."""
+    """The results of a step, with their shapes as callers see them."""
     return (replace(result, output=replace(result.output, shape=op.grouping(result))) for result in op.results)
 
 
 def _reading(op: Op, passed: Sequence[Result]) -> Op:
-    """The operator that reads some values, which a step has stored."""
+    """The operator that reads the values `passed`, which a step has stored, as inputs."""
     found = reading(op, (as_input(op, result) for result in passed))
     names = {*_names(passed)}
     computed = {tensor.name for tensor in op.inputs if tensor.type.dtypes == COMPUTED}
-    # What is made of them has the dtype of the computation by them, whether or not it reads what they are made of.
+    # Values that depend on them take the compute dtype from them, whether or not they read inputs themselves.
     alike = {leaf: result.output.name for result in passed for leaf in result.node.dtype.of if leaf in computed}
     values: list[Value] = []
     for value in found.values:
@@ -267,10 +267,10 @@ def _reading(op: Op, passed: Sequence[Result]) -> Op:
 
 
 def _split_reductions(op: Op, results: Sequence[Result], stream: Stream) -> tuple[Op, tuple[Value, ...]]:
-    """The operator whose sums of scores over more than one axis reduce partial sums; and the partial sums.
+    """The operator in which sums of scores over several axes reduce partial sums; and these partial sums.
 
-    Those are summed along what streams, or else along the rows, and have all the other axes of the scores. So are sums
-    over one of these axes of which a result is made that no pass can have, as by positions that are taken.
+    A partial sum is over the streamed axis, or else over the rows, and has all other axes of the scores. Sums over one
+    of these axes are partial sums, too, if no pass can have the result that reads them, as with gathered positions.
     """
     op = name_reductions(op)
     taken = op.names
@@ -291,14 +291,14 @@ def _split_reductions(op: Op, results: Sequence[Result], stream: Stream) -> tupl
             value = replace(value, node=replace(node, arg=Ref(name, part.axes, node.dtype), over=rest))
         values.append(value)
     own = {part.name for part in partials}
-    # Sums along one axis are read no more where a sum over both is made at once of what they sum.
+    # Sums over one axis that were merged into a sum over both (`_at_once`) are no longer read.
     read = {value.name for value in needed(tuple(values), [result.output.name for result in results])}
     remaining = tuple(value for value in values if value.name in read or value.name not in own)
     return replace(op, values=remaining), tuple(part for part in partials if part.name in read)
 
 
 def _halved(node: Reduce, stream: Stream) -> tuple[Reduce, tuple[str, ...]]:
-    """The part of a sum of scores along what streams, or else along the rows, and the axes that are left."""
+    """The partial sum over the streamed axis, or else over the rows; and the axes that remain to be summed."""
     along = stream.positions if stream.streamed in node.over else (stream.rows,)
     over = tuple(axis for axis in node.over if axis in along)
     axes = tuple(axis for axis in node.arg.axes if axis not in over)
@@ -306,7 +306,7 @@ def _halved(node: Reduce, stream: Stream) -> tuple[Reduce, tuple[str, ...]]:
 
 
 def _at_once(op: Op, node: Node, stream: Stream) -> Node:
-    """A sum of what another sum of scores multiplies, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
+    """A sum with another sum of scores as a factor, as one sum: sum(sum(x, B) * y, M) is sum(x * y, B, M)."""
     if not isinstance(node, Reduce) or node.kind != "sum":
         return node
     found = _summed_in(op, node.arg, stream)
@@ -318,7 +318,7 @@ def _at_once(op: Op, node: Node, stream: Stream) -> Node:
 
 
 def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...]] | None:
-    """A node that is the sum over some axes of another, and that; None where no sum of scores multiplies it."""
+    """The summand and the axes that give a node as one sum; None if no sum of scores is a factor of it."""
     match node:
         case Ref(name=name):
             return _summed_in(op, op.value(name).node, stream)
@@ -343,7 +343,7 @@ def _summed_in(op: Op, node: Node, stream: Stream) -> tuple[Node, tuple[str, ...
 
 
 def _in_tiles(op: Op, name: str, stream: Stream) -> list[Value]:
-    """What has the axes of scores in a result: what that scatters or shifts, or sums over the batch and maps."""
+    """The values with axes of scores that a result scatters or gathers, or sums over the batch and uses further."""
     values = needed(op.values, [name])
     args = [part.arg for value in values for part in walk(value.node) if isinstance(part, ScatterSum | Take)]
     names = {arg.name for arg in args if isinstance(arg, Ref)}
@@ -357,7 +357,7 @@ def _times(factors: tuple[Node, ...], node: Node) -> Node:
 
 
 def _mapped(node: Node, of: Callable[[Node], Node]) -> Node:
-    """What is made of a node, but not where that is chosen to be 0: factors may be infinite there."""
+    """`of(node)`, or if it chooses 0 elsewhere, of its other operand only, since factors may be infinite there."""
     chosen = _chosen(node)
     if chosen is None or not isinstance(node, Call):
         return of(node)
@@ -365,7 +365,7 @@ def _mapped(node: Node, of: Callable[[Node], Node]) -> Node:
 
 
 def _chosen(node: Node) -> Node | None:
-    """What a node chooses or else 0; None for what is no such choice."""
+    """The operand that a `where` chooses if it does not choose 0; None for any other node."""
     match node:
         case Call(function="where", args=(_, Constant(value=0.0), chosen) | (_, chosen, Constant(value=0.0))):
             return chosen
@@ -373,13 +373,13 @@ def _chosen(node: Node) -> Node | None:
 
 
 def _choosing(node: Call, chosen: Node) -> Call:
-    """A choice between something else and 0."""
+    """The choice with `chosen` in place of its operand that is not 0."""
     own = _chosen(node)
     return _with_args(node, tuple(chosen if arg is own else arg for arg in node.args))
 
 
 def _with_args(node: Call, args: tuple[Node, ...]) -> Call:
-    """The call with other arguments, and their axes in the order of the one that has most: `...` comes first."""
+    """The call with other arguments; its axes are in the order of the argument with most axes: `...` comes first."""
     widest_first = sorted(args, key=lambda arg: -len(arg.axes))
     axes = tuple(dict.fromkeys(axis for arg in widest_first for axis in arg.axes))
     dtype = promote(*(arg for arg in args if arg.dtype.kind == "float"))
@@ -387,23 +387,21 @@ def _with_args(node: Call, args: tuple[Node, ...]) -> Call:
 
 
 def _is_of_scores(node: Reduce, stream: Stream) -> bool:
-    """Whether what has the axes of scores, and none across matrices, is summed over several."""
+    """Whether a node sums scores, without widths, over several axes that are not all streamed positions."""
     is_sum = node.kind == "sum" and len(node.over) > 1 and bool({stream.rows, stream.streamed} & set(node.over))
     is_sum &= not {*node.over} <= {*stream.positions}
     return is_sum and _has_axes_of_scores(node.arg, stream)
 
 
 def _separate(op: Op, result: Result, stream: Stream) -> list[Value]:
-    """The sums along rows, or along what streams, that a result is made of where one of them lies along an axis that
-    the result lacks.
-    """
+    """The sums over one axis of scores that a result reads; none unless one has the other axis and it lacks that."""
     sums = [value for value in needed(op.values, [result.output.name]) if _is_along(value.node, stream)]
     lying = {axis for one in sums for axis in one.node.axes if axis in (stream.rows, stream.streamed)}
     return [] if lying <= {*result.axes} else sums
 
 
 def _is_along(node: Node, stream: Stream) -> bool:
-    """Whether a node is a sum of scores along the rows, or along what streams."""
+    """Whether a node is a sum of scores along the rows or along the streamed axis."""
     if not isinstance(node, Reduce) or node.kind != "sum" or node.over not in ((stream.rows,), (stream.streamed,)):
         return False
     return _has_axes_of_scores(node.arg, stream)

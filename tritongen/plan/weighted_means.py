@@ -1,10 +1,10 @@
-"""What streams in a softmax: means of matrices by its probabilities, and lse, the logarithm of what divides these.
+"""The values of a streamed softmax: means of matrices by its probabilities, and lse, the logarithm of their divisor.
 
-With scores s and their largest m, sums S = sum(exp(s - m) * v, N) and L = sum(exp(s - m), N) are divided by
-U = L + exp(x - m) + ..., where each x is a score that leads to no value: a sink. Then lse = m + log(U), and the mean
-S / U is sum(exp(s - lse) * v, N). The matrix v may have a weight w in the sum, which is as exponentials are: S is then
-sum(exp(s - m) * w * v, N). Which nodes these are is found by what they are worth, not by how they are written: the
-logarithm of a product is a sum of terms, and so is lse.
+With scores s and their largest m, sums S = sum(exp(s - m) * v, N) and L = sum(exp(s - m), N) are divided by U = L +
+exp(x - m) + ..., where each x is a score without a value: a sink. Then lse = m + log(U), and the mean S / U is
+sum(exp(s - lse) * v, N). The matrix v may have a weight w in the sum, as exponentials have: S is then sum(exp(s - m) *
+w * v, N). These nodes are recognised by their values, not by how they are written: the logarithm of a product is a sum
+of terms, and so is lse.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from ..passes.structure import references
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A value that is a mean of rows of a matrix, with what these are multiplied by in the sum, if anything; or of that
-    alone, which may be made of scores.
+    """A mean of rows of `matrix`, each multiplied by `weight` if there is one; without a matrix, a mean of `weight`
+    alone, which may depend on scores.
 
-    Or a plain sum, of which no factor is a probability.
+    If `is_sum`, a plain sum, in which no factor is a probability.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The operator, in which means and lse are values; `sinks` are what lse is of besides.
+    """The operator, in which means and lse are values; `sinks` are the terms of lse in addition to the scores.
 
-    All results are made of these values and of what does not stream. Plain sums are among the means, as all are without
-    a softmax, where there is no lse; those of rows have no matrix.
+    All results depend on the stream through these values alone. Plain sums are among the means; without a softmax, all
+    means are plain sums, and there is no lse. Sums of rows have no matrix.
     """
 
     op: Op
@@ -60,9 +60,9 @@ class Means:
 
 
 def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
-    """None where what follows the sums of a softmax is made of more than its means and its lse.
+    """The means and lse; None if the math after the sums of a softmax depends on more than these.
 
-    What is named avoids the names that are taken.
+    New values get names that are not in `taken`.
     """
     if not stream.largest:
         return Means(op, tuple(Mean(one.name, one.matrix, is_sum=True) for one in stream.sums))
@@ -78,7 +78,7 @@ def means_of(op: Op, stream: Stream, taken: Iterable[str] = ()) -> Means | None:
 
 
 def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | None:
-    """What sums multiply the exponentials of a score by, of those that have such; None for sums of something else."""
+    """The factor of exp(score) in each sum that has it, None for 1. Returns None if a sum has another form."""
     weights: dict[str, Node | None] = {}
     for one in stream.sums:
         every = list(flat_product(one.factor, op))
@@ -96,28 +96,28 @@ def _weights(op: Op, stream: Stream, score: str) -> dict[str, Node | None] | Non
 
 @dataclass(frozen=True, slots=True)
 class LogSum:
-    """The logarithm of a sum times a matrix, of exponentials of the scores as they are."""
+    """The logarithm of a sum of exp(score) times a matrix, without the largest subtracted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lse:
-    """The logarithm of the sum of the exponentials of the scores as they are, and of sinks."""
+    """The logarithm of the sum of exp(score) and of exp(sink), without the largest subtracted."""
 
     sinks: tuple[Node, ...] = ()
 
 
-Terms = dict[Node | LogSum | Lse, int]  # what is added up, and how often
-Kind = tuple[str, Lse]  # a mean, by the name of its sum; lse, by none
+Terms = dict[Node | LogSum | Lse, int]  # the terms of a sum, with their integer factors
+Kind = tuple[str, Lse]  # of a mean, the name of its sum; of lse, ""
 
 
 class _Finder:
-    """Looks for the means and lse that results are made of; if `is_plain`, for those without sinks alone, of which it
-    makes others.
+    """Looks for the means and lse that results depend on; if `is_plain`, only for those without sinks, from which it
+    computes the others.
 
-    Nodes are decomposed that are made of sums of exponentials below the largest. `raw` are that, the `total` and the
-    sums of products with `matrices`, by name, or with constants where there is none; `of_sums` are all values of these.
+    It decomposes nodes that depend on sums of exponentials. `raw` are the largest, the `total` and the other sums,
+    which have `matrices` by name, or None; `of_sums` are all values that depend on these.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class _Finder:
         self.taken = op.names.union(taken)
         nodes = (*(value.node for value in op.values), *(result.node for result in op.results))
         self.users = Counter(name for node in nodes for name in references(node))
-        self.of_sums = set(self.raw)  # the values that are made of sums
+        self.of_sums = set(self.raw)  # the values that depend on sums
         for value in op.values:
             if references(value.node) & self.of_sums and not {*stream.positions} & {*value.node.axes}:
                 self.of_sums.add(value.name)
         self.values: list[Value] = []
-        self.fit: set[str] = set()  # values that are means or lse, or made of such alone
+        self.fit: set[str] = set()  # means, lse, and values that depend on sums through these alone
         self.named: dict[Kind, str] = {}  # the values that are means and lse
-        self.logs: dict[Lse, tuple[Node, Terms]] = {}  # nodes that are lse and some terms, and those
+        self.logs: dict[Lse, tuple[Node, Terms]] = {}  # nodes that equal lse plus some terms, and these terms
 
     def found(self, score: Ref) -> Means | None:
         for value in self.op.values:
@@ -165,7 +165,7 @@ class _Finder:
         lse = self.named.get(("", divisor)) or self.lse_named(divisor)
         names = {name: self.named[name, divisor] for name in sums}
         called = self.means_called(names.values())
-        # What asks whether the largest is -inf asks lse, and may have come before the sums of that.
+        # A test whether the largest is -inf reads lse now, and may come before the sums of lse.
         values = values_in_order({value.name: value for value in self.values})
         op = renamed_values(replace(self.op, values=values), called)
         means = [Mean(called.get(own, own), self.matrices[name], self.weights[name]) for name, own in names.items()]
@@ -173,20 +173,20 @@ class _Finder:
         return Means(op, tuple(means), score, lse, divisor.sinks)
 
     def means_called(self, means: Iterable[str]) -> dict[str, str]:
-        """Names for means that are no lines."""
+        """New names for means that are neither lines nor results."""
         lines = {value.name for value in self.values if value.source} | {one.output.name for one in self.op.results}
         return {name: fresh("mean", self.taken) for name in means if name not in lines}
 
     def reached(self, roots: Iterable[str]) -> set[str]:
-        """The values that some are made of, down to means, sums and lse."""
+        """The values that `roots` depend on, up to means, sums and lse."""
         ends = {*self.named.values(), *self.sums}
         values = (replace(v, node=Constant(0.0, v.node.dtype)) if v.name in ends else v for v in self.values)
         return {value.name for value in needed(tuple(values), roots)}
 
-    # Values, made of means and lse
+    # Values as functions of means and lse
 
     def seen(self, value: Value) -> Value:
-        """A value, made of means and lse if it can be."""
+        """The value as a function of means and lse, if possible."""
         if self.is_only_rounded(value):
             return value
         kind = self.kind_of(value.node) or self.rounded(value.node)
@@ -210,14 +210,14 @@ class _Finder:
         return kind if self.users[kind[0]] == 1 else None
 
     def is_only_rounded(self, value: Value) -> bool:
-        """Whether all that is read of a mean is that in the dtype of its matrix."""
+        """Whether a mean is read only as cast to the dtype of its matrix."""
         if self.users[value.name] != 1:
             return False
         user = next((one.node for one in self.op.values if value.name in references(one.node)), value.node)
         return isinstance(user, Cast) and isinstance(user.arg, Ref) and self.rounded(user) is not None
 
     def made(self, node: Node) -> Node | None:
-        """A node, made of means and lse, or without a gradient; None where it is made of sums otherwise."""
+        """The node as a function of means and lse, or detached; None if it depends on sums otherwise."""
         if not references(node) & self.of_sums or (isinstance(node, Call) and node.function == "detach"):
             return node
         kind = self.kind_of(node)
@@ -235,7 +235,7 @@ class _Finder:
         return None if None in made else rebuild(node, tuple(filter(None, made)))
 
     def factors(self, node: Node, times: int, known: Container[str]) -> Iterator[tuple[Node, int]]:
-        """What is multiplied (1) and divided by (-1), through values of sums that are not known."""
+        """The factors (1) and divisors (-1) of a node; values of sums are decomposed unless they are `known`."""
         match node:
             case Call(function="mul", args=args):
                 for arg in args:
@@ -249,7 +249,7 @@ class _Finder:
                 yield node, times
 
     def product(self, node: Node, known: Container[str]) -> Node | None:
-        """A mean times and divided by other factors; None where those that are made of sums are no mean."""
+        """A mean times and divided by other factors; None if the factors that depend on sums form no mean."""
         factors = list(self.factors(node, 1, known))
         inner = [(factor, times) for factor, times in factors if references(factor) & self.of_sums - self.fit]
         terms: Terms = {}
@@ -275,11 +275,11 @@ class _Finder:
         return Ref(self.named[kind], node.axes, node.dtype)
 
     def is_known(self, kind: Kind) -> bool:
-        """Whether a mean or lse is one of those that are looked for."""
+        """Whether a mean or lse is looked for: if `is_plain`, only without sinks."""
         return not (self.is_plain and kind[1].sinks)
 
     def with_sinks(self, kind: Kind) -> Node:
-        """A mean or lse with sinks, made of those without: fully masked rows have a mean of 0."""
+        """A mean or lse with sinks, computed from those without: fully masked rows have a mean of 0."""
         name, divisor = kind
         lse = own = self.lse_of_scores()
         for sink in divisor.sinks:
@@ -321,7 +321,7 @@ class _Finder:
         return None
 
     def terms(self, node: Node) -> Terms:
-        """What a node is the sum of."""
+        """The terms whose sum a node is."""
         match node:
             case Constant(value=0):
                 return {}
@@ -342,7 +342,7 @@ class _Finder:
         return {node: 1}
 
     def log(self, node: Node) -> Terms:
-        """What the logarithm of a node is the sum of."""
+        """The terms whose sum the logarithm of a node is."""
         node = where_not_zero(where_not_empty(node))
         log = Call("log", (node,), node.axes, node.dtype)
         match node:
@@ -363,7 +363,7 @@ class _Finder:
         return {log: 1}
 
     def both(self, left: Terms, right: Terms, log: Node) -> Terms | None:
-        """The logarithm of the sum of two exponentials: of the scores, and of a sink; None where it is another."""
+        """The terms of log(exp(left) + exp(right)), if one is of the scores and the other a sink; else None."""
         for one, other in ((left, right), (right, left)):
             for part, times in one.items():
                 if not isinstance(part, Lse) or times != 1:
@@ -378,7 +378,7 @@ class _Finder:
         return set(sink.axes) <= set(self.largest.axes) and not references(sink) & self.of_sums
 
     def divisor(self, lse: Lse, more: Terms, log: Node) -> Terms:
-        """lse and more, which a logarithm is."""
+        """The terms of lse and `more`, whose sum the logarithm `log` is; records that node."""
         self.logs.setdefault(lse, (log, more))
         return plus({lse: 1}, more)
 

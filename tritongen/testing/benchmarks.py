@@ -1,4 +1,4 @@
-"""Spec -> what the template of an operator's benchmark sees."""
+"""Spec -> the view of an operator's benchmark."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .oracle import expression, signature
 from .samples import Shapes, dtype_columns, range_of, usual_params
 from .tests import bound_text, operator_import, oracle_view
 
-BACKED = "torch.nn.functional.scaled_dot_product_attention"  # of which torch has several implementations
+BACKED = "torch.nn.functional.scaled_dot_product_attention"  # torch has several implementations of it
 ROW = 4096
 WINDOW = 3
-HEAD = 64  # of a dimension that is split into axes: heads of two halves, say
+HEAD = 64  # of a dimension that is split into axes, such as heads of two halves
 PREFERRED = ("bfloat16", "float32", "int64", "int32")
 
 
 class Sizes(Protocol):
-    """How long the axes are in a benchmark, and by which template it reports."""
+    """The lengths of axes in a benchmark, and the template by which it reports."""
 
     @property
     def template(self) -> str: ...
@@ -74,7 +74,7 @@ def peer_texts(spec: Spec) -> list[str]:
 
 
 def peer_view(peer: Peer, op: Op) -> dict[str, Any]:
-    """What the template sees of a peer: its function, and the one that computes what it is given."""
+    """The view of a peer: its function, and the one that computes the arguments `given`."""
     return {
         "name": peer.name,
         "label": shown(peer.name),
@@ -88,7 +88,7 @@ def peer_view(peer: Peer, op: Op) -> dict[str, Any]:
 
 
 def backward_places(spec: Spec, op: Op) -> tuple[int, ...]:
-    """Which inputs the backward is measured by; none where it writes over them, so that a graph has one only."""
+    """The inputs whose gradients are measured; none if the backward writes over them and can run only once."""
     if spec.grad is None or spec.grad.write == "in_place":
         return ()
     names = [tensor.name for tensor in op.inputs]
@@ -96,7 +96,7 @@ def backward_places(spec: Spec, op: Op) -> tuple[int, ...]:
 
 
 def lengths_of(spec: Spec, *by: str) -> dict[str, int]:
-    """The lengths that [bench] gives axes, but for one that it goes by. Raises Mistakes if that is not among `by`."""
+    """The lengths that [bench] gives axes, except the swept one. Raises Mistakes if that is not among `by`."""
     wrong = [name for name, several in spec.lengths if len(several) > 1 and name not in by]
     if wrong:
         goes = f"by {listed(by)}" if by else "by numbers of elements"
@@ -106,7 +106,7 @@ def lengths_of(spec: Spec, *by: str) -> dict[str, int]:
 
 
 def sizes_of(spec: Spec) -> tuple[int, ...]:
-    """The lengths that [bench] goes by; () where those are the harness's."""
+    """The lengths that [bench] sweeps; () if the harness chooses them."""
     return next((several for _, several in spec.lengths if len(several) > 1), ())
 
 
@@ -116,7 +116,7 @@ def windows(fit: Fitting) -> dict[str, int]:
 
 
 def computed_names(op: Op, names: Mapping[str, str]) -> dict[str, str]:
-    """How a benchmark spells the lengths that are computed, of those of other axes and of params as tests have them."""
+    """How a benchmark spells computed lengths: by lengths of other axes, and by the params of tests."""
     params = {name: repr(value) for name, value in usual_params(op).items()}
     found: dict[str, str] = {}
     for formula in (one for one in op.formulas if one.axis in op.computed):
@@ -139,7 +139,7 @@ class Lengths:
     def __init__(self, program: Program, shapes: Shapes, given: Mapping[str, int]) -> None:
         self.op = program.op
         given = {**windows(shapes.fit), **given}
-        # What is taken from, and nothing goes along, is as long as rows are.
+        # Axes that are gathered from, but not iterated over, are as long as rows.
         visited = {*program.over, *(axis for result in self.op.results for axis in result.axes)}
         visited |= {axis for one in shapes.fit.slopes for axis in shapes.fit.growing(one) if one.axis in visited}
         free = [axis for axis in shapes.axes if axis not in given]
@@ -179,7 +179,7 @@ class Lengths:
         return [*found, (self.names[outermost], f"elements // {product(block)}")]
 
     def is_split(self) -> bool:
-        """Whether rows are a part of a dimension."""
+        """Whether the axis of rows shares a dimension with other axes."""
         terms = [term for tensor in self.op.inputs for term in tensor.type.shape]
         return any(self.long in term.names and len(term.names) > 1 for term in terms)
 
@@ -214,7 +214,7 @@ def dtypes_view(op: Op) -> dict[str, Any]:
 
 
 def chosen_dtypes(op: Op) -> list[str]:
-    """What all inputs may be that may be of a float dtype; without any, what all may be."""
+    """The dtypes common to all inputs that admit a float dtype; without such inputs, to all inputs."""
     columns = [*dtype_columns(op).values()]
     columns = [column for column in columns if set(column) & set(FLOATS)] or columns
     first = columns[0] if columns else ()

@@ -1,4 +1,4 @@
-"""Lengths and params for tests of operators that compute lengths: none of those is negative, and few are short."""
+"""Lengths and params for tests of operators that compute lengths: no computed one is negative, and few are short."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ..lang.ir import Formula, Op
 from ..spec.types import ParamValue
 
 LONG = 1 << 20
-SHORTEST = 3  # of what is computed, where other lengths can make it so
+SHORTEST = 3  # of computed lengths, if other lengths can make them so
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """Of one operator. `params` are the integers that tests pass where they try none of the `others`, `bounds` the axes
-    that bound values of inputs.
+    """For one operator. `params` are the integers that tests pass unless they try one of the `others`; `bounds` are the
+    axes that bound values of inputs.
     """
 
     op: Op
@@ -27,7 +27,7 @@ class Fitting:
 
     @cached_property
     def slopes(self) -> dict[Formula, dict[str, int]]:
-        """Of each formula that varies, the axes that it is computed of, and whether it grows with them."""
+        """For each formula that varies, the axes that it depends on, and by how much it grows with each."""
         found = {}
         for formula in self.op.formulas:
             if formula.axis not in self.op.computed:
@@ -43,7 +43,7 @@ class Fitting:
         return [axis for axis, slope in self.slopes[formula].items() if slope > 0]
 
     def free(self, formula: Formula) -> list[str]:
-        """The axes that a formula is computed of in the end, by way of others."""
+        """The axes that a formula depends on, also through other formulas, without fixed sizes."""
         by_axis = {one.axis: one for one in self.op.formulas if one.axis in self.op.computed}
         found, pending = list[str](), sorted(formula.reads)
         while pending:
@@ -63,8 +63,8 @@ class Fitting:
         return frozenset(axis for slopes in self.slopes.values() for axis, slope in slopes.items() if slope < 0)
 
     def lengthened(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The lengths, with axes as long as is needed for none of the computed ones to be short, or empty by others of
-        the params.
+        """The lengths, with axes long enough that no computed length is short, or empty with those of the `others` for
+        which it can have elements.
         """
         found = dict(lengths)
         for formula, slopes in self.slopes.items():
@@ -79,7 +79,7 @@ class Fitting:
         return found
 
     def fits(self, lengths: Mapping[str, int], others: Mapping[str, ParamValue] | None = None) -> bool:
-        """Whether none of the computed lengths is negative, and those of inputs are the usual ones."""
+        """Whether no computed length is negative, and those of inputs are the usual ones."""
         found = lengths_by(self.op, lengths, {**self.params, **(others or {})})
         same = all(found[axis] == lengths.get(axis, found[axis]) for axis in self.drawn)
         return same and all(length >= 0 for length in found.values())

@@ -14,7 +14,7 @@ LOWEST = 2.0**24  # Probabilities of lower scores cannot be recomputed from thei
 
 
 def masks_by_number(op: Op) -> bool:
-    """Whether a number of the math, or the default of a param, is so far from 0 that a mask may be made of it."""
+    """Whether a constant of the math, or the default of a param, is so far from 0 that a mask may use it."""
     constants = (node.value for node in op.nodes if isinstance(node, Constant))
     scalars = (one for one in (*constants, *(param.default for param in op.params)) if isinstance(one, int | float))
     return any(LOWEST <= abs(one) < math.inf for one in scalars)

@@ -1,8 +1,8 @@
-"""What emitted tests and benchmarks compare a kernel with: a torch function, as source text.
+"""The torch function that emitted tests and benchmarks compare a kernel with, as source text.
 
-It is the spec's own reference expression, let through an allow-list of syntax, or else the spec's
-math printed line by line in torch. The math is printed from the expressions as the user wrote
-them and not from the IR, so that a test shares as little as possible with the kernel it tests.
+It is the spec's own reference expression, checked by an allow-list of syntax, or else the spec's math printed line by
+line in torch. The math is printed from the expressions as the user wrote them and not from the IR, so that a test
+shares as little as possible with the kernel it tests.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def torch_lines(spec: Spec, op: Op) -> tuple[str, ...]:
 
 
 def original_lines(original: Original, op: Op) -> tuple[str, ...]:
-    """Such a body that calls what the spec says again; the import raises where that is not installed."""
+    """A body that calls the original which the spec restates; its import raises if that is not installed."""
     imports = f"from {original.module} import {', '.join(original.names)}"
     return imports, f"return {expression(original.call, op)}"
 
 
 def own_lines(spec: Spec, op: Op) -> tuple[str, ...]:
-    """Such a body that computes the spec's own math, whatever it has for a reference."""
+    """A body that computes the spec's own math, even if the spec has a reference."""
     # torch computes nothing in float8.
     names = [tensor.name for tensor in op.inputs if set(tensor.type.dtypes) <= set(FLOAT8S)]
     widened = [f"{name} = {name}.float() if {name}.itemsize == 1 else {name}" for name in names]
@@ -42,13 +42,13 @@ def own_lines(spec: Spec, op: Op) -> tuple[str, ...]:
 
 
 def expression(text: str, op: Op) -> str:
-    """A reference, or what a peer is made of, as it is emitted."""
+    """A reference, or an expression of a peer, as it is emitted."""
     made = BesideAnInput(op.inputs[0].name).visit(Text(text).parse())
     return ast.unparse(parenthesized(made))
 
 
 def signature(op: Op, given: Iterable[str] = ()) -> str:
-    """The arguments of such a function: every tensor is there, and what else is given."""
+    """The arguments of such a function: all tensors, which are never None, the names `given`, and params."""
     tensors = [f"{tensor.name}: torch.Tensor" for tensor in op.inputs] + [f"{name}: Any" for name in given]
     params = [
         f"{param.name}: {param.annotation}" + ("" if param.default is None else f" = {literal(param.default)}")

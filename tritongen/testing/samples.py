@@ -1,4 +1,4 @@
-"""What emitted tests and benchmarks feed an operator: shapes, dtypes, ranges and params."""
+"""The inputs of emitted tests and benchmarks: shapes, dtypes, ranges and params."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..passes.structure import Program
 from ..spec.types import BATCH, INTS, Input, Param, ParamValue, Range, Spec
 from .fitting import Fitting
 
-# Functions and operators that integers have no value of everywhere.
+# Functions and operators that are not defined for all integers.
 _PARTIAL = frozenset("floor_divide remainder fmod bitwise_left_shift bitwise_right_shift pow".split())
 _PARTIAL_OPERATORS = (ast.FloorDiv, ast.Mod, ast.LShift, ast.RShift, ast.Pow)
-# Comparisons of two values of which one is larger.
+# Comparisons by order.
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 RAGGED = 37  # elements along the axis that a kernel works along
-ALIGNED = 40  # as many, by which loads are wide: 8 divides them, and 16 does not
+ALIGNED = 40  # about as many, for which loads are wide: divisible by 8, not by 16
 # Reductions that have no value over no elements.
 _VALUELESS = frozenset("max min amax amin argmax argmin".split())
 
@@ -48,14 +48,14 @@ class Shapes:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """One leading axis more than kernels step through: three, with all axes that have names but the last."""
+        """One leading axis more than kernels loop over: three, with all named axes but the last."""
         inputs = (tensor.type for tensor in self.program.op.inputs if BATCH in tensor.type.axes)
         named = max(len(type_.shape) - 1 for type_ in inputs)
         return (2, 3, 2, 2)[: max(2, 5 - named)]
 
     @property
     def spread(self) -> tuple[int, ...]:
-        """The leading axes where the first is spread out: as many as kernels step through."""
+        """The leading axes if the first is spread out: as many as kernels loop over."""
         return self.leading[1:]
 
     @property
@@ -76,14 +76,14 @@ class Shapes:
         return Fitting(op, usual_params(op), frozenset(bounds), changed_params(op))
 
     def of(self, batch: tuple[int, ...], middle: int, long: int, others: int = 3) -> tuple[int, ...]:
-        """Leading axes, where there may be any, the axis to work along, and one or more besides."""
+        """Leading axes if there may be any, `long` for the kernel's axis, `middle` for another, else `others`."""
         batch, lengths = self.unfitted(batch, middle, long, others)
         return (*batch, *self.fitting(lengths).values())
 
     def unfitted(
         self, batch: tuple[int, ...], middle: int, long: int, others: int
     ) -> tuple[tuple[int, ...], dict[str, int]]:
-        """Lengths as of `of`, whatever the math needs."""
+        """The leading axes and lengths of `of`, before `fitting`."""
         lengths = dict.fromkeys((axis for axis in self.axes if axis != BATCH), others)
         lengths |= dict.fromkeys([axis for axis in lengths if axis != self.long][-1:], middle)
         if self.long in lengths:
@@ -94,13 +94,13 @@ class Shapes:
         return batch if self.batch else (), lengths
 
     def beside_fixed(self, axis: str, length: int) -> int:
-        """How long an axis is where others of fixed sizes are folded into one with it."""
+        """The length of an axis that shares a dimension with axes of fixed sizes."""
         return length
 
     def fitting(self, lengths: dict[str, int]) -> dict[str, int]:
-        """The lengths, with axes as long as [test] says, and as the positions reach that are taken along them.
+        """The lengths, with axes at least as long as [test] says, and as positions gathered along them need.
 
-        An axis that bounds values is long enough that there are some.
+        An axis that bounds values is long enough that the range is not empty.
         """
         smallest = dict(self.spec.smallest)
         lengths = {axis: max(length, smallest.get(axis, 0)) for axis, length in lengths.items()}
@@ -118,12 +118,12 @@ class Shapes:
 
     @cached_property
     def _ranges(self) -> list[Range]:
-        """Where values of inputs must lie."""
+        """The ranges in which values of inputs must lie."""
         return [found for tensor in self.program.op.inputs if (found := range_of(tensor, self.spec))]
 
     @cached_property
     def _positions(self) -> list[tuple[str, Node]]:
-        """What `take` reads at, along which axis, where that is computed of positions alone."""
+        """The axes and positions of each `take` whose positions depend on no tensor, param or line."""
         taken = [at for node in self.program.op.nodes if isinstance(node, Load | Take) for at in node.at]
         found = [at for at in taken if not any(isinstance(part, Load | Scalar | Ref) for part in walk(at[1]))]
         computed = self.program.op.computed  # Positions along these are outside of others.
@@ -131,8 +131,8 @@ class Shapes:
 
     @property
     def ragged(self) -> tuple[int, ...]:
-        """What most shapes are like: on a GPU, kernels are compiled anew for an argument of 1, for one that 16 divides,
-        and for blocks of another length, which is most of what tests take there.
+        """The shape that most others resemble: on a GPU, kernels are compiled anew for an argument of 1, for one that
+        16 divides, and for blocks of another length, and compiling takes most of the time of tests there.
         """
         return self.of((3,), 5, RAGGED)
 
@@ -142,17 +142,17 @@ class Shapes:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """How long each named axis is in the ragged shape."""
+        """The length of each named axis in the ragged shape."""
         return self.with_computed(self.ragged)
 
     def with_computed(self, shape: tuple[int, ...]) -> dict[str, int]:
-        """How long each named axis is in a shape, those that are computed with default params."""
+        """The length of each named axis in a shape; computed ones are for default params."""
         named = [axis for axis in self.axes if axis != BATCH]
         own = dict(zip(named, shape[len(shape) - len(named) :], strict=True))
         return lengths_by(self.program.op, own, self.fit.params)
 
     def summed(self, tensor: Input) -> str:
-        """The axis along which scores are sums of products with an input; "" where it is no factor of such."""
+        """The axis along which scores sum products with an input; "" if it is no factor of such."""
         return ""
 
     def small(self) -> list[tuple[int, ...]]:
@@ -180,25 +180,25 @@ class Shapes:
         return list(dict.fromkeys([*shapes, self.of((2,), 1, 1 << 20)] if self.program.over else shapes))
 
     def too_long(self) -> tuple[int, ...]:
-        """Rows that do not fit in registers, where they are sorted there."""
+        """A shape with rows that do not fit in registers, if rows are sorted there."""
         sorts = any(is_order(node) for node in self.program.op.nodes)
         return self.of((1,), 1, SORTED + 1) if sorts else ()
 
     def empty(self) -> list[tuple[int, ...]]:
-        """Shapes with an empty result; what torch's own reductions refuse, a reference may yet take."""
+        """Shapes with an empty result. A reference may accept some that torch's own reductions refuse."""
         valueless = set(self.valueless())
         fits = {axis for axis in self.axes if self.spec.reference or not self.is_valueless(axis)}
         found = [shape for axis, shape in self._empty() if axis in fits and shape not in valueless]
         return [shape for shape in found if self.fit.fits(self.with_computed(shape))]
 
     def valueless(self) -> list[tuple[int, ...]]:
-        """Shapes that an operator refuses; it does not where the results are as empty."""
+        """Shapes that an operator refuses since reductions are empty, unless the results are empty, too."""
         results = self.program.op.results
         refused = {axis for axis in self.axes if any(axis not in result.axes for result in results)}
         return [shape for axis, shape in self._empty() if axis in refused and self.is_valueless(axis)]
 
     def _empty(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Axes, and shapes in which they have no length; one that bounds values or splits a group must have some."""
+        """Axes, each with a shape in which it is empty; an axis that bounds values or splits a group cannot be."""
         inputs = self.program.op.inputs
         needed = {bound for found in self._ranges for bound in (found.low, found.high)}
         terms = (set(term.names) & set(self.axes) for tensor in inputs for term in tensor.type.shape)
@@ -213,7 +213,7 @@ class Shapes:
             yield BATCH, (0, *self.deep()[1:])
 
     def is_valueless(self, axis: str) -> bool:
-        """Whether something would have no value if this axis were empty."""
+        """Whether a reduction would have no value if this axis were empty."""
         trees = (Text(statement.expression).parse() for statement in self.spec.compute)
         calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
         return axis in self.program.over and any(map(_has_no_identity, calls))
@@ -237,7 +237,7 @@ class Shapes:
         return self.of((3,), 3, 96 if is_uniform else 88, others=2)
 
     def dense(self) -> tuple[int, ...]:
-        """Full tiles of elements that lie next to one another, where nothing is reduced."""
+        """Full tiles of contiguous elements, if nothing is reduced."""
         return () if self.program.over else self.of((64,), 4, 256)
 
     def tiled(self) -> list[tuple[int, ...]]:
@@ -245,11 +245,11 @@ class Shapes:
         return []
 
     def shared(self) -> tuple[int, ...]:
-        """Small tiles of a matmul, of which split-K and stream-K divide several."""
+        """Small tiles of a matmul, several of which split-K and stream-K divide."""
         return ()
 
     def special(self) -> tuple[int, ...]:
-        """Fewer rows where axes of fixed sizes make each of them long."""
+        """A shape with fewer rows, if axes of fixed sizes make each row long."""
         is_long = math.prod(size for _, size in self.program.op.sizes) > 32
         return self.of((4,), 3, 3) if is_long else self.of((24,), 3, RAGGED)
 
@@ -265,15 +265,15 @@ def _has_no_identity(call: ast.Call) -> bool:
 
 
 def range_of(tensor: Input, spec: Spec) -> Range | None:
-    """Where the values of an input must lie: as [test] says, else as far as the math tells."""
+    """The range in which values of an input must lie: as [test] says, or else as the math determines."""
     said = dict(spec.ranges).get(tensor.name)
     return said or _range_by_math(tensor, spec)
 
 
 def _range_by_math(tensor: Input, spec: Spec) -> Range | None:
-    """Positions that `take` reads at lie along its axis, and integers that others are divided by are positive. So are
-    those that positions are compared with: a mask by lengths of 0 and less would leave rows without any elements. Some
-    of them are larger than the ragged length of an axis.
+    """Positions that `take` reads at lie along its axis, and integer divisors are positive. So are integers that
+    positions are compared with: a mask by lengths of 0 or less would leave rows without elements. Some of these are
+    larger than the ragged length of an axis.
     """
     trees = [(statement.name, Text(statement.expression).parse()) for statement in spec.compute]
     nodes = [node for _, tree in trees for node in ast.walk(tree)]
@@ -288,7 +288,7 @@ def _range_by_math(tensor: Input, spec: Spec) -> Range | None:
             return Range(1, 5)
     if not set(tensor.type.dtypes) <= set(INTS):
         return None
-    behind: dict[str, set[str]] = {}  # what each line is computed of, be it in an earlier line
+    behind: dict[str, set[str]] = {}  # the names that each line depends on, also through earlier lines
     for name, tree in trees:
         for node in ast.walk(tree):
             ordered = isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERS)
@@ -315,7 +315,7 @@ def _names(tree: ast.AST) -> set[str]:
 
 
 def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
-    """The dtypes that a caller chooses, by shared type or input: what each may be."""
+    """The dtypes among which a caller chooses, by shared type or input."""
     columns: dict[str, tuple[str, ...]] = {}
     for tensor in op.inputs:
         if len(tensor.type.dtypes) > 1:
@@ -327,8 +327,8 @@ def dtype_columns(op: Op) -> dict[str, tuple[str, ...]]:
 
 
 def required_values(op: Op) -> dict[str, ParamValue]:
-    """A value for each param that has none: integers, each larger than the one before, and none of which a length
-    is computed as small as 1.
+    """A value for each param without a default: increasing integers, large enough that no length computed from them is
+    as small as 1.
     """
     needed = [param for param in op.params if param.default is None]
     lengths = {name for formula in op.formulas for name in formula.params}
@@ -336,7 +336,7 @@ def required_values(op: Op) -> dict[str, ParamValue]:
 
 
 def usual_params(op: Op) -> dict[str, ParamValue]:
-    """The integers that tests pass, or leave to their defaults, where they try no others."""
+    """The integer params of tests that try no other values: required ones, and defaults."""
     given = required_values(op)
     ints = [param for param in op.params if param.kind == "int"]
     return {one.name: given[one.name] if one.default is None else one.default for one in ints}
@@ -349,8 +349,8 @@ def _value(param: Param, position: int) -> ParamValue:
 
 
 def other_values(op: Op, shapes: Shapes) -> list[dict[str, ParamValue]]:
-    """Keyword arguments to try: every word and flag, and for numbers others than the default; of lengths none that is
-    negative, or is another one of an input.
+    """Keyword arguments to try: every choice and flag, and numbers other than the default, unless a length becomes
+    negative or an input's changes.
     """
     tried = [shapes.with_computed(shape) for shape in (shapes.ragged, shapes.wide(), shapes.special())]
     return [given for given in changed_params(op) if all(shapes.fit.fits(lengths, given) for lengths in tried)]
@@ -381,7 +381,7 @@ def _candidates(param: Param, op: Op) -> list[ParamValue]:
 
 
 def _admitted(param: Param, wanted: tuple[float, ...]) -> Iterator[ParamValue]:
-    """Those of some values that a param admits, then what its bounds offer."""
+    """The values in `wanted` that a param admits, then the middle of its range and its bounds."""
     low, high = param.minimum, param.maximum
     if low is not None and high is not None:
         wanted = (*wanted, (low + high) / 2)
@@ -405,7 +405,7 @@ def refused_values(op: Op) -> Iterator[tuple[str, ParamValue]]:
 
 
 def refused_shapes(op: Op, shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Inputs and a shape of theirs that does not fit the ragged one of the others."""
+    """Inputs, each with a shape that does not fit the ragged shape of the others."""
     seen: set[str] = set()
     for tensor in inputs_in_order(op):
         terms = [term for term in tensor.type.shape if term.names != (BATCH,)]

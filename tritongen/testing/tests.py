@@ -1,4 +1,4 @@
-"""Spec -> what the template of an operator's pytest file sees: which test classes it inherits, and what it declares."""
+"""Spec -> the view of an operator's pytest file: the test classes that it inherits, and its declarations."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ _NO_NAMES = re.compile(r'"""[\s\S]*?"""|\{[%#][\s\S]*?[%#]\}|\{\{[\s\S]*?\}\}|#.
 
 @dataclass(frozen=True, slots=True)
 class FamilyTests:
-    """What a family says of the tests of an operator: the class of the harness that they inherit, what they declare by
-    its names, and the shapes that they run on.
+    """A family's part of an operator's tests: their class of the harness, their declarations, by names of the harness,
+    and their shapes.
     """
 
     base: str
     shapes: Shapes
     declared: Mapping[str, str] = field(default_factory=dict)
-    streams: bool = False  # an axis, over which a softmax may be of nothing
+    streams: bool = False  # an axis is streamed, so that a softmax may be over no keys
 
 
 @dataclass(frozen=True, slots=True)
 class GradientTests:
-    """The classes that tests of a gradient inherit, and what those declare by the names of the harness."""
+    """The classes that tests of a gradient inherit, and their declarations, by names of the harness."""
 
     bases: tuple[str, ...] = ()
     declared: Mapping[str, str] = field(default_factory=dict)
@@ -64,14 +64,14 @@ class GradientTests:
 
 @cache
 def template_names() -> frozenset[str]:
-    """Every name of the emitted tests and benchmarks; an operator that has one goes by another there."""
+    """Every name of the emitted tests and benchmarks; an operator with one of them has another name there."""
     texts = [Path(templates_dir(), name).read_text(encoding="utf-8") for name in TEMPLATES]
     found = (name for text in texts for name in re.findall(r"(?<![.\w])[A-Za-z]\w*", _NO_NAMES.sub(" ", text)))
     return frozenset(found) | {"tensors", "kernels", "lengths", "original", "testing"}
 
 
 def declared_together(*declared: Mapping[str, str]) -> dict[str, str]:
-    """What several steps declare, of which tiles are as wide as all need."""
+    """The declarations of several steps combined; `narrowest` is the largest of theirs."""
     found = {name: text for one in declared for name, text in one.items()}
     widths = [int(one["narrowest"]) for one in declared if one.get("narrowest")]
     return found | ({"narrowest": str(max(widths))} if widths else {})
@@ -80,7 +80,7 @@ def declared_together(*declared: Mapping[str, str]) -> dict[str, str]:
 def tests_view(
     spec: Spec, program: Program, family: FamilyTests, gradient: GradientTests, searches: bool, autocast: str
 ) -> dict[str, Any]:
-    """What is emitted of an operator's tests. Of `declared` and `shapes`, the names are those of the harness."""
+    """The view of an operator's tests. The names in `declared` and `shapes` are names of the harness."""
     op, shapes = program.op, family.shapes
     oracles = other_oracles(spec, op, family)
     dtypes = [result_dtype(op, result) for result in op.results]
@@ -119,19 +119,19 @@ def tests_view(
 
 
 def stated(declarations: Mapping[str, str]) -> dict[str, str]:
-    """Those that are not empty: what an operator does not state, the harness has a default for."""
+    """The declarations that are not empty; the harness has defaults for the others."""
     return {name: text for name, text in declarations.items() if text}
 
 
 def kernel_tests(family: FamilyTests, gradient: GradientTests) -> list[str]:
-    """The classes of the forward and of the backward, where the forward's is not of its kernels too."""
+    """The classes of the forward, and those of the backward that the forward's class does not include."""
     has = ["MapKernels"] if family.base == "ElementwiseTests" else []
     has = ["MapKernels", "RowKernels"] if family.base.endswith(("RowwiseTests", "StepsTests")) else has
     return [family.base, *(base for base in gradient.bases or ("ForwardTests",) if base not in has)]
 
 
 def sibling_imports(op: Op, home: str) -> Mapping[str, str]:
-    """What provides the names of a test file besides the standard library and packages; `home` has the runtime."""
+    """The imports of a test file in addition to the standard library and packages; `home` has the runtime."""
     shared = {
         "tensors": f"from {home}{RUNTIME_FOLDER} import tensors",
         "testing": f"from {home} import {TESTING_FOLDER} as testing",
@@ -160,12 +160,12 @@ def inputs_view(spec: Spec, op: Op, shapes: Shapes) -> dict[str, str]:
 
 
 def reduced_axes(program: Program) -> frozenset[str]:
-    """The axes that some value is reduced over, be it behind the reduction that makes the program."""
+    """The axes that some value is reduced over, also after the program's own reduction."""
     return frozenset(program.over).union(*(node.over for node in program.op.nodes if isinstance(node, Reduce)))
 
 
 def derived_text(op: Op, shapes: Shapes) -> str:
-    """How long axes of inputs are whose lengths are computed, as functions of those of others; and bounds of values."""
+    """The computed lengths of axes of inputs, and of axes that bound values, as functions of other lengths."""
     found: list[str] = []
     for formula in wanted_of(shapes.fit.drawn, (one for one in op.formulas if one.axis in op.computed)):
         names = {axis: parse(f"lengths[{axis!r}]") for axis in formula.reads}
@@ -210,8 +210,8 @@ def params_view(op: Op, shapes: Shapes) -> dict[str, str]:
 
 
 def decays(op: Op) -> list[str]:
-    """The inputs that the decays of recurrences are made of: kernels multiply these first, so that one of them that is
-    infinite may meet a 0 that it does not meet element after element.
+    """The inputs that decays of recurrences depend on: kernels multiply decays first, so that an infinite one may meet
+    a 0 that it does not meet element by element.
     """
     found = [node.decay for node in op.nodes if isinstance(node, Scan) and node.decay]
     names = {name for node in found for name in node.references}
@@ -220,7 +220,7 @@ def decays(op: Op) -> list[str]:
 
 
 def registered_view(spec: Spec, op: Op, autocast: str) -> dict[str, str]:
-    """What tests of a registered operator declare besides."""
+    """The further declarations of a registered operator's tests."""
     if spec.register == "none":
         return {}
     required = required_values(op)
@@ -235,7 +235,7 @@ def registered_view(spec: Spec, op: Op, autocast: str) -> dict[str, str]:
 
 
 def shapes_view(op: Op, shapes: Shapes) -> dict[str, str]:
-    """What the harness has of shapes, each a tuple of lengths or a tuple of such."""
+    """The shapes of the harness, each a tuple of lengths or a tuple of such."""
     batched = sum(BATCH in tensor.type.axes for tensor in op.inputs) > 1
     found: dict[str, object] = {
         "ragged": shapes.ragged,
@@ -303,7 +303,7 @@ def oracle_view(spec: Spec, op: Op) -> dict[str, Any]:
 
 
 def other_oracles(spec: Spec, op: Op, family: FamilyTests) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """What says which rows have no keys, and what these are, beside the reference: what each is, and its lines."""
+    """The oracles in addition to the reference, as for rows without keys: the docstring and the lines of each."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     if spec.reference and (family.streams or "scaled_dot_product_attention" in code_of(spec.reference)):
         found["own_math"] = "The spec's own math in torch.", own_lines(spec, op)
@@ -316,7 +316,7 @@ def other_oracles(spec: Spec, op: Op, family: FamilyTests) -> dict[str, tuple[st
 
 
 def rounding_view(spec: Spec, op: Op) -> dict[str, str]:
-    """What is not as in float64."""
+    """The declarations about values that differ from float64."""
     found = {
         "own_range": in_own_dtype(spec),
         "rounds_between": rounds_between(op),
@@ -326,19 +326,19 @@ def rounding_view(spec: Spec, op: Op) -> dict[str, str]:
 
 
 def in_own_dtype(spec: Spec) -> bool:
-    """Whether results depend on how far the dtype reaches, so that float64 is no oracle for it."""
+    """Whether results depend on the range of the dtype, so that float64 is no oracle for it."""
     texts = [spec.reference, *(statement.expression for statement in spec.compute)]
     return any("nan_to_num" in code_of(text) for text in texts)
 
 
 def rounds_between(op: Op) -> bool:
-    """Whether something is cast to the dtype of an input, which in the oracle is float64."""
+    """Whether a value is cast to the dtype of an input, which in the oracle is float64."""
     casts = [node for node in op.nodes if isinstance(node, Cast)]
     return any(set(cast.dtype.of) & {tensor.name for tensor in op.inputs} for cast in casts)
 
 
 def rounds_to_float32(op: Op) -> bool:
-    """Whether something is cast to float32 on the way, in which torch goes on, whatever the inputs are."""
+    """Whether an intermediate is cast to float32, in which torch continues, whatever the inputs are."""
     results = {result.output.name for result in op.results}
     ends = [value.node for value in op.values if value.name in results]
     casts = [node for node in op.nodes if isinstance(node, Cast) and not any(node is end for end in ends)]
@@ -356,7 +356,7 @@ def operator_import(op: Op) -> str:
 
 
 def local_name(op: Op) -> str:
-    """What a test calls the operator: its name, unless that means something else there, or a test to pytest."""
+    """The operator's name in a test: its own, unless that means something else there, or a test to pytest."""
     name = shown(op.name)
     if name.startswith("test"):
         return f"op_{name}"
@@ -382,7 +382,7 @@ def result_dtype(op: Op, result: Result) -> str:
 
 
 def tolerances(op: Op, usual: str = "SUMS", others: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Where they are others than the `usual` ones. A result spelled float64 may be of float32 numbers, unless all is
+    """The tolerances that differ from the `usual` ones. A float64 result may have float32 values, unless all is
     computed in float64.
     """
     if any(result.dtype.of == ("float64",) for result in op.results) and not compute_of(op).in_float64:

@@ -1,4 +1,4 @@
-"""Calls of torch as Python's syntax trees: what the printer of the oracle puts together."""
+"""Calls of torch as Python's syntax trees, for the printer of the oracle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANY_DIMS = frozenset((*REDUCTIONS, "amax", "amin")) - {"softmax", "log_softmax",
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A torch expression: its axes, whether it is a tensor or a Python number, and what of."""
+    """A torch expression: its axes, whether it is a tensor or a Python number, and the kind of its values."""
 
     tree: ast.expr
     axes: tuple[str, ...]
@@ -41,7 +41,7 @@ class Term:
 
 
 def chosen(*terms: Term) -> bool:
-    """Whether what is computed of some terms is of the floats among them whose dtype callers choose."""
+    """Whether a result of some terms has the floats among them whose dtype callers choose."""
     others = (not term.tensor or term.kind in ("bool", "int") for term in terms if not term.is_chosen)
     return any(term.is_chosen for term in terms) and all(others)
 
@@ -78,7 +78,7 @@ def axis_of(tree: ast.expr) -> str:
 
 
 def einsum(terms: list[Term], rest: tuple[str, ...]) -> ast.expr:
-    """The sum of products of tensors over the axes that are not left."""
+    """The sum of products of tensors over the axes that are not in `rest`."""
     letters: dict[str, str] = {BATCH: BATCH}
     for axis in (axis for term in terms for axis in term.axes):
         if axis not in letters:
@@ -90,7 +90,7 @@ def einsum(terms: list[Term], rest: tuple[str, ...]) -> ast.expr:
 
 
 def factors_of(tree: ast.expr) -> list[ast.expr]:
-    """What is multiplied, or a single expression."""
+    """The factors of a product, or a single expression."""
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
         return [*factors_of(tree.left), *factors_of(tree.right)]
     return [tree]
@@ -132,7 +132,7 @@ def reduced(name: str, x: ast.expr, dims: tuple[int, ...], options: dict[str, as
 
 
 def merged(x: ast.expr, dims: tuple[int, ...]) -> tuple[ast.expr, tuple[int, ...]]:
-    """Several dimensions as one, for what torch reduces one at a time."""
+    """Several dimensions merged into one, for reductions of torch that take one at a time."""
     last = tuple(range(-len(dims), 0))
     if dims != tuple(range(dims[0], dims[0] + len(dims))):
         x, dims = method(x, "movedim", dims, last), last
@@ -155,7 +155,7 @@ MAKERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BesideAnInput(ast.NodeTransformer):
-    """Puts the tensors that a reference makes where an input is: it is called on a GPU too."""
+    """Puts the tensors that a reference makes on the device of an input, since it runs on a GPU too."""
 
     tensor: str
 

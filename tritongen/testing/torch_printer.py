@@ -42,7 +42,7 @@ from .torch_calls import (
 )
 from .torch_lengths import length_lines
 
-# The first of two tensors as a recurrence, whose decay the second is, along the last dimension of a length.
+# A recurrence of the first of two tensors, with the second as decay, along the last dimension, which has a length.
 PAIRED = (
     "functools.reduce(lambda h, n: (h[0] + h[1] * torch.nn.functional.pad(h[0], (n, -n)),"
     " h[1] * torch.nn.functional.pad(h[1], (n, -n))), [2**n for n in range(max({1} - 1, 0).bit_length())], {0})[0]"
@@ -89,7 +89,7 @@ class Printer:
         return (*before, *length_lines(self.op, dims, sized), *math, f"return {results}")
 
     def ungrouped(self, tensor: Input) -> str:
-        """The tensor with a dimension for each axis. Places from the end hold while those before are split."""
+        """The tensor with a dimension for each axis, split from the first on: places from the end remain valid."""
         shape, text = tensor.type.shape, tensor.name
         for position, term in enumerate(shape):
             if len(term.names) > 1:
@@ -98,7 +98,7 @@ class Printer:
         return text
 
     def group_size(self, axis: str, tensor: Input) -> str:
-        """The length of an axis in a group: fixed, another tensor's, or what is left."""
+        """The length of an axis in a group: fixed, another tensor's, by params, or -1 for the rest."""
         fixed = dict(self.op.sizes)
         if axis in fixed:
             return str(fixed[axis])
@@ -289,7 +289,7 @@ class Printer:
         return replace(source, tree=method(moved, "flatten", -len(names), -1), axes=(*rest, names[0]))
 
     def taken(self, source: Term, index: Term, axis: str, length: str) -> Term:
-        """What is taken from positions along an axis, or from the first or last outside of a `length`."""
+        """The elements at positions along an axis, clamped to the first and last if there is a `length`."""
         rest = tuple(name for name in source.axes if name != axis)
         position = source.axes.index(axis) - len(source.axes)
         index = Term(method(index.tree, "long"), index.axes, True)
@@ -307,14 +307,14 @@ class Printer:
         return replace(source, tree=permuted(found, order, axes), axes=axes)
 
     def outside(self, source: ast.expr) -> Term:
-        """What is taken from outside of an axis: NaN, or 0 of integers."""
+        """The value for positions outside of an axis: NaN, or 0 of integers."""
         names = {part.id for part in ast.walk(source) if isinstance(part, ast.Name)}
         read = [tensor for tensor in self.op.inputs if tensor.name in names]
         is_integral = bool(read) and all({*tensor.type.dtypes} <= {*INTS, *BOOLS} for tensor in read)
         return zero() if is_integral else Term(attribute("nan"), (), False, "float")
 
     def ends(self, at: ast.expr, axes: Sequence[str]) -> tuple[bool, bool]:
-        """Whether a position may lie before some axes, and whether behind them."""
+        """Whether a position may lie before some axes, and whether after them."""
         typer = Expressions(self.spec)
         for value in self.op.values:
             typer.add(value)
@@ -324,7 +324,7 @@ class Printer:
     def inside(
         self, found: Term, index: Term, axes: Sequence[str], outside: Term, ends: tuple[bool, bool] = (True, True)
     ) -> Term:
-        """What was taken where the index is inside some axes, if it may be beyond these `ends`; elsewhere `outside`."""
+        """`found` where the index is inside some axes, else `outside`; tests only the `ends` that it may be beyond."""
         length = Term(parse(" * ".join(map(self.length, axes))), (), False, "int")
         tests = [self.compare(index, ast.GtE(), zero())] if ends[0] else []
         if ends[1]:
@@ -334,7 +334,7 @@ class Printer:
         )
 
     def gather(self, source: Term, index: Term, axis: str) -> Term:
-        """What an index that varies along other axes of the source picks."""
+        """The elements at an index that varies along other axes of the source."""
         axes = self.ordered(source.axes + index.axes)
         position = axes.index(axis) - len(axes)
         spread = self.spread(source, axes), self.spread(index, axes)
@@ -345,7 +345,7 @@ class Printer:
         return replace(source, tree=method(found, "squeeze", position), axes=rest)
 
     def spread(self, term: Term, axes: tuple[str, ...]) -> ast.expr:
-        """The term with a dimension for each axis, where torch does not broadcast by itself."""
+        """The term with a dimension for each axis, for functions of torch that do not broadcast."""
         tree, named = term.tree, [axis for axis in axes if axis != BATCH]
         if any(axis not in term.axes for axis in named):
             indices: list[ast.expr] = [ast.Constant(...)] if BATCH in term.axes else []
@@ -368,7 +368,7 @@ class Printer:
         return replace(term, tree=call("torch.take_along_dim", term.tree, order.tree, place))
 
     def argtopk(self, tree: ast.Call) -> Term:
-        """The first positions of all, and -1 behind them."""
+        """The first `k` positions in order, and -1 after the last."""
         term, k, axis = self.visit(tree.args[0]), axis_of(tree.args[1]), axis_of(tree.args[2])
         rest = tuple(one for one in term.axes if one != axis)
         x = f"({ast.unparse(term.tree)}){moved(term.axes, (*rest, axis))}"
@@ -385,7 +385,7 @@ class Printer:
         return self.inside(found, at, (axis,), self.outside(tree.args[0]))
 
     def recurrence(self, tree: ast.Call) -> Term:
-        """Steps of a recurrence composed in pairs, those of pairs again, and so on: few calls for any length."""
+        """The recurrence by composing pairs of steps, then pairs of these, and so on: few calls for any length."""
         terms = [self.visit(one) for one in tree.args[:2]]
         axis, axes = axis_of(tree.args[2]), self.ordered(axis for term in terms for axis in term.axes)
         last = (*(other for other in axes if other != axis), axis)
@@ -397,7 +397,7 @@ class Printer:
         return Term(parse(text), axes, True, "", chosen(*terms))
 
     def scatter_sum(self, tree: ast.Call) -> Term:
-        """Rows of zeros for the elements of each line, and one for positions outside, to which those of x are added."""
+        """Adds the rows of x to zeros: a row for each element of a line, and a last one for positions outside."""
         term, index = map(self.visit, tree.args[:2])
         term = term if term.tensor else Term(as_tensor(term), (), True, term.kind)
         index = Term(method(index.tree, "long"), index.axes, True)
@@ -457,7 +457,7 @@ class Printer:
         """A sum of products in which two factors each have an axis that the other lacks; None for any other sum."""
         terms = [self.visit(factor) for factor in factors_of(tree.args[0])]
         summed = {axis_of(axis) for axis in tree.args[1:]}
-        # What lacks all summed axes multiplies the sum, and what has no more axes than another factor that one.
+        # A factor without summed axes multiplies the sum; one without axes that another factor lacks multiplies that.
         outside = [term for term in terms if summed.isdisjoint(term.axes)]
         inside: list[Term] = []
         for term in sorted((one for one in terms if one not in outside), key=lambda one: -len(one.axes)):
@@ -474,7 +474,7 @@ class Printer:
         return reduce(partial(self.binary, ast.Mult()), outside, Term(einsum(same, rest), rest, True, "", True))
 
     def reduced_dims(self, name: str, term: Term, over: tuple[str, ...]) -> tuple[ast.expr, tuple[int, ...]]:
-        """What to reduce, and its dimensions to reduce; () stands for all where torch allows it."""
+        """The tensor to reduce, and its dimensions to reduce; () stands for all where torch allows it."""
         if over == term.axes and (len(over) > 1 or BATCH in over):
             if name in ANY_DIMS:
                 return term.tree, ()
