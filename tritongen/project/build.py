@@ -1,7 +1,6 @@
-"""`build` and `check`: which specs need work, and what that makes of the tree.
+"""`build` and `check`: find specs that need rendering, and update the tree of generated files or compare it.
 
-The tree is only touched once every spec was rendered without a mistake, so that specs and tree
-are never half-way to each other because of one.
+The tree is written only once every spec has rendered without a mistake, so that no mistake leaves it half updated.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from .tree import (
 if TYPE_CHECKING:
     from .render import Generate, Rendered
 
-# What a terminal shows while specs are rendered: takes the results and how many there will be.
+# Shows progress on a terminal while specs are rendered: passes the results on, given their total.
 Watch = Callable[["Iterator[Rendered]", int], "Iterator[Rendered]"]
 
 _FINDINGS: dict[Kind, tuple[str, str]] = {
@@ -54,7 +53,7 @@ _FINDINGS: dict[Kind, tuple[str, str]] = {
     "foreign": ("TG705", "not generated, but where {source} puts a file"),
     "stray": ("TG710", "generated from {source}, but not here or not by this project: left alone"),
 }
-# Of files that no spec makes: those of the runtime, and the package that exports the operators.
+# Messages on files that belong to no single spec: the runtime, and the package that exports the operators.
 _SHARED: dict[str, dict[Kind, str]] = {
     SHARED: {
         "missing": "missing: operators import this module of the runtime",
@@ -77,15 +76,15 @@ _STRAY_HINT = "if it is a copy, move it out of the generated folder, or remove i
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build did. With `refused` ones, it did nothing.
+    """The outcome of a build. If there are `refused` changes, nothing was written.
 
-    `strays` are copies and the like, which no build keeps up to date or removes.
+    `strays` are generated files in other places, such as copies, which no build updates or removes.
     """
 
     specs: int = 0
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()  # what became of runtimes: "generated/_runtime: + reduce.nan_max"
+    shared: tuple[str, ...] = ()  # definitions added to runtimes or removed: "generated/_runtime: + reduce.nan_max"
     refused: tuple[Diagnostic, ...] = ()
     strays: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()  # of hidden costs, in specs that were rendered
@@ -93,7 +92,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What a check found, and the changes that would undo it."""
+    """The findings of a check, and the changes that would resolve them."""
 
     specs: int
     findings: tuple[Diagnostic, ...]
@@ -102,17 +101,17 @@ class Drift:
 
 @dataclass(slots=True)
 class _Work:
-    """A project, and what a look at stamps and headers says of its specs."""
+    """A project, and the state of its specs by stamps and headers."""
 
     project: Project
     stamps: Stamps
-    owners: dict[str, Source] = field(default_factory=dict)  # op -> its spec, of those up to date
+    owners: dict[str, Source] = field(default_factory=dict)  # op -> its spec, if up to date
     pending: list[Source] = field(default_factory=list)
     rendered: list[Rendered] = field(default_factory=list)
-    trusts: bool = True  # stamps
+    trusts: bool = True  # whether stamps are trusted
 
     def changes(self) -> list[Change]:
-        """What must change of the folders of operators for the tree to be right."""
+        """The changes that bring the folders of operators up to date."""
         settings = self.project.settings
         found: list[Change] = []
         for one in self.rendered:
@@ -122,7 +121,7 @@ class _Work:
         return [*found, *orphans(settings.root, settings.out_dir, owners, self._is_gone, settings.is_single)]
 
     def specs_of_ops(self) -> dict[str, str]:
-        """The folders that specs make, each with its spec."""
+        """Each operator, up to date or rendered, with the name of its spec."""
         made = {op: source.name for op, source in self.owners.items()}
         return made | {one.op: one.source.name for one in self.rendered}
 
@@ -130,7 +129,7 @@ class _Work:
         return self.project.settings.folder_of(one.op)
 
     def names(self, op: str) -> tuple[str, ...] | None:
-        """The files of an operator, where others are in the same folder."""
+        """The files of an operator if it is in one file, in a folder with others; else None."""
         return single_files(op) if self.project.settings.is_single else None
 
     def _is_gone(self, name: str) -> bool:
@@ -202,7 +201,7 @@ def show(path: str, generate: Generate | None = None) -> Rendered:
 
 
 def _changes(works: Sequence[_Work]) -> list[Change]:
-    """What must change for the tree to be right. Several projects may share one."""
+    """The changes that bring the trees of all projects up to date; several projects may share a tree."""
     changes = [change for work in works for change in work.changes()]
     extra = [change.path for change in changes if change.kind == "extra"]
     gone = {*map(os.path.dirname, extra), *(path.removesuffix(".py") for path in extra)}
@@ -213,7 +212,7 @@ def _changes(works: Sequence[_Work]) -> list[Change]:
 
 
 def _shared(out: str, here: Sequence[_Work], gone: Set[str]) -> Iterator[Change]:
-    """What must change of the files that no operator owns: a runtime, or several, and the package."""
+    """The changes of files that no operator owns: runtimes, and the packages of operators and of their tests."""
     made = {op: work for work in here for op in work.specs_of_ops()}
     others = [op for op in op_folders(out, made) if os.path.join(out, op) not in gone]
     stamps = [work.stamps for work in here if work.trusts]
@@ -232,7 +231,7 @@ def _shared(out: str, here: Sequence[_Work], gone: Set[str]) -> Iterator[Change]
 
 
 def _with_others(projects: Sequence[Project]) -> list[Project]:
-    """Takes in the specs of all operators beside a runtime of another version: one tree has one runtime."""
+    """Add the specs of all operators that share a runtime of another version, since all must be rendered with ours."""
     all_of_them = {project.settings.root: project for project in projects}
     for project in projects:
         settings = project.settings
@@ -267,7 +266,7 @@ def _survey(project: Project) -> _Work:
 
 
 def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
-    """The op of a spec whose files all say, and are right, that they were made from it by us."""
+    """The op of a spec, recorded as fresh, if the headers of all its files match spec, templates and text; else ""."""
     import tomllib
 
     try:
@@ -303,7 +302,7 @@ def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | No
         results = watch(results, len(pending))
     done = sorted(results, key=lambda one: one.source.path)
     wrong = [diagnostic for one in done for diagnostic in one.diagnostics]
-    # Some file systems take Add and add for one folder.
+    # Case-insensitive file systems have one folder for Add and add.
     taken = {
         os.path.join(work.project.settings.out_dir, op.lower()): one
         for work in works
@@ -318,7 +317,7 @@ def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | No
 
 
 def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
-    """Specs that would write where another's files are."""
+    """Diagnostics on specs that would overwrite another's files, have a reserved name, or meet a symbolic link."""
     paths = {source.path for source in work.project.sources}
     settings = work.project.settings
     for one in work.rendered:
@@ -346,7 +345,7 @@ def _conflicts(work: _Work, taken: dict[str, Source]) -> Iterator[Diagnostic]:
                 yield _conflict(one, "TG707", f"'{name}' was made from {shown_path(owner)}")
 
 
-# No operator is a file of such a name, or a function of it in one.
+# Names that no operator in one file can have, for its file or for its function.
 _NOT_IN_ONE_FILE = {
     TESTS: "the folder of the tests of operators in one file each",
     "super": "a name by which Python finds the class of a method, which the operator's file has",
@@ -361,8 +360,8 @@ def _conflict(one: Rendered, code: str, message: str, hint: str = _OWN) -> Diagn
 
 
 def _bring_up_to_date(works: Sequence[_Work], force: bool) -> list[Change]:
-    """Makes the tree right, and says how; or changes nothing, and returns what it refuses to."""
-    # Stamped before they are read, so that an edit from now on shows.
+    """Apply all changes and return them; or, if some are refused and not `force`, change nothing and return those."""
+    # Stamped before the files are read, so that later edits are noticed.
     stamps = [(work, one, work.stamps.files_of(one.op)) for work in works for one in work.rendered]
     changes = sorted(_changes(works), key=lambda change: change.path)
     refused = [change for change in changes if change.refused]

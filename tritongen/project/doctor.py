@@ -1,4 +1,4 @@
-"""Which versions are installed, and whether they suffice."""
+"""Check that the installed versions suffice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTED = {"torch": ((2, 11), (2, 13)), "triton": ((3, 6), (3, 9)), "numpy": ((1,
 
 
 def diagnose() -> Iterator[tuple[str, str, bool]]:
-    """Each part: its name, what was found, and whether `build` can live with that."""
+    """For each dependency and the GPU: its name, the version found or a remark, and whether that suffices."""
     yield "tritongen", __version__, True
     yield "python", platform.python_version(), True
     try:
@@ -32,7 +32,7 @@ def diagnose() -> Iterator[tuple[str, str, bool]]:
 
 
 def _in_range(name: str, found: str, triton: str) -> tuple[str, bool]:
-    """What is said of a version of torch, triton or numpy, and whether generated code can live with it."""
+    """The text on a version of torch, triton or numpy, and whether generated code supports it."""
     if not found:
         wants = "its tests need" if name == "numpy" else "needs"
         return f"not installed; only generated code {wants} it", True
@@ -48,7 +48,7 @@ def _in_range(name: str, found: str, triton: str) -> tuple[str, bool]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
+    """The first two components of a version."""
     return tuple(map(int, re.findall("[0-9]+", version)[:2]))
 
 

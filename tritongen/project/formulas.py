@@ -26,7 +26,7 @@ PACKAGE = "checked_by_tritongen"
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts on an operator, and the spec that it is of."""
+    """An operator, the path of its spec, and the verdicts on its tests."""
 
     op: str
     path: str
@@ -42,7 +42,7 @@ class Checked:
 
 
 def check_formulas(paths: tuple[str, ...], words: tuple[str, ...], watch: Watch) -> list[Checked]:
-    """Checks the operators of specs in PATHS, by those of their tests whose names have one of some words, or by all.
+    """Check the operators of specs in `paths` by their tests, only by those with one of `words` in the name if any.
 
     Raises `Rejected` for specs that are wrong, and `Unavailable` without torch, triton, numpy or pytest.
     """
@@ -50,7 +50,7 @@ def check_formulas(paths: tuple[str, ...], words: tuple[str, ...], watch: Watch)
     checked: list[Checked] = []
     for project in (one for one in find_projects(paths) if one.sources):
         with tempfile.TemporaryDirectory() as home:
-            sources = write_package(project, os.path.join(home, PACKAGE))  # First: it says what is wrong with any spec.
+            sources = write_package(project, os.path.join(home, PACKAGE))  # First: it reports mistakes in any spec.
             made = (made_of(one, formula_of) for one in project.sources)
             formulas = {spec.name: formula for _, spec, formula in made}
             for op, verdicts in watch(_checked(home, formulas, words), len(formulas)):
@@ -66,5 +66,5 @@ def _checked(home: str, formulas: Mapping[str, Formula], words: tuple[str, ...])
     from ..residues import worker
 
     jobs = [(PACKAGE, op, formula, words) for op, formula in formulas.items()]
-    # Triton looks at the environment when it is imported.
+    # Triton reads the environment when it is imported.
     return in_processes(worker.work, jobs, worker.start, (home,), can_fork="triton" not in sys.modules)

@@ -27,7 +27,7 @@ Watch = Callable[[Iterator["Compiled"], int], Iterator["Compiled"]]
 
 @dataclass(frozen=True)
 class Report:
-    """The kernels of a project, what was refused, and how they compare with a lock."""
+    """The compiled kernels of a project, and findings: kernels that do not compile, and differences from its lock."""
 
     settings: Settings
     ops: tuple[str, ...]
@@ -44,7 +44,7 @@ class Report:
 def compile_specs(
     paths: tuple[str, ...], targets: Sequence[str], sizes: str | None, compared: bool, watch: Watch
 ) -> list[Report]:
-    """Compiles the kernels of specs for targets: those given, else those of the lock, else all.
+    """Compile the kernels of specs for `targets`; if none are given, for the lock's, or without a lock for all.
 
     Raises `Rejected` for specs and locks that are wrong, `BadTarget`, and `Unavailable` without torch or triton.
     """
@@ -105,10 +105,10 @@ def _compared(path: str, lock: Lock, now: Lock, ops: Iterable[str]) -> Iterator[
 
 
 def _compiled(home: str, ops: Sequence[str], targets: Sequence[Target], sizes: str) -> Iterator[Compiled]:
-    """What becomes of each operator, for one target after another: a process compiles for one alone."""
+    """Compile each operator, target by target, because a process can compile for one target only."""
     from ..compiling import worker
 
     jobs = [(PACKAGE, op, sizes) for op in ops]
-    can_fork = "triton" not in sys.modules  # It looks at the environment when it is imported.
+    can_fork = "triton" not in sys.modules  # It reads the environment when it is imported.
     for target in targets:
         yield from in_processes(worker.work, jobs, worker.start, (home, target), can_fork)

@@ -14,14 +14,14 @@ from .tree import write
 
 
 def require(command: str, *modules: str) -> None:
-    """Raises `Unavailable` where a command lacks modules that it needs."""
+    """Raise `Unavailable` if a module that a command needs is not installed."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         raise Unavailable(f"`{command}` needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
 def write_package(project: Project, home: str) -> dict[str, str]:
-    """Write the operators of a project with their benchmarks into a package; the spec of each, by operator.
+    """Write the operators of a project, with tests and benchmarks, as a package at `home`; the spec path of each.
 
     Raises `Rejected` for specs that are wrong.
     """

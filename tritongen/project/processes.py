@@ -24,9 +24,9 @@ def in_processes(
     given: tuple[Any, ...] = (),
     can_fork: bool = True,
 ) -> Iterator[T]:
-    """What becomes of each job, as it ends, in fresh processes that begin by `start`.
+    """Yield `work(*job)` for each job as it completes, in fresh processes that first call `start(*given)`.
 
-    A fork has imported what this process has; systems other than Linux cannot fork safely.
+    On Linux they are forks if `can_fork`, with this process's imports; other systems cannot fork safely.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -40,7 +40,7 @@ def in_processes(
 
 
 def _begin(start: Callable[..., object], given: tuple[Any, ...]) -> None:
-    """Leaves Ctrl-C to the parent, and does not outlive it: it inherits the lock."""
+    """Leave Ctrl-C to the parent, exit with the parent, whose lock is inherited, and call `start(*given)`."""
     import gc
     import multiprocessing
     import signal
@@ -55,7 +55,7 @@ def _begin(start: Callable[..., object], given: tuple[Any, ...]) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-    # black's trees are garbage a file at a time; looking for it oftener takes a fifth of the time.
+    # black's trees become garbage file by file; collecting more often takes a fifth of the time.
     gc.freeze()
     gc.set_threshold(200_000)
     start(*given)

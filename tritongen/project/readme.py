@@ -1,4 +1,4 @@
-"""The page in a runtime that says what is there: of the modules that a tree has, and of no others."""
+"""The README of a runtime, on the modules that this tree has, and no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..lang.trees import parsed_module
 from ..resources import read_text, templates_dir
 
 _WIDTH = 120
-# Modules in the order in which they are read; others follow. Each family of kernels has one that launches it.
+# Modules in reading order; others follow. `_FAMILIES` launch the kernels of a family each.
 _FAMILIES = ("elementwise", "rowwise", "columns", "contraction", "streaming", "scatter_sums", "gemm", "split_gemm")
 _FIRST = ("launch", "tensors", "autograd")
 _RULES = ("heuristics", "matmul_heuristics", "streaming_heuristics", "search")
@@ -29,7 +29,7 @@ _LAUNCH = "`launch.run` launches the kernel, and caches the launch under the key
 _GRADIENT = """\
 Where a gradient is recorded, `autograd.py` has the call in an `autograd.Function`, whose backward goes the
 same way."""
-# Each step with the modules of which one has to be there.
+# The steps of a call, each listed if the runtime has one of its modules.
 _STEPS = (
     (("launch",), _LOOKUP),
     (_FAMILIES, _FAMILY),
@@ -40,7 +40,7 @@ _STEPS = (
 
 
 def page(modules: Mapping[str, str]) -> str:
-    """The text of the page; `modules` are the texts of those that are there, by name."""
+    """The text of the README; `modules` has the texts of the runtime's modules by name."""
     steps = list(_steps(modules))
     numbered = [_wrapped(f"{n}. ", text) for n, text in enumerate(steps, 1)]
     order = [name for name in (*_FIRST, *_FAMILIES, *_RULES) if name in modules]

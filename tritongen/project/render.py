@@ -23,12 +23,12 @@ from .settings import Source, stamp_of
 from .tree import with_header, written_by
 
 T = TypeVar("T")
-Generate = Callable[[Spec, str, int], Mapping[str, str]]  # of a spec, where the runtime is, and the length of lines
+Generate = Callable[[Spec, str, int], Mapping[str, str]]  # takes a spec, the runtime's package, and the line length
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A spec's files as text, or what is wrong with the spec, or with us."""
+    """A spec's files as text; or diagnostics on the spec; or `crash`, the traceback of a bug of ours."""
 
     source: Source
     op: str = ""
@@ -40,7 +40,7 @@ class Rendered:
 
 
 class Bug(Exception):
-    """Ours, with the traceback that a report needs."""
+    """An internal error, with the traceback that a bug report needs."""
 
 
 def generate_modules(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
@@ -70,7 +70,7 @@ def render_all(sources: Sequence[Source], generate: Generate) -> Iterator[Render
 
 
 def made_of(source: Source, make: Callable[[Spec], T]) -> tuple[str, Spec, T]:
-    """The text of a spec, the spec, and what is made of it. Raises `Rejected` with what is wrong with the spec."""
+    """The text of a spec, the spec, and `make(spec)`. Raises `Rejected` if it cannot be read or has mistakes."""
     try:
         text = read_text(source.path)
     except OSError as error:
@@ -89,7 +89,7 @@ def made_of(source: Source, make: Callable[[Spec], T]) -> tuple[str, Spec, T]:
 
 
 def all_made_of(sources: Iterable[Source], make: Callable[[Spec], T]) -> list[tuple[Source, str, T]]:
-    """Sources with their text, and what is made of them. Raises `Rejected` with what is wrong with any."""
+    """Each source with its text and `make(spec)`. Raises `Rejected` with the diagnostics of all specs."""
     found, wrong = [], list[Diagnostic]()
     for source in sources:
         try:
@@ -115,7 +115,7 @@ def render(source: Source, templates: str, generate: Generate) -> Rendered:
 
 
 def modules_of(source: Source, generate: Generate) -> tuple[str, Spec, Mapping[str, str]]:
-    """The text of a spec, the spec, and its files without format and header. Raises `Rejected`."""
+    """The text of a spec, the spec, and its files before formatting, without headers. Raises `Rejected`."""
     runtime = "." if source.settings.runtime == "folder" else ".."
     text, spec, modules = made_of(source, lambda spec: generate(spec, runtime, source.settings.line_length))
     if source.settings.runtime == "file":
@@ -126,7 +126,7 @@ def modules_of(source: Source, generate: Generate) -> tuple[str, Spec, Mapping[s
 
 
 def file_of(source: Source, text: str, spec: Spec, modules: Mapping[str, str], name: str, templates: str) -> str:
-    """One of the files, as it is written."""
+    """The final text of the file `name` of `modules`: formatted, with its header."""
     settings = source.settings
     place = written_by(settings.root, settings.out_dir, name if settings.is_single else f"{spec.name}/{name}")
     formatted = format_python(modules[name], settings.line_length)

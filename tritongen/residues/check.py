@@ -1,7 +1,7 @@
-"""The emitted tests of an operator, over the field: each configuration that they force, compared to the last bit.
+"""Run the emitted tests of an operator over the field, and compare each configuration that they force bit by bit.
 
-Tests say which kernels and configurations there are, and make the inputs; what they would compare within a tolerance is
-compared with the Op here.
+The tests choose kernels and configurations and draw the inputs. Where a test would compare with its reference within a
+tolerance, results are compared bit by bit with the Op evaluated over the field.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .interpreter import ROUNDED, Unjudged, interpreted
 from .memory import HostMath, Memory
 from .oracle import Math, Unknown, math_of, without_batch
 
-# Tests of what is no formula: special values, what is refused, dtypes, and calls of torch around an operator.
+# Skipped tests, which check no formula: special values, refused arguments, dtypes, and torch's transforms of operators.
 OTHERS = (
     "special wrong empty deterministic vmap torch_func outside shifted "
     "param_of_another param_out_of half_precision dense deprecated registered own_math "
@@ -40,7 +40,7 @@ OTHERS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one case of a test: "" where all bits are alike, else what is not."""
+    """The outcome of a case of a test: `difference` is "" if all bits agree; `unjudged` says why it was not checked."""
 
     op: str
     test: str
@@ -61,7 +61,7 @@ def _gradients_without_inputs(self: Any, absent: Any) -> None:
     self.check_gradients(*given, wrt=tuple(name for name in self.wrt if name not in absent))
 
 
-# Tests that compare with other inputs, which stand for those that are left out: here these have a default.
+# Replacements of tests that compare with a call on explicit inputs instead of absent ones: the Op knows the defaults.
 INSTEAD: Mapping[str, Callable[..., None]] = {
     "test_optional_inputs": _without_inputs,
     "test_gradients_without_optional_inputs": _gradients_without_inputs,
@@ -69,12 +69,12 @@ INSTEAD: Mapping[str, Callable[..., None]] = {
 
 
 def tests_of(module: ModuleType) -> list[Any]:
-    """The classes of tests in a module: those that say which operator they are of."""
+    """The test classes of a module: classes with `op` and `inputs` of their own."""
     return [one for one in vars(module).values() if isinstance(one, type) and {"op", "inputs"} <= vars(one).keys()]
 
 
 def cases_of(cls: Any) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    """Each test of a class with the arguments of each of its cases."""
+    """Each test of a class (name and function) with the arguments of each of its cases, skipped tests left out."""
     for name in sorted(dir(cls)):
         test = getattr(cls, name)
         if not name.startswith("test_") or test is None or any(word in name for word in OTHERS):
@@ -92,7 +92,7 @@ def cases_of(cls: Any) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]
 def verdicts(
     name: str, package: str, formula: Formula, wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[Verdict]:
-    """Of each case of the tests of an operator of a package that compares something."""
+    """The verdict on each `wanted` case of an operator's tests, where it compares, differs or cannot be judged."""
     module = importlib.import_module(f"{package}.{name}.test_{name}")
     for cls in tests_of(module):
         for test, function, given in cases_of(cls):
@@ -143,14 +143,15 @@ def _outcome(
 
 
 def _rounded(formula: Formula, data: Any) -> Any:
-    """What is rounded and computed with any further, which only a formula that rounds may do. Asked where it is met,
-    since the answer takes a plan.
+    """Rounded elements that a kernel computes with: unchanged if the formula rounds, too, else a hash, which differs.
+
+    `rounds` is called only here, because its answer takes a plan.
     """
     return data if rounds(formula) else ROUNDED(data)
 
 
 def _of_half(cls: Any) -> Callable[..., Any]:
-    """Makes inputs in half precision where a test does not say in which, so that what is rounded to it shows."""
+    """`cls.make` with float16 inputs where a test chooses no dtype, so that an unwanted rounding to half shows."""
     make = cls.make
 
     def of_half(shape: Any, dtypes: Any = (), *rest: Any, **named: Any) -> Any:
@@ -160,7 +161,7 @@ def _of_half(cls: Any) -> Callable[..., Any]:
 
 
 def _one_element(tensor: torch.Tensor) -> torch.dtype:
-    """As what copies take elements: one after another, not several in a word."""
+    """The integer dtype in which copies move one element at a time, not several in a word."""
     return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize]
 
 
@@ -171,7 +172,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _compare_bits(patch: pytest.MonkeyPatch, cls: Any, formula: Formula, memory: Memory) -> None:
-    """Have a class compare by bits, whatever it would compare."""
+    """Patch the checks of a test class to compare bit by bit with the Op, or to do nothing for special values."""
 
     def check(*tensors: Any, **params: Any) -> Any:
         return Run(cls, formula, tensors, params, memory).forward()
@@ -193,7 +194,7 @@ def _compare_bits(patch: pytest.MonkeyPatch, cls: Any, formula: Formula, memory:
 
 
 class Run:
-    """A call of an operator on some tensors, and what it must give."""
+    """A call of an operator on some tensors, and the comparison of its results or gradients with the Op's."""
 
     def __init__(
         self, cls: Any, formula: Formula, tensors: Sequence[Any], params: Mapping[str, Any], memory: Memory
@@ -266,8 +267,9 @@ class Run:
 
 
 def _power(param: Param, value: Any, more: int) -> Any:
-    """The power of two that is nearest to a float, within the bounds of a param: the host rounds no product of it.
-    With `more` doublings, so that what params usually are, as 1, does not hide that they are not read.
+    """The power of two nearest to a float param, within its bounds, so that the host's products with it are exact.
+
+    It is doubled `more` times if the bounds allow, because a default of 1 would hide a kernel that ignores the param.
     """
     if param.kind != "float" or not value:
         return value
@@ -278,9 +280,9 @@ def _power(param: Param, value: Any, more: int) -> Any:
 
 
 def _summed_to(want: Any, shape: Sequence[int], result: Result, run: Math) -> Any:
-    """The gradient of an input with fewer leading axes, or some of length 1: a sum along the others."""
+    """Sum a gradient over the leading axes that its input lacks or has with length 1, down to `shape`."""
     assert result.output.shape is not None
-    inner = len(without_batch(result.output.shape))  # of which a group is one
+    inner = len(without_batch(result.output.shape))  # a group counts as one dimension
     expected = want.reshape(*run.leading, *shape[len(shape) - inner :])
     added = len(expected.shape) - len(shape)
     expected = field.total(expected, tuple(range(added)))
@@ -288,7 +290,7 @@ def _summed_to(want: Any, shape: Sequence[int], result: Result, run: Math) -> An
 
 
 def _array(tensor: torch.Tensor | None) -> Any:
-    """The elements, integers or flags of a tensor before a call."""
+    """A tensor before a call as an array: elements for floats, else a copy of its integers or bools."""
     if tensor is None:
         return None
     plain = tensor.detach()

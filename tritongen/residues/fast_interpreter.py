@@ -1,10 +1,9 @@
-"""Triton's interpreter without what it does again and again: and computes the same.
+"""Patches that make Triton's interpreter faster, with the same results.
 
-Formula checks use it, and tests where there is no GPU. The interpreter patches the language anew for every call
-of a device function, though the launch around it has done so, describes every dtype and shape anew, and how two are
-promoted and broadcast, finds out whether integers overflow and tells nobody, and reduces one element after another:
-most of the time of interpreted kernels. It takes keywords that a kernel does not have, too, which here fails.
-Nothing here does arithmetic: what is computed is the interpreter's.
+Formula checks use it, and tests without a GPU. Most of the time of interpreted kernels goes into repeated work: the
+interpreter patches the language again for every call of a device function, recomputes dtypes, shapes, promotion and
+broadcasting for every operation, checks integer overflow without reporting it, and reduces element by element.
+It also accepts keywords that a kernel does not have; here these fail. All arithmetic is still the interpreter's.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-MOST_SCALARS = 1000  # that are cached as tensors
-# What a launch tells the compiler, not the kernel.
+MOST_SCALARS = 1000  # scalars that are cached as tensors
+# Keywords of a launch that are options of the compiler, not arguments of the kernel.
 OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid"})
 
 
 class Patched:
-    """What a launch has patched, until it restores it."""
+    """The patches of a launch, which it applies at once and undoes by `restore`."""
 
-    active: ClassVar[list[frozenset[str]]] = []  # the modules that are patched, of launches that are under way
-    left: ClassVar[set[str]] = set()  # those that calls of device functions have patched, which nothing restores
+    active: ClassVar[list[frozenset[str]]] = []  # for each running launch, the modules that it has patched
+    left: ClassVar[set[str]] = set()  # modules patched by calls of device functions, which restore nothing
 
     def __init__(self, names: frozenset[str], changes: list[tuple[Any, str, Any, Any]]) -> None:
         self.changes = changes
@@ -48,7 +47,7 @@ class Patched:
 
 
 def patch_once() -> None:
-    """Look for what is to be patched once, and let device functions do with what the launch has patched around them."""
+    """Find what to patch once per set of language modules, and reuse a launch's patches in its device functions."""
     patch = interpreter._patch_lang
     known: dict[frozenset[str], list[tuple[Any, str, Any, Any]]] = {}
 
@@ -58,7 +57,7 @@ def patch_once() -> None:
 
     def patch_launch(fn: Any) -> Any:
         names = languages(fn)
-        if Patched.active:  # A launch within a launch finds other members than are there.
+        if Patched.active:  # A nested launch would record the patched members as the originals.
             return patch(fn)
         if names not in known:
             scope = patch(fn)
@@ -81,12 +80,12 @@ def patch_once() -> None:
 
 
 def rewrite_once() -> None:
-    """Rewrite functions that are the same once: each package of operators has the runtime's as new ones."""
+    """Rewrite equal functions once, since each package of operators has its own copy of the runtime's functions."""
     rewrite = interpreter.FunctionRewriter.rewrite_ast
     known: dict[object, Any] = {}
 
     def key_of(fn: Any) -> object:
-        """Code is equal whatever file it is of. What its signature says does not belong to it."""
+        """The code, which is equal for copies in other files, with defaults and annotations, which are not in it."""
         return fn.__code__, repr(fn.__defaults__), repr(fn.__kwdefaults__), repr(fn.__annotations__)
 
     def compile_and_exec(self: Any, tree: Any) -> Any:
@@ -109,7 +108,7 @@ def rewrite_once() -> None:
 
 
 def refuse_unknown_keywords() -> None:
-    """Fail for keywords that a kernel does not take, as the compiler does: the interpreter leaves them out."""
+    """Raise TypeError for keywords that a kernel does not take, as the compiler does; the interpreter drops them."""
     call = interpreter.GridExecutor.__call__
 
     @functools.cache
@@ -126,7 +125,7 @@ def refuse_unknown_keywords() -> None:
 
 
 def describe_dtypes_once() -> None:
-    """Keep what a dtype is to numpy."""
+    """Cache numpy's dtype of each Triton dtype, and make `scalar` a plain attribute of types."""
     np_dtype = interpreter._get_np_dtype
     by_name: Any = functools.cache(lambda name, kind: [])
 
@@ -138,14 +137,14 @@ def describe_dtypes_once() -> None:
         return found[0]
 
     interpreter._get_np_dtype = known_np_dtype
-    # An attribute, where it was a property.
+    # It was a property that is computed at each access.
     tl.dtype.scalar = itself = functools.cached_property(lambda dtype: dtype)
     itself.__set_name__(tl.dtype, "scalar")
     del tl.pointer_type.scalar, tl.block_type.scalar
 
 
 def describe_blocks_once() -> None:
-    """Keep the shapes of types of tensors. A cached shape stays one object, by whose identity others here know it."""
+    """Cache the shapes of block types. Equal shapes are one object, so that the caches below can use its id as key."""
     block = tl.block_type.__init__
     shapes: dict[Any, Any] = {}
     known_shapes: dict[int, Any] = {}
@@ -173,7 +172,7 @@ def describe_blocks_once() -> None:
 
 
 def describe_tensors_once() -> None:
-    """Keep the shapes of tensors."""
+    """Cache the shapes of tensors, and check a handle only where its dtype or the size of its data asks for it."""
     tensor = tl.tensor.__init__
     described: dict[int, Any] = {}
 
@@ -205,7 +204,7 @@ def describe_tensors_once() -> None:
 
 
 def convert_halves() -> None:
-    """Take bfloat16 for the upper half of float32, as it is: only bits of subnormal values are decomposed."""
+    """Convert between bfloat16 and float32 by a shift of 16 bits, unless a value is subnormal."""
     convert = interpreter._convert_float
 
     def convert_float(given: Any, dtype: Any, result: Any, rounding_mode: Any) -> Any:
@@ -221,13 +220,13 @@ def convert_halves() -> None:
 
 
 def leave_out_unread() -> None:
-    """Compute no more what says whether integers overflow: without `debug`, which is never set, nothing reads it."""
+    """Skip the checks for integer overflow unless `debug` is set (it never is), because nothing reads their result."""
     options = interpreter.interpreter_builder.options
     interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=options.debug)
 
 
 def reduce_by_halves() -> None:
-    """Combine neighbours of all rows at once, as GPUs do, and not one element after another, each by a call."""
+    """Reduce as a tree: each call combines even with odd elements of all rows, instead of one element per call."""
 
     def generic_reduce(self: Any, given: tuple[Any, ...]) -> list[Any]:
         values, axis = self.unravel(given, self.axis)
@@ -253,9 +252,9 @@ def reduce_by_halves() -> None:
 
 
 def broadcast_once() -> None:
-    """Leave alone what has one shape, and keep what other shapes are broadcast to.
+    """Skip broadcasting of equal shapes, and cache the broadcast shape of other pairs.
 
-    Of the two operands of an operation numpy does as much, so that only their types have to be those of the result.
+    For the operands of a binary operation only the types are broadcast, because numpy broadcasts the data.
     """
     broadcast = TritonSemantic.broadcast_impl_value
     found: dict[Any, Any] = {}
@@ -296,7 +295,7 @@ def broadcast_once() -> None:
 
 
 def promote_once() -> None:
-    """Keep which dtypes two tensors are cast to before an operation, and what a number beside a tensor becomes."""
+    """Cache the promoted dtypes of a binary operation, and the tensors that its Python scalars become."""
     check = TritonSemantic.binary_op_type_checking_impl
     found: dict[Any, Any] = {}
     tensors: dict[Any, Any] = {}
@@ -318,8 +317,8 @@ def promote_once() -> None:
         )
 
     def beside(self: Any, tensor: Any, number: Any, options: tuple[bool, ...]) -> Any:
-        # A cached shape stays one object. 0.0 and -0.0 are equal, and are not the same. Tests of formulas have
-        # other constants.
+        # The id of a shape is a key since cached shapes are one object; repr, since 0.0 == -0.0; get_fp32, since
+        # formula checks patch it.
         shape, constants = id(getattr(tensor.type, "shape", None)), interpreter.InterpreterBuilder.get_fp32
         key = tensor.dtype.name, shape, type(number), repr(number), options, constants
         known = tensors.get(key)
@@ -344,10 +343,10 @@ def promote_once() -> None:
     TritonSemantic.computation_type_impl = computation_type_impl
 
 
-# Plans and interpreted kernels are of many small objects; looking through them oftener takes a sixth of the time.
+# Plans and interpreted kernels create many small objects; more frequent garbage collection takes a sixth of the time.
 gc.set_threshold(1_000_000)
 
-# Releases differ in what they patch by: where this is not known it stays as it is.
+# Releases of Triton differ in how the interpreter patches; without the names used here it stays unpatched.
 if all(hasattr(interpreter, name) for name in ("_LangPatchScope", "_patch_lang", "_get_np_dtype", "_MISSING")):
     patch_once()
     rewrite_once()

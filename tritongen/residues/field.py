@@ -1,16 +1,16 @@
-"""Elements that take the place of floats: pairs of residues, in which sums and products round nothing.
+"""Elements that replace floats: pairs of residues, for which sums and products are exact.
 
-An element is a number modulo a prime P, with one modulo Q = (P - 1) / 2 beside it, a prime too. Both are the value of
-the same formula. Sums and products are associative in any order, division has an inverse, and a float is the same
-fraction that it is of integers, so that 0.5 * 2 is 1. The powers of a generator of order Q make exp a homomorphism from
-the second residues to the first: exp(a + b) = exp(a) * exp(b), and log is its inverse but for the sign, which is
-stored. Of exp itself there is no second residue; all other functions, and exp of what has none, are hashes of the
-first.
+An element is a residue modulo a prime P and a residue modulo the prime Q = (P - 1) / 2; both are the value of the same
+formula. Sums and products are associative in any order, each nonzero element has an inverse, and a float is mapped as
+a fraction of integers, so that 0.5 * 2 is 1. Powers of a generator of order Q make exp a homomorphism from the second
+residues to the first: exp(a + b) = exp(a) * exp(b). log is its inverse but for the sign, which is stored. The result
+of exp has no second residue. All other functions are hashes of the first residue, and so is exp of an element that
+has no second one.
 
-A negative number is one above P / 2. So `<` is a total order, in which -inf and inf are the ends.
+First residues above P / 2 are negative, so that `<` is a total order, from -inf to inf.
 
-Elements are packed in uint64: the first residue in 21 bits, the second in 20, the sign of a logarithm, and two bits for
-what is no number.
+Elements are packed in uint64: the first residue in 21 bits, the second in 20, the sign of a logarithm in one, and two
+bits that mark NaN, inf and -inf.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _P, _Q, _ONE, _ZERO = _U(P), _U(Q), _U(1), _U(0)
 
 @functools.cache
 def _tables() -> tuple[Elements, Elements, Elements, Elements]:
-    """Powers of generators modulo P and Q, and the logarithms to them; those of 0 are 0."""
+    """Powers of a generator and discrete logarithms modulo P, then modulo Q; the logarithm of 0 is stored as 0."""
     found = []
     for prime in (P, Q):
         generator = _generator(prime)
@@ -93,7 +93,7 @@ def _all_numeric(*elements: Elements) -> bool:
 
 
 def is_equal(u: Elements, v: Elements) -> Bools:
-    """Whether elements are one value: the second residues, which some formulas lack, say nothing more."""
+    """Compare first residues, or kinds if one is NaN or infinite; second residues, which may be absent, are ignored."""
     numeric = is_number(u) & is_number(v)
     return np.asarray(np.where(numeric, first(u) == first(v), u >> KIND == v >> KIND))
 
@@ -116,9 +116,9 @@ LARGEST = 2.0**28
 
 
 def embed(values: Any) -> Elements:
-    """Integers as they are, floats as fractions of integers, to float32. The logarithms of 2 and e are inverse.
+    """Elements of integers or bools, and of floats, which are rounded to float32 and mapped as fractions of integers.
 
-    Floats from `LARGEST` on are infinities, for which kernels have them.
+    `LN2` becomes the inverse of `LOG2E`. Magnitudes from `LARGEST` on become infinities, since kernels use them so.
     """
     given = np.asarray(values)
     if given.dtype.kind in "iub":
@@ -142,7 +142,7 @@ def embed(values: Any) -> Elements:
 
 
 def integers(u: Elements) -> NDArray[np.int64]:
-    """The integers nearest to 0 that elements are, some number for what is none."""
+    """The integer of least magnitude for each first residue; -2**40 for NaN and infinities."""
     return np.where(is_number(u), _signed(u), -(2**40))
 
 
@@ -152,7 +152,7 @@ def _signed(u: Elements) -> NDArray[np.int64]:
 
 
 def key(u: Elements) -> NDArray[np.int64]:
-    """By which elements are ordered, but for NaN."""
+    """Integers that order elements, with infinities at the ends; NaN has an arbitrary key."""
     value = _signed(u)
     if _all_numeric(u):
         return value
@@ -210,7 +210,7 @@ def mul(u: Elements, v: Elements) -> Elements:
 
 
 def _infinite_product(u: Elements, v: Elements, made: Elements) -> Elements:
-    """An infinity times a number is that infinity, whatever the number is but for 0 and -1."""
+    """Products with an infinity: 0 gives NaN, -1 and -inf flip its sign, any other element keeps it; else `made`."""
     flips, zero = np.zeros(1, bool), np.zeros(1, bool)
     for one in (u, v):
         kind = one >> KIND
@@ -254,7 +254,9 @@ def exp(u: Elements) -> Elements:
 
 
 def log(u: Elements) -> Elements:
-    """The first residue is a hash, which is no homomorphism: of sums of exponentials below one maximum."""
+    """The inverse of exp in the second residue and sign. The first is a hash: not a homomorphism, but enough for sums of
+    exponentials that are rescaled to one maximum.
+    """
     logs = _tables()[1][first(u)]
     odd = logs & _ONE
     half = np.where(odd == 1, (logs + _Q) % _U(P - 1), logs) >> _ONE
@@ -292,7 +294,7 @@ def mixed(u: Elements, salt: np.uint64) -> Elements:
 
 @functools.cache
 def hashed(name: str) -> Callable[..., Elements]:
-    """A function of which nothing is known but its name: NaN of NaN, else any number."""
+    """A pseudorandom function determined by its name: NaN if an argument is NaN, else a finite element."""
     salt = _U(int.from_bytes(name.encode()[:7].ljust(7, b"."), "little"))
 
     def of(*args: Elements) -> Elements:
@@ -344,7 +346,7 @@ def total(u: Elements, axis: Any, keepdims: bool = False) -> Elements:
 
 
 def running(u: Elements, axis: int) -> Elements:
-    """Running sums, of numbers."""
+    """Cumulative sums along an axis, of finite elements."""
     a = second(u)
     none = a == NONE
     one = np.cumsum(first(u), axis=axis) % _P
@@ -362,11 +364,11 @@ def extreme(u: Elements, axis: Any, largest: bool, keepdims: bool = False) -> El
     return found if keepdims else found.squeeze(axis)
 
 
-_TERMS = 2048  # of products of 42 bits, whose sum float64 has exactly
+_TERMS = 2048  # products of 42 bits whose sum is exact in float64
 
 
 def matmul(u: Elements, v: Elements) -> Elements:
-    """Products of matrices, of numbers; by float64, which sums of so few products are within."""
+    """Matmuls, exact in float64 by chunks of `_TERMS`; rows and columns with NaN or infinities give NaN."""
 
     def product(one: Elements, other: Elements, prime: np.uint64) -> Elements:
         found = np.zeros((), np.uint64)

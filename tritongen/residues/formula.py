@@ -1,4 +1,4 @@
-"""What an operator must compute: its math, and that of its gradient."""
+"""The formula of an operator: its math, and the math of its gradient."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..spec.types import Spec
 
 @dataclass(frozen=True)
 class Formula:
-    """The Op of a spec and of its gradient, which saves nothing, as they are before any plan.
+    """The Op of `spec`, and the Op of its gradient (without saved tensors), both before planning.
 
-    `seeds` are results of the Op with the inputs of the gradient that are theirs; `wrt` inputs, in the order of the
-    results of the gradient. `spec` is what they are of.
+    `seeds` pairs each result of `op` with the input of `gradient` that is its incoming gradient. `wrt` are the inputs
+    that the results of `gradient` belong to, in their order.
     """
 
     spec: Spec
@@ -28,7 +28,7 @@ class Formula:
 
 
 def formula_of(spec: Spec) -> Formula:
-    """Raises `Mistakes` for what is wrong with a spec's math."""
+    """The formula of a spec. Raises `Mistakes` for errors in its math."""
     op = typecheck(spec)
     if spec.grad is None:
         return Formula(spec, op)
@@ -38,7 +38,7 @@ def formula_of(spec: Spec) -> Formula:
 
 @cache
 def rounds(formula: Formula) -> bool:
-    """Whether the math rounds and goes on, or a step of the gradient does, to compute with what another stored."""
+    """Whether the math has casts, or a step of the planned gradient has, to compute with values that another stored."""
     if has_casts(formula.op):
         return True
     backward = backward_of(formula.spec, forward_of(formula.spec))

@@ -1,7 +1,7 @@
-"""What functions of the language and of the runtime's device functions are over the field.
+"""Functions of the language, and device functions of the runtime, over the field.
 
-Those that only algebra defines are as they are defined; what is left is a hash. A device function computes an
-approximation by polynomials and tables, which the field cannot tell from another: it is what its name says.
+Functions defined by algebra are computed by their definitions; the others are hashes. A device function approximates by
+polynomials and tables, which mean nothing over the field, so that it is replaced by the function that it is named for.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def sign(x: Elements) -> Elements:
     return np.where(field.is_nan(x), ZERO, embed(np.sign(key(x))))
 
 
-# Of device functions and of the language alike.
+# Functions of the language that are device functions, too.
 _DEFINED: dict[str, Callable[..., Elements]] = {
     "silu": lambda x: mul(x, sigmoid(x)),
     "mish": lambda x: mul(x, tanh(softplus(x))),
@@ -82,7 +82,7 @@ SAME: Mapping[str, Callable[..., Elements]] = {**_DEFINED, **{name: hashed(name)
 
 
 def nan_to_num(x: Elements, nan: Any, posinf: Any, neginf: Any) -> Elements:
-    """None stands for the largest number of a dtype, which elements have no name for but infinity."""
+    """None for `posinf` or `neginf` is the largest value of a dtype, which as an element is infinity again."""
     largest = embed(np.float32(3e38)) if posinf is None else posinf
     lowest = embed(np.float32(-3e38)) if neginf is None else neginf
     kind = x >> field.KIND
@@ -90,7 +90,7 @@ def nan_to_num(x: Elements, nan: Any, posinf: Any, neginf: Any) -> Elements:
 
 
 _OF_FIELD = "add sub mul div neg sqrt rsqrt exp exp2 log log2 maximum minimum".split()
-# Of the language alone: its device functions compute them by comparisons, which the field runs as they are.
+# Functions of the language only: kernels compute them by operations of Triton, which run over the field as they are.
 OWN: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(field, name) for name in _OF_FIELD},
     **{name: hashed(name) for name in ("floor", "ceil", "sin", "cos")},
@@ -140,7 +140,7 @@ def _is_infinite(x: Elements) -> Any:
     return x >= field.POSITIVE
 
 
-# To bools.
+# Functions that return bools.
 TESTS: Mapping[str, Callable[..., Any]] = {
     "eq": lambda x, y: field.is_equal(x, y) & ~field.is_nan(x),
     "ne": lambda x, y: ~field.is_equal(x, y) | field.is_nan(x),

@@ -1,7 +1,7 @@
 """Triton's interpreter with elements of the field for floats of every dtype.
 
-Kernels are left as they are: a handle of a float dtype holds elements, eight bytes each, and a pointer to floats steps
-over those. What reads the bits of a float is refused.
+Kernels are unchanged: a handle of a float dtype holds elements, and pointers to floats step by their eight bytes.
+Computing with the bits of a float raises `Unjudged`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .functions import SAME, TESTS
 from .memory import Memory
 
 Handle = interpreter.TensorHandle
-Put = Callable[..., None]  # gives a class or a module an attribute for a time
+Put = Callable[..., None]  # sets an attribute of a class or module until the patch ends
 BYTES = 8
 
 
 class Unjudged(Exception):
-    """What the field says nothing about."""
+    """An operation of a kernel that has no meaning over the field."""
 
 
 class OutOfBounds(Exception):
@@ -49,7 +49,7 @@ def _element(handle: Any) -> Any:
 
 @contextmanager
 def interpreted(memory: Memory) -> Iterator[None]:
-    """Kernels that are launched compute in the field, with the elements of tensors in a memory."""
+    """Have launched kernels compute over the field, with the elements of tensors in `memory`."""
     with pytest.MonkeyPatch.context() as patches:
         put = functools.partial(patches.setattr, raising=False)  # Releases of Triton differ in what they have.
         for patch in (_patch_scalars, _patch_arithmetic, _patch_reductions, _patch_functions):
@@ -68,15 +68,15 @@ ROUNDED = field.hashed("rounded")
 
 
 def _as_float(given: Any, to: Any) -> Any:
-    """A float in another dtype, which is the same number; but what is rounded to half precision is for memory or for a
-    matmul: computed with any further, it is another one.
+    """Cast between float dtypes, which keeps the element, and marks what is rounded to half precision: it may be stored
+    or enter a matmul, but a cast back, to compute with it, hashes it.
     """
     if is_half(to):
         return Handle(given.data, to, {**given.attr, "rounded": not is_half(given.dtype)})
     return Handle(ROUNDED(given.data) if given.attr.get("rounded") else given.data, to)
 
 
-# The same functions each time: by them, `fast_interpreter` knows whose constants it keeps.
+# Defined once, since `fast_interpreter` has `get_fp32` in the keys of its cached scalars.
 _CONSTANTS = {
     f"get_{name}": _constant(dtype)
     for name, dtype in (("fp16", tl.float16), ("bf16", tl.bfloat16), ("fp32", tl.float32), ("fp64", tl.float64))
@@ -126,11 +126,11 @@ def _patch_scalars(put: Put) -> None:
     put(builder, "create_bitcast", create_bitcast)
 
 
-FILLS = (0, 1, 2**32 - 2, 2**32 - 1)  # words in lanes that are masked off, which become no numbers
+FILLS = (0, 1, 2**32 - 2, 2**32 - 1)  # words that masked lanes may hold, which become NaN
 
 
 class Bits:
-    """Words of 32 bits for elements, which programs may hand on and compare with 0, and take for floats again."""
+    """Words of 32 bits for elements: kernels may move them, compare them with 0, and bitcast them back to floats."""
 
     def __init__(self) -> None:
         self.given: list[field.Elements] = []
@@ -141,7 +141,7 @@ class Bits:
         return _words(data)
 
     def elements(self, words: Any) -> field.Elements:
-        """Raises `Unjudged` for words that were computed."""
+        """The elements of words that `of` returned. Raises `Unjudged` for words that a kernel computed."""
         for data in self.given:
             self.known |= zip(_words(data).tolist(), data.tolist(), strict=True)
         self.given.clear()
@@ -157,7 +157,7 @@ def _words(data: field.Elements) -> Any:
     return (words | (field.key(data) < 0).astype(np.uint64) << np.uint64(31)).astype(np.uint32)
 
 
-# What the builder calls functions of floats, of two or three of them and of one.
+# Methods of the interpreter's builder for floats, and their counterparts over the field.
 FLOAT_FUNCTIONS: dict[str, Any] = {
     **{f"create_f{name}": getattr(field, name) for name in ("add", "sub", "mul", "div", "neg")},
     **{f"create_{name}": getattr(field, name) for name in ("fma", "exp", "exp2", "log", "log2", "sqrt", "rsqrt")},
@@ -174,7 +174,7 @@ FLOAT_FUNCTIONS: dict[str, Any] = {
 }
 
 
-# Those whose results are no floats of the dtype, as those of comparisons, the largest and absolute values are.
+# Methods that round their result to the dtype; the others (min, max, neg, abs, floor, ceil) are exact.
 ROUNDING = FLOAT_FUNCTIONS.keys() - {
     f"create_{name}" for name in "minimumf minnumf maximumf maxnumf fneg fabs floor ceil".split()
 }
@@ -251,7 +251,7 @@ def _patch_reductions(put: Put) -> None:
         return [self.to_tensor(field.running(given.handle.data, self.axis), given.dtype)]
 
     def generic_scan(self: Any, given: Any) -> list[Any]:
-        """One place along the axis after another."""
+        """Scan sequentially along the axis by `combine_fn`."""
         values = [one.handle.data for one in given]
         length = values[0].shape[self.axis]
 
@@ -275,14 +275,14 @@ def _patch_reductions(put: Put) -> None:
 
 
 def _patch_functions(put: Put) -> None:
-    """Device functions of the runtime that approximate are what their names say."""
+    """Replace device functions of the runtime that approximate a function by that function over the field."""
     old = interpreter.InterpretedFunction.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         name, module = self.fn.__name__, self.fn.__module__
         if name == "to_float8":
             return args[0].to(args[1])
-        if name == "as_stored":  # It rounds so that both passes compute with the same, which here is what it was.
+        if name == "as_stored":  # It rounds so that both passes read one value; elements are not rounded.
             return args[0]
         is_known = name in SAME and module.rpartition(".")[2] in ("math", "special")
         if not is_known or not any(isinstance(one, tl.tensor) and is_float(one.dtype) for one in args):
@@ -301,7 +301,7 @@ def _is_block(given: Any) -> bool:
 
 
 def _elements(given: Any) -> field.Elements:
-    """The elements of an argument of a device function: a tensor or a number."""
+    """The elements of an argument of a device function, which is a tensor or a scalar."""
     value = getattr(given, "value", given)
     if not isinstance(value, tl.tensor):
         return field.embed(value)
@@ -310,7 +310,7 @@ def _elements(given: Any) -> field.Elements:
 
 
 class _Allowed:
-    """The addresses that the kernel under way may access: those of the tensors of its launch."""
+    """The address ranges that the running kernel may access: the tensors and descriptors of its launch."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
@@ -321,7 +321,7 @@ class _Allowed:
         return args, kwargs
 
     def add(self, tensor: Any, shape: Any, strides: Any) -> int:
-        """Where the first element of a tensor is; with those from there on for a shape and strides."""
+        """Allow the range of a tensor with this shape and strides; the address of its first element."""
         is_float = self.memory.is_float(tensor)
         address, size = self.memory.address(tensor) if is_float else (tensor.data_ptr(), tensor.itemsize)
         last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) if 0 not in shape else -1
@@ -338,12 +338,12 @@ class _Allowed:
 
 
 def _patch_arguments(put: Put, memory: Memory, allowed: _Allowed) -> None:
-    """Tensors and descriptors of a launch are those of a memory."""
+    """Point the tensors and descriptors of a launch to the elements in `memory`, and allow their ranges."""
     convert = interpreter._implicit_cvt
     materialize = interpreter.TensorDescHandle.materialize_pointers
 
     def described(arg: Any) -> Any:
-        """A descriptor; of two tensors as one, by the distance of their addresses, what is in both becomes one."""
+        """A descriptor. If its first stride is the distance between tensors, they are copied into one array."""
         found = convert(arg)
         base, (step, *steps) = arg.base, arg.strides
         if not memory.is_float(base) or memory.is_inside(base, (arg.shape[0] - 1) * step):
@@ -370,7 +370,7 @@ def _patch_arguments(put: Put, memory: Memory, allowed: _Allowed) -> None:
         return found
 
     def materialize_pointers(self: Any, offsets: Any) -> Any:
-        """The pointers of a block of a descriptor, with the strides of the memory."""
+        """The pointers of a block of a descriptor, with strides of elements of eight bytes."""
         dtype = self.base.dtype.element_ty
         if not is_float(dtype):
             return materialize(self, offsets)
@@ -385,7 +385,7 @@ def _patch_arguments(put: Put, memory: Memory, allowed: _Allowed) -> None:
 
 
 def _patch_accesses(put: Put, allowed: _Allowed) -> None:
-    """Pointers to floats step over elements of the field, and loads and stores stay inside of tensors."""
+    """Have pointers to floats step by elements, and check that loads, stores and atomics are in bounds."""
     builder = interpreter.InterpreterBuilder
     addptr, load, store = builder.create_addptr, builder.create_masked_load, builder.create_masked_store
     rmw = builder.create_atomic_rmw
@@ -397,7 +397,8 @@ def _patch_accesses(put: Put, allowed: _Allowed) -> None:
 
     def create_masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         allowed.check(pointers, mask)
-        # Lanes that are masked may be anything. Of a block of one lane, Triton's interpreter hands on no `other` of 0.
+        # Masked lanes without `other` become NaN, since they may be anything; not in blocks of one lane, for which
+        # Triton's interpreter does not pass an `other` of 0.
         if not named and rest[0] is None and pointers.data.size > 1 and is_float(_element(pointers)):
             rest = Handle(np.full(pointers.data.shape, field.NAN), _element(pointers)), *rest[1:]
         return load(self, pointers, mask, *rest, **named)
@@ -421,7 +422,7 @@ def _patch_accesses(put: Put, allowed: _Allowed) -> None:
 
 
 def _added(pointers: Any, value: Any, mask: Any) -> Any:
-    """One element after another, since several may be at one address."""
+    """Atomic add of one element after another, since several may have one address; the elements before."""
     shape = pointers.data.shape
     places, values, masks = (np.broadcast_to(one.data, shape).reshape(-1) for one in (pointers, value, mask))
     before = np.zeros(places.size, np.uint64)

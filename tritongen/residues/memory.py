@@ -1,7 +1,7 @@
-"""The elements of tensors, beside the floats that torch has in their storages; and what torch does to them.
+"""The elements of tensors, kept in addition to the floats in torch's storages, and torch's operators on them.
 
-A storage gets elements, those of its floats, when a kernel is first given a tensor of it. From then on torch's floats
-mean nothing: what torch computes of them is computed of elements instead, or refused.
+A storage is embedded when a tensor of it is first used. From then on its floats mean nothing: operators of torch are
+computed on the elements instead, or refused.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class HostMath(Exception):
 
 
 class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Elements by storage."""
+    """Elements by storage, and a dispatch mode of torch that keeps them up to date."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.known: dict[tuple[int, int], tuple[Any, Elements]] = {}
 
-        self.joined: list[Elements] = []  # what kernels are given of several tensors as one
-        self.compared = 0  # how many tensors
-        self.words: dict[int, torch.dtype] = {}  # storages of floats that are seen as integers, to copy them
+        self.joined: list[Elements] = []  # arrays of several tensors that one descriptor describes
+        self.compared = 0  # number of compared tensors
+        self.words: dict[int, torch.dtype] = {}  # dtypes of float storages that are viewed as integers to copy them
 
     def _key(self, tensor: torch.Tensor) -> tuple[int, int]:
         return tensor.untyped_storage().data_ptr(), tensor.itemsize
@@ -46,7 +46,7 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return isinstance(tensor, torch.Tensor) and self.is_float(tensor) and self._key(tensor) in self.known
 
     def is_float(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is of floats, or of integers that are their bits."""
+        """Whether a tensor holds floats, or views their bits as integers."""
         return tensor.is_floating_point() or tensor.untyped_storage().data_ptr() in self.words
 
     def storage(self, tensor: torch.Tensor) -> Elements:
@@ -65,11 +65,11 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.storage(tensor).ctypes.data + 8 * int(tensor.storage_offset()), 8
 
     def is_inside(self, tensor: torch.Tensor, step: int) -> bool:
-        """Whether an element so many behind the first of a tensor is in its storage."""
+        """Whether the element `step` elements after a tensor's first is in its storage."""
         return 0 <= tensor.storage_offset() + step < max(1, len(self.storage(tensor)))
 
     def at(self, tensor: torch.Tensor, step: int, shape: Sequence[int], strides: Sequence[int]) -> Elements:
-        """Elements from so many behind the first of a tensor, in whichever storage that is."""
+        """A view of the elements from `step` after a tensor's first on, in whichever storage has that address."""
         address = tensor.data_ptr() + step * tensor.itemsize
         for (start, itemsize), (_, flat) in self.known.items():
             first, rest = divmod(address - start, tensor.itemsize)
@@ -78,7 +78,7 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         raise HostMath("an address of no tensor")
 
     def of(self, tensor: torch.Tensor) -> Elements:
-        """The elements of a tensor, which may be written."""
+        """The elements of a tensor as a writable view."""
         steps = [8 * step for step in tensor.stride()]
         flat = self.storage(tensor)[tensor.storage_offset() :]
         return np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), steps)

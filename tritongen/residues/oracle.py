@@ -1,7 +1,7 @@
-"""An Op evaluated over the field, node by node: what kernels of any tiling must compute to the last bit.
+"""Evaluate an Op over the field, node by node: kernels of any tiling must return the same bits.
 
-Values are arrays with a dimension for each of their axes, of elements where they are floats, else of integers or bools.
-All leading axes are one.
+Values are arrays with a dimension per axis: elements for floats, else integers or bools. Leading axes are flattened
+into one.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Array = NDArray[Any]
 
 
 class Unknown(Exception):
-    """What has no meaning over the field."""
+    """A function or a node that has no meaning over the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An array and the axes of its dimensions; or a param that is a word, or None, without any.
+    """An array and the axes of its dimensions; or a string or None, the value of a param, without axes.
 
-    Constants and params are floats of numpy's until they meet a tensor, as they are on the host.
+    Constants and params stay numpy floats until they are combined with a tensor, as on the host.
     """
 
     axes: tuple[str, ...]
@@ -65,7 +65,7 @@ def _of_number(value: Any) -> Value:
 
 @dataclass
 class Math:
-    """An Op with the lengths of its axes, inputs and params."""
+    """An Op bound to the lengths of its axes, its inputs and params; node values are memoized."""
 
     op: Op
     lengths: dict[str, int]
@@ -86,14 +86,14 @@ class Math:
         return self.memo[key]
 
     def kind_of(self, dtype: Dtype) -> str:
-        """The kind of a dtype, by the tensors that decide it."""
+        """The kind of a dtype; of a runtime dtype, by the inputs that determine it."""
         dtypes = {self.inputs[leaf].data.dtype for leaf in dtype.leaves if leaf in self.inputs}
         if dtype.kind != "any" or not dtypes:
             return dtype.kind
         return "float" if np.dtype(np.uint64) in dtypes else "bool" if dtypes == {np.dtype(bool)} else "int"
 
     def along(self, value: Value, axes: Sequence[str], full: bool = True) -> Array:
-        """The array with a dimension for each of some axes, of length 1 where it lacks one unless `full`."""
+        """The array with a dimension for each of `axes`; if it lacks one, of length 1, or broadcast if `full`."""
         own = [axis for axis in axes if axis in value.axes]
         assert len(own) == len(value.axes), (value.axes, axes)
         data = np.transpose(value.data, [value.axes.index(axis) for axis in own])
@@ -105,13 +105,13 @@ class Math:
         return tuple(axis for axis in self.op.axes if axis in found)
 
     def aligned(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], list[Any]]:
-        """The axes of some nodes together, and their arrays with these."""
+        """The union of the axes of some nodes, and their arrays with these dimensions (1 for missing axes)."""
         values = [self.of(node) for node in nodes]
         axes = self.ordered(values)
         return axes, [self.along(one, axes, False) if isinstance(one.data, np.ndarray) else one.data for one in values]
 
     def gathered(self, source: Value, at: Mapping[str, Node], axes: tuple[str, ...]) -> Value:
-        """Elements at computed positions along some axes; those outside are of the nearest."""
+        """Elements of `source` at computed positions along the axes in `at`; positions out of range are clamped."""
         places = []
         for axis, length in zip(source.axes, source.data.shape, strict=True):
             place = self.of(at[axis]) if axis in at else Value((axis,), np.arange(length))
@@ -122,7 +122,7 @@ class Math:
 def math_of(
     op: Op, tensors: Mapping[str, Array | None], params: Mapping[str, Any], known: Mapping[str, int] | None = None
 ) -> Math:
-    """An Op with the arrays of its inputs, None for those that are left out, and lengths that inputs may not tell."""
+    """An Op bound to arrays of its inputs (None if absent), params, and `known` lengths that no shape may determine."""
     lengths: dict[str, int] = {**dict(op.sizes), **(known or {})}
     batches = []
     for tensor in inference_order(op.inputs, {*lengths, *op.computed}):
@@ -213,7 +213,7 @@ def _true(data: Any) -> Any:
     return data.astype(bool)
 
 
-# What has other names in Python and in numpy than in the language.
+# Functions whose names in `operator` and numpy are not the language's.
 _NAMED: Mapping[str, Callable[..., Any]] = {
     "div": np.divide,
     "reciprocal": lambda x: 1 / x,
@@ -228,7 +228,7 @@ _NAMED: Mapping[str, Callable[..., Any]] = {
 
 
 def _plain(function: str) -> Callable[..., Any] | None:
-    """A function of integers, or of numbers on the host, by its name in the language."""
+    """A function of integers, or of scalars on the host, by its name in the language."""
     return _NAMED.get(function) or getattr(operator, function, None) or getattr(np, function, None)
 
 
@@ -242,7 +242,7 @@ def _of_integers(node: Call, args: Sequence[Any]) -> Any:
 
 
 def _cast(run: Math, node: Cast) -> Value:
-    """Of floats to floats it is nothing."""
+    """Convert to the kind of the dtype, and to its width only for integers: casts between floats keep elements."""
     value, kind = run.of(node.arg), run.kind_of(node.dtype)
     if kind == "float":
         return Value(value.axes, _float(value.data))
@@ -300,7 +300,7 @@ def _reduced(node: Reduce, data: Array, axes: tuple[int, ...]) -> Any:
 
 
 def _as_rows(data: Array, axes: tuple[int, ...]) -> Array:
-    """With the axes last, as one."""
+    """Move the axes to the end and flatten them into one."""
     moved = np.moveaxis(data, axes, range(-len(axes), 0))
     return moved.reshape(*moved.shape[: -len(axes)], -1)
 
@@ -333,7 +333,7 @@ def _stepped(node: Scan, before: Array, own: Array, decay: Array | None) -> Arra
 
 
 def _scatter(run: Math, node: ScatterSum) -> Value:
-    """Each term is added where its position says."""
+    """Add each term at its position in the flattened `into` axes; positions out of range are skipped."""
     at = run.of(node.at)
     over = node.over
     rest = tuple(axis for axis in node.axes if axis not in node.into)

@@ -1,4 +1,4 @@
-"""A process that checks the formulas of operators: kernels are interpreted in it, from their import on."""
+"""A process that checks the formulas of operators, with kernels interpreted from their import on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def start(home: str) -> None:
-    """Check operators below `home` from now on."""
+    """Set up this process to check operators in packages below `home`."""
     os.environ["TRITON_INTERPRET"] = "1"  # Read when kernels are defined.
     import torch
 
@@ -23,7 +23,7 @@ def start(home: str) -> None:
 
 
 def work(package: str, op: str, formula: Formula, words: tuple[str, ...]) -> tuple[str, list[Verdict]]:
-    """The verdicts on the cases of tests whose names have one of some words, or on all."""
+    """The operator and the verdicts on test cases whose names contain one of `words`, or on all if it is empty."""
     import warnings
 
     from .check import verdicts
