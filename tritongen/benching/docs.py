@@ -1,4 +1,4 @@
-"""The page of a run: Markdown with a table for each direction and unit."""
+"""The document of a run: Markdown with a table for each direction and unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .run import NOISE, Case, Figure, Run, ratio
 
-_SLOWER = 1 - NOISE  # of the fastest peer's rate: below it a ratio is set in bold
+_SLOWER = 1 - NOISE  # ratios to the fastest peer below it are set in bold
 _COLUMNS = ("torch", "torch.compile")
 _TITLES = {
     ("GB/s", "forward"): "Bound by memory",
@@ -114,7 +114,7 @@ def _host(figures: Iterable[Figure | None]) -> Iterator[str]:
 
 
 def _errors(run: Run) -> Iterator[str]:
-    """What failed, each error once."""
+    """The failures, each error once with its cases."""
     groups: dict[tuple[str, str], list[str]] = {}
     for one in run.figures:
         if one.error:

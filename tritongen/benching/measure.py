@@ -1,6 +1,7 @@
-"""Benchmarks of emitted operators run on a GPU: the operator and its peers alternate, and medians are of rounds.
+"""Run benchmarks of emitted operators on a GPU: operator and peers alternate in random order; rates are medians of
+rounds.
 
-Each call finds the L2 cache cleared, as `triton.testing.do_bench` does it, so that small sizes are memory-bound, too.
+`triton.testing.do_bench` clears the L2 cache before each call, so that small sizes are memory-bound, too.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from .run import Case, Figure
 
 Call = Callable[[], Any]
 WARMUP, REPEAT = 10, 20  # milliseconds of each provider in a round
-HOST_CALLS, HOST_ROUNDS, HOST_QUEUE = 20, 5, 40  # calls of a round, which take the GPU so many milliseconds at most
+HOST_CALLS, HOST_ROUNDS, HOST_QUEUE = 20, 5, 40  # calls per round, rounds, and at most milliseconds of GPU per round
 REFERENCES = ("torch", "torch.compile")
-HALF, MORE = 2e-2, 1e-3  # of the largest value: what results of 16 bits and of others may differ by
+HALF, MORE = 2e-2, 1e-3  # tolerances relative to the largest value, for results of at most 16 bits and for others
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is measured of each operator: dtypes, empty for a benchmark's own; directions; every size or the largest."""
+    """The cases to measure: dtypes (none: a benchmark's default); directions; every size or the largest; rounds."""
 
     dtypes: tuple[str, ...] = ()
     directions: tuple[str, ...] = ("forward",)
@@ -39,7 +40,7 @@ class Wanted:
 
 
 def cases_of(op: str, benchmark: Any, wanted: Wanted) -> list[Case]:
-    """The cases of an operator's benchmark, those of one direction and dtype by size."""
+    """The cases of an operator's benchmark by direction, dtype and size."""
     sizes = benchmark.sizes if wanted.every else (max(benchmark.sizes),)
     directions = [one for one in wanted.directions if one == "forward" or benchmark.wrt]
     return [
@@ -65,7 +66,7 @@ def _dtypes(benchmark: Any, wanted: Sequence[str]) -> list[str]:
 
 @dataclass
 class _Provider:
-    """A provider in a case: its call, the milliseconds of each round, and what it raised."""
+    """A provider in a case: its call and context, the milliseconds of each round, and its error."""
 
     name: str
     call: Call | None = None
@@ -75,7 +76,7 @@ class _Provider:
     error: str = ""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Does the work under the provider's context; whatever it raises is recorded, and ends its part in the case."""
+        """Do the work under the provider's context. An exception is recorded and excludes it from the rest of the case."""
         if self.error:
             return
         try:
@@ -87,10 +88,10 @@ class _Provider:
 
 
 def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
-    """Figures of a case: of the operator first, and then of its peers, without the ceiling.
+    """The figures of a case: the operator's first, then its peers', without the ceiling's.
 
-    A failure of a provider is in its figure, as is that a peer computes something else. Raises what drawing of inputs
-    raises.
+    If a provider fails, or a peer computes something else, its figure has the error. Exceptions of drawing inputs are
+    raised.
     """
     import torch
 
@@ -118,10 +119,13 @@ def measure(benchmark: Any, case: Case, rounds: int) -> list[Figure]:
 
 
 def _prepare(one: _Provider, benchmark: Any, backward: bool, tensors: Any, wanted: list[Any]) -> None:
-    """Makes the call, compiles what it runs, and compares its results with those of the first provider."""
+    """Create the call, run it to compile its kernels, and compare its results with the first provider's.
+
+    torch and torch.compile are not compared.
+    """
     import torch
 
-    torch.manual_seed(0)  # The gradients that come in are drawn.
+    torch.manual_seed(0)  # Upstream gradients are drawn.
     one.call = benchmark.run(one.name, backward, tensors)
     found = one.call()
     results = found if isinstance(found, tuple) else (found,)
@@ -132,7 +136,7 @@ def _prepare(one: _Provider, benchmark: Any, backward: bool, tensors: Any, wante
 
 
 def _compare(results: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Raises ValueError where results are not those of the operator."""
+    """Raise ValueError if results differ from the `wanted` ones in dtype or size, or by more than the tolerance."""
     for place, (got, want) in enumerate(zip(results, wanted, strict=True)):
         if got.dtype != want.dtype or got.numel() != want.numel():
             shown = [f"{one.dtype} of {list(one.shape)}" for one in (got, want)]
@@ -153,7 +157,7 @@ def _time(one: _Provider) -> None:
 
 
 def _time_host(one: _Provider) -> None:
-    """Microseconds until a call returns. What a few calls launch fits into the queue of the GPU."""
+    """Measure the microseconds until a call returns, by few calls at a time, so that launches fit the GPU's queue."""
     import torch
 
     assert one.call
@@ -179,7 +183,7 @@ def _figure(case: Case, one: _Provider, unit: str, work: float, ceiling: float) 
 
 
 def about(command: str, ops: Sequence[str], rounds: int) -> dict[str, str]:
-    """The device, its driver, versions of what was measured, date, and the command."""
+    """The device and its driver, versions of packages and peers, the date, rounds and command."""
     import subprocess
 
     import torch

@@ -1,7 +1,7 @@
-"""Functions of other packages that compute what operators of the gallery do.
+"""Functions of other packages that compute the same as operators of the gallery.
 
-A row applies to an operator of its name. Whether it computes the same is checked before it is timed, so that another
-operator of that name has a peer that failed, not a wrong figure.
+A row applies to any operator of its name. Its results are checked before it is timed, so that for an operator with
+other math the peer fails, instead of having an incorrect figure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _direct(function: Function, *tensors: Any, **params: Any) -> Any:
 class Row:
     """A function by its path in the package, and its call with an operator's inputs and params.
 
-    What is `given` is computed once from the inputs, and not measured.
+    `given` computes additional arguments from the inputs once, and is not measured.
     """
 
     path: str
@@ -36,20 +36,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Package:
-    """A package with functions for operators by their names. Without `gradients` it is not measured backward."""
+    """A package and its rows by the names of operators. Without `gradients` it is not measured backward."""
 
     name: str  # in tables
     distribution: str
     module: str
     rows: Mapping[str, Row]
     gradients: bool = False
-    home: str = ""  # of its functions, if that is another module
+    home: str = ""  # the module of its functions, if it is not `module`
 
     @property
     def installed(self) -> bool:
         try:
             return find_spec(self.module) is not None
-        except ModuleNotFoundError:  # of the package that the module is in
+        except ModuleNotFoundError:  # The parent package is not installed.
             return False
 
     @property
@@ -61,12 +61,12 @@ class Package:
 
 
 def _rows(names: str, call: Callable[..., Any] = _direct) -> dict[str, Row]:
-    """Rows of operators whose names are those of the functions."""
+    """Rows of operators that have the same names as the functions."""
     return {name: Row(name, call) for name in names.split()}
 
 
 def _last(function: Function, x: Any) -> Any:
-    """Along the last axis."""
+    """Call a function along the last axis."""
     return function(x, -1)
 
 
@@ -75,7 +75,7 @@ def _last_of_list(function: Function, x: Any) -> Any:
 
 
 def _written(logits: Any) -> Any:
-    """Logits that a loss may overwrite with their gradient, as it does where they have one."""
+    """Logits that a loss can overwrite with their gradient: a copy if they require one."""
     return logits.clone() if logits.requires_grad else logits
 
 
@@ -153,7 +153,7 @@ PACKAGES = (
 
 
 def with_peers(op: str, benchmark: Any, backward: bool, packages: Iterable[Package] = PACKAGES) -> Any:
-    """The benchmark of an operator with the functions that installed packages have for it."""
+    """The benchmark of an operator with the functions of installed packages as additional peers."""
     peer = type(benchmark.compared["torch"])
     found = {
         one.name: peer(_function(one, row), row.given, compiled=row.compiled)
@@ -164,7 +164,7 @@ def with_peers(op: str, benchmark: Any, backward: bool, packages: Iterable[Packa
 
 
 def _function(package: Package, row: Row) -> Function:
-    """What calls a row's function. If that cannot be imported, calls say why."""
+    """A callable for a row. If its function cannot be imported, each call raises the error."""
     module, _, name = f"{package.home or package.module}.{row.path}".rpartition(".")
     try:
         return partial(row.call, getattr(importlib.import_module(module), name))
@@ -177,7 +177,7 @@ def _failed(error: Exception, *tensors: Any, **params: Any) -> Any:
 
 
 def versions(ops: Iterable[str], packages: Iterable[Package] = PACKAGES) -> dict[str, str]:
-    """Of packages that have a function for one of the operators: versions of those installed, names of the others."""
+    """The packages with a function for one of `ops`: as "peers" the installed ones with versions, else their names."""
     wanted = [one for one in packages if not one.rows.keys().isdisjoint(ops)]
     here = ", ".join(f"{one.name} {one.version}" for one in wanted if one.installed)
     missing = ", ".join(one.name for one in wanted if not one.installed)

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with its plots, without anything loaded from elsewhere."""
+"""The report of a run: one self-contained HTML file with plots."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from .run import Case, Figure, Run, ratio
 
 WIDTH, HEIGHT = 460, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 34  # around the plot of a chart
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 34  # margins of a chart
 STEPS = (1, 2, 2.5, 5, 10)
-COLORS = 8  # of the template
+COLORS = 8  # number of colors in the template
 OWN = "tritongen"
 _POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A provider in a chart: its name in the legend, and points with what is shown when the mouse is over them."""
+    """A provider in a chart: its name in the legend, and points with their tooltips."""
 
     name: str
     points: tuple[tuple[float, float, str], ...]
@@ -31,7 +31,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """Rates over sizes of an operator in one direction and dtype; bars where there is one size."""
+    """Rates of an operator over sizes in one direction and dtype; with one size only, bars."""
 
     op: str
     call: str
@@ -126,12 +126,12 @@ def _chart(op: str, call: str, found: Sequence[tuple[Case, list[Figure]]]) -> Ch
 
 
 def _ceiling(figures: Sequence[Figure]) -> float:
-    """The rate that shares are of."""
+    """The rate of the ceiling, NaN if no figure has a share."""
     return next((one.rate / one.share for one in figures if one.rate and one.share), math.nan)
 
 
 def _ticks(top: float) -> list[float]:
-    """Three to six round numbers from 0 on."""
+    """Three to six ticks at round values from 0 to at most `top`."""
     raw = top / 5
     base = 10 ** math.floor(math.log10(raw))
     step = next(base * one for one in STEPS if base * one >= raw)

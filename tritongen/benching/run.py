@@ -1,4 +1,4 @@
-"""What a run of benchmarks measured: stored as JSON and CSV, shown as a table, and compared with an earlier run."""
+"""The figures of a run of benchmarks: stored as JSON and CSV, shown as a table, compared with an earlier run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BadRun(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """What is called: an operator or its backward, with inputs of a dtype and a size of its benchmark."""
+    """A call to measure: an operator or its backward, with inputs of a dtype and of a size of its benchmark."""
 
     op: str
     direction: str  # forward or backward
@@ -35,10 +35,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Figure:
-    """A provider's rate in a case: the median of rounds that took turns with its peers, the lowest and the highest.
+    """A provider's rate in a case: median, minimum and maximum over rounds, in which providers alternate.
 
-    `share` is of the measured copy or matmul. `host_us` is the time in microseconds until a call returns, without
-    waiting for the GPU. A provider that failed has `error` and no rate.
+    `share` is relative to the rate of a measured copy or matmul. `host_us` is the time in microseconds until a call
+    returns, without waiting for the GPU. A provider that failed has `error` and no rate.
     """
 
     case: Case
@@ -54,7 +54,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Run:
-    """Figures with what they were measured on: device, driver, versions, and the command."""
+    """Figures, and the device, driver, versions and command that they were measured with."""
 
     about: dict[str, str]
     figures: tuple[Figure, ...]
@@ -88,9 +88,9 @@ class Run:
 
 
 def joined(earlier: Run, now: Run) -> Run:
-    """An interrupted run and what was measured since. Of a case in both, the earlier figures are taken.
+    """Merge an interrupted run with its continuation. For a case in both, the earlier figures are taken.
 
-    Raises `BadRun` if they are of two machines.
+    Raises `BadRun` if the device or the version of torch, triton or tritongen differs.
     """
     for name in ("device", "torch", "triton", "tritongen"):
         if earlier.about.get(name) != now.about.get(name):
@@ -107,7 +107,7 @@ def joined(earlier: Run, now: Run) -> Run:
 
 
 def read_run(text: str) -> Run:
-    """The run of a text that `Run.json` wrote. Raises `BadRun`."""
+    """Parse the text that `Run.json` wrote. Raises `BadRun`."""
     try:
         data = json.loads(text)
         if data["version"] != _VERSION:
@@ -118,16 +118,16 @@ def read_run(text: str) -> Run:
 
 
 def ratio(figures: Iterable[Figure]) -> float:
-    """The operator's rate relative to the fastest of its peers; NaN where there is none."""
+    """The operator's rate relative to its fastest peer; NaN if it or all its peers have no rate."""
     own, *peers = (one.rate or 0.0 for one in figures)
     return own / max(peers) if own and any(peers) else math.nan
 
 
 def regressions(before: Run, now: Run) -> Iterator[tuple[Case, str]]:
-    """Cases in which the operator is slower than in an earlier run, beyond the spread of both; or fails now.
+    """Cases in which the operator fails now, or is slower than in an earlier run beyond noise and the spread of both.
 
-    Where both runs have torch in a case, rates are compared as multiples of torch's, so that another clock or another
-    load of the machine is not taken for a change of the operator.
+    If both runs have torch in a case, rates are compared relative to torch's, so that another clock or load of the
+    machine does not count as a change of the operator.
     """
     old = before.cases()
     for case, figures in now.cases().items():
@@ -145,7 +145,7 @@ def _torch(figures: Iterable[Figure]) -> float | None:
 
 
 def _lost(then: Figure, now: Figure, torch_then: float | None, torch_now: float | None) -> float | None:
-    """The share of its rate that an operator lost, if that is beyond the noise."""
+    """The fraction of its rate that an operator lost, None within noise or the spread of rounds."""
     if not (then.rate and then.low and now.rate and now.high):
         return None
     scale = torch_then / torch_now if torch_then and torch_now else 1.0
@@ -154,7 +154,7 @@ def _lost(then: Figure, now: Figure, torch_then: float | None, torch_now: float 
 
 
 def rows(run: Run) -> Iterator[tuple[str, ...]]:
-    """The cells of each case: rates of the operator and its peers, share of the ceiling, and ratio to the best."""
+    """The rows of a table: a head, then for each case rates of operator and peers, share of the ceiling, and ratio."""
     yield "operator", "call", "size", "rate", "share", "peers", "ratio", "host us"
     before = ""
     for case, figures in run.cases().items():

@@ -1,7 +1,7 @@
-"""What the operators of a folder share: a runtime, the harness of tests, and the package that exports them.
+"""The files that operators of a folder share: a runtime, the harness of tests, and the package that exports them.
 
-The runtime has the definitions that these operators reach, and no others, so that its text depends on the set of
-operators alone. What an operator reads of it, its own modules tell, be they rendered or on disk.
+The runtime has exactly the definitions that these operators reach, so that its text depends on the set of operators
+alone. They are found in the operators' own modules, rendered or on disk.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ..emit.shaking import Library
 
 RUNTIME_FOLDERS = (RUNTIME_FOLDER, TESTING_FOLDER)
-# "runtime.launch:run": what operators read of the modules in templates/, and "declares:wrt", what their tests say.
+# "runtime.launch:run": a name that operators read in a module of templates/; "declares:wrt": one that tests declare.
 Needs = frozenset[str]
 _DECLARES = "declares:"
-_SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # where templates/ has what is shared
+_SOURCES = {RUNTIME_FOLDER: "runtime", TESTING_FOLDER: "testing"}  # their folders in templates/
 README = "README.md"
-_LENGTH = 88  # of lines, whatever the settings say: what is shared is the same everywhere
+_LENGTH = 88  # of lines, regardless of the settings: shared files are the same everywhere
 
 
 def needs_of(texts: Iterable[str]) -> Needs:
-    """What modules of an operator read of the runtime and the harness."""
+    """The names that modules of an operator read in the runtime and the harness, and those that its tests declare."""
     from ..emit.members import declared_in
     from ..emit.shaking import names_read
 
@@ -46,7 +46,7 @@ def needs_of(texts: Iterable[str]) -> Needs:
 
 
 def needs_in(folder: str, names: Iterable[str] | None = None) -> Needs:
-    """What the files of ours in a folder, or some of them, read of the runtime and the harness."""
+    """The needs of the generated files in a folder, or of those in `names`; all if one of them does not parse."""
     try:
         return needs_of(text for path, text, _ in our_files(folder, names) if path.endswith(".py"))
     except SyntaxError:  # Somebody is editing it.
@@ -59,7 +59,7 @@ def everything() -> Needs:
 
 @functools.cache
 def shared_files(needs: Needs) -> Mapping[str, Mapping[str, str]]:
-    """The files of the runtime and of the harness that hold what is needed: by folder, and by name."""
+    """The files of the runtime and of the harness with the definitions that are needed: texts by folder and name."""
     texts = _shaken(needs)
     found: dict[str, dict[str, str]] = {folder: {} for folder in RUNTIME_FOLDERS}
     for folder, source in _SOURCES.items():
@@ -76,7 +76,7 @@ def shared_files(needs: Needs) -> Mapping[str, Mapping[str, str]]:
 
 
 def _shaken(needs: Needs) -> Mapping[str, str]:
-    """The text of each module, without what is not needed; of the harness, without tests that have no cases."""
+    """The text of each shared module with only the needed definitions; the harness loses tests without cases, too."""
     names = [_name(need) for need in needs]
     library = _library()
     texts = library.texts(library.reached(names))
@@ -96,20 +96,20 @@ def _shaken(needs: Needs) -> Mapping[str, str]:
 
 
 def runtime_files(folder: str = RUNTIME_FOLDER) -> Mapping[str, str]:
-    """All files that the runtime, or the harness, can have, with all that they can hold."""
+    """The files of the runtime, or of the harness, with all their definitions."""
     return shared_files(everything())[folder]
 
 
 def compare_runtime(home: str, needs: Needs | None) -> Iterator[Change]:
-    """How the runtime in a folder differs from one that holds what is needed; None where there should be none."""
+    """The changes to a runtime in `home` with the definitions that are needed; None if there should be no runtime."""
     for folder in RUNTIME_FOLDERS:
         expected = {} if needs is None else shared_files(needs)[folder]
         yield from compare(os.path.join(home, folder), expected, SHARED, "", home)
 
 
 def in_one_file(op: str, summary: str, modules: Mapping[str, str], tests: bool = True) -> dict[str, str]:
-    """An operator whose modules and whose part of the runtime are one file, with its tests and benchmark, by paths from
-    the folder of all operators.
+    """An operator in one file, with the definitions of the runtime that it reaches, and its test and benchmark: texts
+    by path relative to the folder of all operators.
     """
     from ..emit.shaking import Library
     from ..emit.single import OPERATOR, single_file
@@ -134,15 +134,15 @@ def in_one_file(op: str, summary: str, modules: Mapping[str, str], tests: bool =
 
 
 def tests_package() -> Mapping[str, str]:
-    """What makes a package of the tests of operators in one file each."""
+    """The `__init__.py` of the folder of tests, for operators in one file each."""
     text = '"""Tests and benchmarks of the operators beside this folder, and what these share."""\n'
     return {"__init__.py": with_shared_header(PACKAGE, digest(text), text, f"{TESTS}/__init__.py")}
 
 
 def _beside(text: str, op: str, tables: Iterable[str]) -> str:
-    """A test or a benchmark of an operator's folder, as one of the file that the operator is.
+    """Rewrite a test or benchmark in an operator's folder for the operator in one file.
 
-    The harness takes what it needs of the runtime from that file, which has a copy of its own.
+    The harness takes the runtime's definitions from that file, which has its own copy.
     """
     siblings = [*re.finditer(r"^from \. import (.+)\n", text, re.M)]
     imported = [name for line in siblings for name in line[1].split(", ")]
@@ -165,7 +165,7 @@ def _beside(text: str, op: str, tables: Iterable[str]) -> str:
 
 
 def is_of_this_version(home: str) -> bool:
-    """Whether there is a runtime in a folder, and all of it was made of the modules that templates/ has now."""
+    """Whether a folder has a runtime, and all its modules were made from the current ones in templates/."""
     made = {name: digest(text) for name, text in _texts().items()}
     found = []
     for folder in RUNTIME_FOLDERS:
@@ -184,7 +184,7 @@ def linked_folders(home: str) -> list[str]:
 
 
 def changed_definitions(changes: Sequence[Change]) -> tuple[str, ...]:
-    """What runtimes that were there before hold now, and no more: "generated/_runtime: + reduce.nan_max"."""
+    """Definitions added (+) to existing runtimes or removed (-), by folder: "generated/_runtime: + reduce.nan_max"."""
     found: dict[str, list[str]] = {}
     kinds = "FunctionDef", "ClassDef"
     folders = {os.path.dirname(change.path) for change in changes if change.source == SHARED and change.kind == "stale"}
@@ -200,20 +200,20 @@ def changed_definitions(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def _defined(text: str, *kinds: str) -> list[str]:
-    """What the statements of some kinds define in a module."""
+    """The names that statements of some kinds (classes of `ast`) define in a module."""
     from ..emit.shaking import chunks_of
 
     return [name for chunk in chunks_of(text) if type(chunk.node).__name__ in kinds for name in chunk.names]
 
 
 def package_files(ops: Iterable[str], of_files: bool = False) -> Mapping[str, str]:
-    """The `__init__.py` beside the folders of some operators, or beside such as are one file, made without Jinja, which
-    a build of nothing avoids.
+    """The `__init__.py` that exports operators, which are folders, or one file each if `of_files`. It is made without
+    Jinja, because a build without changes avoids importing it.
     """
     template = "package_of_files" if of_files else "package"
     package = read_text(os.path.join(templates_dir(), f"{template}.py.template"))
     names = tuple(ops)
-    hidden = "|".join(sorted(name for name in names if hasattr(builtins, name)))  # by an operator of that name
+    hidden = "|".join(sorted(name for name in names if hasattr(builtins, name)))  # builtins that operators shadow
     if hidden and re.search(called := rf"(?<![\w.])({hidden})\(", package):
         package = re.sub(called, r"_builtins.\1(", package)
         package = package.replace("import ", "import builtins as _builtins\nimport ", 1)
@@ -251,7 +251,7 @@ def _name(need: str) -> tuple[str, str]:
 
 
 def _with_header(module: str, text: str, place: str) -> str:
-    """A module of templates/ as it is emitted, importing from the folders that are emitted."""
+    """The emitted text of a module of templates/: its header, and imports from the emitted folders."""
     text = text.replace("from ..runtime import", f"from ..{RUNTIME_FOLDER} import")
     return with_shared_header(SHARED, digest(_texts()[module]), text, place)
 
@@ -268,6 +268,6 @@ def _kind(name: str) -> int:
 
 
 def _import(op: str) -> str:
-    """An import as black has it."""
+    """An import, formatted as black does."""
     line = f"    from .{op} import {op} as {op}"
     return line if len(line) <= _LENGTH else f"    from .{op} import (\n        {op} as {op},\n    )"

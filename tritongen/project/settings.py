@@ -1,4 +1,4 @@
-"""`tritongen.toml` or `[tool.tritongen]`, found upward from a spec; the specs that paths name."""
+"""`tritongen.toml` or `[tool.tritongen]`, searched upward from a spec; and the specs under given paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Settings:
 
     @property
     def shape(self) -> str:
-        """What decides the text of generated files besides their specs."""
+        """The settings that the text of generated files depends on, as a key."""
         left = ("" if self.runtime == "shared" else f" {self.runtime}") + ("" if self.tests else " untested")
         return f"{self.line_length}{left}"
 
@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A spec file: where it is, what headers call it, and what messages call it."""
+    """A spec file: its path, its `name` in headers, as `shown` in messages, its stamp and settings."""
 
     path: str
     name: str
@@ -58,10 +58,9 @@ class Source:
 
 @dataclass(slots=True)
 class Project:
-    """The specs that share settings, and so a folder of results.
+    """The specs that share settings, and so an output folder.
 
-    `roots` are the folders that were asked for: a generated folder whose spec is gone from under
-    one of them has no owner any more.
+    `roots` are the folders that were searched: files generated from a spec that is gone from one of them are orphans.
     """
 
     settings: Settings
@@ -74,12 +73,12 @@ class Project:
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """What changes whenever a file's content does. Size and time can be put back, and the time of the inode cannot."""
+    """Values that change with a file's content: size and mtime, which can be reset, inode, and ctime, which cannot."""
     return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
 
 
 def shown_path(path: str) -> str:
-    """A path as messages give it: from here, where that is not a detour."""
+    """A path for messages: relative if it is below the current folder, else as given."""
     relative = os.path.relpath(path)
     return (path if relative.startswith("..") else relative).replace(os.sep, "/")
 
@@ -89,7 +88,7 @@ def find_settings(folder: str) -> Settings:
 
 
 def find_projects(paths: tuple[str, ...] = ()) -> list[Project]:
-    """The specs under `paths`, or those of the settings that hold here, grouped by settings."""
+    """The specs under `paths`, or the specs of the current folder's settings if it is empty, grouped by settings."""
     return _Finder().projects(paths)
 
 
@@ -123,7 +122,7 @@ class _Finder:
                 self._add_files(folder, entries)
         elif os.path.isfile(path):
             name = os.path.basename(path)
-            entries = [] if name in NO_SPECS else [(name, stamp_of(os.stat(path)))]  # Which *.toml names, too.
+            entries = [] if name in NO_SPECS else [(name, stamp_of(os.stat(path)))]  # The glob *.toml names them, too.
             self._add_files(os.path.dirname(path), entries)
         else:
             hint = "'tritongen init' starts a project, 'tritongen new NAME' a spec"
@@ -172,7 +171,7 @@ class _Finder:
 
 
 def _check_alone(path: str) -> None:
-    """Raises `Rejected` where a pyproject.toml has settings, beside a file of settings."""
+    """Raise `Rejected` if a pyproject.toml has settings, too, next to tritongen.toml."""
     import tomllib
 
     from ..resources import read_text
@@ -180,7 +179,7 @@ def _check_alone(path: str) -> None:
     try:
         text = read_text(path)
         table = tomllib.loads(text).get("tool", {}).get("tritongen") if "tritongen" in text else None
-    except (ValueError, AttributeError):  # Not ours to say what is wrong with it.
+    except (ValueError, AttributeError):  # Its errors are not ours to report.
         return
     if table is not None:
         from ..diagnostics.locate import locate
@@ -191,7 +190,7 @@ def _check_alone(path: str) -> None:
 
 
 def _parse(folder: str, path: str, table: tuple[str, ...]) -> Settings | None:
-    """The settings in a file, None where it does not speak of tritongen."""
+    """The settings in a file, None if it lacks `table`. Raises `Rejected` for mistakes."""
     import tomllib
 
     from ..resources import read_text
@@ -237,7 +236,7 @@ def _mistakes(values: dict[str, object], table: tuple[str, ...]) -> Iterator[Mis
 
 
 def _specs_under(folder: str) -> Iterator[tuple[str, list[tuple[str, Stamp]]]]:
-    """The TOML files of a folder and of those in it, hidden ones and settings left out."""
+    """A folder and all below it, each with its TOML files; hidden entries and settings are left out."""
     files, folders = [], []
     with os.scandir(folder) as entries:
         for entry in entries:

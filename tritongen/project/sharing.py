@@ -1,4 +1,4 @@
-"""Where a tree has what its operators share, and what must change there."""
+"""The runtimes of a tree: where they are, which operators need them, and their changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINKED = "is a symbolic link, so its files would be another folder's"
 
 
 def needs_on_disk(out: str, op: str, stamps: Sequence[Stamps]) -> Needs:
-    """What an operator that is not rendered reads of the runtime: by the last build, or by its files."""
+    """The needs of an operator that is not rendered, as stamps have recorded them, or else read from its files."""
     found = (one.needs_if_fresh(op) for one in stamps)
     known = next((one for one in found if one is not None), None)
     if known is not None:
@@ -26,16 +26,16 @@ def needs_on_disk(out: str, op: str, stamps: Sequence[Stamps]) -> Needs:
 
 
 def is_single(out: str, op: str, ours: Mapping[str, str]) -> bool:
-    """Whether an operator is one file, by the setting for it, or by what others have put there."""
+    """Whether an operator is in one file: by its setting in `ours`, or else because it has no folder in `out`."""
     return ours[op] == "file" if op in ours else not os.path.isdir(os.path.join(out, op))
 
 
 def homes_of(out: str, ours: Mapping[str, str], needs: Mapping[str, Needs]) -> dict[str, Needs]:
-    """The folders that have a runtime beside operators, or in each, with what is needed of it there.
+    """The folders that need a runtime (`out`, folders of operators, and of tests), with their operators' needs.
 
-    `ours` are operators with the setting for each. What others have in their folders is not touched; those that have
-    none need the one beside them. Operators of one file need one for their tests alone. Raises
-    `Rejected` where a folder of a runtime is a symbolic link.
+    `ours` maps operators to their `runtime` setting. The folder of another project's operator keeps its own runtime;
+    if it has none, the operator needs the one in `out`. Operators in one file need one for their tests only. Raises
+    `Rejected` if a folder of a runtime is a symbolic link.
     """
     homes: dict[str, Needs] = {}
     for op, own in needs.items():
@@ -56,7 +56,9 @@ def homes_of(out: str, ours: Mapping[str, str], needs: Mapping[str, Needs]) -> d
 def runtime_changes(
     out: str, ours: Mapping[str, str], needs: Mapping[str, Needs], gone: Set[str], stamps: Sequence[Stamps]
 ) -> Iterator[Change]:
-    """What must change of the runtimes of a tree; `stamps` know those that the last build found right."""
+    """The changes to the runtimes of a tree. Those recorded in `stamps` as correct are skipped; others that are get
+    recorded.
+    """
     homes = homes_of(out, ours, needs)
     others = () if TESTS in needs else (os.path.join(out, TESTS),)
     places = {out, *gone, *others, *(os.path.join(out, op) for op in ours)}

@@ -1,7 +1,7 @@
-"""What the last build left, by size, times and inode: a build of unchanged specs reads no more.
+"""Stamps of the files of the last build (size, times and inode): a build of unchanged specs reads nothing else.
 
-The stamps lie in `.tritongen/` beside the settings, which keeps itself out of git. Losing them
-costs time and nothing else. Where `.tritongen` is a link, into a folder of somebody else's, there are none.
+They are stored next to the settings in `.tritongen/`, which git ignores. Losing them only costs time. If `.tritongen`
+is a symbolic link, none are read or written.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Listings = dict[str, dict[str, Stamp]]
 
 
 class Stamps:
-    """Of each spec: its own stamp, the op that it makes, the stamps of that op's folder, and what it needs.
+    """For each spec: its own stamp, its op, the stamps of the op's files, and the op's needs.
 
-    Of each runtime: what it holds, and the stamps of its folders.
+    For each runtime: a digest of its contents, and the stamps of its folders.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -36,7 +36,7 @@ class Stamps:
         self._changed = False
 
     def op_if_fresh(self, source: Source) -> str:
-        """The op of a spec of which nothing has changed since it was built, else ""."""
+        """The op of a spec if neither the spec nor the op's files have changed since the last build, else ""."""
         stamp, op, files, _ = self._entries.get(source.name, (None, "", None, ()))
         fresh = stamp == source.stamp and files == self.files_of(op)
         return op if fresh else ""
@@ -46,17 +46,17 @@ class Stamps:
         return listing(self._settings.folder_of(op), single_files(op) if self._settings.is_single else None)
 
     def record(self, source: Source, op: str, files: dict[str, Stamp], needs: Iterable[str]) -> None:
-        """`source` and `files` must have been stamped before their content was found right."""
+        """Record an op. `source` and `files` must have been stamped before their content was found correct."""
         self._entries[source.name] = [source.stamp, op, files, sorted(needs)]
         self._changed = True
 
     def needs_if_fresh(self, op: str) -> frozenset[str] | None:
-        """What an operator needs of the runtime, if its files are those that were recorded."""
+        """The recorded needs of an operator, None if its files have changed."""
         files = self.files_of(op)
         return next((frozenset(one[3]) for one in self._entries.values() if (one[1], one[2]) == (op, files)), None)
 
     def is_shared_fresh(self, home: str, holds: str, files: Listings) -> bool:
-        """Whether the runtime in a folder is the one found right; `holds` is a digest of what it should hold."""
+        """Whether the runtime in `home` is as recorded; `holds` is a digest of what it should hold."""
         return self._shared.get(os.path.relpath(home, self._out)) == [holds, files]
 
     def record_shared(self, home: str, holds: str, files: Listings) -> None:
@@ -91,7 +91,7 @@ class Stamps:
 
 
 def _is_entry(entry: object) -> bool:
-    """Whether something that was read is what `record` writes: it may be anybody's."""
+    """Whether an entry that was read has the form that `record` writes, since anybody can edit the file."""
     match entry:
         case [list(), str(op), dict(), list(needs)]:
             return op.isidentifier() and all(isinstance(need, str) for need in needs)

@@ -76,11 +76,11 @@ s = "where(index(N) <= index(M), sum(q * k, D) * scale, -inf)"
 o = "sum(softmax(s, N) * v, N)"
 """
 
-# What editors complete and check specs by: beside them, where `init` writes it.
+# The schema by which editors complete and check specs; `init` writes it next to them.
 SCHEMA = "spec.schema.json"
 _SCHEMA_LINE = f"#:schema ./{SCHEMA}\n"
 
-# The math, outputs and gradients, the reference, and what it does, in a summary.
+# For each family: its math, outputs and gradients, reference, and words for the summary.
 STARTERS = {
     "elementwise": (
         _INPUTS + _ELEMENTWISE,
@@ -111,9 +111,9 @@ STARTERS = {
 
 
 def starter(name: str, family: str, summary: str = "", has_schema: bool = True) -> str:
-    """The text of a spec to start from, whose summary says of what is new what it starts as.
+    """The text of a spec to start from; by default its summary describes the math of this starter.
 
-    Its first line has editors look for the schema beside it.
+    With `has_schema`, its first line points editors to the schema in the same folder.
     """
     math, outputs, torch, does = STARTERS[family]
     summary = summary or f"What {name} computes: for a start, {does}."

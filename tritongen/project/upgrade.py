@@ -1,4 +1,4 @@
-"""What another version of Triton makes of kernels: how they compile, and whether they compute their math."""
+"""Kernels under another version of Triton: how they compile, and whether they compute their math."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from ..compiling.lock import FACTS, Kernel, kernel_of, worse
 from ..diagnostics.report import Unavailable
 
-# What another Python runs as the command `tritongen`. What it has itself, torch and triton above all, comes first.
+# Runs the command `tritongen` in another Python. Its own packages, above all torch and triton, take precedence.
 _MAIN = """\
 import sys
 sys.path += sys.argv.pop(1).split({separator!r})
@@ -27,7 +27,7 @@ _VERSION = "import importlib.metadata as found; print(found.version('triton'))"
 
 @dataclass(frozen=True)
 class Move:
-    """What a kernel takes with one Triton and with another."""
+    """A kernel compiled by another Triton, and its facts with the installed one."""
 
     kernel: Kernel
     before: Mapping[str, int]
@@ -44,35 +44,35 @@ class Move:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """Kernels by another Triton beside those of the one that is installed, and its diagnostics."""
+    """The kernels that another Triton compiles, and the diagnostics of `compile` and `formula` with it."""
 
     triton: str
     kernels: tuple[Kernel, ...]
     diagnostics: tuple[Mapping[str, Any], ...]  # as `--format json` has them
 
     def both(self, before: Iterable[Kernel]) -> list[tuple[Mapping[str, int], Kernel]]:
-        """The kernels that both compile, with what they took before."""
+        """The kernels that both versions compile, each with its facts before."""
         known = {one.identity: one.facts for one in before}
         return [(known[one.identity], one) for one in sorted(self.kernels) if one.identity in known]
 
     def moves(self, before: Iterable[Kernel]) -> Iterator[Move]:
-        """The kernels of both that take other than before, the size of their code aside."""
+        """The kernels that both versions compile with different facts, except for code size."""
         for facts, kernel in self.both(before):
             if any(facts[name] != kernel.facts[name] for name in FACTS if name != "code"):
                 yield Move(kernel, facts)
 
 
 def triton_of(python: str) -> str:
-    """The version of another Python's Triton. Raises `Unavailable` where that Python lacks what kernels need."""
+    """The version of Triton in another Python. Raises `Unavailable` if that Python lacks packages that kernels need."""
     version = _run(python, "-c", _VERSION).strip()
     _run(python, *_main(), "doctor")
     return version
 
 
 def upgrade(python: str, triton: str, paths: Sequence[str], targets: Sequence[str]) -> Upgrade:
-    """Compiles and checks specs, which are right, with the torch and the triton of another Python.
+    """Compile and check specs, which must be correct, with the torch and the triton of another Python.
 
-    Raises `Unavailable` where that cannot run them.
+    Raises `Unavailable` if it cannot run them.
     """
     wanted = [option for target in targets for option in ("--target", target)]
     compiled = _command(python, "compile", *paths, *wanted)
@@ -86,14 +86,14 @@ def _command(python: str, *args: str) -> dict[str, Any]:
 
 
 def _main() -> tuple[str, ...]:
-    """What runs `tritongen` from the folders from which this process imports it, and what it renders with."""
+    """Arguments that run `tritongen` in another Python, with this process's copies of it and of click, jinja2, black."""
     found = [importlib.util.find_spec(name) for name in ("tritongen", "click", "jinja2", "black")]
     homes = [os.path.dirname(os.path.dirname(one.origin)) for one in found if one and one.origin]
     return "-c", _MAIN.format(separator=os.pathsep), os.pathsep.join(dict.fromkeys(homes))
 
 
 def _run(python: str, *args: str) -> str:
-    """What another Python prints. Findings are no failure."""
+    """The output of another Python. The exit code for findings is no failure."""
     try:
         done = subprocess.run([python, *args], capture_output=True, text=True, check=False)
     except OSError as error:

@@ -254,8 +254,8 @@ def exp(u: Elements) -> Elements:
 
 
 def log(u: Elements) -> Elements:
-    """The inverse of exp in the second residue and sign. The first is a hash: not a homomorphism, but enough for sums of
-    exponentials that are rescaled to one maximum.
+    """The inverse of exp in the second residue and sign. The first is a hash: not a homomorphism, but enough for the
+    sum of exponentials that are rescaled to one maximum.
     """
     logs = _tables()[1][first(u)]
     odd = logs & _ONE
