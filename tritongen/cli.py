@@ -50,12 +50,12 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Runs a command, and exits with its code."""
+    """Run a command, and exit with its code."""
     sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    gc.set_threshold(500_000)  # What is made of a spec refers to itself nowhere; looking for that takes an eighth.
+    gc.set_threshold(500_000)  # Compiling makes no cycles; looking for them takes an eighth.
     try:
         code = cli.main(arguments, prog_name="tritongen", standalone_mode=False)
         return code if isinstance(code, int) else CLEAN
@@ -139,7 +139,7 @@ def check(paths: tuple[str, ...], diff: bool, form: str) -> int:
     if diff:
         _show_diff(drift)
     found = len(drift.findings)
-    # `build` leaves alone what was edited by hand, unless `--force` is given.
+    # `build` does not overwrite files that were edited by hand, unless `--force` is given.
     force = " --force" if all(one.code in ("TG704", "TG705") for one in drift.findings) else ""
     mend = f"run `tritongen build{force}`" if any(one.code != "TG710" for one in drift.findings) else "see the above"
     wrong = f"{count(found, 'file')} not up to date; {mend}"
@@ -278,7 +278,7 @@ def _summarise_build(built: Built) -> None:
 
 
 def _shortened(text: str, names: int = 8) -> str:
-    """A list that is cut where it gets long."""
+    """A comma-separated list, cut after `names` items."""
     first, left = text.split(", ")[:names], text.count(", ") + 1 - names
     return ", ".join(first) + (f", and {left} more" if left > 0 else "")
 

@@ -91,7 +91,7 @@ def bench(
 
 
 def _measuring(arguments: list[str]) -> Iterator[str]:
-    """The arguments without the files that are written, which change no figure."""
+    """The arguments without options for output files, which change no figure."""
     given = iter(arguments)
     for one in given:
         if one in _WRITTEN:
@@ -111,7 +111,7 @@ def _read(path: str, option: str) -> Run:
 
 
 def _compare(before: Run, now: Run) -> int:
-    """Print regressions; their number."""
+    """Print regressions, and return their number."""
     from .benching.run import regressions
 
     for name in ("device", "torch", "triton"):

@@ -56,7 +56,7 @@ def compile_(
 
 
 def _rows(report: Report) -> Iterator[tuple[str, ...]]:
-    """The most that kernels of an operator take on a target, a row each."""
+    """The rows of a table: for each operator and target the number of kernels, and maxima of their facts."""
     yield "operator", "target", "kernels", *_MOST
     for op, target in product(report.ops, report.targets):
         found = [one for one in report.kernels if (one.op, one.target) == (op, target)]
@@ -102,7 +102,7 @@ def formula(paths: tuple[str, ...], words: tuple[str, ...], form: str) -> int:
 
 
 def _line(checked: Checked) -> str:
-    """How many cases are alike, and why others were not judged."""
+    """A line on an operator: how many cases agree, how many differ, and why others were not judged."""
     why = Counter(one.unjudged for one in checked.verdicts if one.unjudged)
     alike = sum(not one.unjudged and not one.difference for one in checked.verdicts)
     different = len(checked.findings)

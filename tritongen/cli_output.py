@@ -1,4 +1,4 @@
-"""What commands print, and how: diagnostics in a format, progress, and exit codes."""
+"""Output of the commands: diagnostics in a format, progress bars, tables, files, and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT = click.option(
 
 @contextmanager
 def rejecting(outcome: str, form: str = "text") -> Iterator[None]:
-    """Ends a command where something keeps it from its work, and prints that, and what became of the work."""
+    """Turn `BadOption` into a usage error, and `Rejected` into printed diagnostics, `outcome`, and an exit code."""
     from .diagnostics.report import BadOption, Rejected
 
     try:
@@ -58,7 +58,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], form: str = "text") -> 
 
 
 def echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
-    """Print diagnostics, and whatever else there is, as JSON."""
+    """Print diagnostics, and `more` keys, as one JSON object."""
     import json
 
     from .diagnostics.report import as_data
@@ -68,14 +68,14 @@ def echo_json(diagnostics: Iterable[Diagnostic], **more: object) -> None:
 
 
 def refuse_to_overwrite(paths: Iterable[str], force: bool) -> None:
-    """Raises `click.UsageError` for a file that is there, unless that is wanted."""
+    """Raise `click.UsageError` if one of the files exists, unless `force`."""
     for path in paths:
         if os.path.exists(path) and not force:
             raise click.UsageError(f"{path} exists already; --force overwrites it")
 
 
 def write_file(path: str, text: str, err: bool = False) -> None:
-    """Write a file that an option names, and its folder, and say so."""
+    """Write a file, creating its folder, and print its path."""
     from .project.tree import naming
 
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -85,7 +85,7 @@ def write_file(path: str, text: str, err: bool = False) -> None:
 
 
 def watch(label: str) -> Callable[[Iterator[T], int], Iterator[T]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A wrapper of results that shows a progress bar if stderr is a terminal."""
 
     def shown(results: Iterator[T], total: int) -> Iterator[T]:
         if not sys.stderr.isatty():
@@ -98,7 +98,7 @@ def watch(label: str) -> Callable[[Iterator[T], int], Iterator[T]]:
 
 
 def aligned(rows: Iterable[Sequence[str]], right: Container[int]) -> Iterator[str]:
-    """The lines of a table, whose columns but for those to the `right` are aligned to the left."""
+    """The lines of a table; columns whose indices are in `right` are right-aligned, others left-aligned."""
     rows = [*rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

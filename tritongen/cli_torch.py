@@ -1,4 +1,4 @@
-"""The commands that take PyTorch: `import` makes a spec of a function, `patch` finds operators in a model."""
+"""The commands that need PyTorch: `import` writes a spec of a function, `patch` finds operators in a model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def import_(
 def _found(
     target: str, init: tuple[str, ...], example: str, name: str, partial: bool
 ) -> tuple[Result | Partial, list[str]]:
-    """The spec of a target, or else specs of its parts, and what is to be noted. Raises `Rejected`."""
+    """The spec of a target, or with `partial` specs of its regions if there is none, and notes. Raises `Rejected`."""
     from .diagnostics.report import Rejected, as_text
     from .importing.run import imported, partially
 
@@ -90,7 +90,7 @@ def _found(
 
 
 def _is_right(found: Result | Partial) -> bool:
-    """Whether a check has small errors alone, which it prints."""
+    """Check against the original, print the errors, and return whether all are small."""
     from .importing.checking import check, check_regions
     from .importing.run import Result
 
@@ -133,7 +133,7 @@ def patch(model: str, example: str, specs: tuple[str, ...], results: str, out: s
 
 
 def _write(found: run.Search, command: str, out: str) -> None:
-    """Raises `Rejected` where no function can be replaced."""
+    """Write the Python file that replaces functions. Raises `Rejected` if none can be replaced."""
     from .patching.writing import notes, written
 
     text, left = written(found, command)

@@ -1,4 +1,4 @@
-"""The templates, wherever they are, and digests of what decides the text of generated files."""
+"""The folders of templates, and digests of the inputs that determine the text of generated files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from . import __version__
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _INSTALLED = os.path.join(_PACKAGE, "_templates")
 _ADDED: list[str] = []  # folders of templates
-DIGITS = 16  # of a digest, in hexadecimal
+DIGITS = 16  # hexadecimal digits of a digest
 
 
 def in_checkout() -> bool:
-    """Whether the program is being worked on, so that its version does not tell what it emits."""
+    """Whether this is a checkout, in which files can change without the version."""
     return not os.path.isdir(_INSTALLED)
 
 
@@ -24,7 +24,7 @@ def templates_dir() -> str:
 
 
 def add_templates(folder: str) -> None:
-    """Has templates of a family from elsewhere found behind those that are here."""
+    """Add a folder of templates of an external family, which is searched after the others."""
     _ADDED.append(folder)
 
 
@@ -37,17 +37,17 @@ def digest(*texts: str) -> str:
 
 
 def templates_digest(shape: str) -> str:
-    """For headers: the templates, the version and the settings that shape the text."""
+    """The digest in headers: of the templates, the version, and `shape`, the settings that the text depends on."""
     return digest(__version__, shape, *_templates())
 
 
 def program_digest() -> str:
-    """For the stamps: every line of this program, which nobody has to remember to count up."""
+    """The digest in stamps: of the whole program, so that no version number has to be incremented for a change."""
     return digest(*_templates(), *_texts_under(_PACKAGE, ".py"))
 
 
 def read_text(path: str) -> str:
-    """The text of a file, whatever its line ends: git may change them on its way to a machine."""
+    """The text of a file with universal newlines, because git may convert line ends on checkout."""
     with open(path, encoding="utf-8") as file:
         return file.read()
 
@@ -57,7 +57,7 @@ def _templates() -> list[str]:
 
 
 def _texts_under(folder: str, suffix: str = "") -> list[str]:
-    """Names and contents of all files under a folder, in an order of their own."""
+    """Relative paths and contents of all files under a folder, in a deterministic order."""
     texts = []
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", "_templates"))

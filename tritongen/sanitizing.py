@@ -1,7 +1,7 @@
-"""`pytest --sanitize`: tests of emitted operators on a GPU under sanitizers, as a plugin of pytest.
+"""`pytest --sanitize`: a plugin of pytest that runs tests of emitted operators on a GPU under sanitizers.
 
-Each sanitizer runs pytest again, in a process of its own, with the same arguments. The exit code is the first that is
-not 0.
+For each sanitizer, pytest runs again in a process of its own with the same arguments. The exit code is the first
+nonzero one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Sanitizer:
     without: str = ""  # for pytest's -k
 
 
-# Each tensor has memory of its own, so that what is out of bounds is in no other's; graphs cannot be captured then.
+# Each tensor has its own allocation, so that out-of-bounds accesses hit no other tensor; it prevents graph capture.
 MEMORY = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-CHECKED = "--error-exitcode", "1", "--report-api-errors", "no"  # as of memory that there is too little of
-CHILDREN = "--target-processes", "all"  # where tests run in these: else ptxas and the like would be slowed down
+CHECKED = "--error-exitcode", "1", "--report-api-errors", "no"  # not API errors: torch handles some, as out of memory
+CHILDREN = "--target-processes", "all"  # only if tests run in workers, since it slows down ptxas, too
 SANITIZERS = {
     "memcheck": Sanitizer(
         "accesses out of bounds or misaligned, by NVIDIA's compute-sanitizer",
@@ -63,7 +63,7 @@ def is_installed(sanitizer: Sanitizer) -> bool:
 
 
 def command_of(sanitizer: Sanitizer, arguments: Sequence[str], words: str, has_workers: bool) -> list[str]:
-    """The command that runs pytest under a sanitizer, with its own arguments, of which `words` are those of -k."""
+    """The command that runs pytest under a sanitizer with the arguments of this run; `words` is the value of its -k."""
     values = {place + 1 for place, one in enumerate(arguments) if one == CHOICE}
     own = [one for place, one in enumerate(arguments) if one not in (OPTION, CHOICE) and place not in values]
     if sanitizer.without:
@@ -90,7 +90,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Give ConSan the memory that it asks for, in backward passes too, which are on this thread then."""
+    """Set the allocator for ConSan's scratch memory, and run backward passes on this thread, so that it holds there."""
     if os.environ.get(WITHIN) == "consan":
         import torch
         import triton

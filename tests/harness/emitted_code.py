@@ -1,4 +1,4 @@
-"""Emitted code as a syntax tree over its text, and edits of that text: for tests/harness/mutations.py."""
+"""Syntax trees of emitted code with positions in its text, and edits of the text, for tests/harness/mutations.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Mutation:
-    """One edit: bytes `start` to `end` of a module become `new`; `lines` are those of its statement."""
+    """One edit: bytes `start` to `end` of a module become `new`; `lines` are the lines of the edited statement."""
 
     kind: str
     what: str
@@ -23,7 +23,7 @@ class Mutation:
     start: int
     end: int
     new: str
-    # Why only a GPU can tell the mutant from the original; empty where the interpreter can.
+    # Why only a GPU can distinguish the mutant from the original; empty if the interpreter can.
     gpu: str = ""
 
     def applied(self, text: str) -> str:
@@ -32,13 +32,13 @@ class Mutation:
         return (raw[: self.start] + self.new.encode() + raw[self.end :]).decode()
 
     def shown(self, text: str) -> tuple[int, str, str]:
-        """The first line that differs: its number, what it was and what it is."""
+        """The first line that differs: its number, the old and the new line."""
         pairs = itertools.zip_longest(text.splitlines(), self.applied(text).splitlines(), fillvalue="")
         return next((n, old.strip(), new.strip()) for n, (old, new) in enumerate(pairs, 1) if old != new)
 
 
 class Function:
-    """A kernel, or a function of the host, with the text that its nodes stand for."""
+    """A kernel or host function: its syntax tree, and the text of each node."""
 
     def __init__(self, module: Module, name: str, node: ast.FunctionDef) -> None:
         self.module, self.name, self.node = module, name, node
@@ -52,12 +52,12 @@ class Function:
         return self.module.raw[start:end].decode()
 
     def operand(self, node: ast.AST) -> str:
-        """The text of a node where it takes the place of the expression around it."""
+        """The text of a node, parenthesized if needed to replace the expression around it."""
         text = self.text(node)
         return text if isinstance(node, ast.Name | ast.Constant | ast.Call) else f"({text})"
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node is in, from the inside out."""
+        """The ancestors of a node, innermost first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
@@ -76,27 +76,28 @@ class Function:
         return Mutation(kind, what, self.name, (statement.lineno, last), start, end, new, gpu)
 
     def between(self, kind: str, what: str, left: ast.AST, right: ast.AST, old: str, new: str) -> Mutation:
-        """Another operator between two operands."""
+        """The edit that replaces the operator `old` between two operands by `new`."""
         start, end = self.module.span(left)[1], self.module.span(right)[0]
         gap = self.module.raw[start:end].decode()
         return self.edit(kind, what, (start, end), gap.replace(old, new, 1), left)
 
     def swapped(self, kind: str, what: str, left: ast.AST, right: ast.AST) -> Mutation:
-        """Two neighbours the other way round."""
+        """The edit that swaps two adjacent nodes."""
         (start, first), (second, end) = self.module.span(left), self.module.span(right)
         gap = self.module.raw[first:second].decode()
         return self.edit(kind, what, (start, end), self.text(right) + gap + self.text(left), left)
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
-        """The calls of functions by their names as written, such as `tl.load`."""
+        """The calls of functions by their full names in the text, such as `tl.load`."""
         for node in self.nodes:
             if isinstance(node, ast.Call) and self.text(node.func) in names:
                 yield node
 
     def readers(self, definition: ast.stmt) -> list[tuple[str, ast.stmt]]:
-        """The statements that read what one assigns, each with the name, until that is assigned anew.
+        """The statements that read a name that `definition` assigns, with the name, until it is assigned again.
 
-        From the end of a loop they go on at its beginning. What one branch of an `if` assigns, another may not.
+        At the end of a loop the search continues at its beginning. An assignment in a branch ends it only for
+        definitions in that branch.
         """
         stored = (one for one in ast.walk(definition) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
         loops = [one for one in self.above(definition) if isinstance(one, ast.For | ast.While)]
@@ -130,11 +131,11 @@ class Function:
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:
-        """All of them, in the order of the text."""
+        """All statements, in the order of the text."""
         return sorted((one for one in self.nodes if isinstance(one, ast.stmt)), key=lambda one: one.lineno)
 
     def is_address(self, node: ast.AST) -> bool:
-        """Whether a node says where in memory, or which rows and columns, and not a value."""
+        """Whether a node computes an address or an index, not a value."""
         statement = self.statement(node)
         if isinstance(statement, ast.For) or re.search(r"arange|program_id|_ptr \+|_desc", self.text(statement)):
             return True
@@ -147,7 +148,7 @@ class Function:
 
     @functools.cached_property
     def grids(self) -> tuple[tuple[ast.Tuple, str], ...]:
-        """The grids in a function of the host, each with the name of the kernel that it is for."""
+        """The grids of launches in a host function, each with the name of its kernel."""
         found = []
         for node in self.nodes:
             pairs: list[tuple[ast.expr, ast.expr]] = []
@@ -174,7 +175,7 @@ class Function:
 
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without those of the statements in it."""
+    """The nodes of a statement, without nested statements."""
     yield statement
     for child in ast.iter_child_nodes(statement):
         if not isinstance(child, ast.stmt):
@@ -182,7 +183,7 @@ def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 class Module:
-    """A module of an emitted package; `beside` is the text of others that have its kernels."""
+    """A module of an emitted package; `beside` is the text of the module that defines the kernels it launches."""
 
     def __init__(self, text: str, beside: str = "") -> None:
         self.raw = text.encode()

@@ -1,9 +1,9 @@
-"""Gluon kernels without a GPU: their functions as they are emitted, with torch in the place of Gluon's language.
+"""Run emitted Gluon kernels without a GPU, with torch in place of Gluon's language.
 
-Triton has no interpreter for Gluon. Here warp groups are threads. What is asynchronous on the GPU happens as late as it
-may: a matmul reads its operands when it is waited for, and so does a store by TMA, while memory that a load by TMA will
-fill is NaN until then. What threads have read, TMA may fill again behind a fence alone. Layouts, and what a compiler
-refuses, are not looked at.
+Triton has no interpreter for Gluon. Here warp groups are threads. Asynchronous operations happen as late as possible:
+matmuls and TMA stores read their operands when they are waited for, and the destination of a TMA load is NaN until it
+arrives. A TMA load to memory that threads have read without a fence since then fails. Layouts and errors of the
+compiler are not checked.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 import triton.language as tl
 
-PATIENCE = 20.0  # seconds that a barrier is waited for
-CHANGED = threading.Condition()  # one of the barriers has
-OWN = threading.local()  # what a warp group has begun: matmuls, and stores by TMA
-UNFENCED: set[tuple[int, int]] = set()  # warp groups, and where they have read shared memory since their last fence
+PATIENCE = 20.0  # seconds until waiting for a barrier fails
+CHANGED = threading.Condition()  # notified when a barrier changes
+OWN = threading.local()  # the matmuls and TMA stores in flight of a warp group
+UNFENCED: set[tuple[int, int]] = set()  # warp groups and addresses of shared memory that they read since their fence
 
 
 class Tensor(torch.Tensor):
-    """A tensor in registers. None is changed in place."""
+    """A tensor in registers, which no operation changes in place."""
 
     @property
     def type(self) -> Any:
@@ -54,7 +54,7 @@ def tensor(x: Any) -> Any:
 
 
 class Pointer:
-    """A place in a tensor's memory, or several."""
+    """A pointer, or a block of pointers, to a tensor's memory."""
 
     def __init__(self, base: torch.Tensor, offsets: Any = 0) -> None:
         self.memory, self.offsets = base.detach(), offsets
@@ -71,7 +71,7 @@ class Pointer:
 
 
 class Descriptor:
-    """A tensor that TMA steps through, as a descriptor of the host says."""
+    """A TMA descriptor, made from one of the host."""
 
     def __init__(self, host: Any) -> None:
         self.tensor = host.base.detach().as_strided(tuple(host.shape), tuple(host.strides))
@@ -80,7 +80,7 @@ class Descriptor:
         self.block_type = types.SimpleNamespace(nbytes=math.prod(self.block_shape) * host.base.itemsize)
 
     def part(self, at: Sequence[Any]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Where a block is in the tensor, and where in the block what of it is inside of the tensor."""
+        """The slices of a block's in-bounds elements, in the tensor and in the block."""
         spans = [
             (int(first), max(int(first), min(int(first) + size, length)))
             for first, size, length in zip(at, self.block_shape, self.tensor.shape, strict=True)
@@ -113,7 +113,7 @@ class Memory:
 
 
 class Barrier:
-    """Completes a phase as soon as all have arrived and all bytes that are expected are there."""
+    """An mbarrier: a phase completes when all arrivals and all expected bytes are there."""
 
     def __init__(self) -> None:
         self.count = self.missing = self.bytes = self.phase = 0
@@ -218,18 +218,18 @@ def warpgroup_mma_wait(pending: int, deps: Sequence[Any]) -> Any:
 
 
 def numbers(first: Any, *others: Any) -> Iterator[Any]:
-    """Those of a loop, which are tensors to kernels."""
+    """The iterations of `range`, whose values are tensors in kernels."""
     return map(tensor, range(int(first), *map(int, others)))
 
 
 class Language:
-    """What emitted kernels call of `gl` and `tl`; dtypes and functions of numbers are torch's."""
+    """The functions of `gl` and `tl` that emitted kernels call; dtypes and elementwise functions are torch's."""
 
     uint16, uint32 = torch.int16, torch.int64
     program = (0, 1)
     constexpr = staticmethod(lambda x: x)
     static_range = range
-    PropagateNan = types.SimpleNamespace(ALL=None)  # as torch does
+    PropagateNan = types.SimpleNamespace(ALL=None)  # torch propagates NaN, too
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(torch, name)
@@ -309,7 +309,7 @@ class Language:
                 function(*args)
                 assert not OWN.products
                 assert not OWN.stores
-            except BaseException as mistake:  # It is raised by the thread that has started this one.
+            except BaseException as mistake:  # The thread that started this one raises it.
                 mistakes.append(mistake)
 
         threads = [threading.Thread(target=work, args=one, daemon=True) for one in groups]
@@ -344,7 +344,7 @@ INSTEAD: dict[str, Any] = {
 
 
 def emulated(function: Any, known: dict[Any, Any] | None = None) -> Callable[..., Any]:
-    """A device function, and those that it calls, on tensors of torch."""
+    """A device function for torch tensors, with the functions that it calls; `known` memoizes them."""
     known, body = {} if known is None else known, function.fn
     if body not in known:
         inside = body.__globals__ | INSTEAD
@@ -360,7 +360,7 @@ def emulated(function: Any, known: dict[Any, Any] | None = None) -> Callable[...
 
 
 def argument(given: Any) -> Any:
-    """What a kernel has of an argument of its launch."""
+    """The value in a kernel of an argument of its launch."""
     if isinstance(given, torch.Tensor):
         return Pointer(given)
     if hasattr(given, "base"):
@@ -369,7 +369,7 @@ def argument(given: Any) -> Any:
 
 
 def launch(kernel: Any, grid: Sequence[int], args: Sequence[Any], constants: dict[str, Any]) -> None:
-    """Run all programs of a launch, one after another."""
+    """Run all programs of a launch sequentially."""
     function = emulated(kernel)
     given = [argument(one) for one in args]
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}

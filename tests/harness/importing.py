@@ -1,4 +1,4 @@
-"""Imports files and generated folders from where they are, each as a module of its own."""
+"""Import files and generated folders by path, each as a new module."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.resources import templates_dir
 from tritongen.spec.types import Spec
 
-# What pytest is told in a process of its own, as conftest.py does where tests run.
+# Options of pytest in a separate process, which do what conftest.py does here.
 INTERPRETING = ("-p", "tritongen.residues.fast_interpreter") if os.environ.get("TRITON_INTERPRET") == "1" else ()
 
 _count = itertools.count()
 
 
 def module_at(path: Path) -> ModuleType:
-    """A Python file, or a folder that is a package, as a new module however often it is imported."""
+    """Import a Python file, or a folder that is a package, as a new module each time."""
     package = path.is_dir()
-    if package and (path.parent / RUNTIME_FOLDER).is_dir():  # An operator of a tree finds the runtime beside itself.
+    if package and (path.parent / RUNTIME_FOLDER).is_dir():  # It imports the runtime next to it.
         return importlib.import_module(f"{module_at(path.parent).__name__}.{path.name}")
     found = importlib.util.spec_from_file_location(
         f"{path.stem}_{next(_count)}",
@@ -46,13 +46,13 @@ def module_at(path: Path) -> ModuleType:
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # Where modules of a package look for one another.
+    sys.modules[found.name] = module  # Modules of a package find each other there.
     found.loader.exec_module(module)
     return module
 
 
 def runtime_module(name: str) -> ModuleType:
-    """A module of the runtime, or of the harness as `testing.NAME`, as a new one of a new runtime."""
+    """Import a module of the runtime, or of the harness as `testing.NAME`, in a new copy of the runtime."""
     home = ModuleType(f"templates_{next(_count)}")
     home.__path__ = [templates_dir()]
     sys.modules[home.__name__] = home
@@ -61,16 +61,16 @@ def runtime_module(name: str) -> ModuleType:
 
 
 def runtime_of(operator: ModuleType, name: str) -> ModuleType:
-    """A module of the runtime that an operator's package has in it or beside it."""
+    """A module of an operator's runtime, which is in its package or next to it."""
     inside = (Path(*operator.__path__) / RUNTIME_FOLDER).is_dir()
     home = operator.__name__ if inside else operator.__name__.rpartition(".")[0]
     return importlib.import_module(f"{home}.{RUNTIME_FOLDER}.{name}")
 
 
 def written(spec: Spec, folder: Path) -> Path:
-    """The folder of a spec's files in `folder`, with the runtime in it.
+    """Write a spec's files and the runtime to a folder in `folder`, and return it.
 
-    They define all that they mention, once, and functions read what they are passed and assign.
+    It asserts that each module defines its names, once, has no unread variables, and that tables of configs exist.
     """
     texts = generate(spec, ".")
     assert not {name: missing for name, text in texts.items() if (missing := undefined_names(text))}
@@ -83,7 +83,7 @@ def written(spec: Spec, folder: Path) -> Path:
 
 
 def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """What pytest says of the tests of operators in a folder."""
+    """Run pytest on the emitted tests in a folder, in a separate process."""
     command = (
         "-m",
         "pytest",
@@ -99,7 +99,7 @@ def emitted_tests(home: Path, *options: str) -> subprocess.CompletedProcess[str]
 
 
 def defined_twice(text: str) -> list[str]:
-    """The functions, classes and constants of a module of which a later one has the same name."""
+    """The names of functions, classes and constants that a module defines more than once."""
     tree = parsed_module(text)
     names = Counter(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
     assigned = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
@@ -108,9 +108,9 @@ def defined_twice(text: str) -> list[str]:
 
 
 def unread(name: str, text: str) -> Iterator[str]:
-    """Parameters of functions of op.py, but for methods, whose parameters torch gives; and all assigned variables.
+    """Variables that functions assign and do not read, and unread parameters of functions (not methods) of op.py.
 
-    Every kernel is passed INDEX, the dtype of its offsets, by the runtime, whether it has offsets or not.
+    Parameters of kernels are exempt, since the runtime passes INDEX, the dtype of offsets, even to those without.
     """
     tree = parsed_module(text)
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
@@ -123,8 +123,8 @@ def unread(name: str, text: str) -> Iterator[str]:
 
 
 def refused_targets(text: str) -> list[str]:
-    """The assignments of jit functions that Triton 3.6 refuses as it looks for what these call: to a tuple in a tuple,
-    and to two targets. Triton's interpreter runs them.
+    """The assignments in jit functions that Triton 3.6 refuses when it collects dependencies: to nested tuples and to
+    two targets. Triton's interpreter runs them.
     """
     every = [node for node in ast.walk(parsed_module(text)) if isinstance(node, ast.FunctionDef)]
     jitted = [one for one in every if any("jit" in ast.unparse(each) for each in one.decorator_list)]
@@ -136,9 +136,9 @@ def refused_targets(text: str) -> list[str]:
 
 
 def with_runtime(home: Path, texts: Mapping[str, str]) -> Path:
-    """A folder of files with the runtime in it: links to folders that a process writes once, and compiles once.
+    """Write files to a folder with a runtime: links to folders that a process writes, and compiles to bytecode, once.
 
-    Its modules are new ones all the same. Whoever edits them calls `with_own_runtime` before.
+    Modules imported through them are new ones all the same. Call `with_own_runtime` before editing them.
     """
     home.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -160,7 +160,7 @@ def _shared_folders() -> tempfile.TemporaryDirectory[str]:
 
 
 def with_own_runtime(home: Path) -> Path:
-    """A folder of `with_runtime`, whose runtime may be edited: it is no other's."""
+    """Replace the linked runtime of a folder by a copy, which may be edited."""
     link = home / RUNTIME_FOLDER
     source = link.resolve()
     link.unlink()
@@ -169,13 +169,13 @@ def with_own_runtime(home: Path) -> Path:
 
 
 def module_of(text: str, home: Path) -> ModuleType:
-    """A module of some text, which imports from `._runtime` and has a package of its own in `home`."""
+    """Import `text`, which imports from `._runtime`, as kernels.py of a package in `home`."""
     package = module_at(with_runtime(home, {"__init__.py": "", "kernels.py": text}))
     return importlib.import_module(f"{package.__name__}.kernels")
 
 
 def built(spec: Spec, folder: Path) -> ModuleType:
-    """The package of a spec in a folder of its own in `folder`; its operator also takes the CPU's tensors, anywhere."""
+    """Build and import a spec's package in `folder`; its operator accepts CPU tensors, too, wherever tests run."""
     package = module_at(written(spec, folder))
     setattr(package, spec.name, on_device(getattr(package, spec.name)))
     return package

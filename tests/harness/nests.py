@@ -1,4 +1,4 @@
-"""Statements of kernels from text, as tests say them."""
+"""Parse statements of the nest IR from text, for tests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def value(text: str) -> Expr:
 
 
 def parsed(text: str, comment: str = "") -> Line:
-    """The statement that a text says."""
+    """The statement of the nest IR for a line of Python."""
     return replace(_parsed(text), comment=comment)
 
 
 def given(text: str) -> Given:
-    """The mask that a text gives a name."""
+    """The named mask of a text `name = mask`."""
     name, _, mask = text.partition(" = ")
     return Given(name, value(mask))
 

@@ -1,6 +1,6 @@
-"""Compares what an operator computes, and its gradients, with a formula of torch's in float64.
+"""Compare the results and gradients of an operator with a torch formula in float64.
 
-Operators run on a GPU where there is one, unless TRITON_INTERPRET=1 has them interpreted, and else in the interpreter.
+Operators run on the GPU, or in the interpreter if there is none or TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ def compare(
     by: Sequence[int],
     tolerance: float | Sequence[float],
 ) -> list[torch.Tensor]:
-    """Compare a function of tensors, whose floats are of one dtype, with what it must compute; relative to the largest.
+    """Compare a function of `tensors`, whose floats have one dtype, with `formula` on them in float64.
 
-    Several tolerances are absolute ones, of each result and gradient. Integers have to be the same.
-
-    Returns its results, and their gradients by the tensors at some places.
+    A float `tolerance` is relative, also to the largest value; a sequence has an absolute one for each result and
+    gradient. Integers must be equal. Returns the function's results, and their gradients by the tensors at `by`.
     """
     dtype = next(one.dtype for one in tensors if one.is_floating_point())
     wide = [one.double() if one.is_floating_point() else one for one in tensors]
@@ -46,8 +45,8 @@ def compare(
 
 
 class NothingTimes(TorchDispatchMode):
-    """Has gradients of 0, which torch passes first, be 0 times an infinite derivative too, as of what was not chosen;
-    but in matmuls, or what may be one where axes are `short`: of one element.
+    """Have 0 times an infinite derivative be 0, as for elements that `where` did not choose: torch passes the gradient
+    as the first factor. Matmuls are exempt, and so are products that may be matmuls if axes are `short`: of length 1.
     """
 
     def __init__(self, short: bool) -> None:
@@ -66,7 +65,7 @@ class NothingTimes(TorchDispatchMode):
 
 
 def _is_matmul(left: torch.Tensor, right: torch.Tensor, short: bool) -> bool:
-    """Whether factors have an axis in common and each may have one that the other lacks."""
+    """Whether factors share an axis and each has one that the other lacks, which if `short` may have length 1."""
     pairs = [*zip(*(zip(one.shape, one.stride(), strict=True) for one in (left, right)), strict=False)]
     has = [tuple(size != 1 and bool(stride) for size, stride in pair) for pair in pairs]
     return (True, True) in has and ((True, False) in has or short) and ((False, True) in has or short)
@@ -79,7 +78,10 @@ def differentiated(
     dtype: torch.dtype,
     backward: contextlib.AbstractContextManager[object] | None = None,
 ) -> list[torch.Tensor]:
-    """The results of a call, and their gradients in a context, with outgoing ones that a dtype has."""
+    """The results of a call, then the gradients by the tensors at `by`, computed in the context `backward`.
+
+    Upstream gradients are drawn in float64 and rounded to `dtype`.
+    """
     leaves = [one.detach().requires_grad_(place in by) for place, one in enumerate(tensors)]
     found = function(*leaves)
     results: list[torch.Tensor] = list(found) if isinstance(found, tuple) else [found]  # type: ignore[list-item]
@@ -92,7 +94,7 @@ def differentiated(
 
 
 def on_device(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that is given tensors of the CPU, and whose results are there, wherever tests run."""
+    """Wrap an operator to take CPU tensors and return CPU tensors on whichever device tests run."""
     if DEVICE == "cpu":
         return operator
 
@@ -107,10 +109,10 @@ def on_device(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_device(tensor: Any) -> Any:
-    """The tensor with the same strides; what is none as it is."""
+    """Copy a tensor to the device with the same strides; other arguments are unchanged."""
     if not isinstance(tensor, torch.Tensor) or tensor.device.type == DEVICE:
         return tensor
-    apart = tensor[tuple(slice(None if step else 1) for step in tensor.stride())]  # Elements that are expanded, once.
+    apart = tensor[tuple(slice(None if step else 1) for step in tensor.stride())]  # Expanded elements once.
     copy = torch.empty_strided(apart.shape, apart.stride(), dtype=tensor.dtype, device=DEVICE).copy_(apart)
     return copy.expand(tensor.shape)
 

@@ -1,4 +1,4 @@
-"""The math of a spec in torch, as emitted tests compare with where there is no reference."""
+"""The math of a spec in torch, which emitted tests compare with if the spec has no reference."""
 
 from __future__ import annotations
 

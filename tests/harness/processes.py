@@ -1,4 +1,4 @@
-"""Python in processes of its own, forked from one that has imported torch: importing that takes seconds each time."""
+"""Run Python in processes that are forked from one that has imported torch, because importing it takes seconds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from types import ModuleType
 def python(
     *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    """What `python` does with arguments that name a module by -m, a program by -c, or a file; and what it prints.
+    """Run `python` with arguments (-m MODULE, -c PROGRAM, or FILE): its exit code and output.
 
-    It has imported torch, and not Triton, which looks at the environment when it is imported.
+    torch is imported already, Triton is not, since it reads the environment when it is imported.
     """
     server = _server()
     assert server.stdin
@@ -34,14 +34,14 @@ def python(
 
 @functools.cache
 def _server() -> subprocess.Popen[str]:
-    """It ends with the process that asks it, whose end of the pipe is closed then."""
+    """Start the forking process. It ends with this process, which closes the pipe."""
     hidden = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TRITON_INTERPRET")}
     command = [sys.executable, "-P", __file__]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=hidden)
 
 
 def _serve() -> Sequence[str]:
-    """Fork for each request, in which this returns the arguments."""
+    """Fork for each request; in the fork, this returns the arguments."""
     for line in sys.stdin:
         arguments, cwd, environment, home = json.loads(line)
         child = os.fork()
@@ -82,6 +82,6 @@ def _run(kind: str, *rest: str) -> None:
 if __name__ == "__main__":
     import torch  # noqa: F401
 
-    gc.freeze()  # The garbage collector of a fork would write to all of it.
+    gc.freeze()  # Else the garbage collector of a fork would copy all pages by writing to them.
     if request := _serve():
         _run(*request)

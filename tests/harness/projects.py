@@ -1,4 +1,4 @@
-"""A project of its own to build in, with a generator that takes no time."""
+"""A project to build in for tests, with a fake generator that takes no time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = ["__init__.py", "configs.py", "kernels.py"]
 
 
 def fake(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
-    """A generator whose text follows the spec, as the true one's does."""
+    """A generator whose text depends on the spec, as the real one's does."""
     expression = spec.compute[0].expression
     if expression == "wrong":
         raise Mistakes(Mistake("TG201", "this is wrong", ("compute", "y"), 0, 5))
@@ -44,7 +44,7 @@ USED = (gemm.gemm, launch.run, math.remainder_int, tma.is_aligned, _testing.Inpu
 """
 SHARED_FILES = shared_files(needs_of([USES.format(runtime="..")]))
 RUNTIME = sorted(f"{folder}/{name}" for folder in RUNTIME_FOLDERS for name in SHARED_FILES[folder])
-SHARED = ["__init__.py", *RUNTIME]  # what a tree has besides its operators
+SHARED = ["__init__.py", *RUNTIME]  # files of a tree outside of its operators
 
 
 def old(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
@@ -53,12 +53,12 @@ def old(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
 
 
 def importing(spec: Spec, runtime: str, width: int) -> Mapping[str, str]:
-    """A generator whose files import the runtime, from where the settings put it."""
+    """A generator whose files import the runtime from the package that settings determine."""
     return {**fake(spec, runtime, width), "kernels.py": f"from {runtime}_runtime import math\n"}
 
 
 class Project:
-    """A folder with settings and specs, which is built by `fake`."""
+    """A folder with settings and specs, built with the generator `fake`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,6 +1,6 @@
-"""Launches of calls like earlier ones, on the CPU: a launch in the interpreter stands for one of a compiled kernel.
+"""Replay of launches on the CPU: launches in the interpreter replace launches of compiled kernels.
 
-Imported once TRITON_INTERPRET is set.
+Import it after TRITON_INTERPRET is set.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ INTERPRET: Any = InterpretedFunction.__getitem__
 
 
 class Rerun:
-    """Stands for the compiled kernel of a launch in the interpreter: it interprets the kernel anew, and reads memory in
-    the dtypes that it was compiled for.
+    """Replaces the compiled kernel of a launch: it interprets the kernel again, and reads memory in the dtypes of the
+    first launch.
     """
 
     def __init__(self, kernel: Any, args: tuple[Any, ...]) -> None:
@@ -33,7 +33,7 @@ class Rerun:
 
 
 def read_as(arg: Any, dtype: torch.dtype | None) -> Any:
-    """A tensor's memory in some dtype; any other argument as it is."""
+    """A tensor's memory viewed in a dtype; other arguments are unchanged."""
     if not isinstance(arg, torch.Tensor) or arg.dtype == dtype:
         return arg
     assert dtype is not None
@@ -50,13 +50,13 @@ def launching(kernel: Any, grid: tuple[int, ...]) -> Any:
 
 
 def replay_on_the_cpu(launch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors of the CPU stand for those of a GPU; what a test makes known, no other test launches."""
+    """Have launches with CPU tensors be cached and replayed, as on a GPU, in a cache of this test's own."""
     monkeypatch.setattr(launch, "LAUNCHES", {})
     monkeypatch.setattr(launch, "is_replayed", lambda _: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU.
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # The index of the CPU device.
 
 
 def replay_interpreted(launch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Besides, kernels of the interpreter are launched again."""
+    """As `replay_on_the_cpu`, with replayed launches interpreted again."""
     replay_on_the_cpu(launch, monkeypatch)
     monkeypatch.setattr(InterpretedFunction, "__getitem__", launching)

@@ -1,4 +1,4 @@
-"""What runs where time is short: a part of each long table of cases, another one at each turn.
+"""The sample of tests that runs by default: a part of each long table of cases, another one at each turn.
 
 An emitted test runs on a quarter of the operators that have it. Operators of one family inherit the same tests, and
 share the kernels' templates, so that a test that fails for one fails for most. Which ones differs from test to test:
@@ -37,10 +37,10 @@ def chosen(tests: Iterable[Emitted], turn: int = 0) -> frozenset[Emitted]:
 
 
 def sampled(test: str, cases: Iterable[str], share: int, turn: int = 0) -> frozenset[str]:
-    """Every case of so many, shuffled, so that no step through a table of products meets one value alone."""
+    """One in `share` of the cases, shuffled so that steps through a product of values do not meet one value only."""
     return frozenset(_part(sorted(cases, key=lambda case: zlib.crc32(case.encode())), test, share, turn))
 
 
 def _part(cases: Sequence[str], key: object, share: int, turn: int) -> Sequence[str]:
-    """Every case of so many, from one of the first on that follows from the test and the turn."""
+    """One in `share` of the cases, starting at an index among the first that `key` and `turn` determine."""
     return cases[(zlib.crc32(repr(key).encode()) + turn) % min(share, len(cases)) :: share]

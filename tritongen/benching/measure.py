@@ -76,7 +76,7 @@ class _Provider:
     error: str = ""
 
     def attempt(self, work: Callable[[], None]) -> None:
-        """Do the work under the provider's context. An exception is recorded and excludes it from the rest of the case."""
+        """Do the work under the provider's context. An exception is recorded, and ends its part in the case."""
         if self.error:
             return
         try:

@@ -1,6 +1,6 @@
-"""The calls of an operator whose launches compile: in the sizes of its benchmark, and with what else it accepts.
+"""The calls of an operator whose launches are compiled: benchmark sizes, unaligned, int64 offsets, absent inputs.
 
-Tensors are on the CPU, and nobody writes them.
+Tensors are on the CPU, and no kernel runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Call = Callable[[], None]
 
 
 def sizes_of(benchmark: Any) -> Iterator[Mapping[str, Any]]:
-    """What `make` of a benchmark takes, for the sizes and dtypes that it measures, largest first."""
+    """Arguments of a benchmark's `make`: sizes, largest first, in the default dtype, then in float32 if it has that."""
     import torch
 
     dtypes = [{}, *({"dtype": torch.float32} for one in benchmark.dtypes.split() if one == "float32")]
@@ -26,8 +26,8 @@ def sizes_of(benchmark: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def calls_of(package: str, benchmark: Any) -> Iterator[Call]:
-    """Calls of a benchmark's operator, with its gradient: the largest, then the largest of any memory and without what
-    is optional, then the other sizes.
+    """Calls of a benchmark's operator and its gradient: in the largest size plain, unaligned, with int64 offsets, and
+    without optional inputs; then in the other sizes.
     """
     _empty_draws(sys.modules[benchmark.make.__module__])
     largest, *others = sizes_of(benchmark)
@@ -46,7 +46,7 @@ def calls_of(package: str, benchmark: Any) -> Iterator[Call]:
 
 
 def _absent(benchmark: Any) -> list[tuple[int, ...]]:
-    """The places of inputs that may be left out: each alone, and all."""
+    """The positions of optional inputs: each alone, then all together."""
     parameters = inspect.signature(benchmark.op).parameters.values()
     positional = [one for one in parameters if one.kind == one.POSITIONAL_OR_KEYWORD]
     optional = tuple(place for place, one in enumerate(positional) if one.default is None)
@@ -65,13 +65,13 @@ def _call(benchmark: Any, tensors: Sequence[Any]) -> None:
 
 
 def _unaligned(tensor: Any) -> Any:
-    """A tensor like another, one element past an aligned address."""
+    """An empty tensor with the shape and strides of another, one element past an aligned address."""
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.new_empty(last + 2).as_strided(tensor.shape, tensor.stride(), 1)
 
 
 def _with_wide_offsets(package: str, call: Call) -> None:
-    """A call on tensors as if their offsets exceeded int32."""
+    """Make a call with int64 offsets, as for tensors whose offsets exceed int32."""
     import triton.language as tl
 
     names = vars(sys.modules[f"{package}._runtime.tensors"])
@@ -84,7 +84,7 @@ def _with_wide_offsets(package: str, call: Call) -> None:
 
 
 def _empty_draws(module: Any) -> None:
-    """Have a benchmark draw nothing: its inputs are as they are allocated."""
+    """Have a benchmark allocate its inputs on the CPU without drawing values."""
     import torch
 
     harness = vars(module)["benchmarking"]

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of a GPU, read from its machine code."""
+"""The facts of a compiled kernel (its use of the GPU), read from PTX, cubin or AMD assembly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-TILE = 128  # bytes of an access that TMA makes, a line of the cache at least
+TILE = 128  # bytes that count for a TMA access, which moves at least a cache line
 _USAGE = {"registers": "REG", "local": "STACK"}
 _TENSOR_PTX = re.compile(r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b")
 _TENSOR_AMD = re.compile(r"\bv_(?:mfma|smfmac|wmma)_")
-# An access of global memory: what it is, of how many elements, of how many bits each.
+# An access of global memory: load or store, number of elements, bits of an element.
 _PTX = re.compile(r"\b(ld|st)\.global[.\w:]*?(?:\.v(\d))?\.[bfus](\d+)\b")
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global\S* \[[^\]]*\], \[[^\]]*\], (0x[\da-f]+|\d+)")
 _TMA = re.compile(r"cp\.async\.bulk\.tensor\.\d+d\.(shared|global)")
@@ -51,7 +51,7 @@ def _ptx_widths(ptx: str) -> Iterator[tuple[str, int]]:
 
 
 def _resource_usage(cubin: bytes) -> str:
-    """What cuobjdump, which Triton brings along, says of a cubin."""
+    """The output of `cuobjdump -res-usage` for a cubin; Triton ships cuobjdump."""
     import triton
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -62,7 +62,7 @@ def _resource_usage(cubin: bytes) -> str:
 
 
 def _code_bytes(cubin: bytes) -> int:
-    """The bytes of the sections of machine code of an ELF file of 64 bits."""
+    """The total size in bytes of the .text sections of a 64-bit ELF file."""
     start, entry, count, names_at = struct.unpack_from("<Q10xHHH", cubin, 40)
     sections = [struct.unpack_from("<IIQQQQ", cubin, start + entry * place) for place in range(count)]
     names = sections[names_at][4]

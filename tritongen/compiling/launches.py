@@ -1,7 +1,7 @@
-"""Launches that only compile: operators called on a GPU that is not there.
+"""Launches that only compile: operators are called for a GPU that is absent.
 
-Emitted rules ask the runtime for properties of the device, which here are those of a target; tensors are on the CPU and
-never written. Triton compiles what a launch would run, and is given no device to run it on.
+Emitted rules ask the runtime for properties of the device and get the target's. Tensors are on the CPU and never
+written. Triton compiles the kernels of a launch by `warmup`, which runs nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
 @dataclass
 class Compiled:
-    """What became of the launches of an operator: kernels, and those that were refused, with the reason."""
+    """The kernels that the launches of an operator compile to, and names that were refused, with the reason."""
 
     op: str
     target: str
@@ -34,8 +34,8 @@ class Compiled:
 
 
 class Compiler:
-    """Takes the launches of this process, and compiles them for a target: one for a process, since emitted modules and
-    Triton look at the target when they are imported.
+    """Compiles the launches of this process for a target. A process can have one target only, because emitted modules
+    and Triton read it when they are imported.
     """
 
     def __init__(self, target: Target) -> None:
@@ -57,11 +57,11 @@ class Compiler:
         Autotuner.__getitem__ = lambda kernel, grid: functools.partial(self._tuned, kernel)
 
     def compile_all(self, package: str, op: str, sizes: str) -> Compiled:
-        """Compile what an operator of a package of emitted ones launches: of calls other than the largest one, only
-        the functions that this does not launch, unless `sizes` are all.
+        """Compile the kernels that an emitted operator of `package` launches. After the largest call, functions that
+        are already compiled are skipped, unless `sizes` is `EVERY`.
         """
         self.result = Compiled(op, self.target.name)
-        self._seen.clear()  # Kernels of the runtime are several operators'.
+        self._seen.clear()  # Several operators share kernels of the runtime.
         self._once = False
         try:
             benchmark = importlib.import_module(f"{package}.{op}.bench_{op}").BENCHMARK
@@ -74,7 +74,7 @@ class Compiler:
         return self.result
 
     def _fastest(self, package: str) -> Callable[..., Any]:
-        """In place of the search of calls of several launches, which times them."""
+        """A replacement of the search that times calls of several launches: it compiles candidates."""
 
         def fastest(_: Any, configs: Sequence[Any], stages: Callable[[Any], Sequence[Any]], *__: Any) -> Any:
             run = sys.modules[f"{package}._runtime.launch"].run_stages
@@ -83,11 +83,11 @@ class Compiler:
         return fastest
 
     def _tuned(self, tuned: Any, *args: Any, **named: Any) -> None:
-        """In place of a launch by @triton.autotune."""
+        """A replacement of a launch by @triton.autotune: it compiles the candidates."""
         self._first_that_fits(tuned.configs, lambda one: self._compile(tuned.fn, *args, **named, **one.all_kwargs()))
 
     def _first_that_fits(self, configs: Sequence[Any], launch: Callable[[Any], None]) -> Any:
-        """Of candidates, of which others than one may not: they lose against it."""
+        """Compile all candidates; the first that fits. Others may be refused, since they would lose the search."""
         refused = len(self.result.refused)
         found = []
         for config in configs:
@@ -122,7 +122,7 @@ class Compiler:
     def _add(self, name: str, variant: str, facts: Mapping[str, int]) -> None:
         kernels = self.result.kernels
         alike = sum(one.name == name and one.variant.partition(" #")[0] == variant for one in kernels)
-        numbered = f"{variant} #{alike + 1}" if alike else variant  # What differs is not in the variant.
+        numbered = f"{variant} #{alike + 1}" if alike else variant  # They differ elsewhere.
         kernels.append(Kernel(self.result.op, name, self.target.name, numbered, facts))
 
 
@@ -132,7 +132,7 @@ def _said(error: Exception) -> str:
 
 
 class NoDevice:
-    """What a launch asks of Triton's driver before it compiles; the name of a target stands for a device."""
+    """The driver that Triton asks before it compiles a launch; the device is the name of a target."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -148,7 +148,7 @@ class NoDevice:
 
 
 def _properties_of(target: Target) -> dict[str, Callable[..., Any]]:
-    """What emitted rules ask of a device."""
+    """Functions of the runtime by which emitted rules query a device, with the answers of a target."""
     answers = {
         "sm_count": target.sms,
         "shared_memory": target.shared,
@@ -161,7 +161,7 @@ def _properties_of(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def _replace(package: str, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Have the modules of a runtime, which import functions from each other by name, see others."""
+    """Replace functions in every module of a runtime, because modules import functions from each other by name."""
     for name, module in [*sys.modules.items()]:
         if name.startswith(f"{package}._runtime."):
             for one in functions.keys() & vars(module).keys():
@@ -169,8 +169,8 @@ def _replace(package: str, functions: Mapping[str, Callable[..., Any]]) -> None:
 
 
 def _variant(kernel: Any, compiled: Any, named: Mapping[str, Any]) -> str:
-    """What distinguishes a compiled kernel from others of its source: the dtypes of its tensors, constexprs and options
-    of the compiler, and for each argument whether it is divisible by 16 (d), 1, or neither (-).
+    """The specialization of a compiled kernel: dtypes of tensors, constexprs, options of the compiler, and for each
+    argument whether it is divisible by 16 (d), 1, or neither (-).
     """
     signature: Mapping[str, Any] = compiled.src.signature
     tensors = [_tensor(kind) for kind in map(str, signature.values()) if kind.startswith(("*", "tensordesc"))]
@@ -188,7 +188,7 @@ def _variant(kernel: Any, compiled: Any, named: Mapping[str, Any]) -> str:
 
 
 def _tensor(kind: str) -> str:
-    """The dtype of a pointer, and of a descriptor its block too: `bf16[128,64]`."""
+    """The dtype of a pointer; the dtype and block of a descriptor: `bf16[128,64]`."""
     block = re.match(r"tensordesc<(\w+)(\[[^\]]*\])", kind)
     return f"{block[1]}{block[2]}".replace(" ", "") if block else kind.removeprefix("*")
 

@@ -1,4 +1,4 @@
-"""`kernels.lock`: a line for each compiled kernel, with its use of the GPU, and what a later compilation made worse."""
+"""`kernels.lock`: a line for each compiled kernel with its use of the GPU, and regressions of later compilations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 LOCK = "kernels.lock"
 LARGEST, EVERY = "largest", "every"  # sizes of each benchmark
-# What is in a line, in this order: registers of a thread; its bytes of local memory, where registers are spilled and
-# arrays lie; bytes of shared memory of a program; bytes of its widest load and store, where a tile of TMA counts as
-# 128; instructions of tensor cores; bytes of machine code.
+# The values of a line, in this order: registers per thread; bytes of local memory per thread (spilled registers and
+# arrays); bytes of shared memory per program; bytes of the widest load and store, where a TMA tile counts as 128;
+# number of tensor core instructions; bytes of machine code.
 FACTS = ("registers", "local", "shared", "load", "store", "tensor", "code")
-KEYS = ("op", "kernel", "target", "variant")  # what a kernel as data has before these
+KEYS = ("op", "kernel", "target", "variant")  # the keys of `Kernel.data` before `FACTS`
 _HEADER = """\
 # Written by `tritongen compile --update`: the kernels of benchmarks in their {sizes} sizes, with Triton {triton}.
 # Registers and bytes of local memory of a thread, bytes of shared memory of a program, bytes of the widest load and
@@ -21,7 +21,7 @@ _HEADER = """\
 
 
 class BadLock(ValueError):
-    """A text that is no lock, with the number of its first wrong line."""
+    """A text that is no lock; `line` is the number of its first wrong line."""
 
     def __init__(self, line: int) -> None:
         super().__init__(f"line {line} is not of a lock")
@@ -30,7 +30,7 @@ class BadLock(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Kernel:
-    """A compiled kernel: its operator, name and target; its dtypes, constexprs and arguments; its use of the GPU."""
+    """A compiled kernel: operator, name, target, variant (dtypes, constexprs, arguments), and its use of the GPU."""
 
     op: str
     name: str
@@ -73,14 +73,14 @@ class Lock:
         return _HEADER.format(sizes=self.sizes, triton=self.triton) + "".join(f"{line}\n" for line in lines)
 
     def updated(self, new: Lock, ops: Iterable[str]) -> Lock:
-        """With what was compiled now in place of what is locked of these operators, for the targets of now."""
+        """This lock with the kernels of `new` in place of those of `ops` for the targets of `new`."""
         ops, targets = set(ops), set(new.targets)
         others = [one for one in self.kernels if one.op not in ops or one.target not in targets]
         return Lock((*others, *new.kernels), new.triton, new.sizes)
 
 
 def read_lock(text: str) -> Lock:
-    """The lock that a text is. Raises `BadLock`."""
+    """Parse the text of a lock. Raises `BadLock`."""
     first, *lines = text.splitlines() or [""]
     before, _, triton = first.rpartition(" with Triton ")
     sizes = next((one for one in (LARGEST, EVERY) if f"their {one} sizes," in before), "")
@@ -104,7 +104,7 @@ def _kernel(line: str, place: int) -> Kernel:
 
 
 def regressions(locked: Lock, now: Sequence[Kernel], ops: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """A kernel, a code and a message, for each that got worse than it is locked, came, or is no longer launched."""
+    """A kernel, a code and a message for each kernel that is worse than locked, not locked, or no longer launched."""
     before = {one.identity: one for one in locked.kernels if one.op in set(ops)}
     after = {one.identity: one for one in now}
     for identity, kernel in after.items():
@@ -118,7 +118,7 @@ def regressions(locked: Lock, now: Sequence[Kernel], ops: Iterable[str]) -> Iter
 
 
 def worse(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
-    """What a compiled kernel has lost."""
+    """Regressions of a kernel: more local memory, narrower loads or stores, or no tensor cores any more."""
     if new["local"] > old["local"]:
         yield f"has {new['local']} bytes of local memory in a thread, locked are {old['local']}"
     for name in ("load", "store"):

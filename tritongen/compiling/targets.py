@@ -1,4 +1,4 @@
-"""The GPUs that kernels are compiled for, and what the rules of emitted code ask of a device."""
+"""The GPUs that kernels are compiled for, with the properties that rules of emitted code query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..diagnostics.report import BadOption, did_you_mean
 
-THREADS = 1024  # of a program, on all of them
+THREADS = 1024  # the most that a program can have, on all targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Target:
         return divmod(int(self.arch), 10) if self.backend == "cuda" else (0, 0)
 
     def for_triton(self) -> Any:
-        """As Triton has it, which is imported."""
+        """The target as Triton's `GPUTarget`; this imports Triton."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget(self.backend, self.arch, self.warp)
@@ -55,7 +55,7 @@ TARGETS = {
 
 
 class BadTarget(BadOption):
-    """A target that nobody knows."""
+    """An unknown target."""
 
     option = "--target"
 

@@ -15,7 +15,7 @@ _compilers: list[Compiler] = []
 
 
 def start(home: str, target: Target) -> None:
-    """Compile operators below `home` for a target from now on."""
+    """Set up this process to compile operators in packages below `home` for a target."""
     from .launches import Compiler
 
     atexit.register(os._exit, 0)  # Triton's bindings list what they leak when Python ends.

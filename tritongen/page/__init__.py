@@ -1,1 +1,1 @@
-"""A web page that runs the generator in the browser: what builds it, and what its worker calls."""
+"""A web page that runs the generator in the browser: its build, and the functions that its worker calls."""

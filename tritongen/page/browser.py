@@ -1,4 +1,4 @@
-"""What the page asks of the generator, in Pyodide as in any other Python: a spec's text in, JSON out."""
+"""Answers of the generator to the page, in Pyodide as in any other Python: a spec's text in, JSON out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPECS = "specs"
 
 
 def start(folder: str) -> None:
-    """Makes `folder` a project of its own, in which every answer is found, and imports what answers need."""
+    """Make `folder` a project and the current folder, for all answers, and import the modules that they need."""
     from ..operator import compile, printed  # noqa: F401
     from ..project import plan  # noqa: F401
 
@@ -33,14 +33,14 @@ def start(folder: str) -> None:
     os.chdir(folder)
     with open("tritongen.toml", "w", encoding="utf-8"):
         pass
-    # black's trees are garbage a file at a time; looking for it oftener takes a fifth of the time.
+    # black's trees become garbage file by file; collecting more often takes a fifth of the time.
     gc.freeze()
     gc.set_threshold(200_000)
 
 
 def answer(view: str, text: str, sizes: str = "", device: str = "h100") -> str:
-    """JSON of a view of the spec `text`, which is "plan", "gradient" or a file, with its diagnostics; of `error`, where
-    sizes or a device are none; or of `bug`, a traceback of ours.
+    """JSON of a view ("plan", "gradient" or the name of a file) of the spec `text`, with diagnostics. It has `error` if
+    `sizes` or `device` is invalid, or `bug`, the traceback of an internal error.
     """
     try:
         source = _source(text)
@@ -79,7 +79,7 @@ def archive(text: str) -> bytes:
 
 
 def _source(text: str) -> Source:
-    """The project's only spec, called as its operator is."""
+    """Write `text` as the project's only spec, in a file named after its operator."""
     for old in os.listdir(SPECS):
         os.remove(os.path.join(SPECS, old))
     found = _NAME.search(text)
@@ -101,7 +101,7 @@ def _plan(source: Source, sizes: str, device: str) -> dict[str, Any]:
 
 
 def _file(name: str, source: Source) -> dict[str, Any]:
-    """A file, "" if there is none of that name, and the names of all: black takes most of the time, file by file."""
+    """A file ("" if none has that name) and the names of all. Only one is formatted, since black is slow."""
     text, spec, modules, templates = _modules(source, read_text(source.path))
     file = file_of(source, text, spec, modules, name, templates) if name in modules else ""
     return {"diagnostics": [], "file": file, "names": sorted(modules)}

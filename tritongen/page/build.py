@@ -1,7 +1,7 @@
-"""`page`: a folder of files that any web server can serve, in which the generator runs in the browser.
+"""`page`: a folder for any static web server with a page that runs the generator in the browser.
 
-Python itself is Pyodide, of a pinned version and hash. black, click and jinja2 are those that are installed here, so
-that the page emits the bytes that `build` does.
+Python is Pyodide with a pinned version and hash. black, click and jinja2 are the installed ones, so that the page emits
+the same bytes as `build`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUN_TIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib
 _NEEDED = ("black", "click", "jinja2")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _WEB = os.path.join(_PACKAGE, "page", "web")
-_MARK = "page.json"  # what a folder has that `page` may replace
+_MARK = "page.json"  # marks a folder that `page` may replace
 
 
 class BadPage(Exception):
@@ -49,7 +49,7 @@ class BadPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """How many files a page has, their bytes, and whether its Python is compiled."""
+    """The number of files of a page, their size in bytes, and whether its Python is compiled."""
 
     files: int
     size: int
@@ -57,10 +57,10 @@ class Page:
 
 
 def build_page(out: str, paths: tuple[str, ...], pyodide: str, measured: str) -> Page:
-    """Writes the page, or nothing.
+    """Write the page, or nothing.
 
-    Raises `Rejected` for specs that are wrong, `BadRun` for an incorrect `measured`, `BadPage`, and `Unavailable` where
-    Pyodide or a package is.
+    Raises `Rejected` for specs that are wrong, `BadRun` for an incorrect `measured`, `BadPage`, and `Unavailable` if
+    Pyodide or a package is missing.
     """
     if os.path.exists(out) and not _is_ours(out):
         raise BadPage(f"{out} exists, and `tritongen page` did not write it")
@@ -73,7 +73,7 @@ def build_page(out: str, paths: tuple[str, ...], pyodide: str, measured: str) ->
 
 
 def data(sources: tuple[Source, ...], measured: Measured) -> dict[str, Any]:
-    """What the page knows before Python runs: the specs to start from, and the language. Raises `Rejected`."""
+    """The data of the page before Python runs: specs to start from, and the language. Raises `Rejected`."""
     specs = []
     for source in sources:
         text, spec, _ = made_of(source, lambda _: None)
@@ -103,7 +103,7 @@ def _is_ours(out: str) -> bool:
 
 
 def cached() -> str:
-    """Where the archive of Pyodide is once it has been downloaded."""
+    """The path to which the archive of Pyodide is downloaded."""
     import platformdirs
 
     return os.path.join(platformdirs.user_cache_dir("tritongen"), ARCHIVE)
@@ -128,7 +128,7 @@ def _downloaded() -> str:
 
 
 def _run_time(archive: str) -> dict[str, bytes]:
-    """The files of Pyodide that a page needs, of its npm package."""
+    """The files of Pyodide's npm package that a page needs. Raises `BadPage` if the hash differs."""
     content = Path(archive).read_bytes()
     if base64.b64encode(hashlib.sha512(content).digest()).decode() != SHA512:
         raise BadPage(f"{archive} is not what npm has as {ARCHIVE}: its SHA-512 differs")
@@ -138,7 +138,7 @@ def _run_time(archive: str) -> dict[str, bytes]:
 
 
 def _library() -> Iterator[tuple[str, bytes]]:
-    """This program, its templates, and the packages that it needs, without what is compiled for a machine."""
+    """The files of this program, its templates, and the packages that it needs, without compiled ones."""
     for root, place in ((_PACKAGE, "tritongen"), (templates_dir(), "tritongen/_templates")):
         for folder, folders, names in os.walk(root):
             folders[:] = [name for name in folders if name not in ("__pycache__", "_templates", "web")]
@@ -153,7 +153,7 @@ def _library() -> Iterator[tuple[str, bytes]]:
 
 
 def _distributions() -> Iterator[metadata.Distribution]:
-    """The packages that are needed, each once."""
+    """The needed packages and all that they require, each once. Raises `Unavailable` if one is not installed."""
     from packaging.requirements import Requirement
 
     names = list(_NEEDED)
@@ -177,7 +177,7 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def _replace(out: str, files: Mapping[str, bytes]) -> Page:
-    """Puts `files` where `out` is, once all of them are written."""
+    """Write `files` to a fresh folder, compile its Python if possible, and put it in place of `out`."""
     fresh = f"{os.path.normpath(out)}.{os.getpid()}"
     try:
         for name, content in files.items():
@@ -195,8 +195,8 @@ def _replace(out: str, files: Mapping[str, bytes]) -> Page:
 
 
 def _compile(folder: str) -> bool:
-    """Compiles the Python of a page, if node is there to run Pyodide. Compiling it in the browser takes two thirds of
-    the time until the page is ready.
+    """Compile the Python of a page, if node is installed to run Pyodide; whether it was. Compiling in the browser would
+    take two thirds of the time until the page is ready.
     """
     node = shutil.which("node")
     if node is None:

@@ -1,4 +1,4 @@
-"""Shares of the ceiling for the plots of a page: of a run of `tritongen bench`, or of a document's table."""
+"""Shares of the ceiling for the plots of a page, from a run of `tritongen bench`, or from a document's table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..benching.run import Case, Figure, read_run
 
-Shares = Mapping[str, int]  # of providers, in %
+Shares = Mapping[str, int]  # by provider, in %
 _SERIES = ("tritongen", "torch", "torch.compile")
 _SHARES = re.compile(r"^\| (\w+) \|[^|]*\|[^|]*\| (\d+)% \| (\d+)% \| (\d+)% \|", re.MULTILINE)
 _DEVICE = re.compile(r"^- \*\*Device and versions\*\*: (.*)\.$", re.MULTILINE)
@@ -16,14 +16,14 @@ _DEVICE = re.compile(r"^- \*\*Device and versions\*\*: (.*)\.$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of each operator, the shares of its forward, and what they were measured on."""
+    """The shares of the forward by operator, and the device and versions that they were measured with."""
 
     shares: Mapping[str, Shares]
     device: str = ""
 
 
 def measured_in(text: str) -> Measured:
-    """What a text says: JSON of `tritongen bench`, or a document with tables as docs/performance.md has.
+    """Parse JSON of `tritongen bench`, or a document with tables as in docs/performance.md.
 
     Raises `BadRun` for other JSON.
     """
@@ -38,7 +38,7 @@ def measured_in(text: str) -> Measured:
 
 
 def _largest(cases: Mapping[Case, list[Figure]]) -> Iterator[tuple[str, Shares]]:
-    """Of each operator, the forward of the largest size, in the dtype that its benchmark has first."""
+    """The forward of each operator in its benchmark's first dtype, by increasing size, so that the largest is last."""
     dtypes: dict[str, str] = {}
     for case, figures in sorted(cases.items(), key=lambda one: one[0].size):
         if case.direction == "forward" and case.dtype == dtypes.setdefault(case.op, case.dtype):

@@ -21,10 +21,10 @@ PACKAGE = "measured_by_tritongen"
 def run_benchmarks(
     paths: tuple[str, ...], wanted: Wanted, command: str, watch: Watch, earlier: Run | None = None
 ) -> Run:
-    """Measures the operators of specs in PATHS, with their gradients where that is wanted, until it is interrupted.
+    """Measure the operators of specs in `paths` in the `wanted` cases, until the user interrupts.
 
-    Cases of an earlier run are taken from there. Raises `Rejected` for specs that are wrong, `BadRun` for a run of
-    another machine, and `Unavailable` without torch, triton or a GPU.
+    Cases of an `earlier` run are not measured again. Raises `Rejected` for specs that are wrong, `BadRun` if that run
+    is of another machine or other versions, and `Unavailable` without torch, triton or a GPU.
     """
     require("bench", "torch", "triton")
     import torch
@@ -43,7 +43,7 @@ def run_benchmarks(
                 measured = ((case, measure(benchmark_of(PACKAGE, case.op), case, wanted.rounds)) for case in cases)
                 for _, found in watch(measured, len(cases)):
                     figures += found
-            except KeyboardInterrupt:  # What was measured until then is shown and written.
+            except KeyboardInterrupt:  # Figures measured until then are shown and written.
                 break
             finally:
                 sys.path.remove(home)

@@ -86,7 +86,7 @@ def _command(python: str, *args: str) -> dict[str, Any]:
 
 
 def _main() -> tuple[str, ...]:
-    """Arguments that run `tritongen` in another Python, with this process's copies of it and of click, jinja2, black."""
+    """Arguments that run `tritongen` in another Python, with the copies of it, click, jinja2 and black found here."""
     found = [importlib.util.find_spec(name) for name in ("tritongen", "click", "jinja2", "black")]
     homes = [os.path.dirname(os.path.dirname(one.origin)) for one in found if one and one.origin]
     return "-c", _MAIN.format(separator=os.pathsep), os.pathsep.join(dict.fromkeys(homes))
