@@ -27,7 +27,7 @@ from tritongen.project.runtime import RUNTIME_FOLDERS, runtime_files
 from tritongen.resources import templates_dir
 from tritongen.spec.types import Spec
 
-# Options of pytest in a separate process, which do what conftest.py does here.
+# Options of pytest in a separate process, in place of conftest.py.
 INTERPRETING = ("-p", "tritongen.residues.fast_interpreter") if os.environ.get("TRITON_INTERPRET") == "1" else ()
 
 _count = itertools.count()

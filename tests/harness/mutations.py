@@ -1,7 +1,7 @@
-"""Typical bugs as text edits of emitted code: what tests/harness/planted_bugs.py plants, one at a time.
+"""Typical bugs as text edits of emitted code, which tests/harness/planted_bugs.py plants one at a time.
 
-A bug is found on the syntax tree and made in the text, so that a mutant differs from the module by
-one place. What could change nothing that a call shows is not planted: unnoticed.py has the reasons.
+Places are found in the syntax tree and edited in the text, so that a mutant differs from its module in one place.
+Edits that cannot change the result of a call are left out, by the rules of unnoticed.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("mask", "load mask", "stride", "bound", "constant", "operator", "grid",
 
 
 def _feeding(function: Function, kinds: tuple[str, ...]) -> list[ast.expr]:
-    """What the masks of some accesses are made of: expressions, through the names in them."""
+    """The expressions that the masks of some accesses depend on, through assigned names, too."""
     found = [keyword.value for call in function.calls(*kinds) for keyword in call.keywords if keyword.arg == "mask"]
     for expression in found:  # Grows on the way.
         names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
@@ -45,14 +45,14 @@ def _masks(function: Function) -> Iterator[Mutation]:
         if any(keyword.arg == "mask" for keyword in call.keywords):
             if any(keyword.arg == "mask" and always_holds(function, keyword.value) for keyword in call.keywords):
                 continue
-            # `other` goes with it: alone it is refused.
+            # `other` is removed, too: without a mask Triton refuses it.
             kept = [one for one in call.keywords if one.arg not in ("mask", "other")]
             parts = ", ".join(function.text(one) for one in (*call.args, *kept))
             yield function.edit(kind, "no mask", call, f"{function.text(call.func)}({parts})", call)
     storing = {id(node) for one in _feeding(function, ("tl.store", "tl.atomic_xchg")) for node in ast.walk(one)}
     loading = {id(node) for one in _feeding(function, ("tl.load",)) for node in ast.walk(one)}
     for node in function.nodes:
-        # What is given to a helper as its mask guards what that stores too.
+        # A mask that is passed to a helper guards its stores, too.
         kind = "load mask" if id(node) in loading - storing else "mask"
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt):
             limit = node.comparators[0]
@@ -71,7 +71,7 @@ def _is_step(node: ast.AST, function: Function) -> bool:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many characters two names begin with alike."""
+    """The length of the common prefix of two names."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
@@ -79,7 +79,7 @@ def _strides(function: Function) -> Iterator[Mutation]:
     strides = [name for name in function.args if name.startswith("stride_")]
     for node in function.nodes:
         if isinstance(node, ast.Name) and node.id in strides:
-            # Of the same tensor, where it has another axis.
+            # The stride of another axis of the same tensor, if it has one.
             others = [name for name in strides if name != node.id and _alike(name, node.id) > len("stride_")]
             if others:
                 other = max(others, key=functools.partial(_alike, node.id))
@@ -92,7 +92,7 @@ def _strides(function: Function) -> Iterator[Mutation]:
             if isinstance(node.op, ast.Mod) and function.is_kernel:
                 yield function.between("stride", "% as //", node.left, node.right, "%", "//")
         if isinstance(node, ast.Call) and not function.is_kernel and re.search(r"\bstride$", function.text(node.func)):
-            for arg in node.args[-1:]:  # Of a method, or of a helper that takes the tensor too.
+            for arg in node.args[-1:]:  # of a method, or of a helper that takes the tensor, too
                 axis = {"0": "1", "1": "0", "-1": "-2", "-2": "-1"}.get(function.text(arg))
                 if axis is not None:
                     yield function.edit("stride", "of another axis", arg, axis, node)
@@ -108,7 +108,7 @@ def _bounds(function: Function) -> Iterator[Mutation]:
             args = node.iter.args
             step = function.text(args[2]) if len(args) > 2 else "1"
             stop = args[1] if len(args) > 1 else args[0]
-            # A block more is masked, and adds nothing: only one less is planted.
+            # One more block is masked, and adds nothing: only one less is planted.
             yield function.edit("bound", "a block short", stop, f"{function.text(stop)} - {step}", node)
             if len(args) > 1:
                 yield function.edit(
@@ -116,18 +116,18 @@ def _bounds(function: Function) -> Iterator[Mutation]:
                 )
     for call in function.calls("tl.cdiv", "triton.cdiv", "tensors.cdiv", "cdiv"):
         count, size = map(function.text, call.args)
-        # Steps rounded down give more parts; what is a power of two is divided by blocks without a rest.
+        # Steps rounded down give more chunks; blocks divide a power of two without a remainder.
         is_exact = count.isdecimal() and int(count).bit_count() == 1
         if not (_in_grid(function, call) or is_made_good(function, call) or is_exact):
             yield function.edit("bound", "rounded down", call, f"(({count}) // ({size}))", call)
     for call in function.calls("tl.minimum"):
         if function.text(call.args[-1]).startswith("n_") and function.is_kernel:
-            # The end of a part; past the end of all the mask holds, so dropping the other would change nothing.
+            # The end of a chunk. The other bound is not dropped, since a mask guards the end of the axis.
             yield function.edit("bound", "to the end of all", call, function.text(call.args[-1]), call)
     for node in function.nodes:
         if isinstance(node, ast.Tuple) and not function.is_kernel and isinstance(node.ctx, ast.Load):
             if re.match(r"\w+_(partial|slots) = ", function.text(function.statement(node))):
-                continue  # The shape of what kernels address as one run of elements.
+                continue  # The shape of a buffer that kernels address as contiguous.
             for left, right in itertools.pairwise(node.elts):
                 counts = [function.text(one) for one in (left, right)]
                 if all(re.fullmatch(r"n_\w+", count) for count in counts):
@@ -139,10 +139,10 @@ def _constants(function: Function) -> Iterator[Mutation]:
         return
     for call in function.calls("tl.load"):
         for keyword in call.keywords:
-            # What no reduction reads is not seen: the store is masked too.
+            # A value that no reduction reads does not show, since the store is masked, too.
             if keyword.arg == "other" and is_reduced(function, call) and not is_loaded_again(function, call):
                 old = function.text(keyword.value)
-                # Not 1.0: times another's zero that is as good as 0.0.
+                # Not 1.0, which times the 0.0 of another load is the same.
                 new = {"0.0": 'float("nan")', "0": "1"}.get(old, "0.0")
                 yield function.edit("constant", "another other", keyword.value, new, call)
     for node in function.nodes:
@@ -151,7 +151,7 @@ def _constants(function: Function) -> Iterator[Mutation]:
         target, value = function.text(node.targets[0]), node.value
         if not isinstance(value, ast.Call):
             continue
-        # Only where sums begin: what is written before it is read may begin as anything.
+        # Accumulators only: a variable that is assigned before it is read can have any initial value.
         grows = any(
             (isinstance(one, ast.AugAssign) and function.text(one.target) == target)
             or (
@@ -160,7 +160,7 @@ def _constants(function: Function) -> Iterator[Mutation]:
                 and isinstance(one.value, ast.Call)
                 and target in re.findall(r"\w+", function.text(one.targets[0]))
                 and target in [function.text(arg) for arg in one.value.args]
-                # The first number replaces the mean that it meets.
+                # The first value replaces the initial mean.
                 and not (function.text(one.value.func) == "welford" and target == function.text(one.value.args[0]))
             )
             for one in function.nodes
@@ -169,7 +169,7 @@ def _constants(function: Function) -> Iterator[Mutation]:
             shape, dtype = map(function.text, value.args)
             yield function.edit("constant", "begins at 1", value, f"tl.full({shape}, 1.0, {dtype})", node)
         lowest = function.text(value.args[1]) if function.text(value.func) == "tl.full" else ""
-        # The largest of absolute values is no less than 0.
+        # A maximum of absolute values is at least 0.
         of_absolute = "-inf" in lowest and any("tl.abs(" in function.text(one) for one in function.assigned(target))
         if grows and "inf" in lowest and not of_absolute:
             yield function.edit("constant", "begins at 0", value.args[1], "0.0", node)
@@ -177,11 +177,11 @@ def _constants(function: Function) -> Iterator[Mutation]:
         if isinstance(node, ast.Constant) and isinstance(node.value, float) and not function.is_address(node):
             outer = [one for one in function.above(node) if isinstance(one, ast.expr | ast.keyword)]
             nearest = function.parents[node]
-            # Where branches or a clamp meet they agree, so that a threshold may lie beside its place.
+            # Branches and clamps are continuous at their threshold, so that a small change of it may not show.
             threshold = any(isinstance(one, ast.Compare) for one in outer) or (
                 isinstance(nearest, ast.Call) and re.search("imum|clamp", function.text(nearest.func))
             )
-            # In place of an infinity that is subtracted any number serves.
+            # Any finite value can replace an infinity that is subtracted.
             finite = isinstance(nearest, ast.Call) and 'float("' in function.text(nearest.args[0])
             if not threshold and not finite and not any(isinstance(one, ast.keyword) for one in outer):
                 new = repr(node.value * 1.01) if node.value else "1.0"
@@ -206,7 +206,7 @@ _FLIPPED: dict[type[ast.cmpop], tuple[str, str]] = {
 
 def _operators(function: Function) -> Iterator[Mutation]:
     for node in function.nodes:
-        # What a configuration is chosen by does not change what is computed.
+        # The choice of a configuration does not change results.
         choosing = any(
             isinstance(one, ast.Call) and "configs" in function.text(one.func) for one in function.above(node)
         )
@@ -216,7 +216,7 @@ def _operators(function: Function) -> Iterator[Mutation]:
                 yield function.between("operator", " for ".join(reversed(words)), left, right, *words)
         if not function.is_kernel:
             continue
-        # Addresses are of the strides' mutations.
+        # Addresses are mutated by `_strides`.
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and "stride_" not in function.text(node):
             symbols = _OPERATORS[type(node.op)]
             yield function.between("operator", f"{symbols[1]} for {symbols[0]}", node.left, node.right, *symbols)
@@ -236,7 +236,7 @@ def _in_grid(function: Function, node: ast.AST) -> bool:
 
 def _grid(function: Function) -> Iterator[Mutation]:
     for grid, kernel in function.grids:
-        # Programs that take one tile after another do the work of those that are missing.
+        # In persistent kernels, other programs do the work of a missing one.
         if "num_programs" not in function.module.kernels[kernel]:
             for count in grid.elts:
                 yield function.edit("grid", "one short", count, f"{function.text(count)} - 1", count)
@@ -266,7 +266,7 @@ def _missing(function: Function) -> Iterator[Mutation]:
             yield function.between(kind, "= for +=", node.target, node.value, "+=", "=")
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.BinOp):
             names = {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
-            # A full of no axes only gives a number its dtype.
+            # `tl.full` without axes only gives a scalar its dtype.
             if function.text(node.targets[0]) in names and "tl.full(()" not in function.text(node):
                 yield function.edit(kind, "a statement", node, "pass", node)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -275,7 +275,7 @@ def _missing(function: Function) -> Iterator[Mutation]:
             yield function.edit(kind, "a negation", node, function.operand(node.operand), node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
             to = function.text(node.args[0])
-            # The interpreter's integers do not differ below 2**31; a store converts by itself.
+            # In the interpreter int32 and int64 agree below 2**31; a store converts anyway.
             is_seen = not (computes_once(function) or is_promoted(function, node) or is_compared(function, node))
             if to in ("COMPUTE", "ACC") and is_seen:
                 yield function.edit(kind, "a cast", node, function.text(node.func.value), node)
@@ -294,7 +294,7 @@ def _gradients(function: Function) -> Iterator[Mutation]:
             callee = function.text(node.func)
             if callee.endswith("save_for_backward"):
                 args = node.args
-            if in_backward and callee == "call":  # What launches, then what it is given.
+            if in_backward and callee == "call":  # The launching function, then its arguments.
                 args = node.args[1:]
         if isinstance(node, ast.Assign) and "saved_tensors" in function.text(node.value):
             args = getattr(node.targets[0], "elts", [])
@@ -322,9 +322,9 @@ RULES: tuple[Callable[[Function], Iterator[Mutation]], ...] = (
 
 
 def mutations(text: str, beside: str = "", host: Callable[[str], bool] = lambda name: True) -> list[Mutation]:
-    """All that can be planted in a module, in the order of its text.
+    """All mutations of a module, in the order of its text.
 
-    `beside` is the text of other modules with kernels that this one launches; `host` picks the host functions.
+    `beside` is the text of the modules with the kernels that this one launches; `host` selects host functions by name.
     """
     found = {
         mutation

@@ -1,15 +1,14 @@
-"""Plants bugs in emitted operators, one at a time, and names those that the emitted tests and the formula let live.
+"""Plant bugs in emitted operators, one at a time, and list those that neither emitted tests nor the formula find.
 
     python -m tests.harness.planted_bugs [--op softmax] [--by-hand] [--random 4] [--seed 0] [--jobs 14] [--seconds 280]
         [--root TREE] [--values] [--out FILE] [--again FILE]
 
-by_hand.txt has bugs that people wrote; mutations.py makes others, of which each operator gets some. Every mutant is a
-copy of its operator's folder, whose own tests run in Triton's interpreter: those that execute the mutated statement in
-the unchanged folder, and no others, for what is not executed cannot fail. First `tritongen.residues` looks for it, by
-the cases of these tests, then the tests do by values: of bugs that the formula does not find first, so that what
---seconds leaves out is what is found anyhow. With `--values` they alone do, of the operators in another TREE, too. With
-`--again`, only what survived a run that wrote FILE is planted. The exit code is 1 where fewer than 97 % of one of both
-kinds are found.
+by_hand.txt has bugs that people wrote; mutations.py generates others, of which each operator gets a sample. A mutant is
+a copy of its operator's folder. Its tests run in Triton's interpreter: only those that execute the mutated statement in
+the original, since others cannot fail. First `tritongen.residues` checks their cases by formula. Then the tests compare
+values, first for bugs that the formula missed, so that the limit of --seconds skips those that are found already. With
+`--values` only the tests run, also for the operators of another TREE. With `--again`, only survivors of the run that
+wrote FILE are planted. The exit code is 1 if less than 97 % of either kind are found.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ SHARE = 0.97
 UNKNOWN = "no time"
 BUG = r"(\w+) ([\w.]+)(?:@(\d))?: (.+) => (.+)"
 T = TypeVar("T")
-# Without a GPU, whatever the machine has: read when triton and torch are imported.
+# Tests run without a GPU, even if there is one; triton and torch read these when they are imported.
 ENVIRONMENT = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
 Lines = frozenset[tuple[str, int]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of tests ended: `failed` is the first that did, or what else went wrong; empty if all passed."""
+    """The outcome of a run of tests: `failed` is the first failing test or another error, empty if all passed."""
 
     failed: str = ""
-    # The lines that each test executed, where they were traced.
+    # The lines that each test executed, if traced.
     executed: dict[str, Lines] = field(default_factory=dict)
 
 
@@ -89,7 +88,7 @@ class _Recorder:
         self.executed[nodeid] = frozenset(self.lines)
 
     def monitor(self) -> None:
-        """Trace each line once for each test, which costs nothing, where Python can."""
+        """Trace each line once per test by `sys.monitoring`, which is cheap, from Python 3.12 on."""
         if self.traced and sys.version_info >= (3, 12):
             monitoring = sys.monitoring
             monitoring.use_tool_id(monitoring.COVERAGE_ID, "planted bugs")
@@ -118,7 +117,7 @@ class _Recorder:
 
 
 def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> None:
-    """Runs the tests of a folder in a process of its own until the first fails, and sends the outcome."""
+    """Run the tests of a folder until the first fails, in a process for it, and send the outcome."""
     import pytest
     import torch
 
@@ -134,7 +133,7 @@ def _tests(home: str, folder: str, recorder: _Recorder, answer: Connection) -> N
 
 
 def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, answer: Connection) -> None:
-    """Checks the formula of an operator in such a process, by tests of some names, until a case differs."""
+    """Check the formula of an operator in such a process by cases of `tests`, until a case differs."""
     import warnings
 
     import torch
@@ -149,7 +148,7 @@ def _formula(home: str, op: str, tests: frozenset[str], formula: Formula, answer
     try:
         found = verdicts(op, package, formula, lambda test: _name(test) in tests)
         answer.send(Outcome(next((one.test for one in found if one.difference), "")))
-    except Exception:  # Not even their modules can be imported.
+    except Exception:  # The modules cannot be imported.
         answer.send(Outcome("import"))
 
 
@@ -168,7 +167,7 @@ class Tree:
         self.processes.set_forkserver_preload(modules)
 
     def modules(self, op: str) -> list[Path]:
-        """What has kernels and host code of an operator, and the runtime that operators share."""
+        """The modules with kernels and host code of an operator, and of the shared runtime."""
         own = [path for path in (self.generated / op).rglob("*.py") if not path.name.startswith(("test_", "bench_"))]
         shared = (self.generated / "_runtime").glob("*.py")
         return sorted(path for path in (*own, *shared) if not path.stem.startswith(("configs", "__")))
@@ -182,11 +181,11 @@ class Tree:
         trace: bool = False,
         formula: Formula | None = None,
     ) -> Outcome:
-        """The tests of a copy of an operator in which some files have another text, or those by its formula."""
+        """Run the tests, or the formula check, of a copy of an operator in which some files are replaced."""
         with tempfile.TemporaryDirectory() as home:
             copy = Path(home) / self.generated.name
             copy.mkdir()
-            (copy / "__init__.py").touch()  # That of the tree imports all of its operators.
+            (copy / "__init__.py").touch()  # The tree's own imports all operators.
             for name in ("_runtime", "_testing", op):
                 source = self.generated / name
                 if source.is_dir():
@@ -237,7 +236,7 @@ class Mutant:
 
 
 def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
-    """What can be planted in an operator and in what it uses of the runtime."""
+    """The mutants of an operator, and of definitions of the runtime that its tests execute."""
     found = []
     texts = {path: path.read_text(encoding="utf-8") for path in tree.modules(op)}
     for path, text in texts.items():
@@ -245,7 +244,7 @@ def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
         launches = own or "launch.run" in text
         beside = "".join(other for one, other in texts.items() if one != path and launches)
 
-        # Of the host code only what launches kernels: other helpers have tests of their own.
+        # Host code only if it launches kernels: other helpers have tests of their own.
         def is_own(name: str, own: bool = own, launches: bool = launches) -> bool:
             return launches and (not own or op.replace("_", "") in name.replace("_", "").lower())
 
@@ -256,12 +255,12 @@ def candidates(tree: Tree, op: str, executed: dict[str, Lines]) -> list[Mutant]:
     return found
 
 
-# Host code that the interpreter never enters: calls alike launch what was compiled, on the tensors' device.
+# Conditions of host code that only runs on a GPU, such as replayed launches of compiled kernels.
 _ON_GPU = ("replay is not None", "torch.cuda", "compiled")
 
 
 def needs_gpu(mutant: Mutant) -> str:
-    """Why only a GPU runs a statement that no test executes here; empty where a test should."""
+    """Why only a GPU can find a mutant or executes its statement; empty if the tests should find it."""
     if mutant.mutation.gpu:
         return mutant.mutation.gpu
     if mutant.path.name == "gluon_kernels.py":
@@ -278,13 +277,13 @@ def needs_gpu(mutant: Mutant) -> str:
 
 
 def spread(groups: Sequence[Sequence[T]]) -> list[T]:
-    """One of each group, then a second of each, ...: an even sample, however long it is."""
+    """Interleave groups: the first of each, then the second of each, ..., so that any prefix is an even sample."""
     rounds: Iterator[tuple[T | None, ...]] = itertools.zip_longest(*groups)
     return [one for some in rounds for one in some if one is not None]
 
 
 def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
-    """As many of each kind as of another, and in a kind of each operator and of each function."""
+    """A sample of `size` mutants, even over kinds, then within a kind over operators, then over functions."""
     mutants = random.Random(seed).sample(mutants, len(mutants))
 
     def by(some: list[Mutant], keys: list[Callable[[Mutant], str]]) -> list[Mutant]:
@@ -300,7 +299,7 @@ def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
 
 @dataclass(frozen=True)
 class Written:
-    """A bug of by_hand.txt: its line and the heading above it, and whether it is said to change nothing."""
+    """A bug of by_hand.txt: its line, the heading above it, and whether it is marked as changing nothing."""
 
     line: str
     kind: str
@@ -328,7 +327,7 @@ def written() -> tuple[Written, ...]:
 
 
 def by_hand(tree: Tree, op: str, executed: dict[str, Lines]) -> tuple[list[Mutant], list[str]]:
-    """The bugs of by_hand.txt in an operator of a tree, and the lines of those whose text is not there."""
+    """The bugs of by_hand.txt in an operator of a tree, and the lines of bugs whose text is not found."""
     found: list[Mutant] = []
     missing: list[str] = []
     for bug in written():
@@ -342,7 +341,7 @@ def by_hand(tree: Tree, op: str, executed: dict[str, Lines]) -> tuple[list[Mutan
 
 
 def _by_hand(tree: Tree, bug: Written, executed: dict[str, Lines]) -> Mutant:
-    """Raises `LookupError` where the text is not there."""
+    """Find the text of a bug and mutate it. Raises `LookupError` if it is not found."""
     own = sorted(tree.modules(bug.op), key=lambda path: path.parent.name != bug.op)
     for path in own:
         text = path.read_text(encoding="utf-8")
@@ -356,7 +355,7 @@ def _by_hand(tree: Tree, bug: Written, executed: dict[str, Lines]) -> Mutant:
 
 
 def _edit(function: Function, bug: Written) -> Mutation:
-    """The n-th place of some text in a function, changed; comments do not count."""
+    """The mutation of the n-th occurrence of a text in a function, comments not counted."""
     raw, (first, last) = function.module.raw, function.module.span(function.node)
     places = [one.start() + first for one in re.finditer(re.escape(bug.old.encode()), raw[first:last])]
     start = [one for one in places if b"#" not in raw[raw.rindex(b"\n", 0, one) : one]][bug.number - 1]
@@ -373,13 +372,13 @@ def tests_of(mutation: Mutation, path: Path, executed: dict[str, Lines]) -> froz
 
 
 def _key(shown: str) -> str:
-    """A bug as it is shown, without the number of its line."""
+    """The text of a bug without its line number."""
     return re.sub(r":\d+, ", ", ", shown, count=1)
 
 
 @dataclass
 class Found:
-    """The first test that finds a bug by values and by the formula: empty if none does, UNKNOWN if that was not run."""
+    """The first test that finds a bug, by values and by the formula: empty if none does, UNKNOWN if not run."""
 
     values: str = UNKNOWN
     formula: str = UNKNOWN
@@ -394,7 +393,7 @@ class Found:
 
 
 def table(outcomes: dict[Mutant, Found]) -> str:
-    """How many bugs of each kind there are, and how many are found in which way."""
+    """A table of kinds of bugs: how many there are, and how many are found by values, formula, either or none."""
     ways: tuple[Callable[[Found], bool], ...] = (
         lambda one: one.values not in ("", UNKNOWN),
         lambda one: one.formula not in ("", UNKNOWN),
@@ -410,7 +409,7 @@ def table(outcomes: dict[Mutant, Found]) -> str:
 
 
 def home_of(root: Path, op: str) -> Path:
-    """The folder of built operators that has an operator of the gallery or of the examples."""
+    """The folder of built operators that has `op`, of the gallery or of the examples."""
     return next(root / home for home in HOMES if (root / home / op).is_dir())
 
 
@@ -421,7 +420,7 @@ def spec_of(op: str) -> Formula:
 
 
 class Earlier:
-    """What survived an earlier run, by what its --out says."""
+    """The survivors of an earlier run, read from the file that it wrote by --out."""
 
     def __init__(self, path: Path) -> None:
         said = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -431,13 +430,13 @@ class Earlier:
 
 
 class Queue:
-    """Tasks that some threads do until a time: those of the smallest number first. Tasks add others."""
+    """A priority queue of tasks for several threads with a time limit: smallest number first. Tasks can add others."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds
         self.tasks: list[tuple[int, int, Callable[[], None]]] = []
         self.changed = threading.Condition()
-        self.pending = 0  # that wait or are done
+        self.pending = 0  # tasks that wait or are running
         self.added = itertools.count()
 
     @property
@@ -452,7 +451,7 @@ class Queue:
             self.changed.notify()
 
     def run(self, jobs: int) -> None:
-        """Do all tasks, as far as there is time."""
+        """Run all tasks within the time limit."""
         threads = [threading.Thread(target=self._work) for _ in range(jobs)]
         for one in threads:
             one.start()
@@ -477,7 +476,7 @@ class Queue:
 
 
 class Planting:
-    """Bugs of operators in a tree, and what looks for them."""
+    """Plants bugs in the operators of a tree, and queues the tests that look for them."""
 
     again: Earlier | None = None
 
@@ -489,10 +488,10 @@ class Planting:
         self.hand: dict[Mutant, Found] = {}
         self.drawn: dict[Mutant, Found] = {}
         self.notes: list[str] = []
-        self.seconds: dict[str, float] = {}  # of the tests of an operator as it is
+        self.seconds: dict[str, float] = {}  # of the tests of an unchanged operator
 
     def start(self, op: str) -> None:
-        """Run the tests of an operator as it is, traced, and plant its bugs."""
+        """Run the tests of an unchanged operator, traced, and plant its bugs."""
         tree = self.trees[str(home_of(self.root, op).relative_to(self.root))]
         began = time.monotonic()
         outcome = tree.run(op, {}, timeout=self.queue.left, trace=True)
@@ -538,7 +537,7 @@ class Planting:
             click.echo(f"survived {len(mutant.tests)} tests: {mutant}")
 
     def _run(self, tree: Tree, mutant: Mutant, formula: Formula | None) -> str:
-        """The first of the tests that execute the statement of a bug to find it."""
+        """The first test to find a mutant, among those that execute its statement."""
         text = {mutant.path: mutant.mutation.applied(mutant.text)}
         timeout = 20 + 3 * self.seconds[mutant.op]  # A bug may be a loop that does not end.
         left = self.queue.left
@@ -546,7 +545,7 @@ class Planting:
         return UNKNOWN if outcome.failed == "no end" and left < timeout else outcome.failed
 
     def say(self, out: Path | None) -> bool:
-        """Tables of both, and whether enough are found."""
+        """Print tables of bugs by hand and random ones, write `out`, and return whether enough are found."""
         enough = True
         for what, outcomes in (("by hand", self.hand), ("random", self.drawn)):
             if not outcomes:

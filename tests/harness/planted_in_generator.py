@@ -1,11 +1,11 @@
-"""Plants bugs in the generator and its templates, one at a time, and lists those that its own tests do not find.
+"""Plant bugs in the generator and its templates, one at a time, and list those that its own tests do not find.
 
     python -m tests.harness.planted_in_generator [--count 60] [--seed 0] [--jobs 2] [--seconds 300]
 
-Each bug is an edit of one expression: a comparison or a condition turned round, an index one off, two arguments
-swapped, and in the text of kernels a mask, a cast or a rescale left out, or a bound one too far. It is planted in a
-copy of this repository, in which the tests that have to do with its file run until the first one fails: first those
-that run by default, then, with --long, all of them. What only the latter find, sampled tables let through.
+Each bug is an edit of one expression: a negated comparison or condition, an index off by one, two swapped arguments,
+and in the text of kernels an omitted mask, cast or rescale, or a bound off by one. It is planted in a copy of this
+repository, in which the tests related to its file run until one fails: first the default ones, then, with --long, all
+of them. Bugs that only the latter find are missed by sampled tables.
 
 tests/harness/planted_bugs.py does the same to emitted operators, for the tests that are emitted with them.
 """
@@ -38,12 +38,12 @@ from tests.harness.planted_bugs import spread
 ROOT = Path(__file__).parents[2]
 CODE = tuple(f"tritongen/{one}" for one in ("autodiff", "passes", "plan", "lowering", "families", "operator", "lang"))
 KERNELS = ("templates", "tritongen/families", "tritongen/lowering")
-# What is measured, said or displayed, and not computed; and what runs on a GPU alone.
+# Code that measures, reports or displays, and does not affect results; and code that only runs on a GPU.
 OTHER = re.compile(r"testing|heuristics|configs|cost|bench|habits|hints|catalogue|torch_names|readme|gluon|tma|search|"
                    r"package|docstring|registered|setup_context|times|launch|rings|copies")  # fmt: skip
 SAID = re.compile(r"why|about|note|said|told|title|text|mistake|shown|hint|describe|__repr__|check|summary|time|cost")
 
-# Files of tests/ for what starts with this, the most particular first; those that find most run first.
+# Test files by prefixes of paths, the most specific prefix first; files that find most bugs run first.
 STREAMING, GENERATED = "values/test_streaming*", "values/test_generated_values"
 TESTS = {
     "tritongen/passes/masks": ("unit/test_mask*", STREAMING),
@@ -89,7 +89,7 @@ KINDS = ("comparison", "condition", "one off", "arguments", *_TEXT)
 
 @dataclass(frozen=True)
 class Bug:
-    """One edit: what a file has from `start` to `end` becomes `new`."""
+    """One edit: the text of a file from `start` to `end` becomes `new`."""
 
     kind: str
     path: str
@@ -112,11 +112,11 @@ class Bug:
         return [str(path.relative_to(ROOT)) for path in dict.fromkeys(found)]
 
 
-# Where bugs may be
+# Places of bugs
 
 
 def bugs_of(path: str, text: str) -> Iterator[Bug]:
-    """All that can be planted in a file."""
+    """All bugs that can be planted in a file."""
     if path.startswith(CODE) and path.endswith(".py"):
         yield from _in_code(path, text)
     if path.startswith(KERNELS):
@@ -168,7 +168,7 @@ def _in_code(path: str, text: str) -> Iterator[Bug]:
 
 
 def _computing(tree: ast.AST) -> Iterator[ast.AST]:
-    """The expressions of functions but of those that say something, of assertions and of what is raised."""
+    """The expressions in functions, except for functions that report, assertions and raised exceptions."""
     for node in ast.iter_child_nodes(tree):
         said = isinstance(node, ast.FunctionDef) and SAID.search(node.name)
         if said or isinstance(node, ast.Assert | ast.Raise | ast.JoinedStr | ast.arguments):
@@ -178,7 +178,7 @@ def _computing(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def planted(count: int, seed: int) -> list[Bug]:
-    """So many bugs, as many of each kind as of another, and in a kind of each folder."""
+    """A sample of bugs, even over kinds, and within a kind over folders."""
     groups = defaultdict[str, dict[str, list[Bug]]](lambda: defaultdict(list))
     for top in ("tritongen", "templates"):
         for path in sorted((ROOT / top).rglob("*")):
@@ -193,7 +193,7 @@ def planted(count: int, seed: int) -> list[Bug]:
 
 
 def _is_python(bug: Bug) -> bool:
-    """Whether a module is one with the bug in it. Templates are not looked into."""
+    """Whether a module still parses with the bug in it. Templates are not checked."""
     if bug.path.endswith(".py"):
         with contextlib.suppress(SyntaxError):
             ast.parse(bug.applied((ROOT / bug.path).read_text(encoding="utf-8")))
@@ -201,14 +201,14 @@ def _is_python(bug: Bug) -> bool:
     return bug.path.endswith(".jinja")
 
 
-# What finds them
+# Tests that find them
 
 
 class Tree:
     """A copy of the repository, in which tests run."""
 
     home: Path
-    fails_anyhow: ClassVar[dict[str, bool]] = {}  # tests that fail where nothing is planted: for want of a package
+    fails_anyhow: ClassVar[dict[str, bool]] = {}  # tests that fail without a bug: a package is missing
 
     def __init__(self, home: str, bug: Bug | None = None) -> None:
         left = shutil.ignore_patterns(".*", "__pycache__", "docs", "*.pyc")
@@ -222,7 +222,7 @@ class Tree:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
         settings = {"PYTHONPATH": str(self.home), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         environment = {**os.environ, **settings}
-        environment.pop("PYTHONPYCACHEPREFIX", None)  # Bytecode of another copy may look as new.
+        environment.pop("PYTHONPYCACHEPREFIX", None)  # Bytecode of another copy may seem up to date.
         options: Any = {"cwd": self.home, "env": environment, "capture_output": True, "text": True, "timeout": seconds}
         try:
             done = subprocess.run(command, **options, check=False)
@@ -232,7 +232,7 @@ class Tree:
         return "passed" if done.returncode == 0 else found[1] if found else f"pytest: {done.returncode}"
 
     def found(self, clean: Tree, seconds: float, *arguments: str) -> str:
-        """The first test that fails here, and not in a clean tree."""
+        """The first test that fails here but not in a clean tree."""
         end = time.monotonic() + seconds
         options = list[str]()
         while (test := self.run(end - time.monotonic(), *arguments, *options)) and "::" in test:
@@ -245,7 +245,7 @@ class Tree:
 
 
 def found_by(bug: Bug, clean: Tree, seconds: float) -> tuple[str, str]:
-    """Which test finds a bug by default, and, if none does, with --long."""
+    """The test that finds a bug by default, or, if none does, with --long."""
     with tempfile.TemporaryDirectory() as home:
         tree = Tree(home, bug)
         usual = tree.found(clean, seconds, "--turn", "0", *bug.tests())

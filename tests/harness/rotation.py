@@ -29,7 +29,7 @@ class Emitted(NamedTuple):
 
 
 def chosen(tests: Iterable[Emitted], turn: int = 0) -> frozenset[Emitted]:
-    """The emitted tests to run, the same whatever their order."""
+    """The emitted tests to run, independent of their order."""
     ops = defaultdict[tuple[str, str, int], list[str]](list)
     for harness, test, case, op in tests:
         ops[harness, test, case].append(op)

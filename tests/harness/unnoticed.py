@@ -1,4 +1,4 @@
-"""Which edits of emitted code could change nothing that a call shows, so that `mutations` does not make them."""
+"""Edits of emitted code that cannot change the result of a call, which `mutations` leaves out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.harness.emitted_code import Function
 
 
 def always_holds(function: Function, condition: ast.expr) -> bool:
-    """Whether a condition holds for all that there is.
+    """Whether a condition of a mask always holds.
 
-    A combine kernel has one program per row, and none past the last. A group whose length is a power of two has no
-    tail, since blocks are no longer than it.
+    A combine kernel has one program per row, and none past the last row. A group whose length is a power of two has no
+    tail, since blocks are at most as long.
     """
     text = function.text(condition).partition("[")[0]
     if function.name.endswith("_combine_kernel") and text in ("row_mask", "rows < n_rows"):
@@ -24,7 +24,7 @@ def always_holds(function: Function, condition: ast.expr) -> bool:
 
 
 def is_made_good(function: Function, node: ast.AST) -> bool:
-    """Whether what a statement reads is computed again from what it assigns, as parts from steps."""
+    """Whether a later statement recomputes a name that this one reads from this one's target, as chunks from steps."""
     statement = function.statement(node)
     if not isinstance(statement, ast.Assign):
         return False
@@ -46,24 +46,24 @@ _MERGES = re.compile(
 
 
 def is_reduced(function: Function, load: ast.Call) -> bool:
-    """Whether what a load gives outside of its mask can reach a reduction over what is outside."""
+    """Whether the masked elements of a load can reach a reduction along the masked axis."""
     statement = function.statement(load)
     mask = next(function.text(one.value) for one in load.keywords if one.arg == "mask")
     rows_only = "row" in mask and "col" not in mask and "inner" not in mask
-    # Nor is a row or a column of a product, of which nothing is missing along the inner axis.
+    # Nor can they show in a matmul without a tail along its inner axis: only in rows or columns that are not stored.
     parts = [one for keyword in load.keywords if keyword.arg == "mask" for one in ast.walk(keyword.value)]
     has_no_tail = any(isinstance(one, ast.expr) and always_holds(function, one) for one in parts)
     reached = {("", statement), *function.readers(statement)}
     for name, reader in (waiting := list(reached)):  # Grows on the way.
         for node in ast.walk(reader):
             if isinstance(node, ast.Call) and (match := _MERGES.match(function.text(node.func))):
-                # Of the positions that go with values, those of values outside do not lead.
+                # Indices are paired with values, and those of masked values are not chosen.
                 args = node.args[::2] if match["pairs"] else node.args
                 inside = [one for arg in args for one in ast.walk(arg)]
-                # A sum along a row leaves the rows past the last as they are, and they are not stored.
+                # A reduction along rows does not mix in rows past the last, which are not stored.
                 if (
                     (load in inside or any(isinstance(one, ast.Name) and one.id == name for one in inside))
-                    and not re.search("tl.where|mask", function.text(node))  # Masked once more.
+                    and not re.search("tl.where|mask", function.text(node))  # masked again
                     and not (rows_only and "axis=1" in function.text(node))
                     and not (has_no_tail and match[0] in ("tl.dot", "block_dot"))
                 ):
@@ -77,14 +77,14 @@ def is_reduced(function: Function, load: ast.Call) -> bool:
 
 
 def is_loaded_again(function: Function, load: ast.Call) -> bool:
-    """Whether a loop that waits for other programs does the same again, until it finds none of what is outside."""
+    """Whether a loop that waits for other programs repeats the load until all programs have published."""
     statement = function.text(function.statement(load))
     waits = [node for node in function.nodes if isinstance(node, ast.While) and node.lineno > load.lineno]
     return any(function.text(one) == statement for node in waits for one in node.body)
 
 
 def computes_once(function: Function) -> bool:
-    """Whether a kernel rounds once, so that what it computes in does not show."""
+    """Whether a kernel has at most one operation, and so one rounding, so that its compute dtype does not show."""
     work = 0
     for node in function.nodes:
         if isinstance(node, ast.BinOp) and not function.is_address(node) and not isinstance(node.op, ast.BitAnd):
@@ -100,7 +100,7 @@ _ORDERS = re.compile(r"(tl\.)?(arg)?(max|min|maximum|minimum)(_update)?$")
 
 
 def is_compared(function: Function, node: ast.AST) -> bool:
-    """Whether of what a cast gives only the largest or smallest is looked for, the same one in any dtype."""
+    """Whether the result of a cast is only used in maxima and minima, which are the same in any dtype."""
     statement = function.statement(node)
     readers = function.readers(statement)
     uses = [
@@ -119,7 +119,7 @@ def is_compared(function: Function, node: ast.AST) -> bool:
 
 
 def _computed(function: Function) -> set[str]:
-    """The names of what is cast to what a kernel computes in, and of what is made of such."""
+    """The names of values that are cast to the compute dtype or depend on such values."""
     found: set[str] = set()
     for statement in function.statements:
         if isinstance(statement, ast.Assign):
@@ -130,7 +130,7 @@ def _computed(function: Function) -> set[str]:
 
 
 def is_promoted(function: Function, node: ast.AST) -> bool:
-    """Whether what a cast gives meets only what is cast too, so that they promote one another."""
+    """Whether the result of a cast is only combined with values of the compute dtype, which promote it anyway."""
     statement, around = function.statement(node), function.parents[node]
     if isinstance(around, ast.BinOp):
         other = around.right if node is around.left else around.left

@@ -1,4 +1,4 @@
-"""Builds the text of a spec, and compares what it computes with what the same text evaluates to in float64."""
+"""Build the text of a spec, and compare its operator with the same text evaluated by torch in float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEAD = '[op]\nname = "written"\nsummary = "Computes what is written."\n'
 
 
 class Written:
-    """The operator of a spec's text, which may lack [op], beside the text itself."""
+    """The operator built from a spec's text, which may lack [op], and the text as an oracle."""
 
     def __init__(self, text: str, folder: Path) -> None:
         self.text = text if text.startswith("[op]") else HEAD + text
@@ -27,7 +27,7 @@ class Written:
         self.evaluated = Evaluated(self.text)
 
     def drawn(self, lengths: Mapping[str, int], seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
-        """A tensor for each input: of normal values, of positions 0 to 2, or of flags."""
+        """A tensor for each input: normal values, indices from 0 to 2, or bools."""
         random = torch.Generator().manual_seed(seed)
         return {one.name: self.tensor(one.dtype, self.evaluated.shape(one, lengths, 0), random, dtype)
                 for one in self.evaluated.inputs}  # fmt: skip
@@ -41,7 +41,7 @@ class Written:
     def has_results(
         self, lengths: Mapping[str, int], tensors: Mapping[str, torch.Tensor | None], params: Mapping[str, Any]
     ) -> bool:
-        """Whether torch computes the text: it has no maximum over nothing."""
+        """Whether torch can evaluate the text, which has no maximum over an empty axis then."""
         sizes = {**dict.fromkeys(LEADING, 1), **lengths}
         try:
             self.evaluated(sizes, [*tensors.values()], params, leading=0)
@@ -57,10 +57,10 @@ class Written:
         tolerance: float = 1e-7,
         finite: bool = False,
     ) -> None:
-        """Its results and its gradients, of tensors of which some are None; with `finite`, gradients where they are so.
+        """Compare results and gradients for tensors, some of which may be None; `finite`: gradients only where finite.
 
-        Memory that no kernel writes is NaN, or the largest integer. Raises `Undecided` where values differ, and so do
-        those of the text for inputs with other last digits.
+        Memory that no kernel writes is NaN, or the largest integer. Raises `Undecided` if values differ, but the text's
+        own values change as well for inputs with other last digits.
         """
         sizes = {**dict.fromkeys(LEADING, 1), **lengths}
         names = [one.name for one in self.evaluated.inputs]
@@ -83,7 +83,7 @@ class Written:
             found = differentiated(of_all(lambda *own: self.operator(*own, **(params or {}))), given, by, dtype)
         wide = [one.double() if one.is_floating_point() else one for one in given]
         wanted = differentiated(of_all(formula), wide, by, dtype)
-        if finite:  # Where they are not, they are of what was chosen alone.
+        if finite:  # Elsewhere compare with gradients of the chosen branches only.
             of_chosen = differentiated(of_all(formula), wide, by, dtype, NothingTimes(1 in lengths.values()))
             pairs = zip(wanted, of_chosen, strict=True)
             wanted = [torch.where(one.isfinite(), one, other) for one, other in pairs]
@@ -107,14 +107,14 @@ class Written:
 
 
 def nudged(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor with other last digits, of which no result should depend that is compared."""
+    """A tensor with other last digits, on which no compared result should depend."""
     random = torch.Generator().manual_seed(2)
     noise = torch.randn(tensor.shape, generator=random, dtype=torch.float64)
     return tensor * (1 + 1e-13 * noise) if tensor.is_floating_point() else tensor
 
 
 class Evaluation(Written):
-    """The text alone, of which no operator is built."""
+    """Only the text, without an operator."""
 
     def __init__(self, text: str) -> None:
         self.text = text if text.startswith("[op]") else HEAD + text
@@ -122,7 +122,7 @@ class Evaluation(Written):
 
 
 def differentiable(text: str, lengths: Mapping[str, int], drawn: Callable[[Written], Mapping[str, Any]]) -> list[str]:
-    """The inputs of a text by which its results have gradients that are not zero."""
+    """The inputs of a text for which its results have nonzero gradients."""
     evaluation = Evaluation(text)
     given = drawn(evaluation)
     leaves = {name: t.requires_grad_() for name, t in given.items() if t.is_floating_point()}
@@ -138,7 +138,7 @@ def differentiable(text: str, lengths: Mapping[str, int], drawn: Callable[[Writt
 
 @contextlib.contextmanager
 def uninitialised_is_nan() -> Iterator[None]:
-    """Has torch fill what it allocates: with NaN, or with the largest integer."""
+    """Have torch fill uninitialized memory with NaN, or with the largest integer."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

@@ -1,4 +1,4 @@
-"""Builds random attention and compares it with its oracle: `python -m tests.random.attention FIRST COUNT`."""
+"""Build random attention operators and compare them with an oracle: `python -m tests.random.attention FIRST COUNT`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WIDTHS = (1, 3, 8, 16, 16, 17, 24)
 
 
 class Comparison:
-    """An operator beside its oracle, with lengths and values of some draw."""
+    """An operator and its oracle, which are compared for drawn lengths and values."""
 
     def __init__(self, drawn: DrawnAttention, folder: Path) -> None:
         self.drawn = drawn
@@ -52,21 +52,21 @@ class Comparison:
         spec = read_spec("drawn.toml", drawn.text())
         self.operator = built(spec, folder)
         self.has_gluon = (folder / "drawn" / "gluon_kernels.py").exists()
-        # A score that is masked by a finite number has roundings as large as that number.
+        # The rounding errors of scores that are masked by a finite value are as large as that value.
         text = drawn.text()
         for low in FINITE:
             text = text.replace(f", {low})", ", -inf)")
         self.is_finite = text != drawn.text()
         self.masked = Evaluated(text)
-        # The noise of gradients by way of a largest, which they do not depend on, would cancel with that of others.
+        # Gradients do not depend on the maximum; the noise of gradients through it would cancel other noise.
         self.rounded = Evaluated(re.sub(r"\bmax\(s, .*?\)", r"detach(\g<0>)", text))
         self.params = {name: value for name, value in PARAMS.items() if name in self.evaluated.params()}
 
     @cached_property
     def stores(self) -> bool:
-        """Whether gradients are all of stored scores, as those through pages: then rows without keys are as in torch.
+        """Whether all gradients are computed from stored scores, as with pages, so that lost rows are as in torch.
 
-        Where the gradient of the scores alone is stored, the others stream.
+        If only the gradient of the scores is stored, the other gradients stream.
         """
         if self.drawn.paged:
             return True
@@ -79,7 +79,7 @@ class Comparison:
         found = {axis: self.random.choice(HEADS) for axis in ("B", "G", "R", "H", *LEADING, "C", "P")}
         found |= {axis: self.random.choice(WIDTHS) for axis in ("D", "E", "K")}
         if self.drawn.image or self.drawn.paged:
-            # In rows of an image, or in pages.
+            # Keys are in rows of an image, or in pages.
             found["Y"] = found["S"] = self.random.choice((1, 4, 7, 16))
             found["X"] = found["J"] = -(-keys // found["S"])
             keys = found["X"] * found["Y"]
@@ -99,7 +99,7 @@ class Comparison:
             if one.dtype == "bool":
                 chosen = drawn < 0.5
                 if one.name == "keep" and chosen.numel():
-                    chosen[self.first_key(one)] = True  # In torch, what drops a full row makes 0 of NaN.
+                    chosen[self.first_key(one)] = True  # In torch, dropping a full row turns NaN into 0.
                 made.append(chosen)
             elif "int" in one.dtype:
                 high = self.drawn.high[one.name]
@@ -111,11 +111,11 @@ class Comparison:
         return made
 
     def first_key(self, one: Tensor) -> tuple[Any, ...]:
-        """The index of what an input has for the first key."""
+        """The index into an input of its elements for the first key."""
         return tuple(... if dim == ("...",) else 0 if {*KEYS} & {*dim} else slice(None) for dim in one.dims)
 
     def apart(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same elements, with dimensions in another order in memory, and others between them."""
+        """A strided copy, with dimensions in another order in memory, and perhaps gaps between elements."""
         order = self.random.sample(range(tensor.ndim), tensor.ndim)
         step = self.random.choice((1, 1, 2))
         memory = torch.zeros([step * tensor.shape[place] for place in order], dtype=tensor.dtype)
@@ -125,7 +125,7 @@ class Comparison:
     def compare(
         self, dtype: torch.dtype, lengths: dict[str, int], without: Collection[str] = (), apart: bool = False
     ) -> None:
-        """The results and gradients of some lengths, `without` inputs that have a default."""
+        """Compare results and gradients for some lengths, `without` optional inputs; `apart` makes tensors strided."""
         inputs = self.evaluated.inputs
         given = [one for one in inputs if one.name not in without]
         made = self.tensors(dtype, lengths)
@@ -149,25 +149,25 @@ class Comparison:
         number = len(self.evaluated.outputs)
         try:
             in_torch = differentiated(partial(formula, self.evaluated, False), wide, by, dtype)
-        except IndexError:  # of a largest of none, of which there is no result
+        except IndexError:  # a maximum over an empty axis, which has no result
             with contextlib.suppress(ValueError):
                 differentiated(call, tensors, by, dtype)
             return
-        # Rows masked by a number have a gradient if their lse tells how many keys they have, or scores are stored.
+        # Rows masked by a finite value have a gradient if lse shows their number of keys, or scores are stored.
         is_told = dtype == torch.float64 and FINITE[1] not in self.evaluated.text
         like = self.evaluated if is_told or (self.is_finite and self.stores) else self.masked
         alone = differentiated(partial(formula, like, True), wide, by, dtype)
         wanted = [*in_torch[:number], *alone[number:]]
-        if self.is_finite:  # What follows the means has a gradient by those of all rows.
+        if self.is_finite:  # Gradients of inputs after the means depend on all rows.
             own = {number + place for place, at in enumerate(by) if given[at].name in self.drawn.after}
             every = differentiated(partial(formula, self.evaluated, True), wide, by, dtype)
             wanted = [every[place] if place in own else one for place, one in enumerate(wanted)]
         if dtype == torch.float64:
-            # What is left of lse where -1e9 masks a row has seven digits behind the point.
+            # lse of a row that -1e9 masks has seven decimal places left.
             bounds = [(1e-6 if self.is_finite else 1e-8) * largest(one) for one in wanted]
         else:
             ulp = max(torch.finfo(dtype).eps, 2.0**-23)
-            # Sums of terms that cancel, as the gradient of a slope, are off by more than roundings of torch's terms.
+            # Sums with cancellation, as the gradient of a slope, have larger errors than the rounding of torch's terms.
             moved = rounded_off(partial(formula, self.rounded, True), tensors, by, ulp)
             bounds = [max(4 * off, COARSE[dtype] * largest(one)) for off, one in zip(moved, alone, strict=True)]
         found = differentiated(call, tensors, by, dtype)
@@ -187,13 +187,13 @@ class Comparison:
 
 
 def largest(values: torch.Tensor) -> float:
-    """Or 1, if that is more."""
+    """The largest finite magnitude, at least 1."""
     return max(1.0, float(values.nan_to_num(0, 0, 0).abs().max())) if values.numel() else 1.0
 
 
 @contextlib.contextmanager
 def small_tiles(operator: Any, n_splits: int | None = None) -> Iterator[None]:
-    """Tiles of 16 rows and blocks of 16, of which there are several; and so many programs split what streams."""
+    """Have launches use several tiles of 16 rows and blocks of 16, and split the streamed axis into `n_splits`."""
     heuristics = runtime_of(operator, "streaming_heuristics")
     choose, splits = heuristics.Streamed.choose, heuristics.choose_stream_splits
     tile = heuristics.streamed_tile(16, 16, 4, 1)
@@ -207,7 +207,7 @@ def small_tiles(operator: Any, n_splits: int | None = None) -> Iterator[None]:
 
 
 def check(drawn: DrawnAttention, folder: Path) -> None:
-    """In float64 and float32 with small tiles and others, in half precision, split, and without rows or keys."""
+    """Compare in float64 and float32 with small tiles, with split axes, in float16, with Gluon, and with empty axes."""
     comparison = Comparison(drawn, folder)
     random, operator = comparison.random, comparison.operator
     optional = [one.name for one in comparison.evaluated.inputs if one.default is not None]
@@ -229,13 +229,13 @@ def check(drawn: DrawnAttention, folder: Path) -> None:
     lengths = comparison.lengths(*empty)
     if random.random() < 0.3:
         lengths |= {"M": 20, "N": 20, "B": 0, "H": 0}
-    # What steps make of nothing may differ from torch's: a refusal of a maximum.
+    # On empty axes, steps may differ from torch: they may refuse a maximum.
     with contextlib.suppress(ValueError):
         comparison.compare(torch.float32, lengths)
 
 
 def main(first: int, count: int) -> int:
-    """How many are wrong."""
+    """Check operators of `count` seeds, print those that fail, and return their number."""
     warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, in Triton's interpreter
     torch.set_num_threads(1)
     wrong = 0

@@ -1,8 +1,7 @@
 """Random specs of the blocks that people fuse: norms, matmuls, activations, losses, gathers, quantisation.
 
-`python -m tests.random.blocks FIRST COUNT` builds them, and compares what they compute with their oracle. A third
-number has the emitted tests of every so many of them run, too. Seeds from 1,000 on have more kinds of blocks, and those
-from 4,000 on scans.
+`python -m tests.random.blocks FIRST COUNT [N]` builds them and compares results with an oracle. For every Nth seed the
+emitted tests run, too. Seeds from 1,000 on have more kinds of blocks, seeds from 4,000 on also scans.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def drawn(seed: int) -> Blocks:
 
 
 def check(blocks: Blocks, folder: Path) -> None:
-    """In float64, in float32 where rounding decides nothing, and in other lengths and layouts."""
+    """Compare in float64, in float32 unless results are discrete, and with other lengths and strides."""
     spec = blocks.spec()
     operator = built(spec, folder).blocks
     by = [place for place, one in enumerate(spec.inputs) if spec.grad and one.name in spec.grad.wrt]
@@ -71,7 +70,7 @@ def check(blocks: Blocks, folder: Path) -> None:
 
 
 def told_by_emitted_tests(blocks: Blocks, folder: Path) -> str:
-    """What the emitted tests of dtypes, gradients and layouts say that fail."""
+    """Run the emitted tests of dtypes, gradients and layouts; the errors of those that fail."""
     written(blocks.spec(), folder / "emitted")
     done = emitted_tests(folder / "emitted", "-x", "--tb=short", "-k", "test_dtypes or test_gradients or test_layouts")
     lines = (line for line in done.stdout.splitlines() if line.startswith("E ") or "FAILED" in line)

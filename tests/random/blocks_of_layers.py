@@ -85,7 +85,7 @@ def softmaxes(b: Blocks, h: Value) -> Value:
 
 
 def weight(b: Blocks, name: str, axes: tuple[str, ...], k: str) -> str:
-    """A matrix, as people have it."""
+    """A weight matrix as it is in practice: plain, normed, int8, with scales, of an expert."""
     n = [axis for axis in axes if axis != k][-1] if len(axes) > 1 else k
     way = b.random.choice(("plain", "plain", "plain", "normed", "int8", "groups", "expert", "scaled", "float32"))
     if way == "normed":
@@ -169,7 +169,7 @@ def similarities(b: Blocks, h: Value) -> Value:
 
 
 def moe(b: Blocks, h: Value) -> Value:
-    """An expert for each row or each batch element."""
+    """A matmul with an expert's matrix, chosen for each row or each batch element."""
     k = b.one(h)
     rows = b.without(h, k)
     at_axes = tuple(axis for axis in rows if axis != BATCH)[:1]
@@ -193,7 +193,7 @@ def router(b: Blocks, h: Value) -> Value:
 
 
 def folded_linear(b: Blocks, h: Value) -> Value:
-    """To heads, normed each."""
+    """A linear layer to heads, which may be normed each."""
     k = b.one(h)
     if b.group[0] or len(h.axes) > 3:
         return linear(b, h)
@@ -290,7 +290,7 @@ def shifted(b: Blocks, h: Value) -> Value:
 
 
 def repeated(b: Blocks, h: Value) -> Value:
-    """Along a new axis that an input has: each element twice, or by blocks."""
+    """Elements repeated along a new axis, which another input has: each twice in a row, or the row twice."""
     n = b.one(h)
     t = b.axis(length=2 * b.lengths[n] if n not in b.fixed else 2 * b.fixed[n])
     other = b.input("r", (t,))
@@ -299,7 +299,7 @@ def repeated(b: Blocks, h: Value) -> Value:
 
 
 def table(b: Blocks, h: Value) -> Value:
-    """An embedding or a table of biases beside it."""
+    """Add an embedding or a table of biases."""
     v = b.axis(length=9)
     at = b.positions("kind", b.some(tuple(a for a in h.axes if a != BATCH)), v)
     axes = b.some(tuple(a for a in h.axes if a not in at.axes and a != BATCH), 0)
@@ -333,7 +333,7 @@ def reduced(b: Blocks, h: Value) -> Value:
 
 
 def statistics(b: Blocks, h: Value) -> Value:
-    """Results of their own, beside it."""
+    """One or two statistics of the value as separate results, then an activation."""
     for _ in range(b.random.randint(1, 2)):
         over = b.some(b.named(h))
         way = b.random.choice(("mean", "sum", "max", "argmax", "logsumexp", "any"))
@@ -349,7 +349,7 @@ def statistics(b: Blocks, h: Value) -> Value:
 
 
 def pooled(b: Blocks, h: Value) -> Value:
-    """In groups of a folded axis of another input that is added."""
+    """A reduction of another input by groups of a folded axis, combined with the value."""
     if b.group[0] or (BATCH in h.axes and len(h.axes) > 2):
         return reduced(b, h)
     p, q = b.axis(), b.axis(length=b.random.choice((2, 3, 4)), fixed=True)
@@ -371,7 +371,7 @@ def cosine(b: Blocks, h: Value) -> Value:
 
 
 def quantised(b: Blocks, h: Value) -> Value:
-    """To int8 by row, as results, and back, straight through."""
+    """Quantize to int8 by row, which may be a result, and back, with a straight-through gradient or none."""
     n = b.one(h)
     b.discrete = True
     s = b.line(f"clamp_min(max(abs({h}), {n}) / 127, 1e-4)", b.without(h, n), "scale")
@@ -382,7 +382,7 @@ def quantised(b: Blocks, h: Value) -> Value:
 
 
 def dequantised(b: Blocks, h: Value) -> Value:
-    """Before a matmul, by row and by column, as int8 matmuls have it."""
+    """A matmul with an int8 weight, dequantized by a scale and an optional zero point per column."""
     k = b.one(h)
     n = b.axis(room=h.axes)
     w = b.input("w8", (n, k), "int8")

@@ -1,4 +1,4 @@
-"""Blocks that random specs end with: losses by rows of a last axis."""
+"""Final blocks of random specs: losses by rows along a last axis."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def huber(b: Blocks, h: Value) -> Value:
 
 
 def policy(b: Blocks, h: Value) -> Value:
-    """GRPO or DPO: of log-probabilities of tokens."""
+    """GRPO or DPO, from log-probabilities of tokens."""
     rows, v = _rows(b, h)
     if not [a for a in rows if a != BATCH]:
         return cross_entropy(b, h)

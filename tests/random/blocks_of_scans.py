@@ -1,4 +1,4 @@
-"""Blocks of scans of random specs: running means, decays, masks by what comes before, positions of what is kept."""
+"""Blocks of random specs with scans: running means, decays, masks by cumulative sums, indices of unmasked elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def running(b: Blocks, h: Value) -> Value:
 
 
 def integral(b: Blocks, h: Value) -> Value:
-    """Along two axes, one after the other, or each by itself."""
+    """Cumulative sums along two axes, nested, or one for each, or along one axis only."""
     if len(b.named(h)) < 2:
         return running(b, h)
     first, second = b.random.sample(b.named(h), 2)
@@ -36,7 +36,7 @@ def integral(b: Blocks, h: Value) -> Value:
 
 
 def decayed(b: Blocks, h: Value) -> Value:
-    """A sum in which what comes before fades, as in linear attention with gates."""
+    """A cumulative sum with decay, as in gated linear attention."""
     n = b.one(h)
     gate = b.input("gate", (*b.some(b.without(h, n), 0), n))
     left = b.line(f"cumprod(1 - 0.2 * sigmoid({gate}), {n})", gate.axes, "left")
@@ -53,7 +53,7 @@ def alpha_compositing(b: Blocks, h: Value) -> Value:
 
 
 def up_to_a_share(b: Blocks, h: Value) -> Value:
-    """As a sampler keeps tokens; rounding decides which is the last."""
+    """Probabilities up to a cumulative share, as in top-p sampling; rounding decides which is the last one."""
     n = b.one(h)
     b.discrete = True
     p = b.line(f"softmax({h}, {n})", h.axes, "p")
@@ -61,7 +61,7 @@ def up_to_a_share(b: Blocks, h: Value) -> Value:
 
 
 def packed(b: Blocks, h: Value) -> Value:
-    """Rows by how many of them are kept so far."""
+    """Elements gathered by the count of true flags so far."""
     n = b.one(h)
     keep = b.input("keep", (*b.some(b.without(h, n), 0), n), "bool")
     at = f"clamp_min(cumsum({keep}, {n}) - 1, 0)"
@@ -71,7 +71,7 @@ def packed(b: Blocks, h: Value) -> Value:
 
 
 def counted(b: Blocks, h: Value) -> Value:
-    """By how many of a kind there are so far."""
+    """A mask by the count of true flags so far, and a cumulative sum."""
     n = b.one(h)
     keep = b.input("keep", (n,), "bool")
     return b.line(f"where(cumsum({keep}, {n}) <= 3, {h}, {h} * 0.5) + cumsum({h}, {n}) * 0.1", h.axes)

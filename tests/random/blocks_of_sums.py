@@ -1,4 +1,4 @@
-"""More blocks of random specs: statistics of rows and columns, sums that factor, and factors that are read twice."""
+"""More blocks of random specs: row and column statistics, sums that can be factored, factors that are read twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tritongen.spec.types import BATCH
 
 
 def centred(b: Blocks, h: Value) -> Value:
-    """By means along two axes, each by itself."""
+    """Subtract means or maxima along two axes."""
     if len(b.named(h)) < 2:
         return b.line(f"{h} - mean({h}, {b.one(h)})", h.axes)
     first, second = b.random.sample(b.named(h), 2)
@@ -24,7 +24,7 @@ def sinkhorn(b: Blocks, h: Value) -> Value:
 
 
 def group_norm(b: Blocks, h: Value) -> Value:
-    """Of groups of a new axis and one of those that there are, which the weight has, too."""
+    """Group norm over a new axis and an existing one; the weight has the new axis."""
     if len(h.axes) > 3 or b.group[0]:
         return centred(b, h)
     c, s = b.axis(length=4, fixed=b.maybe()), b.one(h)
@@ -44,7 +44,7 @@ def scores_without_softmax(b: Blocks, h: Value) -> Value:
 
 
 def factored(b: Blocks, h: Value) -> Value:
-    """A sum of products over axes that one factor lacks, in one line or two."""
+    """A sum of products, also over axes that one factor lacks, in one line or two."""
     k = b.one(h)
     n = b.axis(room=h.axes)
     w = b.input("w", (n, k))
@@ -61,7 +61,7 @@ def factored(b: Blocks, h: Value) -> Value:
 
 
 def tied(b: Blocks, h: Value) -> Value:
-    """A weight that two matmuls read, or one that the epilogue reads as well."""
+    """A weight that two matmuls read, and perhaps the epilogue as well."""
     k = b.one(h)
     n = b.axis(room=h.axes)
     w = b.input("w", (n, k))
@@ -72,7 +72,7 @@ def tied(b: Blocks, h: Value) -> Value:
 
 
 def normed_in_a_matmul(b: Blocks, h: Value) -> Value:
-    """The norm as factors of a matmul, which multiply its sum."""
+    """RMS norm as factors in the sum of a matmul."""
     k = b.one(h)
     n = b.axis(room=h.axes)
     w = b.input("w", (n, k))
@@ -82,7 +82,7 @@ def normed_in_a_matmul(b: Blocks, h: Value) -> Value:
 
 
 def first_of(b: Blocks, h: Value) -> Value:
-    """One element of each row."""
+    """The first element of each row, or the row minus it."""
     n = b.one(h)
     if not [axis for axis in b.without(h, n) if axis != BATCH]:
         return b.line(f"{h} - take({h}, 0, {n})", h.axes)
@@ -90,7 +90,7 @@ def first_of(b: Blocks, h: Value) -> Value:
 
 
 def chosen(b: Blocks, h: Value) -> Value:
-    """By a flag, or with a number, of the caller's."""
+    """A branch by a bool param, or math with float params."""
     if b.maybe():
         flag = b.param("flag", b.random.choice(("true", "false")))
         return b.line(f"gelu({h}) if {flag} else {h} - mean({h}, {b.one(h)})", h.axes)
@@ -98,7 +98,7 @@ def chosen(b: Blocks, h: Value) -> Value:
 
 
 def halves(b: Blocks, h: Value) -> Value:
-    """A matmul to two halves, one of which gates the other."""
+    """A matmul to two halves; the first gates the second."""
     if b.group[0]:
         return tied(b, h)
     k = b.one(h)

@@ -1,4 +1,4 @@
-"""The blocks of random texts: each adds lines to a text, which read lines and inputs that are there, or new ones."""
+"""The blocks of random texts: each adds lines to a text, which read existing or new lines and inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mapped(text: Text) -> Value:
 
 
 def met(text: Text) -> Value:
-    """Meets another value, or an input with an axis of its own."""
+    """A binary function with an input, which may have another axis."""
     x = text.value()
     own = text.some(x.axes, 0)
     other = text.input([*own, text.axis(*x.axes)] if text.maybe(0.3) else own, optional=True)
@@ -43,7 +43,7 @@ def met(text: Text) -> Value:
 
 
 def joined(text: Text) -> Value:
-    """Meets another line."""
+    """A binary function of two lines."""
     x, other = text.value(), text.value()
     if math.prod(text.lengths[axis] for axis in {*x.axes, *other.axes}) > ROOM:
         return x
@@ -74,7 +74,7 @@ def normed(text: Text, x: Value | None = None) -> Value:
 
 
 def positioned(text: Text) -> Value:
-    """Reads where the largest is."""
+    """A mask by the index of the largest or smallest element."""
     x = text.value()
     if not x.axes:
         return x
@@ -96,7 +96,7 @@ def product(text: Text) -> Value:
 
 
 def epilogue(text: Text) -> Value:
-    """A product, and a result of some of its axes alone that meets it."""
+    """A matmul combined with another result, which has some of its axes."""
     y = product(text)
     if not y.axes:
         return y
@@ -110,7 +110,7 @@ def epilogue(text: Text) -> Value:
 
 
 def mixture(text: Text) -> Value:
-    """Experts, each with a matrix, and weights of these by a softmax."""
+    """A mixture of experts: a matrix for each, and a sum weighted by a softmax."""
     n, k, f = text.axis(), "", ""
     k = text.axis(n)
     f = text.axis(n, k)
@@ -159,7 +159,7 @@ def attention(text: Text) -> Value:
 
 
 def gather(text: Text) -> Value:
-    """Takes elements of a line or of an input, at positions that are given."""
+    """Gather elements of a line or an input at indices of an input, which may be out of range and then masked."""
     x = text.value()
     if not x.axes:
         return x
@@ -183,7 +183,7 @@ def scan(text: Text) -> Value:
 
 
 def convolution(text: Text) -> Value:
-    """A window along an axis, of which the elements outside are 0."""
+    """A convolution along an axis with zero padding."""
     x = text.value()
     if not x.axes:
         return x
@@ -202,14 +202,14 @@ def convolution(text: Text) -> Value:
 
 
 def chosen(text: Text) -> Value:
-    """One of two by a flag."""
+    """A branch by a bool param."""
     x = text.value()
     other = text.input(text.some(x.axes, 0), optional=True)
     return text.line(f"{x.name} * {other.name} if {text.param('on')} else {x.name} + 1", x.axes)
 
 
 def scaled(text: Text) -> Value:
-    """By a param, whose name may be one that generated code has uses for."""
+    """A param, whose name may clash with one in generated code."""
     x = text.value()
     name = text.param(text.random.choice([*PARAMS][1:]))
     if name in words(" ".join((*text.inputs, *text.optional, *text.lines))):
@@ -219,7 +219,7 @@ def scaled(text: Text) -> Value:
 
 
 def masked(text: Text) -> Value:
-    """Where a condition holds."""
+    """A mask by a bool input."""
     x = text.value()
     mask = text.input(text.some(x.axes, 0), "bool")
     form = text.random.choice(("where({1}, {0}, 0.0)", "where({1}, {0} * 2, {0})", "{0} * cast({1}, float64)"))
@@ -227,7 +227,7 @@ def masked(text: Text) -> Value:
 
 
 def positive(text: Text) -> Value:
-    """A function that has an infinite derivative where it is not chosen, of what other blocks may have made."""
+    """A function with an infinite derivative at masked elements."""
     x = text.value()
     g = text.line(f"relu({x.name})", x.axes)
     text.lost = True
@@ -236,7 +236,7 @@ def positive(text: Text) -> Value:
 
 
 def positive_sum(text: Text) -> Value:
-    """The same, of a sum, and a mask of fewer axes than what it is of."""
+    """The same for a sum, where the mask has fewer axes than the masked value."""
     x = text.value(2)
     over = text.some(x.axes)
     s = text.line(f"sum(relu({x.name}), {listed(over)})", text.without(x.axes, *over))

@@ -1,4 +1,4 @@
-"""A random spec of attention or its like: heads, layouts, scores, masks, weights and what follows them."""
+"""A random spec of attention and its kin: heads, layouts, scores, masks, weights and epilogue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-# What leads in queries, in keys, and what a bias of each head has.
+# Leading axes of queries -> choices for the keys, and the axes of a bias per head.
 HEADS = {
     "": ([""], ""),
     "B, H": (["B, H", "B, H", "H", "B"], "H"),
@@ -42,7 +42,7 @@ MASKS = {
     "take(chosen, index(N) // 16, L)": 1,
     "(k_of >= 0) & (k_of <= q_of)": 1,
 }
-TAKEN = 5000  # the first seed whose documents may be taken from a table, or joined with a limit, too
+TAKEN = 5000  # the first seed whose document ids may be gathered from a table, or combined with a limit, too
 DOCUMENTS = {
     "(qd == kd) & (index(N) <= index(M))": 4,
     "qd == kd": 2,
@@ -57,7 +57,7 @@ PARAMS = {"window": "window = 9", "causal": "causal = true", "scale": 'scale = {
 
 @dataclass
 class DrawnAttention:
-    """`high` bounds integers: by a number, or by the length of an axis."""
+    """`high` has exclusive upper bounds of integer inputs: integers, or axes for their length."""
 
     seed: int
     inputs: dict[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class DrawnAttention:
     outputs: dict[str, str] = field(default_factory=dict)
     smooth: list[str] = field(default_factory=list)
     high: dict[str, int | str] = field(default_factory=dict)
-    after: set[str] = field(default_factory=set)  # inputs that follow the mean alone
+    after: set[str] = field(default_factory=set)  # inputs that only math after the mean reads
     first_of_two: str = ""  # a mean to which another is added
 
     def __post_init__(self) -> None:
@@ -82,10 +82,10 @@ class DrawnAttention:
         self.first = self.random.random() < 0.25 and bool(lead)  # positions are before heads
         self.across = self.random.random() < 0.1  # heads are before positions
         self.fixed = {axis: self.random.choice((3, 16, 32)) for axis in "DE" if self.chance(0.15)}
-        # Keys have an axis N, or two, as those of an image, or lie in pages.
+        # Keys have one axis N, or two, as of an image, or are paged.
         self.image = self.chance(0.06)
         self.paged = not self.image and self.of_keys[:1] == "B" and self.head == "D" and self.chance(0.15)
-        # A cache of fewer bytes has scales. Values may be the keys, as in latent attention.
+        # A quantized cache has scales. Values may be the keys, as in latent attention.
         self.cached = (
             self.random.choice(("float8_e4m3fn", "float8_e5m2", "int8"))
             if self.head == "D" and not self.paged and self.chance(0.08)
@@ -116,7 +116,7 @@ class DrawnAttention:
         return self.random.random() < of
 
     def given(self, name: str, *dims: str, dtype: str = "", default: str = "", after: bool = False) -> str:
-        """An input, and its name. Positions may come before heads."""
+        """Add an input, in which positions may come before heads; its name."""
         lead, *others = dims
         places = [one.strip() for one in lead.split(",") if one.strip()]
         if self.first and len(places) > 1 and others and others[0] in ("M", "N", "L"):
@@ -131,7 +131,7 @@ class DrawnAttention:
         return name
 
     def some_heads(self) -> str:
-        """Leading axes of a bias or a mask."""
+        """Some of the leading axes, for a bias or a mask."""
         whole = [one.strip() for one in self.lead.split(",") if one.strip()]
         return ", ".join(one for one in whole if self.chance(0.5))
 
@@ -178,7 +178,7 @@ class DrawnAttention:
         return self.given(f"{name}_scale", *axes, dtype="float32")
 
     def turned(self, name: str, axis: str) -> str:
-        """By a rotary position embedding."""
+        """Apply a rotary position embedding."""
         for what in ("cosine", "sine"):
             self.inputs[f"{name}_{what}"] = f"float32[{axis}, D]"
         self.line(f"{name}_other", f"take({name}, 1 - index(P), P)")
@@ -200,7 +200,7 @@ class DrawnAttention:
         return f"{s} - {slope} * {distance}"
 
     def decayed(self, s: str) -> str:
-        """By how much is forgotten between two positions."""
+        """Add the decay between two positions, as a difference of per-row and per-key values."""
         return f"{s} + {self.given('of_rows', self.own, 'M')} - {self.given('of_keys', self.own, 'N')}"
 
     def tabled(self, s: str) -> str:
@@ -258,7 +258,7 @@ class DrawnAttention:
         return found
 
     def mean(self, s: str) -> str:
-        """What is summed along the keys."""
+        """The sum along the keys: a softmax in one of many spellings, with sinks, or unnormalized weights."""
         kind = self.random.choice(
             ("softmax",) * 8
             + ("by_max", "by_sum", "by_lse", "by_line", "by_log", "sink", "sink", "sink_by_max", "sink_of_1", "none")
@@ -297,7 +297,7 @@ class DrawnAttention:
         return f"sum({p} * {v}, N)"
 
     def unnormalised(self, s: str, v: str) -> str:
-        """Weights without a softmax: whatever the lengths of heads are, they use positions."""
+        """A sum with weights that have no softmax. Their mask depends on positions, whatever the head dims are."""
         mask = self.mask({text: weight for text, weight in self.masks.items() if "index" in text})
         if self.chance(0.3) and self.own:
             decay = self.given("decay", self.own)
@@ -309,7 +309,7 @@ class DrawnAttention:
         return f"sum(p * {v}, N)"
 
     def second(self, mean: str) -> str:
-        """Another attention, of the same queries, of its own or of the result, to other keys or to the same."""
+        """A second attention: of the same queries to other keys, of other queries to these keys, or of the result."""
         kind = self.random.choice(("other keys", "differential", "chain" if self.wide == "E" else "other keys"))
         self.first_of_two = mean if kind != "chain" else ""
         if kind == "differential":
@@ -333,11 +333,11 @@ class DrawnAttention:
         return f"{mean} + 0.5 * sum(softmax(sb, L) * vb, L)"
 
     def without_lost(self, mean: str) -> str:
-        """A mean that is 0 in rows without keys: else what reads it is NaN, and gradients by all other keys."""
+        """The mean with 0 in lost rows, because NaN would reach later math and all gradients by other keys."""
         return f"where(logsumexp(s, N) == -inf, 0.0, {mean})" if "s" in self.lines else mean
 
     def follow(self, mean: str) -> None:
-        """The math of the mean, and the result."""
+        """Add the epilogue of the mean, and the results."""
         o = f"({mean})" if any(sign in mean for sign in ("/", " + ", " - ")) else mean
         if self.chance(0.12):
             o = f"sigmoid({self.given('gate', self.lead, 'M', self.wide, after=True)}) * {o}"
@@ -368,7 +368,7 @@ class DrawnAttention:
             texts |= {name: re.sub(r"\bN\b", axes, one) for name, one in texts.items()}
 
     def put_in_pages(self) -> None:
-        """Keys and values, of S in a page, beside what follows J pages of S."""
+        """Put keys and values in pages of S, gathered by a table of J pages."""
         self.rename_keys("J, S")
         for name in sorted({"k", self.values}):
             _, *dims = re.findall(r"\(.*?\)|[^, \[\]]+", self.inputs[name].partition("[")[2])
@@ -379,7 +379,7 @@ class DrawnAttention:
         self.inputs["page"] = "int32[B, J]"
         self.high["page"] = "U"
 
-    # What it is
+    # Its text
 
     def text(self) -> str:
         def told(shape: str) -> str:

@@ -1,4 +1,4 @@
-"""A random spec of blocks, each of which makes a line, or several, of the last: what it reads, and its text."""
+"""A random spec of blocks: each reads the last line and inputs, and adds one or more lines."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Value:
 
 
 class Blocks:
-    """A random spec of blocks, each of which makes a line, or several, of the last."""
+    """A random spec of blocks: each reads the last line and inputs, and adds one or more lines."""
 
     def __init__(self, seed: int, blocks: Sequence[Block], ends: Sequence[Block]) -> None:
         self.random = Random(f"{seed} of blocks")
         self.lengths: dict[str, int] = {}
         self.fixed: dict[str, int] = {}
         self.batch: tuple[int, ...] = ()
-        self.inputs: dict[str, tuple[str, str]] = {}  # name to its dtype and the rest of its type
+        self.inputs: dict[str, tuple[str, str]] = {}  # name -> dtype and shape
         self.optional: dict[str, tuple[str, str]] = {}
         self.ranges: dict[str, str] = {}
         self.params: dict[str, str] = {}
         self.lines: dict[str, str] = {}
         self.values: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
-        self.discrete = False  # whether rounding may change a result by more than a little
+        self.discrete = False  # whether rounding can change a result discontinuously
         self.group: tuple[str, str] = ("", "")
         self.float = self.random.choice(("T", "T", "T", "float"))
         self.unused: set[str] = set()
@@ -53,10 +53,10 @@ class Blocks:
             self.last = self.random.choice(ends)(self, self.last)
         self.finish()
 
-    # What there is
+    # Axes, inputs and lines
 
     def axis(self, name: str = "", length: int = 0, *, fixed: bool | None = None, room: tuple[str, ...] = ()) -> str:
-        """A new axis, short enough beside others."""
+        """A new axis, short enough for a tensor that has the axes `room`, too."""
         name = name or next(one for one in "NKPERTUVWXYZACDFGHIJLOQ" if one not in self.lengths)
         most = ROOM // math.prod(self.lengths[one] for one in room)
         length = length or self.random.choice([one for one in LENGTHS if one <= max(3, most)])
@@ -94,7 +94,7 @@ class Blocks:
         self.last = x
 
     def input(self, name: str, axes: tuple[str, ...], dtype: str = "", optional: float | None = None) -> Value:
-        """One of some axes, in any order, or in this one."""
+        """A new input with these axes, in any order of dimensions; with `optional`, it may have that default."""
         while name in self.inputs or name in self.optional or name in self.lines:
             name += "_"
         dims = [[axis] for axis in axes]
@@ -158,7 +158,7 @@ class Blocks:
     def maybe(self, part: float = 0.5) -> bool:
         return self.random.random() < part
 
-    # What it is
+    # Its text and tensors
 
     def finish(self) -> None:
         if not self.lines:
@@ -196,7 +196,7 @@ class Blocks:
         return self.told
 
     def smooth(self) -> list[str]:
-        """Some of the inputs by which a result has a gradient that is not zero."""
+        """All or some of the inputs for which a result has a nonzero gradient."""
         spec = read_spec("blocks.toml", self.told)
         given = self.tensors(spec, torch.float64, 0)
         leaves = {one.name: t for one, t in zip(spec.inputs, given, strict=True) if t.is_floating_point()}
@@ -216,7 +216,7 @@ class Blocks:
         )
 
     def formula(self) -> Callable[..., object]:
-        """What it computes of tensors of its lengths, in torch; without inputs that are left out in the end."""
+        """The oracle in torch, a function of tensors of these lengths; trailing inputs may be absent."""
         evaluated, batch = Evaluated(self.told), [*self.batch]
         lengths = {**self.lengths, **dict(zip(LEADING, [1] * (len(LEADING) - len(batch)) + batch, strict=True))}
 
@@ -269,7 +269,7 @@ class Blocks:
 
 
 def _apart(tensor: torch.Tensor, random: Random) -> torch.Tensor:
-    """The same elements with dimensions in another order in memory, and others between them."""
+    """A strided copy, with dimensions in another order in memory, and perhaps gaps between elements."""
     order = random.sample(range(tensor.ndim), tensor.ndim)
     step = random.choice((1, 1, 2))
     memory = torch.zeros([step * tensor.shape[place] for place in order], dtype=tensor.dtype)

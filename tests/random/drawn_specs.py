@@ -1,7 +1,7 @@
-"""A random well-typed spec, with what it computes, in torch.
+"""A random well-typed spec with an oracle in torch.
 
-This oracle knows nothing of axes but an order of them: its tensors have all, of length 1 where they do not vary. The
-dimensions of `...` are one axis to it, of as many elements.
+Tensors of the oracle have all axes of the spec in one order, with length 1 along axes that they lack. The dimensions
+of `...` are flattened into one axis.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tritongen.spec.types import Spec
 LENGTHS = (2, 3, 5, 8, 16, 17, 24, 33, 40)
 BATCHES = ((), (3,), (4,), (2, 3), (2, 1, 3))
 LARGEST = 20_000  # elements over all axes
-SCANNED = 4000  # the first seed that has scans, too
-TIES = 2**10  # roundings by which the largest has to be so
+SCANNED = 4000  # the first seed whose spec may have scans
+TIES = 2**10  # rounding errors by which the largest element must exceed the second largest
 
 
 @dataclass
 class Drawn:
-    """A random spec. `lengths` are those of its axes, in the order that tensors of the oracle have them in."""
+    """A random spec. `lengths` has the lengths of its axes, in the order of the oracle's dimensions."""
 
     seed: int
     lengths: dict[str, int] = field(default_factory=dict)
@@ -52,8 +52,8 @@ class Drawn:
     lines: dict[str, Term] = field(default_factory=dict)
     outputs: list[Tensor] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
-    integers: set[str] = field(default_factory=set)  # lines that are positions
-    rounding: float = 0.0  # of what is compared with the oracle; 0 takes any largest of several
+    integers: set[str] = field(default_factory=set)  # lines that are indices
+    rounding: float = 0.0  # epsilon of the compared dtype; with 0, ties of the largest are allowed
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -93,7 +93,7 @@ class Drawn:
         return set(self.random.sample(found, self.random.randint(min(least, len(found)), len(found))))
 
     def dims(self, axes: set[str] | frozenset[str]) -> tuple[tuple[str, ...], ...]:
-        """Axes in some order, those of a group as one dimension, and `...` first."""
+        """Dimensions of these axes in random order, with `...` first; a group is one dimension."""
         grouped = [pair for pair in self.groups if set(pair) <= set(axes)]
         dims: list[tuple[str, ...]] = [*grouped]
         dims += [(axis,) for axis in sorted(axes) if not any(axis in pair for pair in grouped)]
@@ -103,7 +103,7 @@ class Drawn:
         self.inputs.append(Tensor(name, self.dims(axes)))
 
     def let_out(self, place: int) -> None:
-        """Give an input a default, if all of its axes are known without it."""
+        """Give an input a default, if other inputs determine the lengths of its axes."""
         one = self.inputs[place]
         required = [other for other in self.inputs if other is not one and other.default is None]
         known = self.fixed.union(*(other.axes for other in required))
@@ -111,7 +111,7 @@ class Drawn:
             self.inputs[place] = replace(one, default=self.random.choice(DEFAULTS[one.type]))
 
     def leaf(self, other: str = "") -> Term:
-        """An input or a line beside another, one that is not used yet where there is any."""
+        """An input or a line, preferably one that no line reads yet, other than `other`."""
         unused = [name for name in self.unused if name != other]
         floats = [one.name for one in self.inputs if one.type == "T"]
         name = (
@@ -125,7 +125,7 @@ class Drawn:
         return Term(name, axes, lambda values: values[name])
 
     def add_line(self, name: str, always_two: bool = False) -> None:
-        """A line of one to three operations on one or two others."""
+        """Add a line of one to three operations on one or two terms."""
         left = self.leaf()
         right = self.leaf(left.text)
         two = left.text != right.text and (always_two or self.random.random() < 0.75)
@@ -168,7 +168,7 @@ class Drawn:
         return Term(text.format(term.text, ", ".join(over)), left, lambda values: reduce(term.value(values), dims))
 
     def chosen(self, term: Term) -> Term:
-        """A term where a bool says so, which may vary along other axes, too."""
+        """A term masked by a new bool input, which may have other axes, too."""
         name = f"is{len(self.inputs)}"
         room = LARGEST // math.prod(self.lengths[axis] for axis in term.axes)
         others = {axis for axis in self.lengths if axis in term.axes or self.lengths[axis] <= room}
@@ -181,14 +181,14 @@ class Drawn:
         )
 
     def taken(self, term: Term, axis: str) -> Term:
-        """Rows by positions along an axis of theirs, which the result varies along, or by one for each of others."""
+        """Gather rows along an axis by a new input of indices, which may have that axis or others."""
         name = f"at{len(self.inputs)}"
         others = self.some(self.lengths.keys() - term.axes | {axis}, least=0)
         self.inputs.append(Tensor(name, self.dims(others), axis, "int64"))
         return self.rows(term, Term(name, frozenset(others), lambda values: values[name]), axis)
 
     def packed(self, term: Term, axis: str) -> Term:
-        """Rows by how many so far are those that a bool tells, which may vary along other axes of theirs, too."""
+        """Gather rows by the cumulative count of a new bool input, which may have other axes of the term, too."""
         name = f"is{len(self.inputs)}"
         others = {axis, *self.some(term.axes - {axis}, least=0)}
         self.inputs.append(Tensor(name, self.dims(others), type="bool"))
@@ -212,7 +212,7 @@ class Drawn:
         return Term(f"take({term.text}, {at.text}, {axis})", frozenset(whole), value)
 
     def at_position(self, term: Term) -> Term:
-        """A term up to, at, or where it is the largest or the smallest along an axis."""
+        """A term at the index of its largest or smallest element along an axis, or masked before that index."""
         axis = self.random.choice(sorted(term.axes))
         at = self.largest(term, axis)
         if self.random.random() < 0.4:
@@ -230,7 +230,7 @@ class Drawn:
         )
 
     def largest(self, term: Term, axis: str) -> Term:
-        """The position of the largest or smallest: of the first of many, of an input that is rounded."""
+        """The index of the largest or smallest element; inputs are rounded, so that the first of several counts."""
         place, up = [*self.lengths].index(axis), self.random.random() < 0.5
         text, of, least = term.text, term.value, TIES
         if any(one.name == term.text for one in self.inputs):
@@ -264,11 +264,11 @@ class Drawn:
         )
 
     def positions(self, axis: str) -> torch.Tensor:
-        """Along one of all axes."""
+        """The indices along an axis, as a tensor with all axes."""
         shape = [length if one == axis else 1 for one, length in self.lengths.items()]
         return torch.arange(self.lengths[axis]).view(shape)
 
-    # What it is
+    # Its text, tensors and oracle
 
     def text(self) -> str:
         inputs = "\n".join(f'{one.name} = "{one.type}[{self.shape(one)}]{_default(one)}"' for one in self.inputs)
@@ -284,7 +284,7 @@ class Drawn:
 
     @cached_property
     def smooth(self) -> list[int]:
-        """The places of inputs by which a result has a gradient that is not zero."""
+        """The positions of inputs for which a result has a nonzero gradient."""
         given = self.tensors(torch.float64)
         places = [place for place, one in enumerate(self.inputs) if one.type == "T"]
         for place in places:
@@ -319,7 +319,7 @@ class Drawn:
         return made
 
     def leading(self, one: Tensor) -> tuple[int, ...]:
-        """The dimensions that an input has of `...`: one that is always there has all, others broadcast."""
+        """The leading dimensions of an input: one required input has all of `...`, others broadcast."""
         always = [other.name for other in self.inputs if BATCH in other.axes and other.default is None]
         if one.name == Random(f"{self.seed} of all").choice(always):
             return self.batch
@@ -331,7 +331,7 @@ class Drawn:
         return math.prod(self.lengths[axis] for axis in dim)
 
     def apart(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same elements with dimensions in another order in memory, and others between them."""
+        """A strided copy, with dimensions in another order in memory, and perhaps gaps between elements."""
         order = self.random.sample(range(tensor.ndim), tensor.ndim)
         step = self.random.choice((1, 1, 2))
         memory = torch.zeros([step * tensor.shape[place] for place in order], dtype=tensor.dtype)
@@ -341,7 +341,7 @@ class Drawn:
         return view.copy_(tensor)
 
     def draw_lengths(self) -> None:
-        """Other lengths of the axes whose length is not part of the spec."""
+        """Draw other lengths for axes whose length the spec does not fix."""
         free = [axis for axis in sorted(_named(self.lengths)) if axis not in self.fixed]
         self.lengths |= dict.fromkeys(free, 1)
         if BATCH in self.lengths:
@@ -352,7 +352,7 @@ class Drawn:
             self.lengths[axis] = self.random.choice([one for one in (1, 4, 19, 70, 130) if one <= max(1, room)])
 
     def without_length(self) -> None:
-        """Have an axis of no length, but one along which positions are drawn."""
+        """Set the length of an axis to 0, but not of one along which indices are drawn."""
         free = sorted(self.lengths.keys() - self.fixed - {one.of for one in self.inputs})
         if free:
             self.lengths[axis := self.random.choice(free)] = 0
@@ -379,7 +379,7 @@ class Drawn:
         return apart.permute([one.axes.index(axis) for axis in order]).reshape(self.full(one))
 
     def filled(self, one: Tensor) -> torch.Tensor:
-        """What stands for an input that is left out."""
+        """The value of an absent input."""
         dtype = {"T": torch.float64, "bool": torch.bool, "int64": torch.int64}[one.type]
         return torch.full(self.full(one), one.default or 0, dtype=dtype)
 
@@ -387,7 +387,7 @@ class Drawn:
         return [length if axis in one.axes else 1 for axis, length in self.lengths.items()]
 
     def gathered(self, one: Tensor, value: torch.Tensor) -> torch.Tensor:
-        """What varies along all axes of a result, with its dimensions."""
+        """A value of the oracle, expanded to the axes of a result, with the result's dimensions."""
         order = [axis for axis in self.lengths if axis in one.axes]
         apart = value.expand(self.full(one)).reshape([self.lengths[axis] for axis in order])
         whole = apart.permute([order.index(axis) for axis in one.axes])
@@ -395,7 +395,7 @@ class Drawn:
 
 
 def _named(axes: Iterable[str]) -> list[str]:
-    """Without `...`, in their order."""
+    """The axes without `...`: in the order of a dict or list, else sorted."""
     return [axis for axis in (axes if isinstance(axes, dict | list) else sorted(axes)) if axis != BATCH]
 
 

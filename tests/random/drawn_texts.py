@@ -15,7 +15,7 @@ from tests.harness.written import Written, differentiable
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
 ROOM = 6000  # elements over all axes of a line
-# Words that generated code has uses for.
+# Names that generated code uses, too.
 NAMES = (
     "self x out key compute grad rows mask lse launch torch tl kernels n_rows configs saves replay y_sum delta p scale"
     " batch w tile cols acc dx gate x_ptr stride_x_n z_mean_rows grid n_cols sizes start x_row y_max h_sum triton ctx"
@@ -44,13 +44,13 @@ class Text:
         self.groups: list[tuple[str, str]] = []
         self.inputs: dict[str, str] = {}
         self.optional: dict[str, str] = {}
-        self.positions: dict[str, str] = {}  # integer inputs, and the axis of which they are positions
+        self.positions: dict[str, str] = {}  # integer input -> the axis that it indexes
         self.lines: dict[str, str] = {}
         self.values: list[Value] = []
         self.unused: set[str] = set()
-        self.shown: set[str] = set()  # lines that are results for sure
+        self.shown: set[str] = set()  # lines that must be results
         self.params: dict[str, str] = {}
-        self.outside = self.random.random() < 0.15  # whether positions may be outside of their axes
+        self.outside = self.random.random() < 0.15  # whether indices may be out of range
         self.lost = False  # whether rows without keys, or infinite derivatives, are masked
         while not self.lines:
             self.random.choice(starts)(self)
@@ -62,13 +62,13 @@ class Text:
         self.outputs = [one for one in self.values if one.name in self.unused | self.shown or self.maybe(0.15)]
         self.wrt: list[str] = []
 
-    # What there is
+    # Axes, inputs and lines
 
     def maybe(self, part: float = 0.5) -> bool:
         return self.random.random() < part
 
     def axis(self, *beside: str, longest: int = ROOM) -> str:
-        """A new axis, or one that is there but for those beside which it is to be, short enough for both."""
+        """A new or existing axis other than `beside`, short enough for a tensor with it and those."""
         known = [axis for axis in self.lengths if axis not in beside]
         most = min(longest, ROOM // math.prod(self.lengths[one] for one in beside))
         if known and self.maybe(0.25):
@@ -86,7 +86,7 @@ class Text:
         return tuple(self.random.sample(found, len(found)))
 
     def dims(self, axes: Sequence[str], equals: bool) -> str:
-        """The dimensions of a tensor of these axes: some two neighbours are a group."""
+        """The dimensions of a tensor of these axes; two adjacent axes may become a group."""
         own = [f"{axis}={self.lengths[axis]}" if equals and axis in self.fixed else axis for axis in axes]
         pairs = [n for n, pair in enumerate(itertools.pairwise(axes)) if pair in self.groups]
         if len(axes) > 1 and not pairs and not self.groups and self.maybe(0.15):
@@ -132,7 +132,7 @@ class Text:
         return value
 
     def value(self, least: int = 1) -> Value:
-        """A line with so many axes, one that nothing reads if there is any; or a new input."""
+        """A line with at least `least` axes, preferably one that no line reads, or a new input."""
         lines = [one for one in self.values if len(one.axes) >= least]
         unread = [one for one in lines if one.name in self.unused]
         if lines and self.maybe(0.8):
@@ -148,10 +148,10 @@ class Text:
     def without(self, axes: Sequence[str], *others: str) -> list[str]:
         return [axis for axis in axes if axis not in others]
 
-    # What is drawn
+    # Text and tensors
 
     def read(self) -> None:
-        """Leave out the inputs that no line reads; what has a default has its axes from others."""
+        """Remove inputs that no line reads, and defaults of inputs whose axes the others do not determine."""
         words_of_lines = set().union(*map(words, self.lines.values()))
         for own in (self.inputs, self.optional, self.positions):
             for name in own.keys() - words_of_lines:
@@ -178,7 +178,7 @@ class Text:
         return text
 
     def drawn(self, written: Written, seed: int = 0) -> dict[str, torch.Tensor | None]:
-        """Inputs of the present lengths."""
+        """Draw inputs of the current lengths."""
         tensors: dict[str, torch.Tensor | None] = dict(written.drawn(self.lengths, seed))
         random = torch.Generator().manual_seed(seed)
         for name, axis in self.positions.items():

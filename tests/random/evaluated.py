@@ -1,7 +1,7 @@
-"""What a spec computes, in torch: its own text, evaluated by Python's `eval` of tensors that have all axes.
+"""An oracle for a spec in torch: its own text, evaluated by Python's `eval` on tensors that have all axes.
 
-This oracle shares no code with tritongen: a tensor lacks an axis where its length along it is 1, so torch broadcasts
-by place, a matmul is a product and its sum, and gradients are autograd's.
+It shares no code with tritongen. Tensors have length 1 along axes that they lack, so that torch broadcasts; a matmul is
+a product and a sum, and gradients are autograd's.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-LEADING = ("...0", "...1")  # the dimensions of `...`, those on the left of length 1 where an input has fewer
-LOWEST = -1e300  # stands for -inf as the lse of rows without keys: less than that of rows that a number masks
+LEADING = ("...0", "...1")  # the dimensions of `...`; inputs with fewer have length 1 on the left
+LOWEST = -1e300  # replaces -inf as the lse of lost rows: less than the lse of rows that a finite value masks
 F = torch.nn.functional
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or a result: its dtype, and its dimensions, each of one axis or of several."""
+    """An input or a result: its dtype, and its dimensions, each of which has one or more axes."""
 
     name: str
     dtype: str
     dims: tuple[tuple[str, ...], ...]
     default: float | None = None
-    has_shape: bool = True  # or it has that of the input whose dtype it has
+    has_shape: bool = True  # else it has the shape of the input that its dtype names
 
     @classmethod
     def read(cls, name: str, text: str) -> Tensor:
@@ -51,11 +51,11 @@ class Tensor:
 
 
 class Undecided(Exception):
-    """Results depend on how last digits are rounded: which element is the largest, or the sign of what should be 0."""
+    """Results depend on rounding, because two elements are about the largest, or an exact 0 has a sign."""
 
 
 class Evaluated:
-    """A spec. The lengths of its axes are given; those of `...` are `...0` and `...1`."""
+    """A spec that can be called with lengths of its axes, where `...` has the axes `...0` and `...1`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -82,8 +82,8 @@ class Evaluated:
         without_lost: bool = False,
         leading: int = len(LEADING),
     ) -> tuple[torch.Tensor, ...]:
-        """Its results, with so many of the dimensions of `...`. `without_lost` has rows without keys take no part in
-        anything, where torch makes them NaN.
+        """The results, with `leading` dimensions for `...`. With `without_lost`, lost rows contribute nothing, where
+        torch has NaN.
         """
         sizes = {**lengths, **self.fixed}
         names = Names(self.axes, sizes, without_lost)
@@ -91,7 +91,7 @@ class Evaluated:
         for one, tensor in zip(self.inputs, given, strict=True):
             names[one.name] = self.spread(one, tensor, sizes)
         default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # of functions of integers
+        torch.set_default_dtype(torch.float64)  # for functions of integers
         try:
             for name, line in self.lines.items():
                 names[name] = eval(line, {}, names)
@@ -100,12 +100,12 @@ class Evaluated:
         return tuple(self.gathered(one, names[one.name], sizes, leading) for one in self.outputs)
 
     def params(self) -> dict[str, Any]:
-        """With their defaults, None where there is none."""
+        """The params with their defaults, None if they have none."""
         tables = self.tables.get("params", {})
         return {name: one.get("default") if isinstance(one, dict) else one for name, one in tables.items()}
 
     def shape(self, one: Tensor, lengths: Mapping[str, int], leading: int = len(LEADING)) -> list[int]:
-        """Of an input with so many of the dimensions of `...`."""
+        """The shape of an input with `leading` dimensions for `...`."""
         sizes, shape = {**lengths, **self.fixed}, list[int]()
         for dim in one.dims:
             shape += (
@@ -116,10 +116,10 @@ class Evaluated:
         return shape
 
     def spread(self, one: Tensor, tensor: torch.Tensor | None, sizes: Mapping[str, int]) -> torch.Tensor:
-        """A tensor with all axes."""
+        """An input as a tensor with all axes; an absent one is filled with its default."""
         if tensor is None:
             dtype = torch.bool if one.dtype == "bool" else torch.float64
-            whole = [sizes[axis] if axis in one.axes else 1 for axis in self.axes]  # A sum adds up as many.
+            whole = [sizes[axis] if axis in one.axes else 1 for axis in self.axes]  # for the number of terms of sums
             return torch.full(whole, one.default or 0, dtype=dtype)
         axes = one.axes
         if ("...",) in one.dims:
@@ -135,7 +135,7 @@ class Evaluated:
         return wide.reshape([lengths.get(axis, 1) for axis in self.axes])
 
     def gathered(self, one: Tensor, value: torch.Tensor, sizes: Mapping[str, int], leading: int) -> torch.Tensor:
-        """What varies along all axes of a result, with its dimensions."""
+        """A value expanded to the axes of a result, with the result's dimensions."""
         if not one.has_shape:
             like = next(other for other in self.inputs if other.name == one.dtype)
             one = Tensor(one.name, "", like.dims)
@@ -146,7 +146,7 @@ class Evaluated:
 
 
 class Written(ast.NodeTransformer):
-    """An expression as Python has it of tensors: quotients by name, and conditions joined by `&`."""
+    """Rewrites an expression for tensors: quotients and `==` become calls; `and`, `or`, `not` become `&`, `|`, `~`."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -181,7 +181,7 @@ def _compiled(line: str) -> types.CodeType:
 
 
 class Names(dict[str, Any]):
-    """What the names of expressions mean. That of an axis is its own name."""
+    """The values of names in expressions: functions, params and lines. The value of an axis is its name."""
 
     def __init__(self, axes: Sequence[str], sizes: Mapping[str, int], without_lost: bool) -> None:
         super().__init__(inf=math.inf, nan=math.nan, pi=math.pi, e=math.e)
@@ -203,11 +203,11 @@ class Names(dict[str, Any]):
         return [self.axes.index(axis) for axis in names] if names else [*range(len(self.axes))]
 
     def quotient(self, x: Any, other: Any) -> Any:
-        """Of 0 by 0, as for rows without keys, 0 where these are to take no part."""
+        """A quotient; with `without_lost` the divisor 0 is replaced by 1, so that 0 / 0 of lost rows is 0."""
         return x / torch.where(other == 0, 1.0, other) if self.without_lost and torch.is_tensor(other) else x / other
 
     def of_eq(self, x: Any, other: Any) -> Any:
-        """The lse of a row without keys is -inf, whatever stands for it."""
+        """Equality, where the lse of a lost row equals -inf although `LOWEST` replaces it."""
         is_lost = self.without_lost and other == -math.inf if isinstance(other, float) else False
         return x <= LOWEST if is_lost else x == other
 
@@ -227,7 +227,7 @@ class Names(dict[str, Any]):
         at = at if isinstance(at, torch.Tensor) else torch.full([1] * x.ndim, at)
         shape = [max(a, b) if a and b else 0 for a, b in zip(x.shape, at.shape, strict=True)]
         shape[place] = at.shape[place]
-        if not x.shape[place]:  # Every position is outside.
+        if not x.shape[place]:  # All indices are out of range.
             x = torch.cat([x, x.new_zeros([1 if n == place else length for n, length in enumerate(x.shape)])], place)
         rows = x.expand([x.shape[place] if n == place else length for n, length in enumerate(shape)])
         inside = (at >= 0) & (at < self.sizes[axis])
@@ -291,7 +291,7 @@ class Names(dict[str, Any]):
         return self.along(x, axis).gather(self.axes.index(axis), self.of_argsort(x, axis, descending))
 
     def of_recurrence(self, x: Any, decay: Any, axis: str, reverse: bool = False) -> torch.Tensor:
-        """Element after element."""
+        """A linear recurrence, computed sequentially."""
         place = self.axes.index(axis)
         x, decay = (one if isinstance(one, torch.Tensor) else _number(float(one)) for one in (x, decay))
         pairs = [one.unbind(place) for one in torch.broadcast_tensors(self.along(x, axis), decay)]
@@ -301,7 +301,7 @@ class Names(dict[str, Any]):
         return torch.stack(found[::-1] if reverse else found, place)
 
     def of_scatter_sum(self, x: Any, at: torch.Tensor, *axes: str, over: Any = ()) -> torch.Tensor:
-        """What is at each position, compared with all positions of the result."""
+        """The sum of terms by index: each index is compared with all indices of the result."""
         named = [over] if isinstance(over, str) else [*over]
         summed = [axis for axis, n in zip(self.axes, at.shape, strict=True) if n != 1 and (not named or axis in named)]
         x = x if isinstance(x, torch.Tensor) else _number(x)
@@ -310,19 +310,19 @@ class Names(dict[str, Any]):
         return found.sum(-1)
 
     def apart(self, x: torch.Tensor, axes: Sequence[str]) -> torch.Tensor:
-        """With some axes as a last dimension."""
+        """The tensor with some axes moved to one last dimension."""
         places = [self.axes.index(axis) for axis in axes]
         moved = x.movedim(places, [*range(-len(places), 0)]) if places else x.unsqueeze(-1)
         flat = moved.flatten(-len(places), -1) if places else moved
         return flat.reshape([1 if n in places else length for n, length in enumerate(x.shape)] + [flat.shape[-1]])
 
     def along(self, x: torch.Tensor, axis: str) -> torch.Tensor:
-        """With an axis, which what is left out has not."""
+        """The tensor expanded along an axis, which params and absent inputs lack."""
         x = x if x.ndim else x.reshape([1] * len(self.axes))
         return x.expand([self.sizes[one] if one == axis else n for one, n in zip(self.axes, x.shape, strict=True)])
 
     def of_var(self, x: torch.Tensor, *over: Any, correction: float = 1) -> torch.Tensor:
-        dims = self.dims(over)  # torch's own var of equal numbers is 0, whose mean may have other last digits
+        dims = self.dims(over)  # torch.var of equal elements is 0; here the mean may be rounded
         squares = (x - x.mean(dims, keepdim=True)).square()
         return squares.sum(dims, keepdim=True) / max(0, math.prod(x.shape[dim] for dim in dims) - correction)
 
@@ -340,21 +340,21 @@ class Names(dict[str, Any]):
         return torch.exp(self.of_log_softmax(x, *over))
 
     def of_log_softmax(self, x: torch.Tensor, *over: Any) -> torch.Tensor:
-        """Of equal scores of any size, too: they are compared with the largest first."""
+        """log_softmax after subtracting the maximum, so that it is exact for equal scores of any size, too."""
         lost, x = self.found_lost(x, over)
         dims = self.dims(over)
         below = x - x.detach().amax(dims, keepdim=True) if x.numel() else x
         return torch.where(lost, -math.inf, below - below.exp().sum(dims, keepdim=True).log())
 
     def found_lost(self, x: torch.Tensor, over: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Which rows have no keys, where these are to take no part; and other numbers in their place."""
+        """A mask of lost rows (all false unless `without_lost`), and the tensor with 0 in their place."""
         lost = (x == -math.inf).sum(self.dims(over), keepdim=True) == self.of_size(*over)
         lost = lost & torch.tensor(self.without_lost)
         return lost, torch.where(lost, 0.0, x)
 
 
 def _extremum(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    """Such that the gradient goes to the same elements where a mode rounds what is compared."""
+    """The maximum or minimum, with the gradient going to the same elements if a dispatch mode rounds operands."""
     if not x.is_floating_point():
         return of(x, dims, keepdim=True)
     with _disable_current_modes():
@@ -362,7 +362,7 @@ def _extremum(of: Callable[..., torch.Tensor], x: torch.Tensor, dims: Sequence[i
         here = x.detach() == exact
         count = here.sum(dims, keepdim=True)
         mean = torch.where(here, x.detach(), 0).sum(dims, keepdim=True) / count
-        off = (exact - mean).nan_to_num(0, 0, 0)  # A mean of equal numbers may be rounded.
+        off = (exact - mean).nan_to_num(0, 0, 0)  # The mean of equal values may be rounded.
     return torch.where(here, x, 0).sum(dims, keepdim=True) / count + off
 
 
@@ -382,7 +382,7 @@ def _number(value: Any) -> torch.Tensor:
 
 
 def _of_numbers(function: Callable[..., torch.Tensor], tensors: int = 1) -> Callable[..., torch.Tensor]:
-    """A function of torch's, which also takes numbers in the place of its first tensors."""
+    """A torch function that accepts Python scalars for its first `tensors` arguments, too."""
 
     def call(*args: Any) -> torch.Tensor:
         first = (one if isinstance(one, torch.Tensor) else _number(float(one)) for one in args[:tensors])

@@ -1,6 +1,6 @@
-"""Random conditions of masks, what they are of all positions, and what a kernel computes of them for a block.
+"""Random conditions of masks, their values at all positions, and the values that a kernel computes for a tile.
 
-The oracle is Python: a condition is text, which `eval` takes over arrays of Python's integers, that never overflow.
+The oracle is Python's `eval` of the condition's text over arrays of Python integers, which never overflow.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ used_too = "auto"
 
 
 def op_of(conditions: list[str]) -> Op:
-    """An operator with the conditions as lines c0, c1 and so on."""
+    """An Op with the conditions as lines c0, c1 and so on."""
     lines = "\n".join(f'c{n} = "{text}"' for n, text in enumerate(conditions))
     outputs = "\n".join(f'c{n} = "bool"' for n, _ in enumerate(conditions))
     return typecheck(read_spec("masked.toml", SPEC.format(lines=lines, outputs=outputs)))
@@ -81,12 +81,12 @@ class RandomConditions:
             test = self.random.choice([parts[0], "max(col, N) > 1", "p > 0"])
             return f"where({test}, {parts[1]}, {parts[2]})"
         if pick < 0.96:
-            return f"(({parts[0]}) if flag else ({parts[1]})) & (index(N) >= 0)"  # no line has axes by the flag
+            return f"(({parts[0]}) if flag else ({parts[1]})) & (index(N) >= 0)"  # axes cannot depend on the flag
         return self.random.choice(["row_ok", "col_ok", "ok", "(row > col) & flag", "index(N) < limit", "p > 0"])
 
     def comparison(self) -> str:
         sign = self.random.choice(["<", "<=", ">", ">=", "==", "!="])
-        if self.random.random() < 0.3:  # what masks have
+        if self.random.random() < 0.3:  # typical of masks
             left = self.random.choice(["behind", "index(N) - index(M)", "index(N)", f"index(N) // {self.divisor()}"])
             return f"{left} {sign} {self.random.choice([self.leaf(), str(self.number()), 'index(M)'])}"
         return f"{self.integer(2)} {sign} {self.integer(2)}"
@@ -127,14 +127,14 @@ class RandomConditions:
 
 @dataclass(frozen=True)
 class Case:
-    """Lengths, params and tensors of one batch entry, of Python's integers."""
+    """Lengths, and params and tensors of one batch entry as Python integers."""
 
     sizes: dict[str, int]
     names: dict[str, object]
 
     @staticmethod
     def drawn(rng: random.Random, huge: bool = False) -> Case:
-        """With `huge`, integers that may be as large as int64 has them."""
+        """Draw a case; with `huge`, integers may be as large as int64 allows."""
         sizes = {"M": rng.randint(1, 14), "N": rng.randint(1, 14), "B": 1}
         far = [2**63 - 1, -(2**63), 2**62, 2**48 + 1, -(2**48) - 1, 2**31, 0, 3]
 
@@ -143,7 +143,7 @@ class Case:
             return rng.choice(fits) if huge and rng.random() < 0.7 else rng.randint(low, high)
 
         def scalar(value: int) -> np.ndarray:
-            return np.array([[value]], dtype=object)  # An array, whose `~` is that of a boolean.
+            return np.array([[value]], dtype=object)  # an array, whose `~` negates bools
 
         def numbers(axis: str, low: int, high: int) -> np.ndarray:
             values = np.array([number(low, high) for _ in range(sizes[axis])], dtype=object)
@@ -173,7 +173,7 @@ class Case:
         return positions[:, None] if axis == "M" else positions[None, :]
 
     def truth(self, text: str) -> np.ndarray:
-        """The condition of all rows and columns."""
+        """The condition at all rows and columns, by its text."""
         behind = self.index("M") + self.sizes["N"] - self.sizes["M"] - self.index("N")
         functions = {
             "index": self.index,
@@ -189,7 +189,7 @@ class Case:
         return np.broadcast_to(np.asarray(found, dtype=bool), (self.sizes["M"], self.sizes["N"]))
 
     def node(self, op: Op, node: Node) -> object:
-        """A node of all rows and columns."""
+        """A node of the Op at all rows and columns."""
         match node:
             case Constant(value=value):
                 return value
@@ -238,12 +238,12 @@ _FUNCTIONS = {
 
 
 class MathOverflows(Exception):
-    """What the condition itself computes is no int64."""
+    """A value of the condition itself exceeds its integer dtype."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a kernel knows of a tile: the first and last positions along both axes."""
+    """The values that a kernel has for a tile: the first and last positions along both axes."""
 
     op: Op
     case: Case
@@ -251,7 +251,7 @@ class Tile:
     lasts: dict[str, int]
 
     def compute(self, expression: Expression) -> int | bool:
-        """An expression, as a kernel computes it in int64, which must not overflow where the math itself does not."""
+        """An expression as a kernel computes it in int64, which must not overflow unless the math itself does."""
         found = self.value(expression)
         is_leaf = isinstance(expression, Value | Extreme)
         bits = 32 if is_leaf and expression.node.dtype.of == ("narrow",) else 64

@@ -1,6 +1,6 @@
-"""Builds specs of the gallery with random options and runs their emitted tests.
+"""Build specs of the gallery with random options and run their emitted tests.
 
-`python -m tests.random.options FIRST COUNT [WORD]`, of the specs in whose name a word occurs.
+`python -m tests.random.options FIRST COUNT [WORD]`: only specs whose names contain WORD.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ TILES = {
     "num_warps": (1, 2, 8),
     "num_stages": (1, 2),
 }
-# Tests of configurations take long, and have the same tables whatever the options.
+# Tests of configurations are slow, and their tables do not depend on options.
 TESTS = "(dtypes or shapes or gradients or registered or opcheck or compile or vmap or absent) and not configs"
 
 
 @dataclass
 class DrawnOptions:
-    """A spec of the gallery, with `options` that it does not have there."""
+    """A spec of the gallery with additional `options`."""
 
     seed: int
     word: str = ""
@@ -99,7 +99,7 @@ class DrawnOptions:
 
 
 def text_of(value: object) -> str:
-    """How TOML has a value."""
+    """A value as TOML text."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {text_of(one)}' for key, one in value.items())} }}"
     if isinstance(value, list):
@@ -108,7 +108,7 @@ def text_of(value: object) -> str:
 
 
 def check(drawn: DrawnOptions, folder: Path) -> None:
-    """Raises `Mistakes` if the options do not apply to the spec; those that have no use there are left out."""
+    """Run the emitted tests. Raises `Mistakes` if options do not apply to the spec; unused ones are left out."""
     try:
         written(read_spec(f"{drawn.name}.toml", drawn.text()), folder)
     except Mistakes as found:
@@ -124,7 +124,7 @@ def check(drawn: DrawnOptions, folder: Path) -> None:
 
 
 def main(first: int, count: int, word: str = "") -> int:
-    """How many are wrong."""
+    """Check `count` seeds, print those that fail, and return their number."""
     wrong = refused = 0
     start = time.perf_counter()
     for seed in range(first, first + count):

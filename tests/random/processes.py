@@ -1,4 +1,4 @@
-"""Runs a task of many seeds in processes that are used again, until one of them fails, crashes or hangs."""
+"""Run a task for many seeds in processes that are reused until a seed fails, crashes or hangs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-SPAWN = mp.get_context("spawn")  # Each has a GPU for itself, and memory that no kernel of others has written to.
-SEEDS = 200  # of a process: each keeps the modules of what it has built
+SPAWN = mp.get_context("spawn")  # Each has its own CUDA context, and memory that no kernel of others has written to.
+SEEDS = 200  # per process, because a process retains the modules of all that it has built
 RIGHT, REFUSED, LATE = "right", "refused", "HANG"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a seed: a kind, a message, and the text of its spec."""
+    """The outcome of a seed: a kind, a message, and the text of its spec."""
 
     kind: str
     message: str = ""
@@ -38,9 +38,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Task:
-    """What a process does: `prepare` once, and `run` for each seed.
+    """The work of a process: `prepare` once, and `run` for each seed.
 
-    The last that it gives is what came of the seed; those before, if the process ends before that.
+    The last outcome that `run` yields counts; the text of earlier ones is used if the process ends before.
     """
 
     run: Callable[[int], Iterator[Outcome]]
@@ -69,14 +69,14 @@ class Worker:
 
     def begin(self, seed: int) -> None:
         self.seed, self.since, self.left, self.text = seed, time.monotonic(), self.left - 1, ""
-        with contextlib.suppress(OSError):  # It has ended: `outcome` says so of this seed.
+        with contextlib.suppress(OSError):  # The process has ended: `outcome` reports it for this seed.
             self.pipe.send(seed)
 
     def outcome(self) -> Outcome | None:
-        """What came of the seed, or how the process ended; None as long as neither is so."""
+        """The outcome of the seed, or of the process if it has ended; None if it still runs."""
         try:
             found, is_last = self.pipe.recv()
-        except (EOFError, OSError):  # An OSError where it was killed while it wrote
+        except (EOFError, OSError):  # OSError if it was killed while writing
             self.process.join()
             found, is_last = Outcome(f"CRASH {self.process.exitcode}", self.stack(), self.text), True
         self.text = found.text
@@ -85,7 +85,7 @@ class Worker:
         return found if is_last else None
 
     def stopped(self) -> Outcome:
-        """It takes too long."""
+        """End a process that takes too long, and return an outcome with its stack."""
         os.kill(self.process.pid, signal.SIGUSR1)
         time.sleep(0.5)
         self.end()
@@ -98,8 +98,8 @@ class Worker:
         self.pipe.close()
 
     def stack(self) -> str:
-        """Where it was, the innermost first."""
-        if not self.stacks.exists():  # It has not begun.
+        """The stack that the process has dumped, innermost frame first."""
+        if not self.stacks.exists():  # It has not started.
             return ""
         lines = [line.strip() for line in self.stacks.read_text().splitlines() if line.strip().startswith("File ")]
         return " < ".join(lines[:6])
@@ -120,7 +120,7 @@ def serve(task: Task, pipe: Connection, stacks: Path) -> None:
 
 
 def outcomes(task: Task, seeds: range, jobs: int, limit: float, until: float) -> Iterator[tuple[int, Outcome]]:
-    """The outcomes of seeds as they come, of as many as begin until some time."""
+    """The outcomes of seeds as they complete; no seed starts after the time `until`, and each may take `limit`."""
     coming = iter(seeds)
     with tempfile.TemporaryDirectory() as folder:
         workers: list[Worker] = []
@@ -163,9 +163,9 @@ def arguments(about: str) -> argparse.Namespace:
 
 
 def main(task: Task, given: argparse.Namespace) -> int:
-    """Prints a line for each seed that is not right, and how many were right, refused, wrong or timed out.
+    """Print a line for each seed that is not right, and the counts of right, refused, wrong and timed-out ones.
 
-    Returns how many were neither right nor refused.
+    Returns the number of seeds that were neither right nor refused.
     """
     start = time.monotonic()
     kinds = Counter[str]()

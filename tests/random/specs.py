@@ -1,4 +1,4 @@
-"""Builds random specs and compares what they compute with their oracle: `python -m tests.random.specs FIRST COUNT`."""
+"""Build random specs and compare their results with an oracle: `python -m tests.random.specs FIRST COUNT`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SAFE = 16
 
 
 class Rounded(TorchDispatchMode):
-    """Has operations of torch round off what they take and give, up or down by a unit in the last place.
+    """Have torch operations round their operands and results, up or down by a unit in the last place.
 
-    So results differ from exact ones about as much as those of another order of the same operations in that precision.
+    Results then differ from exact ones about as much as with another order of operations in that precision.
     """
 
     def __init__(self, seed: int, ulp: float = ULP) -> None:
@@ -51,12 +51,12 @@ class Rounded(TorchDispatchMode):
 
 
 class Comparison:
-    """An operator beside its oracle."""
+    """An operator and its oracle."""
 
     def __init__(self, drawn: Drawn, folder: Path) -> None:
         self.drawn = drawn
         self.operator = built(drawn.spec(), folder).drawn
-        self.unclear = 0  # comparisons that had two positions of a largest
+        self.unclear = 0  # comparisons without a clear index of the largest element
 
     def call(self, *given: torch.Tensor | None) -> object:
         return self.operator(*given, **self.drawn.params())
@@ -66,7 +66,7 @@ class Comparison:
         return results if len(results) > 1 else results[0]
 
     def compare(self, dtype: torch.dtype, out: Collection[int] = (), apart: bool = False) -> None:
-        """Of tensors drawn until positions are clear, without those at some places."""
+        """Compare for tensors without the inputs at `out`, drawn up to four times until indices are clear."""
         self.drawn.rounding = torch.finfo(dtype).eps
         here = [place for place, _ in enumerate(self.drawn.inputs) if place not in out]
         by = [here.index(place) for place in self.drawn.smooth if place in here]
@@ -95,9 +95,9 @@ class Comparison:
 def rounded_off(
     formula: Callable[..., object], given: Sequence[torch.Tensor], by: Sequence[int], ulp: float = ULP
 ) -> list[float]:
-    """How much each result and gradient may differ from those of a formula in float64, if computed with this precision.
+    """Tolerances of the results and gradients of a formula, if they are computed with the precision `ulp`.
 
-    As far as rounding each operation off moves them, and as an operation of a result of about 1 does.
+    They are the changes if each float64 operation is rounded, times `SAFE`, and at least 8 `ulp` of the largest value.
     """
     wide = [one.double() if one.is_floating_point() else one for one in given]
     wanted = differentiated(formula, wide, by, torch.float32)
@@ -114,10 +114,10 @@ def _largest(values: torch.Tensor) -> float:
 
 
 def check(drawn: Drawn, folder: Path, again: bool = False) -> int:
-    """Its values, and its gradients by all inputs at once, in float64 and float32, with and without optional inputs.
+    """Compare results and gradients in float64 and float32, with and without optional inputs.
 
-    And `again` of other lengths and any strides; and where an axis has no length, that it has results. Returns how many
-    comparisons were not possible, because rounding decided what is largest.
+    With `again`, also for other lengths and strides, and check that a call with an empty axis returns. Returns the
+    number of comparisons that were skipped because rounding decides which element is the largest.
     """
     comparison = Comparison(drawn, folder)
     optional = [place for place, one in enumerate(drawn.inputs) if one.default is not None]
@@ -130,14 +130,14 @@ def check(drawn: Drawn, folder: Path, again: bool = False) -> int:
         drawn.draw_lengths()
         comparison.compare(torch.float64, some, apart=True)
         drawn.without_length()
-        # What steps make of nothing may differ from torch's: 0, NaN, or a refusal of a maximum.
+        # On empty axes, steps may differ from torch: 0, NaN, or a refused maximum.
         with contextlib.suppress(ValueError):
             differentiated(comparison.call, drawn.tensors(torch.float64), drawn.smooth, torch.float64)
     return comparison.unclear
 
 
 def main(first: int, count: int) -> int:
-    """How many are wrong."""
+    """Check `count` seeds, print those that fail, and return their number."""
     warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, in Triton's interpreter
     wrong = unclear = 0
     start = time.perf_counter()

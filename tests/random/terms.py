@@ -1,4 +1,4 @@
-"""Terms of random specs: what is written, and what it is in torch, where tensors have all axes of the spec."""
+"""Terms of random specs: their text, and their value in torch, where tensors have all axes of the spec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH = "..."
 
 @dataclass(frozen=True)
 class Term:
-    """An expression, the axes along which it varies, and its value where those of inputs and lines are known."""
+    """An expression, the axes along which it varies, and its value as a function of the values of inputs and lines."""
 
     text: str
     axes: frozenset[str]
@@ -27,9 +27,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or a result: its dimensions, each an axis or a group of them; positions along `of`, or of a `type`.
+    """An input or a result: its dimensions, each an axis or a group; of a `type`, or indices along the axis `of`.
 
-    With a `default`, it may be left out.
+    With a `default`, it is optional.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Tensor:
 
 
 class Unclear(Exception):
-    """Of two positions, rounding decides which is the largest."""
+    """Rounding decides which of two elements is the largest."""
 
 
 UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -82,7 +82,7 @@ MAPPED_BACK: dict[str, Callable[[torch.Tensor, list[int]], torch.Tensor]] = {
     ),
     "({0} - mean({0}, {1}))": lambda x, dims: x - x.mean(dims, keepdim=True),
 }
-# Of which numbers stay small, however long an axis is.
+# Results stay small, however long an axis is.
 SCANS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "(cumsum({0}, {1}) * 0.25)": lambda x, dim: x.cumsum(dim) * 0.25,
     "(cumsum({0}, {1}) / (index({1}) + 1))": lambda x, dim: (
@@ -95,7 +95,10 @@ DEFAULTS: dict[str, tuple[float, ...]] = {"T": (0, 1, 0.5, -2), "bool": (True, F
 
 
 def position(x: torch.Tensor, place: int, largest: bool, least: float) -> torch.Tensor:
-    """Of the first largest or smallest along a dimension, which must be so by more than `least` times the largest."""
+    """The first index of the largest or smallest element along a dimension.
+
+    Raises `Unclear` if the next one differs by at most `least` times the largest magnitude.
+    """
     if least and x.shape[place] > 1:
         ends = x.topk(2, place, largest)[0]
         if (ends.diff(dim=place).abs() <= least * x.abs().amax()).any():

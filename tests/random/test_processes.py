@@ -1,4 +1,4 @@
-"""Each seed has an outcome, whatever becomes of the process that ran it."""
+"""Each seed has an outcome, even if the process that runs it crashes or hangs."""
 
 import os
 import time

@@ -1,9 +1,9 @@
-"""Random texts of specs: mixtures of experts, gathers, attentions, scans, convolutions by `take`, and what follows.
+"""Random texts of specs: mixtures of experts, gathers, attention, scans, convolutions by `take`, and epilogues.
 
-`python -m tests.random.texts FIRST COUNT --jobs 32 --seconds 500` builds them and compares their results and gradients
-with what the text itself evaluates to in float64: of drawn lengths, with each axis empty in turn, and without inputs
-that have a default. Memory that no kernel writes is NaN. They run in the interpreter if there is no GPU, or
-TRITON_INTERPRET is 1; there, none is accessed outside of tensors, either.
+`python -m tests.random.texts FIRST COUNT --jobs 32 --seconds 500` builds them and compares results and gradients with
+the same text evaluated in float64: for drawn lengths, with each axis empty once, and without optional inputs. Memory
+that no kernel writes is NaN. They run in the interpreter if there is no GPU or TRITON_INTERPRET is 1; then accesses
+are checked to be in bounds, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.random.evaluated import Undecided
 from tests.random.processes import REFUSED, RIGHT, Outcome, Task
 from tritongen.diagnostics.report import Mistakes
 
-MEMORY = 8 << 30  # bytes of a process in the interpreter
+MEMORY = 8 << 30  # limit of bytes per process in the interpreter
 
 
 def drawn(seed: int) -> Text:
@@ -42,7 +42,7 @@ def drawn(seed: int) -> Text:
 
 
 def check(text: Text, written: Written) -> None:
-    """Raises AssertionError for wrong results and gradients, and whatever calls raise."""
+    """Compare results and gradients. Raises AssertionError if they are incorrect, and all errors of calls."""
     params = {"on": True} if "on" in text.params else {}
     written.compare(text.lengths, text.drawn(written), params, finite=text.outside or text.lost)
     if text.optional:
@@ -53,15 +53,15 @@ def check(text: Text, written: Written) -> None:
     for axis, length in free:
         text.lengths[axis] = 0
         tensors = text.drawn(written, 2)
-        # Over nothing, a largest has no value; what torch makes of it otherwise is what is wanted.
+        # A maximum over an empty axis has no value; else torch's results for empty axes are expected.
         if written.has_results(text.lengths, tensors, params):
-            # What no result reads has a gradient of 0 times what it computes, of nothing, in torch.
+            # In torch, the gradient of a line that no result reads is 0 times its value, which may be NaN if empty.
             written.compare(text.lengths, tensors, params, finite="take(" in text.text or text.lost)
         text.lengths[axis] = length
 
 
 def outcomes(seed: int) -> Iterator[Outcome]:
-    """What comes of a seed: right, or what goes wrong in drawing, building or calling, or with which values."""
+    """The outcomes of a seed: right, or an error in drawing, building, calling or comparing."""
     kind, spec, lengths = "DRAW", "", dict[str, int]()
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -84,7 +84,7 @@ def outcomes(seed: int) -> Iterator[Outcome]:
 
 
 def prepare() -> None:
-    """Has a process warn of nothing, use one core, and interpret kernels where there is no GPU."""
+    """Set up a process: no warnings, one core, and interpreted kernels if there is no GPU."""
     if os.environ["TRITON_INTERPRET"] == "1":
         from tritongen.residues import fast_interpreter  # noqa: F401
 

@@ -1,1 +1,1 @@
-"""Benchmarks of emitted operators: what a run measured, how two runs compare, and the report of one."""
+"""Benchmarks of emitted operators: measuring, comparison of two runs, and reports of a run."""

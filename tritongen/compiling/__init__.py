@@ -1,1 +1,1 @@
-"""Compiling emitted kernels for GPUs that are not at hand, and the lock of what came out."""
+"""Compile emitted kernels for GPUs that are not at hand, and compare them with a lock."""

@@ -18,7 +18,7 @@ def start(home: str, target: Target) -> None:
     """Set up this process to compile operators in packages below `home` for a target."""
     from .launches import Compiler
 
-    atexit.register(os._exit, 0)  # Triton's bindings list what they leak when Python ends.
+    atexit.register(os._exit, 0)  # Skips the list of leaks that Triton's bindings print.
     sys.path.insert(0, home)
     _compilers.append(Compiler(target))
 

@@ -221,7 +221,7 @@ def _shared(out: str, here: Sequence[_Work], gone: Set[str]) -> Iterator[Change]
     kinds = {op: work.project.settings.runtime for op, work in made.items()}
     yield from runtime_changes(out, kinds, needs, gone, stamps)
     singles = {op for op in needs if is_single(out, op, kinds)}
-    if is_ours_or_missing(os.path.join(out, "__init__.py")):  # A package of the user's own exports what it likes.
+    if is_ours_or_missing(os.path.join(out, "__init__.py")):  # The user's own package is left alone.
         files = package_files(needs, bool(singles)) if needs else {}
         yield from compare(out, files, PACKAGE, "", out, ("__init__.py",))
     tests = os.path.join(out, TESTS)

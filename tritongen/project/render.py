@@ -103,7 +103,7 @@ def all_made_of(sources: Iterable[Source], make: Callable[[Spec], T]) -> list[tu
 
 
 def render(source: Source, templates: str, generate: Generate) -> Rendered:
-    with suppress(OSError):  # What cannot be read is reported below.
+    with suppress(OSError):  # Errors of reading are reported below.
         source = replace(source, stamp=stamp_of(os.stat(source.path)))
     try:
         text, spec, modules = modules_of(source, generate)

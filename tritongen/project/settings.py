@@ -12,7 +12,7 @@ from ..diagnostics.report import Diagnostic, Mistake, Rejected
 FILE = "tritongen.toml"
 PYPROJECT = "pyproject.toml"
 NO_SPECS = (FILE, PYPROJECT)
-_ENCODING = re.compile(r"coding[:=]")  # what Python takes for the encoding of a file, in its first lines
+_ENCODING = re.compile(r"coding[:=]")  # Python reads an encoding declaration in such a line of a header
 Stamp = list[int]
 
 

@@ -56,7 +56,7 @@ class Stamps:
         return next((frozenset(one[3]) for one in self._entries.values() if (one[1], one[2]) == (op, files)), None)
 
     def is_shared_fresh(self, home: str, holds: str, files: Listings) -> bool:
-        """Whether the runtime in `home` is as recorded; `holds` is a digest of what it should hold."""
+        """Whether the runtime in `home` is as recorded; `holds` is a digest of the needs that it should serve."""
         return self._shared.get(os.path.relpath(home, self._out)) == [holds, files]
 
     def record_shared(self, home: str, holds: str, files: Listings) -> None:

@@ -271,7 +271,7 @@ def write(path: str, text: str) -> Stamp:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    return stamp if stamp[:-1] == written[:-1] else written  # What somebody has written since is not ours.
+    return stamp if stamp[:-1] == written[:-1] else written  # Else somebody has written it since.
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def _outcome(
     runtime = cls.op.__module__.rsplit(".", 2)[0] + "._runtime"
     importlib.import_module(f"{runtime}.launch").LAUNCHES.clear()
     interpreter = importlib.import_module(f"{runtime}.interpreter")
-    interpreter.mend()  # What a first launch would do over what is here.
+    interpreter.mend()  # A first launch would, and undo patches made here.
     if hasattr(interpreter, "mend_dots"):
         interpreter.mend_dots()
     with pytest.MonkeyPatch.context() as patch, interpreted(memory):

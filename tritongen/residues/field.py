@@ -98,7 +98,7 @@ def is_equal(u: Elements, v: Elements) -> Bools:
     return np.asarray(np.where(numeric, first(u) == first(v), u >> KIND == v >> KIND))
 
 
-# From and to numbers
+# Conversion
 
 
 @functools.cache

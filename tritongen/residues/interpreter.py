@@ -51,7 +51,7 @@ def _element(handle: Any) -> Any:
 def interpreted(memory: Memory) -> Iterator[None]:
     """Have launched kernels compute over the field, with the elements of tensors in `memory`."""
     with pytest.MonkeyPatch.context() as patches:
-        put = functools.partial(patches.setattr, raising=False)  # Releases of Triton differ in what they have.
+        put = functools.partial(patches.setattr, raising=False)  # Releases of Triton differ in these attributes.
         for patch in (_patch_scalars, _patch_arithmetic, _patch_reductions, _patch_functions):
             patch(put)
         allowed = _Allowed(memory)
