@@ -70,7 +70,8 @@ def runtime_of(operator: ModuleType, name: str) -> ModuleType:
 def written(spec: Spec, folder: Path) -> Path:
     """Write a spec's files and the runtime to a folder in `folder`, and return it.
 
-    It asserts that each module defines its names, once, has no unread variables, and that tables of configs exist.
+    It asserts that modules define their names, once, that op.py and kernels.py read their variables, that Triton 3.6
+    accepts assignments, and that configs.py has the tables that op.py names.
     """
     texts = generate(spec, ".")
     assert not {name: missing for name, text in texts.items() if (missing := undefined_names(text))}

@@ -1,12 +1,12 @@
 """The sample of tests that runs by default: a part of each long table of cases, another one at each turn.
 
-An emitted test runs on a quarter of the operators that have it. Operators of one family inherit the same tests, and
-share the kernels' templates, so that a test that fails for one fails for most. Which ones differs from test to test:
-every operator runs a quarter of its tests, every test runs on a quarter of the operators, and on one at least.
+An emitted test runs on a quarter of the operators that have it, and at least on one, since operators of a family
+inherit the same tests and share templates of kernels, so that a test that fails for one fails for most. The quarter
+differs from test to test, so that every operator runs about a quarter of its tests.
 
-A test of tests/values runs on an eighth of its cases, and of those there that have none a quarter run. Any test that is
-marked `sampled(n)` runs on every nth case, and of those that are marked so and have none, every nth runs. `--long` runs
-all, and so does a file by itself; `--turn N` runs other ones.
+A test of tests/values runs on an eighth of its cases; of the tests there without cases, a quarter run. A test marked
+`sampled(n)` runs on every nth case; of the tests with this mark but without cases, every nth runs. `--long` runs all,
+and so does a file by itself; `--turn N` runs other samples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARE = 4
 
 
 class Emitted(NamedTuple):
-    """An emitted test: the harness that its class inherits from, the test, which of its cases it is, the operator."""
+    """An emitted test: the harness that its class inherits from, the test's name, the index of its case, and its op."""
 
     harness: str
     test: str

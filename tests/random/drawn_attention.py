@@ -265,7 +265,7 @@ class DrawnAttention:
             + ("none",)
         )
         v = f"({self.values} * {self.scale_of('v')})" if self.cached else self.values
-        s = f"cap * tanh(({s}) / cap)" if kind == "by_sum" else s  # Else they might overflow.
+        s = f"cap * tanh(({s}) / cap)" if kind == "by_sum" else s  # Else exp might overflow.
         if kind == "none":
             return self.unnormalised(s, v)
         mask = self.mask(self.masks)

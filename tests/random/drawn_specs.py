@@ -370,7 +370,7 @@ class Drawn:
         return tuple(self.gathered(one, values[one.name]) for one in self.outputs)
 
     def spread(self, one: Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor with all axes."""
+        """An input as a tensor with all axes."""
         if BATCH in one.axes:
             other = tensor.shape[tensor.ndim - len(one.dims) + 1 :]
             tensor = tensor.expand([*self.batch, *other])

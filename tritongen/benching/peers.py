@@ -168,7 +168,7 @@ def _function(package: Package, row: Row) -> Function:
     module, _, name = f"{package.home or package.module}.{row.path}".rpartition(".")
     try:
         return partial(row.call, getattr(importlib.import_module(module), name))
-    except Exception as error:  # Whatever a package raises at import is its own failure.
+    except Exception as error:  # Any exception of an import is the package's failure.
         return partial(_failed, error)
 
 

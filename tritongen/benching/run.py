@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 
-NOISE = 0.02  # below this share, a difference is none
+NOISE = 0.02  # relative differences up to this are ignored
 _VERSION = 1
 _LISTS = ("peers", "not installed")
 
@@ -24,7 +24,7 @@ class Case:
 
     op: str
     direction: str  # forward or backward
-    dtype: str  # empty where the benchmark has no choice of dtypes
+    dtype: str  # empty if the benchmark has no choice of dtypes
     argument: str  # the name of the size
     size: int
 

@@ -40,7 +40,7 @@ class Compiler:
 
     def __init__(self, target: Target) -> None:
         os.environ["TRITON_INTERPRET"] = "0"
-        os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # The same code in the same kernel, wherever its file is.
+        os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # A kernel's code must not depend on the path of its file.
         import torch
         from triton.runtime import driver
         from triton.runtime.autotuner import Autotuner
@@ -127,7 +127,7 @@ class Compiler:
 
 
 def _said(error: Exception) -> str:
-    """The first lines of an error: Triton's may hold a whole module."""
+    """An error cut to 300 characters, since Triton's may contain a full module."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 

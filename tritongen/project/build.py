@@ -144,7 +144,7 @@ def build(
     watch: Watch | None = None,
     waits: Callable[[str], None] = lambda _: None,
 ) -> Built:
-    """Brings the tree up to date. Raises `Rejected`, having written nothing, if a spec is wrong.
+    """Bring the tree up to date. Raises `Rejected`, and writes nothing, if a spec is wrong.
 
     `waits` is called with the folder that another build is writing, before this one waits for it.
     """
@@ -183,7 +183,7 @@ def check(
     generate: Generate | None = None,
     watch: Watch | None = None,
 ) -> Drift:
-    """Renders everything again and compares. Trusts no stamp and no digest."""
+    """Render everything again and compare with the tree, without trusting stamps or digests."""
     projects = find_projects(paths)
     works = [_Work(project, Stamps(project.settings), {}, project.sources, trusts=False) for project in projects]
     _render(works, generate, watch)
@@ -291,7 +291,7 @@ def _op_if_headers_agree(source: Source, stamps: Stamps) -> str:
 
 
 def _render(works: Sequence[_Work], generate: Generate | None, watch: Watch | None) -> None:
-    """Fills in `rendered`. Raises `Rejected` with every mistake of every spec."""
+    """Render all pending specs into `rendered`. Raises `Rejected` with every mistake of every spec."""
     from .render import generate_modules, render_all
 
     pending = [source for work in works for source in work.pending]

@@ -49,7 +49,7 @@ def needs_in(folder: str, names: Iterable[str] | None = None) -> Needs:
     """The needs of the generated files in a folder, or of those in `names`; all if one of them does not parse."""
     try:
         return needs_of(text for path, text, _ in our_files(folder, names) if path.endswith(".py"))
-    except SyntaxError:  # Somebody is editing it.
+    except SyntaxError:  # A file is being edited.
         return everything()
 
 
@@ -172,7 +172,7 @@ def is_of_this_version(home: str) -> bool:
         for path, _, header in our_files(os.path.join(home, folder)):
             name, extension = os.path.splitext(os.path.basename(path))
             module = f"{_SOURCES[folder]}.{name}".removesuffix(".__init__")
-            is_copy = header.path != f"{folder}/{name}.py"  # that somebody put there
+            is_copy = header.path != f"{folder}/{name}.py"  # made by hand
             if extension == ".py" and not is_copy:
                 found.append(made.get(module) == header.templates)
     return bool(found) and all(found)

@@ -58,8 +58,8 @@ class Header:
     spec: str
     templates: str
     body: str
-    path: str  # of the file, from the folder of all operators or, of a runtime, from the folder that has it
-    root: str = ""  # of the project, from the file's folder; "" where all projects write the same file
+    path: str  # relative to the folder of all operators, or for a runtime to the folder that has it
+    root: str = ""  # the project, relative to the file's folder; "" if all projects write the same file
 
     def is_from(self, root: str, home: str, path: str) -> bool:
         """Whether the project at `root` wrote this file to `path`; `self.path` is relative to `home`."""
@@ -197,7 +197,7 @@ def _is_single(header: Header) -> bool:
 
 
 def _is_live(root: str, out: str, path: str, header: Header) -> bool:
-    """Whether a file is this project's, or another project's, at its place, and the spec exists."""
+    """Whether a file is this project's, or is at its place and made from an existing spec of another project."""
     folder = os.path.dirname(path)
     here = header.path == os.path.relpath(path, out).replace(os.sep, "/")
     return header.is_from(root, out, path) or (here and os.path.lexists(header.spec_path(root, folder)))
@@ -266,7 +266,7 @@ def write(path: str, text: str) -> Stamp:
                 file.flush()
                 written = stamp_of(os.fstat(file.fileno()))
             os.replace(temporary, path)
-            stamp = stamp_of(os.stat(path))  # The new name is a change of the inode, too.
+            stamp = stamp_of(os.stat(path))  # Renaming changes ctime, too.
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
@@ -285,7 +285,7 @@ def naming(path: str) -> Iterator[None]:
 
 
 def remove(path: str) -> None:
-    """Deletes a file, and its folder once nothing but caches is left in it."""
+    """Delete a file, and its folder if it is empty except for `__pycache__`."""
     import shutil
 
     os.unlink(path)
@@ -341,13 +341,13 @@ def locked(outs: Iterable[str], waits: Callable[[str], None] = _nothing) -> Iter
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:  # some network file systems have no locks
             held = False
-        if not _is_at(out, descriptor):  # The build that was waited for made the folder, and removed it.
+        if not _is_at(out, descriptor):  # The other build created the folder, and removed it.
             return hold(out, stack)
         stack.callback(_remove_empty, made)  # before the lock is released
         return held
 
     with contextlib.ExitStack() as stack:
-        held = [hold(os.path.abspath(out), stack) for out in sorted(set(outs))]  # each, even if one cannot be
+        held = [hold(os.path.abspath(out), stack) for out in sorted(set(outs))]  # no short circuit
         yield all(held)
 
 

@@ -1,1 +1,1 @@
-"""The formula, checked exactly: emitted kernels and the spec's math, both over a field instead of over floats."""
+"""Exact checks of formulas: emitted kernels and the spec's math, both over a field instead of floats."""

@@ -116,7 +116,7 @@ def _outcome(
     runtime = cls.op.__module__.rsplit(".", 2)[0] + "._runtime"
     importlib.import_module(f"{runtime}.launch").LAUNCHES.clear()
     interpreter = importlib.import_module(f"{runtime}.interpreter")
-    interpreter.mend()  # A first launch would, and undo patches made here.
+    interpreter.mend()  # A first launch would do it, over the patches made here.
     if hasattr(interpreter, "mend_dots"):
         interpreter.mend_dots()
     with pytest.MonkeyPatch.context() as patch, interpreted(memory):
@@ -136,7 +136,7 @@ def _outcome(
             cause = _root(error)
             if isinstance(cause, (Unjudged, HostMath, Unknown)):
                 return "", str(cause)
-            if type(cause) is AssertionError:  # The test's own, of floats, which nobody wrote.
+            if type(cause) is AssertionError:  # An assertion of the test on float values, which no kernel wrote.
                 return "", ""
             return f"{type(cause).__name__}: {cause}", ""
     return "", ""
@@ -189,7 +189,7 @@ def _compare_bits(patch: pytest.MonkeyPatch, cls: Any, formula: Formula, memory:
         "check_both": check_both,
         **dict.fromkeys(("check_special_values", "compare", "compare_gradients"), lambda *_: None),
     }
-    for name in own.keys() & {*dir(cls)}:  # Without gradients a class has no checks of them.
+    for name in own.keys() & {*dir(cls)}:  # Classes without gradients lack their checks.
         patch.setattr(cls, name, staticmethod(own[name]))
 
 
@@ -207,7 +207,7 @@ class Run:
         }
         self.arrays = {one.name: _array(tensor) for one, tensor in zip(formula.op.inputs, tensors, strict=True)}
         self.memory = memory
-        for tensor in tensors:  # Kernels may be given one by the address of another.
+        for tensor in tensors:  # Kernels may reach one by the distance from another.
             if tensor is not None and tensor.is_floating_point():
                 memory.storage(tensor)
 

@@ -103,7 +103,7 @@ def is_equal(u: Elements, v: Elements) -> Bools:
 
 @functools.cache
 def _twos() -> tuple[Elements, Elements]:
-    """The powers of two from 2**-1200 to 2**1200."""
+    """The powers of two from 2**-1200 to 2**1199, modulo P and modulo Q."""
     return tuple(  # type: ignore[return-value]
         np.array([pow(2, power, prime) for power in range(-1200, 1200)], np.uint64) for prime in (P, Q)
     )

@@ -61,7 +61,7 @@ class Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.known[key][1]
 
     def address(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """The address of the first element of a tensor, and the bytes of each."""
+        """The address of a tensor's first element in its elements' storage, and the bytes per element."""
         return self.storage(tensor).ctypes.data + 8 * int(tensor.storage_offset()), 8
 
     def is_inside(self, tensor: torch.Tensor, step: int) -> bool:

@@ -170,7 +170,7 @@ def _float(data: Any) -> Any:
 
 
 def _elements(data: Array) -> Array:
-    """Elements for floats, integers and flags as they are."""
+    """Embed numpy floats as elements; other arrays are unchanged."""
     return elements.embed(data) if data.dtype.kind == "f" else data
 
 
@@ -187,7 +187,7 @@ def _call(run: Math, node: Call) -> Value:
             others = [_float(one) for one in others]
         return Value(axes, np.where(_true(condition), *others))
     arrays = [one for one in args if isinstance(one, np.ndarray)]
-    if len(arrays) < len(args) and node.function in ("eq", "ne"):  # A word or None.
+    if len(arrays) < len(args) and node.function in ("eq", "ne"):  # A string or None.
         return Value((), np.asarray((args[0] == args[1]) == (node.function == "eq")))
     plain = _plain(node.function)
     if plain and node.kinds <= _OF_PARAMS and Scalar in node.kinds and node.function in _OF_HOST:
