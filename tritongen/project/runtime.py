@@ -172,7 +172,7 @@ def is_of_this_version(home: str) -> bool:
         for path, _, header in our_files(os.path.join(home, folder)):
             name, extension = os.path.splitext(os.path.basename(path))
             module = f"{_SOURCES[folder]}.{name}".removesuffix(".__init__")
-            is_copy = header.path != f"{folder}/{name}.py"  # made by hand
+            is_copy = header.path != f"{folder}/{name}.py"  # copied by hand
             if extension == ".py" and not is_copy:
                 found.append(made.get(module) == header.templates)
     return bool(found) and all(found)

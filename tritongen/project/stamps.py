@@ -23,7 +23,7 @@ Listings = dict[str, dict[str, Stamp]]
 class Stamps:
     """For each spec: its own stamp, its op, the stamps of the op's files, and the op's needs.
 
-    For each runtime: a digest of its contents, and the stamps of its folders.
+    For each runtime: a digest of the needs that it serves, and the stamps of its folders.
     """
 
     def __init__(self, settings: Settings) -> None:
