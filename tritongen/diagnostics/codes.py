@@ -1,4 +1,4 @@
-"""Every diagnostic code, and what `tritongen explain` says of it: the sections of codes.md."""
+"""All diagnostic codes, with the text of `tritongen explain`: the sections of codes.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..resources import read_text
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code; its title is a line, its explanation has an example and the way out."""
+    """A code with a one-line title, and an explanation with an example and a fix."""
 
     code: str
     title: str

@@ -1,4 +1,4 @@
-"""Where a key or a value stands in TOML text. Used only once there is something to complain of.
+"""Positions of keys and values in TOML text. Used only if there is a mistake to report.
 
 `tomllib` gives no positions, so this scans the text again. It may assume that the text is valid
 TOML: a syntax error carries its own position.
@@ -61,7 +61,7 @@ class Positions:
         self._scan()
 
     def of(self, mistake: Mistake) -> tuple[int, int]:
-        """Begin and end of what the mistake points at."""
+        """Begin and end offset of the text that the mistake points at."""
         key = mistake.key
         while key and key not in self._places:
             key = key[:-1]
@@ -116,7 +116,7 @@ class Positions:
             self._places.setdefault(key[:depth], _Place((begin, end), (value, self._at)))
 
     def _key(self, path: Key) -> Key:
-        """A dotted key; its last place is just after its last part."""
+        """Read a dotted key; the scan stops just after its last part."""
         while True:
             part = _BARE_KEY.match(self._text, self._at) or _STRING.match(self._text, self._at)
             assert part
@@ -166,7 +166,7 @@ def _decoded(part: str) -> str:
 
 
 def _offsets_of_characters(token: str) -> list[int]:
-    """Where each character of the value of a quoted TOML string is in it, and its closing quote."""
+    """The offset in a quoted TOML string of each character of its value, and of the closing quote."""
     quote = token[:3] if token[:3] in ('"""', "'''") else token[:1]
     at, end = len(quote), len(token) - len(quote)
     if len(quote) == 3 and token.startswith("\n", at):

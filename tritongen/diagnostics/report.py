@@ -1,4 +1,4 @@
-"""Mistakes of a spec, and how they are reported: code, place, the line, a caret and what to do."""
+"""Mistakes of a spec, and their reports: code, position, source line, caret and hint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake of a spec, as a stage of the program sees it: without a position in the file.
+    """One mistake of a spec as a stage reports it, without a position in the file.
 
-    `key` is the path of TOML keys to the value at fault, () for the whole file; the number of an
-    element, as a string, leads into an array. `start` is an offset into that value where it is a
-    string, and 0 points at any other value; None points at the key itself.
+    `key` is the path of TOML keys to the value at fault, () for the file itself; elements of arrays
+    have their index, as a string. `start` is an offset into the value if it is a string, and 0 for
+    any other value; None points at the key itself.
     """
 
     code: str
@@ -48,7 +48,7 @@ class Diagnostic:
 
     @property
     def level(self) -> str:
-        """Whether it is an "error", or a "warning" of what is no mistake."""
+        """The severity: "warning" for findings that are no mistakes, else "error"."""
         return "warning" if self.code.startswith("TG9") or self.code in ("TG504", "TG505") else "error"
 
     @property
@@ -65,13 +65,13 @@ class Rejected(Exception):
 
 
 class BadOption(ValueError):
-    """A value that an option of the command line cannot have, with what is wrong with it."""
+    """An invalid value of a command-line option, with the reason."""
 
     option = ""
 
 
 class Unavailable(Exception):
-    """Something that the command needs is not installed, or not in a version that will do."""
+    """A dependency of the command is not installed, or not in a supported version."""
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -82,7 +82,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def closest(word: str, options: Iterable[str]) -> str:
-    """The option that `word` is a misspelling of, or ""."""
+    """The option closest to `word`, regardless of case; "" if none is close."""
     by_lower = {option.lower(): option for option in sorted(set(options))}
     if word.lower() in by_lower:
         return by_lower[word.lower()]
@@ -111,7 +111,7 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
     hue = "red" if diagnostic.level == "error" else "yellow"
     label = paint(f"{diagnostic.level} {diagnostic.code}", fg=hue, bold=True)
     place, message = printable(diagnostic.place), printable(diagnostic.message)
-    where = f"{paint(place, bold=True)}: " if place else ""  # What the command line says is nowhere.
+    where = f"{paint(place, bold=True)}: " if place else ""  # Diagnostics of the command line have no place.
     lines = [f"{where}{label}: {paint(message, bold=True)}"]
     if diagnostic.source.strip():
         margin = f"{diagnostic.line:5} | "
@@ -128,13 +128,13 @@ def as_text(diagnostic: Diagnostic, color: bool = False) -> str:
 
 
 def as_data(diagnostic: Diagnostic) -> dict[str, str | int]:
-    """What `--format json` says of it."""
+    """The diagnostic as fields for `--format json`."""
     names = "path", "line", "column", "length", "code", "level", "message", "hint"
     return {name: getattr(diagnostic, name) for name in names}
 
 
 def as_github(diagnostic: Diagnostic) -> str:
-    """A workflow command that GitHub shows beside the line."""
+    """A workflow command that GitHub shows next to the line."""
 
     def escaped(text: str) -> str:
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
@@ -164,10 +164,10 @@ def _blank(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with escapes in the place of what could steer a terminal: specs, paths and arguments may hold anything."""
+    """`text` with nonprintable characters escaped, since specs, paths and arguments may contain terminal controls."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _aligned(text: str) -> str:
-    """A line of a spec as a terminal may have it, each character in its column."""
+    """A line of a spec with "?" for nonprintable characters but tabs, so that each character keeps its column."""
     return "".join(one if one.isprintable() or one == "\t" else "?" for one in text)

@@ -1,6 +1,6 @@
-"""The functions along an axis beside reductions and scans of one value: `recurrence`, `scatter_sum`, and sorting.
+"""Functions along an axis other than reductions and scans of one value: `recurrence`, `scatter_sum`, and sorting.
 
-What is sorted is taken by the positions that `argsort` gives, and the first of it by the first of these.
+`sort` is a `take` at the indices from `argsort`; `topk` and `argtopk` use the first of these indices.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def _scatter_sum(typer: Expressions, tree: ast.Call) -> Node:
     into = _into(typer, tree, x, at)
     over = _over(typer, option, at, into)
     if x.dtype.weak and x.dtype.kind != "float":
-        x = Cast(x, INT64, x.axes)  # Steps store it, and a number has no dtype.
+        x = Cast(x, INT64, x.axes)  # Steps store it, so it needs a dtype of its own.
     axes = typer.natural_order((*(axis for axis in (*x.axes, *at.axes) if axis not in over), *into))
     return ScatterSum(x, at, into, axes, summed(x.dtype))
 
 
 def _into(typer: Expressions, tree: ast.Call, x: Node, at: Node) -> tuple[str, ...]:
-    """The axes that positions count, which are the result's."""
+    """The axes of the result that the positions index into."""
     into = tuple(typer.one_axis(one, "scatter_sum") for one in tree.args[2:])
     for place, (axis, named) in enumerate(zip(into, tree.args[2:], strict=True)):
         if axis in into[:place]:
@@ -72,7 +72,7 @@ def _into(typer: Expressions, tree: ast.Call, x: Node, at: Node) -> tuple[str, .
 
 
 def _over(typer: Expressions, option: ast.expr | None, at: Node, into: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes of positions that are summed over: those that `over` names, or all."""
+    """The axes of the positions to sum over: the axes that `over` names, or all axes."""
     if option is None:
         return at.axes
     named = option.elts if isinstance(option, ast.Tuple) else [option]
@@ -113,7 +113,7 @@ def _topk(typer: Expressions, tree: ast.Call) -> Node:
 
 
 def _first(typer: Expressions, tree: ast.Call, form: str) -> tuple[Node, Node, str]:
-    """What is sorted, the first positions in the order, and along which axis they are."""
+    """The value to sort, the indices of its first `K` elements in sorted order, and the axis."""
     x, order, axis = _order(typer, tree, form, 3, "largest", True)
     number = tree.args[1].value if isinstance(tree.args[1], ast.Constant) else "k"
     k = typer.axis(tree.args[1], f"name an axis for them: [axes] K = {json.dumps(number)}, and write {form}")
@@ -126,7 +126,7 @@ def _first(typer: Expressions, tree: ast.Call, form: str) -> tuple[Node, Node, s
 def _order(
     typer: Expressions, tree: ast.Call, form: str, count: int, option: str, default: bool
 ) -> tuple[Node, Node, str]:
-    """What is sorted, the positions of its elements in the order, and along which axis, the last argument."""
+    """The value to sort, the indices that sort it, and the axis, which is the last argument."""
     given = _keyword(typer, tree, option, form)
     descending = default if given is None else flag(typer, given)
     if len(tree.args) != count:
@@ -143,7 +143,7 @@ def _order(
 
 
 def _keyword(typer: Expressions, tree: ast.Call, name: str, form: str) -> ast.expr | None:
-    """The value of the only keyword that a function has, None where it is not given."""
+    """The value of `name`, the only keyword that the function accepts; None if it is not given."""
     for keyword in tree.keywords:
         if keyword.arg != name:
             message = f"{ast.unparse(tree.func)} has no argument {keyword.arg or '**'}"

@@ -1,4 +1,4 @@
-"""A call of a function of the table: which of its arguments each value is."""
+"""Calls of functions: matches values with the arguments of the function table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build_call(typer: Expressions, name: str, tree: ast.Call) -> Node:
-    """The nodes of `name(…)`, be it a function, a reduction or one of axes and dtypes."""
+    """The nodes of `name(…)`: an elementwise function, a reduction, or a function of `SPECIAL` or `ALONG`."""
     if built := SPECIAL.get(name) or ALONG.get(name):
         return built.build(typer, tree)
     if name in REDUCTIONS:
@@ -48,7 +48,7 @@ def build_call(typer: Expressions, name: str, tree: ast.Call) -> Node:
 
 
 def _unfitting(typer: Expressions, name: str, tree: ast.Call, names: list[str], form: str) -> Iterator[Exception]:
-    """Records the arguments that the function does not have."""
+    """Record arguments that the function does not accept; yield an exception for each."""
     if len(tree.args) > len(names):
         count = f"{len(names)} argument" + ("s" if len(names) > 1 else "")
         message = f"{name} takes {count}, not {len(tree.args)}"

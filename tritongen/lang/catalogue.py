@@ -1,4 +1,4 @@
-"""What `tritongen functions` and the reference say of the language's operators, functions and reductions."""
+"""Entries of `tritongen functions` and of the reference: the language's operators, functions and reductions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FLAT = ("argmax", "argmin", "any", "all", "count_nonzero")  # reductions withou
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One function: how it is called, what it takes and gives, what it means, and its gradient by each argument."""
+    """One function: its call syntax, argument and result dtypes, meaning, and the gradient for each argument."""
 
     topic: str
     name: str
@@ -36,7 +36,7 @@ class Entry:
     gradient: tuple[tuple[str, str], ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """All that is known of it, for a terminal."""
+        """The entry as lines for a terminal."""
         yield f"{self.form}: {self.summary}"
         yield f"arguments: {self.takes}"
         yield f"result: {self.gives}"

@@ -1,4 +1,4 @@
-"""Axes as torch counts them, for hints: by a number from the front or from the back."""
+"""Axes given by position, as torch's `dim`, from the front or from the back; for hints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def axes_of(found: Expressions, tree: ast.AST | None) -> tuple[str, ...]:
-    """The axes of a part of an expression, of an input as it is declared; none where it has a mistake."""
+    """The axes of a subexpression, for an input in the order declared; () if it has a mistake."""
     if isinstance(tree, ast.Name) and tree.id in found.inputs:
         return found.inputs[tree.id].type.axes
     node = found.tried(tree) if tree is not None else None
@@ -20,7 +20,7 @@ def axes_of(found: Expressions, tree: ast.AST | None) -> tuple[str, ...]:
 
 
 def named_axes(found: Expressions, axes: list[str], tree: ast.AST | None) -> list[str]:
-    """The axes that a part of an expression names, by their names or as torch counts them."""
+    """The axes that a subexpression lists, by name or by position as in torch."""
     number = number_of(tree)
     match tree:
         case ast.Name(id=name) if name in found.axes:
@@ -35,7 +35,7 @@ def named_axes(found: Expressions, axes: list[str], tree: ast.AST | None) -> lis
 
 
 def number_of(tree: ast.AST | None) -> int | None:
-    """The integer that a part of an expression is, with its sign."""
+    """The value of an integer literal, with its sign; None for any other expression."""
     match tree:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number)):
             return -number

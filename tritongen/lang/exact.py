@@ -1,4 +1,4 @@
-"""Quotients and negations that functions read which jump: a last digit or the sign of zero decides what they give."""
+"""Quotients and negations in arguments of discontinuous functions, where the last bit or the sign of zero matters."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 from .ir import Call, Node, Ref, Value
 from .rewrite import rebuild
 
-# How kernels spell them where they are exact.
+# The spelling of `exact` calls in kernels.
 EXACT = {"div": "quotient(x, other)", "reciprocal": "quotient(1.0, x)", "neg": "negative(x)"}
-# Integer functions, by which quotients are rounded, and those that read the sign of zero in some arguments.
+# Functions that round to integers, and functions that read the sign of zero of the arguments at some positions.
 _OF_QUOTIENTS = frozenset("floor ceil trunc round frac floor_divide remainder fmod".split())
 _OF_SIGNS = {"atan2": (0, 1), "copysign": (1,), "signbit": (0,), "div": (1,), "reciprocal": (0,)}
-# What hands on the last digit and the sign of what it is of.
+# Functions that propagate the last bit and the sign of zero of their arguments.
 _ON = frozenset("add sub mul neg abs positive maximum minimum clamp clamp_min clamp_max where detach".split())
 
 
 def exact_arguments(name: str, args: tuple[Node, ...], values: dict[str, Value]) -> tuple[Node, ...]:
-    """The arguments of a function, of which quotients and negations that it jumps at are exact. So are they in lines
-    that are among them, of `values`.
+    """The arguments of a function, with quotients or negations marked `exact` if the function is discontinuous in them.
+    Lines that the arguments reference are replaced in `values`.
     """
     if name in _OF_QUOTIENTS:
         return tuple(with_exact(arg, ("div", "reciprocal"), values) for arg in args)
@@ -27,7 +27,7 @@ def exact_arguments(name: str, args: tuple[Node, ...], values: dict[str, Value])
 
 
 def with_exact(node: Node, functions: tuple[str, ...], values: dict[str, Value]) -> Node:
-    """The node, with exact calls of some functions, as far as it hands them on."""
+    """The node with calls of `functions` marked `exact`, down through functions and lines that propagate them."""
     if isinstance(node, Ref) and node.name in values:
         value = values[node.name]
         values[node.name] = value.of(with_exact(value.node, functions, values))

@@ -26,7 +26,7 @@ from .unfit_constants import check_constants
 
 
 class Abandoned(Exception):
-    """A mistake was recorded and the expression cannot be typed further."""
+    """A mistake was recorded, and the expression cannot be typed any further."""
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Expressions:
     values: dict[str, Value] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
-    choices: dict[str, list[Node]] = field(default_factory=dict)  # what a value may be by the params
-    tensors: set[str] = field(default_factory=set)  # the values that are more than constants
-    reduced: set[str] = field(default_factory=set)  # the values that have reductions in them
+    choices: dict[str, list[Node]] = field(default_factory=dict)  # the nodes that a value may be, by the params
+    tensors: set[str] = field(default_factory=set)  # the values that read an input or a position
+    reduced: set[str] = field(default_factory=set)  # the values that contain reductions
 
     def __post_init__(self) -> None:
         self.inputs = {tensor.name: tensor for tensor in self.spec.inputs}
@@ -51,7 +51,7 @@ class Expressions:
         terms = [term for tensor in self.spec.inputs for term in tensor.type.shape]
         lengths = [pair for term in terms for pair in zip(term.names, term.sizes, strict=True)]
         self.sizes = {name: size for name, size in lengths if size is not None}
-        # Where the expression in hand stands.
+        # The current expression: its key, its text, and the name that it defines.
         self.key: tuple[str, ...] = ()
         self.text = Text("")
         self.target = ""
@@ -65,7 +65,7 @@ class Expressions:
             self.reduced.add(value.name)
 
     def choices_of(self, node: Node) -> list[Node]:
-        """What a value may be by the params."""
+        """The nodes that a value may be, depending on the params."""
         match node:
             case Ref(name=name):
                 return self.choices[name]
@@ -74,7 +74,7 @@ class Expressions:
         return [node]
 
     def has(self, names: set[str], node: Node, kind: type | UnionType) -> bool:
-        """Whether a value is made of one of these names, or of a node of some kind."""
+        """Whether an expression references one of `names`, or contains a node of type `kind`."""
         return any(part.name in names if isinstance(part, Ref) else isinstance(part, kind) for part in walk(node))
 
     def natural_order(self, axes: tuple[str, ...]) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class Expressions:
         self.mistakes.append(Mistake(code, message, self.key, start, length, hint))
 
     def fail(self, code: str, message: str, at: ast.AST, hint: str = "") -> Abandoned:
-        """Record a mistake at a part of the expression; the caller raises what is returned."""
+        """Record a mistake at the subexpression `at`, and return the exception for the caller to raise."""
         self.report(code, message, *self.text.span(at), hint)
         return Abandoned()
 
@@ -127,7 +127,7 @@ class Expressions:
         return abandoned
 
     def visit_all(self, trees: Iterable[ast.AST]) -> list[Node]:
-        """The nodes of several operands. The mistakes of all are recorded before the expression is given up."""
+        """The nodes of several operands. Records the mistakes of all operands before it raises `Abandoned`."""
         nodes, abandoned = [], None
         for tree in trees:
             try:
@@ -139,12 +139,12 @@ class Expressions:
         return nodes
 
     def tell(self, tree: ast.AST) -> None:
-        """Records the mistakes of a part of an expression."""
+        """Record the mistakes of a subexpression."""
         with suppress(Abandoned):
             self.visit(tree)
 
     def tried(self, tree: ast.AST) -> Node | None:
-        """The node of a part of an expression, None where it has a mistake, which is not recorded."""
+        """The node of a subexpression, None if it has a mistake. Records neither mistakes nor uses of names."""
         before = len(self.mistakes), {*self.used}
         try:
             return self.visit(tree)
@@ -178,7 +178,7 @@ class Expressions:
         raise self.fail("TG203", f"{name} is not defined", tree, for_name(self, name))
 
     def dtype_of(self, name: str) -> Dtype:
-        """An input's. That of a float8 gives way to other floats, as a number's does."""
+        """The dtype of an input. A float8 input has a weak dtype, as a constant does: other floats take precedence."""
         if self.is_float8(name):
             return Dtype("float")
         leaf = self.always_given(name)
@@ -186,7 +186,7 @@ class Expressions:
         return Dtype(kind_of(self.inputs[name].type.dtypes), (leaf,), optional=optional)
 
     def always_given(self, name: str) -> str:
-        """An input, or for an optional one another of the same type that is not optional, if there is one."""
+        """`name`, or for an optional input a required input of the same shared type, if there is one."""
         own = self.inputs[name]
         if own.default is None or not own.type.variable:
             return name
@@ -207,10 +207,10 @@ class Expressions:
         return self.call(OPERATORS[symbol], [left, right], tree)
 
     def power(self, base: Node, exponent: object, tree: ast.AST) -> Node | None:
-        """A power by a shorter name, or as products; None where only `pow` will do."""
+        """A power as a simpler function or as products; None if it needs `pow`."""
         is_power = isinstance(exponent, int) and not isinstance(exponent, bool) and exponent > 1
         if base.dtype.kind == "bool" or (base.dtype.kind != "float" and not is_power):
-            return None  # torch promotes integers before it takes such a power.
+            return None  # torch promotes integers before it computes such a power.
         if isinstance(exponent, int | float) and exponent in POWERS:
             return self.call(POWERS[exponent], [base], tree)
         if exponent not in (3, 4):
@@ -241,7 +241,7 @@ class Expressions:
         return self.chain("logical_and", pairs, tree)
 
     def compare_word(self, tree: ast.Compare, param: ast.Name, operands: list[ast.expr], ops: list[ast.cmpop]) -> Node:
-        """A param of choices against one of them."""
+        """A comparison of a param that has choices with one of the choices."""
         choices = self.params[param.id].choices
         if len(operands) > 2 or not isinstance(ops[0], ast.Eq | ast.NotEq):
             hint = f"as in {param.id} == '{choices[0]}'"
@@ -289,7 +289,7 @@ class Expressions:
         if args and all(isinstance(arg, Constant) for arg in args):
             message = f"{name} is computed of tensors and params, and these are numbers alone"
             raise self.fail("TG208", message, tree, "write the number that it is")
-        # Options, such as the values that nan_to_num puts in, do not promote.
+        # Optional arguments, such as the replacements of nan_to_num, do not promote.
         dtype = promote(*(arg for want, arg in zip(row.args, args, strict=True) if want.required))
         self.check_kind(row, args, dtype, tree)
         if row.result == "bool":
@@ -299,7 +299,7 @@ class Expressions:
         return Call(name, exact_arguments(name, tuple(args), self.values), axes, dtype)
 
     def check_kind(self, row: Function, args: list[Node], dtype: Dtype, tree: ast.AST) -> None:
-        """Refuse dtypes that the function is not for."""
+        """Refuse dtypes that the function does not accept."""
         what = f"`{symbol(tree)}`" if symbol(tree) else row.name
         if row.accepts == "integral" and self.may_be_float(dtype):
             message = f"{what} is for integers and booleans, and this {may_be(dtype.kind)}"
@@ -322,7 +322,7 @@ class Expressions:
             raise self.fail("TG402", message, tree, "declare the input as float[...] or int[...]")
 
     def may_be_float(self, dtype: Dtype) -> bool:
-        """Whether any leaf of a dtype may be of floats."""
+        """Whether a dtype may be a float when the operator is called."""
         leaves = (self.inputs[n].type.may_be_float if n in self.inputs else n in FLOATS for n in dtype.leaves)
         return dtype.kind == "float" or (dtype.kind == "any" and any(leaves))
 
@@ -332,7 +332,7 @@ class Expressions:
         return all("bool" in (self.inputs[n].type.dtypes if n in self.inputs else (n,)) for n in dtype.leaves)
 
     def axis(self, tree: ast.AST, instead: str = "") -> str:
-        """The axis that a part of an expression names. `instead` is the hint where it does not."""
+        """The axis that a subexpression names. `instead` replaces the hint of the diagnostic if it names none."""
         if isinstance(tree, ast.Constant) and tree.value is Ellipsis and BATCH in self.axes:
             return BATCH
         if isinstance(tree, ast.Name) and tree.id in self.axes:
@@ -352,7 +352,7 @@ class Expressions:
         return axis
 
     def named(self, suffix: str, node: Node) -> Ref | Load:
-        """The node under a name of its own, so that what uses it twice computes it once."""
+        """The node as a line of its own (unless it is a line or input), so that it is computed once if used twice."""
         return node if isinstance(node, Ref | Load) else self.line_of(suffix, node)
 
     def line_of(self, suffix: str, node: Node) -> Ref:
@@ -367,7 +367,7 @@ class Expressions:
 
 
 def _outer_first(inputs: tuple[Input, ...], axes: list[str]) -> list[str]:
-    """The named axes so that those of the input with most of them keep their order."""
+    """The named axes: first the axes of the input with the most axes, in its order."""
     longest = max(inputs, key=lambda tensor: len(tensor.type.axes), default=None)
     first = list(longest.type.axes) if longest else []
     return [axis for axis in [*first, *axes] if axis != BATCH]

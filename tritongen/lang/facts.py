@@ -1,4 +1,4 @@
-"""What follows from an operator, found out once, however many stages ask for it."""
+"""Cached analyses of an operator: each is computed once, however many stages ask for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def fact(found: Callable[Concatenate[Op, P], T]) -> Callable[Concatenate[Op, P], T]:
-    """A function of an operator and other arguments, which is called once for each operator and these.
+    """Decorator that caches a function of an operator and further hashable arguments.
 
-    What it returns is stored with the operator, and forgotten with it. It is not to be changed.
+    Results are stored in `op.facts` and freed with the operator. Callers must not modify them.
     """
 
     @wraps(found)

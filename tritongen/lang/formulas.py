@@ -1,6 +1,6 @@
-"""The lengths of axes that [axes] computes: from its formulas to nodes, to integers, and to lines of the host.
+"""Computed lengths of [axes]: from formulas to nodes, to integers, and to expressions of the host code.
 
-A formula is arithmetic of integers: of the lengths of other axes, by their names, and of integer params.
+A formula is integer arithmetic over the lengths of other axes, by name, and integer params.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ALLOWED = "a formula has lengths, integer params, integers, + - * // % and mini
 
 
 def formulas_of(typer: Expressions) -> tuple[Formula, ...]:
-    """The formulas of a spec, each after those that it reads; what is wrong with them is recorded.
+    """The formulas of a spec, each after the formulas that it reads. Records their mistakes.
 
-    `typer.sizes` gets the values of those that read neither params nor variable lengths.
+    Formulas that read neither params nor variable lengths are evaluated into `typer.sizes`.
     """
     found: dict[str, Formula] = {}
     for statement in typer.spec.computed:
@@ -87,7 +87,7 @@ def _visit(typer: Expressions, tree: ast.expr) -> Node:
 
 
 def _call(function: str, *args: Node) -> Node:
-    """A call, or the number that it is."""
+    """A call, folded to a `Constant` if all arguments are constants."""
     node = Call(function, args, (), INT)
     return Constant(value_of(node, {}, {}), INT) if all(isinstance(arg, Constant) for arg in args) else node
 
@@ -113,7 +113,7 @@ def _named(typer: Expressions, name: str, tree: ast.Name) -> Node:
 
 
 def _check_divisor(typer: Expressions, node: Node, tree: ast.expr) -> None:
-    """Refuse what may be no divisor: 0, or a number below."""
+    """Refuse a divisor that may be less than 1."""
     low, _ = IntegerBounds(typer.sizes, typer.params).bounds(node) or INT64
     if low > 0:
         return
@@ -127,7 +127,7 @@ def _check_divisor(typer: Expressions, node: Node, tree: ast.expr) -> None:
 
 
 def _in_order(typer: Expressions, found: Mapping[str, Formula]) -> list[Formula]:
-    """The formulas, each after those that it reads; those that read themselves are recorded, and left out."""
+    """The formulas, each after the formulas that it reads, without cycles (reported) and formulas that read one."""
     ordered: dict[str, Formula] = {}
     left = dict(found)
     while ready := [one for one in left.values() if left.keys().isdisjoint(one.reads)]:
@@ -146,7 +146,7 @@ def _in_order(typer: Expressions, found: Mapping[str, Formula]) -> list[Formula]
 
 
 def _circle(formulas: Mapping[str, Formula], axis: str) -> tuple[str, ...]:
-    """The axes by way of which one reads its own length; () if it does not."""
+    """The shortest cycle of formulas that `axis` is on, starting with it; () if there is none."""
     pending: list[tuple[str, ...]] = [(axis,)]
     seen = set[str]()
     while pending:
@@ -166,7 +166,7 @@ def _is_fixed(node: Node, sizes: Mapping[str, int]) -> bool:
 
 
 def _fix(typer: Expressions, formula: Formula) -> None:
-    """Takes note of a length that is known."""
+    """Evaluate a formula into `typer.sizes`, or report that its length is out of range."""
     size = value_of(formula.node, typer.sizes, {})
     if 1 <= size < 2**31:
         typer.sizes[formula.axis] = size
@@ -198,7 +198,7 @@ def may_be_negative(op: Op, formula: Formula) -> bool:
 
 
 def lengths_by(op: Op, lengths: Mapping[str, int], params: Mapping[str, ParamValue]) -> dict[str, int]:
-    """Some lengths, with those that are computed of them in place of others of these axes."""
+    """The fixed and the given lengths, and each computed length whose formula can be evaluated from them."""
     found = dict(op.sizes) | {axis: length for axis, length in lengths.items() if axis not in op.computed}
     for formula in op.formulas:
         if formula.axis not in found and formula.reads <= found.keys():
@@ -207,13 +207,13 @@ def lengths_by(op: Op, lengths: Mapping[str, int], params: Mapping[str, ParamVal
 
 
 def typical_params(params: Iterable[Param]) -> dict[str, ParamValue]:
-    """A value for each integer param, where costs are compared: its default, or the least that it may be."""
+    """A value for each integer param in cost estimates: its default, else its minimum, but at least 1."""
     ints = [param for param in params if param.kind == "int"]
     return {one.name: max(1, int(one.minimum or 0)) if one.default is None else one.default for one in ints}
 
 
 def typical_lengths(op: Op, lengths: Mapping[str, int]) -> dict[str, int]:
-    """The computed lengths where others are taken to be so long; those that would be empty are as long as any."""
+    """The computed lengths in cost estimates, from `lengths` and `LENGTH` for other axes; `LENGTH` if not positive."""
     every = dict.fromkeys(op.axes, LENGTH) | dict(lengths)
     found = lengths_by(op, every, typical_params(op.params))
     return {one.axis: length if (length := found[one.axis]) > 0 else LENGTH for one in op.formulas}
@@ -224,7 +224,7 @@ def typical_lengths(op: Op, lengths: Mapping[str, int]) -> dict[str, int]:
 
 @lru_cache(maxsize=2**10)
 def python(node: Node) -> ast.expr:
-    """A formula as the host spells it, to which axes are variables."""
+    """A formula as an expression of the host code, where each axis is a variable."""
     match node:
         case Constant(value=int() as value):
             return ast.Constant(value)
@@ -239,8 +239,8 @@ def python(node: Node) -> ast.expr:
 
 
 def by_params(formulas: Iterable[Formula], inputs: Iterable[Input], sizes: Iterable[str]) -> tuple[Formula, ...]:
-    """The formulas that read no lengths but those of `sizes`, and of one another, of axes that inputs have in groups
-    alone, if at all: these are unflattened by them.
+    """The formulas that read only `sizes` and one another, without axes that a required input has as a dimension of
+    their own: the others are lengths by which groups are unflattened.
     """
     setting, known = alone(inputs), {*sizes}
     found: list[Formula] = []
@@ -252,13 +252,13 @@ def by_params(formulas: Iterable[Formula], inputs: Iterable[Input], sizes: Itera
 
 
 def inputs_in_order(op: Op) -> list[Input]:
-    """The inputs as `inference_order` has them, beside the lengths that are fixed or follow from params alone."""
+    """The inputs in `inference_order`, given the lengths that are fixed or follow from params alone."""
     early = by_params(op.formulas, op.inputs, dict(op.sizes))
     return inference_order(op.inputs, {*dict(op.sizes), *(formula.axis for formula in early)})
 
 
 def wanted_of(axes: Iterable[str], formulas: Iterable[Formula]) -> list[Formula]:
-    """Those of some formulas that the lengths of axes take, with those that these read, in their order."""
+    """The formulas that the lengths of `axes` depend on, directly or through other formulas, in order."""
     wanted, found = {*axes}, list[Formula]()
     for formula in reversed([*formulas]):
         if formula.axis in wanted:
@@ -276,8 +276,8 @@ def alone(inputs: Iterable[Input]) -> set[str]:
 def lengths_in_order(
     inputs: tuple[Input, ...], formulas: Iterable[Formula], sizes: Iterable[str]
 ) -> list[Input | Formula]:
-    """What tells the lengths of axes, in an order in which each follows from those before: inputs, as `inference_order`
-    has them, and formulas of axes that no input tells by a dimension of its own.
+    """The inputs and formulas that determine lengths, each after all that it reads: inputs in `inference_order`, and
+    formulas of axes that no required input has as a dimension of their own.
     """
     fixed, setting = {*sizes}, alone(inputs)
     left = [formula for formula in formulas if formula.axis not in setting | fixed]

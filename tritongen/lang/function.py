@@ -1,9 +1,9 @@
-"""A row of the table of elementwise functions, which is in `tritongen.lang.functions`.
+"""A row of the table of elementwise functions in `tritongen.lang.functions`.
 
-A row says what torch calls it, what it takes and gives, how Triton and torch spell it, and its
-derivative. Tensors reach the `triton` expression in the dtype they were promoted to, half
-precision already widened: float32 or float64, an integer's own dtype, or `tl.int1`. What it
-calls by a name alone is a device function of `templates/runtime/math.py` or `special.py`.
+A row has the name of the function in torch, the kinds of its arguments and result, its spelling in Triton and torch,
+and its derivative. Tensors reach the `triton` expression in the dtype they were promoted to, half precision already
+widened: float32 or float64, an integer's own dtype, or `tl.int1`. Functions that the expression calls without a module
+are device functions of `templates/runtime/math.py` or `special.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """An argument. It must be given unless it has a default or is `optional`, which passes None."""
+    """An argument, required unless it has a default or is `optional`: then the default or None is passed."""
 
     name: str
     default: float | int | bool | None = None
@@ -39,8 +39,8 @@ class Function:
     result: str  # "promote" | "float" | "bool"
     triton: str
     torch: str
-    triton_int: str = ""  # where integers need another spelling; "" is the same
-    triton_bool: str = ""  # where bools need another than integers; "" is the same
+    triton_int: str = ""  # the spelling for integers if it differs from `triton`
+    triton_bool: str = ""  # the spelling for bools if it differs from integers
     # (argument, its gradient in the spec language over the arguments, the result `y` and the
     # result's gradient `g`); "0.0" where the function is flat
     derivative: tuple[tuple[str, str], ...] = ()
@@ -76,8 +76,8 @@ def row(
     triton_bool: str = "",
     **derivative: str,
 ) -> Function:
-    """A row: its `form` as "clamp(x, min=0.0)", each derivative as a keyword named after its argument. Triton and torch
-    spell it by its name unless that says otherwise.
+    """A row: its `form` as "clamp(x, min=0.0)", each derivative as a keyword named after its argument. `triton`
+    and `torch` default to a call of the function by its name.
     """
     name, arguments = _parts(form)
     call = _call(name, arguments)

@@ -1,8 +1,8 @@
-"""The elementwise functions of the spec language: one table, one row a function.
+"""The elementwise functions of the spec language: one table with a row per function.
 
-Here are the rows that select a value, and torch.nn.functional's activations; the other rows are
-in `tritongen.lang.function_rows`. Reductions, casts, indices and sizes are no rows: they are not
-elementwise.
+This module has the rows that select a value, and torch.nn.functional's activations; the other rows
+are in `tritongen.lang.function_rows`. Reductions, casts, indices and sizes have no rows: they are
+not elementwise.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ _ACTIVATIONS = (
 
 FUNCTIONS: dict[str, Function] = {function.name: function for function in (*MATH, *_SELECTION, *_ACTIVATIONS)}
 
-# What pow is by other names where the exponent is a number: shorter, and what torch does as well.
+# Functions that replace pow for constant exponents: they are shorter, and torch does the same.
 POWERS: dict[float, str] = {
     -1.0: "reciprocal",
     -0.5: "rsqrt",

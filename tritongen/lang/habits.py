@@ -1,8 +1,8 @@
-"""What torch, numpy and Python write, and what this language writes in its place, or that it has none.
+"""Hints for names of torch, numpy and Python: how this language writes the same, or that it cannot.
 
-In an answer, {x}, {y} and {z} are the first arguments as they were written (of a method, {x} is what it is called on),
-{N} and {M} the last axis of {x} and the one before it, or the axis that a number names, {K} the axes that {x} and {y}
-share, {axes} all axes of {x}, and {plus} what is added by {y}, where it is given.
+In an answer, {x}, {y} and {z} are the first arguments as written (for a method, {x} is its object), {N} is the axis
+that the call gives or the last axis of {x}, {M} the second to last axis of {x}, {K} the axis that {x} and {y} share if
+it is only one, {axes} all axes of {x}, and {plus} is ` + {y}` if there is a second argument.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ ANSWERS: dict[str, str] = {
     "nonzero": "there is no result of a length that values decide: write where(condition, x, 0)",
 }
 
-# Keywords that functions have elsewhere, by the function ("" for any reduction) and the keyword.
+# Keywords of functions in torch and numpy, by the function ("" for any reduction) and the keyword.
 KEYWORDS: dict[tuple[str, str], str] = {
     **{("", name): "axes follow the value by name: {form}" for name in ("dim", "axis")},
     **{
@@ -117,13 +117,13 @@ KEYWORDS: dict[tuple[str, str], str] = {
     ("relu", "inplace"): "leave it out: every result is a new tensor",
 }
 
-# The first argument that counts an axis, where there is one; for reductions it is the one after the value.
+# The position of the first argument that is an axis, if there is one; for reductions it is 1.
 AXIS_AT = {"size": 1, "shape": 1, "flip": 1, "gather": 1, "index_select": 1, "select": 1, "narrow": 1, "roll": 2}
 AXIS_AT |= {"sort": 1, "argsort": 1, "topk": 2, "repeat_interleave": 2, "layer_norm": 1, "rms_norm": 1}
 
-# Names of modules, which are written before a function there.
+# Modules that qualify the names of functions in torch, numpy and jax.
 MODULES = frozenset("torch np numpy math F tl nn functional jnp jax special linalg".split())
 
-# What casts elsewhere, and the dtype that is meant.
+# Functions and methods that cast in torch, numpy and Python, with the dtype to suggest.
 CASTS = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "long": "int64"}
 CASTS |= {"bool": "bool", "bfloat16": "bfloat16", "to": "float32", "type": "float32", "astype": "float32"}

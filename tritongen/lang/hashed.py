@@ -1,4 +1,4 @@
-"""Hashes that are computed once: planning looks the same trees up again and again."""
+"""Cached hashes, since planning looks up the same trees again and again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Hashed:
     __match_args__: ClassVar[tuple[str, ...]]  # its fields
 
     def __init_subclass__(cls) -> None:
-        cls.__hash__ = Hashed.__hash__  # type: ignore[method-assign]  # Which a dataclass leaves as it is.
+        cls.__hash__ = Hashed.__hash__  # type: ignore[method-assign]  # A dataclass does not override it.
 
     def __hash__(self) -> int:
         return self.hashed

@@ -1,4 +1,4 @@
-"""What someone may mean who writes a name or a function that the language does not have."""
+"""Hints for names, functions and syntax that the language does not have."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def for_function(found: Expressions, name: str, tree: ast.Call) -> str:
 
 
 def for_syntax(found: Expressions, tree: ast.AST) -> str:
-    """What to write for something that the language does not have."""
+    """The hint for syntax that the language does not have."""
     match tree:
         case ast.Subscript(value=ast.Attribute(attr="shape") as value, slice=at):
             return answer(found, "shape", _called(value.value, at))
@@ -69,7 +69,7 @@ def for_syntax(found: Expressions, tree: ast.AST) -> str:
 
 
 def record_subexpressions(found: Expressions, tree: ast.AST) -> None:
-    """Records the mistakes in the operands of an expression that the language does not have."""
+    """Record the mistakes in operands of syntax that the language does not have."""
     binds = isinstance(tree, ast.Lambda | ast.NamedExpr | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp)
     pending = [] if binds else [*ast.iter_child_nodes(tree)]
     known = {*found.axes, *found.values, *found.inputs, *found.params, *MODULES}
@@ -86,7 +86,7 @@ def record_subexpressions(found: Expressions, tree: ast.AST) -> None:
 
 
 def answer(found: Expressions, name: str, tree: ast.Call) -> str:
-    """What to write for a call as torch, numpy or Python have it; "" where nothing is known of it."""
+    """The hint for a call that torch, numpy or Python would accept; "" if its name is unknown."""
     if name in CASTS:
         return _cast(name, tree)
     name = "shape" if name == "size" else name
@@ -113,7 +113,7 @@ def _cast(name: str, tree: ast.Call) -> str:
 
 
 def _words(found: Expressions, tree: ast.Call, counted: list[ast.expr]) -> dict[str, str]:
-    """What stands for the fields of an answer."""
+    """The values of the fields in `ANSWERS`, and `named`, the axes that the call gives."""
     texts = [_operand(part) for part in tree.args if not isinstance(part, ast.Starred)]
     x, y, z = [*texts, *"xyz"[len(texts) :]][:3]
     axes, other = ([*axes_of(found, part)] for part in [*tree.args, None, None][:2])
@@ -140,7 +140,7 @@ def _operand(tree: ast.expr) -> str:
 
 
 def _at_positions(found: Expressions, value: ast.expr, at: ast.expr) -> str:
-    """How torch's indexing is written: one `take` for each position."""
+    """The hint for indexing as in torch: one `take` for each index."""
     indices = at.elts if isinstance(at, ast.Tuple) else [at]
     axes, text, takes = [*axes_of(found, value)], ast.unparse(value), False
     behind = next((n for n, part in enumerate(indices) if getattr(part, "value", 0) is ...), len(indices))

@@ -1,8 +1,8 @@
-"""Which integer arithmetic of an operator a kernel must widen to int64.
+"""The integer arithmetic of an operator that a kernel must widen to int64.
 
-In the math positions, lengths and the integers of [params] are int64, as torch's and Python's are.
-A kernel has them in int32 where they fit, which is enough to compare them and to step through
-tensors. This module finds where arithmetic with them may exceed int32.
+In the math, indices, lengths and integer params are int64, as in torch and Python. A kernel holds
+them in int32 where they fit, which suffices to compare them and to iterate over tensors. This
+module finds the arithmetic with them that may exceed int32.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from .ir import (
 Bounds = tuple[int, int]
 
 INT32, INT64 = RANGES["int32"], RANGES["int64"]
-# What wraps around from here is negative in int32, and so still no position of a tensor.
+# Values in these bounds that wrap around are negative in int32, so they remain out of range as an index.
 POSITION = (-(2**31), 2**32 - 1)
-LONGEST = 2**31 - 2**20  # of an axis whose positions are int32
-_RING = frozenset("add sub mul neg square".split())  # Their results are right but for 2**32, wrapped or not.
-_CHOOSING = frozenset("where clamp clamp_min clamp_max maximum minimum remainder".split())  # What wraps in no dtype.
+LONGEST = 2**31 - 2**20  # the longest axis whose indices are int32
+_RING = frozenset("add sub mul neg square".split())  # Results are correct modulo 2**32, wrapped or not.
+_CHOOSING = frozenset("where clamp clamp_min clamp_max maximum minimum remainder".split())  # These wrap in no dtype.
 
 
 @dataclass
 class IntegerBounds:
-    """Between which integers values lie, whatever tensors hold, for any lengths and params."""
+    """Bounds of integer values that hold for any tensor contents, lengths and params."""
 
     sizes: Mapping[str, int]
     params: Mapping[str, Param]
     inputs: Mapping[str, Input] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
     longest: int = LONGEST
-    known: dict[str, Bounds | None] = field(default_factory=dict)  # of values
+    known: dict[str, Bounds | None] = field(default_factory=dict)  # by value
 
     def may_be_outside(self, node: Node, *axes: str) -> tuple[bool, bool]:
-        """Whether a position among all elements along some axes may lie before them, and whether behind."""
+        """Whether a flattened index into `axes` may be negative, and whether it may be past the end."""
         low, high = self.bounds(node) or INT64
         return low < 0, high >= math.prod(self.sizes.get(axis, 0) for axis in axes)
 
     def past(self, node: Node, axis: str) -> Bounds | None:
-        """Between which integers a value lies past the position along an axis, if it is a sum of that and others."""
+        """Bounds of `node - index(axis)` if `node` is `index(axis)` plus or minus other terms; None otherwise."""
         match node:
             case Index(axis=own):
                 return (0, 0) if own == axis else None
@@ -75,7 +75,7 @@ class IntegerBounds:
         return None
 
     def bounds(self, node: Node) -> Bounds | None:
-        """Between which integers a value lies, if that is known."""
+        """The inclusive bounds of an integer value; None if they are unknown."""
         match node:
             case Constant(value=int() as value):
                 return int(value), int(value)
@@ -108,14 +108,14 @@ class IntegerBounds:
 
 
 def bounds_in(op: Op, longest: int = LONGEST) -> IntegerBounds:
-    """Those of an operator."""
+    """The bounds of an operator's values."""
     params, inputs = {one.name: one for one in op.params}, {one.name: one for one in op.inputs}
     return IntegerBounds(dict(op.sizes), params, inputs, op.by_name, longest)
 
 
 @dataclass
 class Integers:
-    """`widened` are calls with the argument to widen, `wide` the params that a kernel takes as int64."""
+    """`widened` maps calls to the argument to widen; `wide` are the params that a kernel takes as int64."""
 
     op: Op
     widened: dict[Call, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Integers:
             self.widen(node)
 
     def overflows(self, node: Call, room: Bounds) -> bool:
-        """Whether a kernel would compute a call in less than int64, and its result may need that."""
+        """Whether a kernel would use less than int64 although a constant needs it or the result may exceed `room`."""
         terms = operands(node)
         if not all(map(self.narrow, terms)):
             return False
@@ -152,7 +152,7 @@ class Integers:
         return self.narrow(node) and inside(self.known.bounds(node), INT32)
 
     def all_narrow(self, node: Node) -> bool:
-        """Whether a kernel has all integers in less than int64 that a condition compares."""
+        """Whether a kernel holds all integers that a condition compares in less than int64."""
         return all(
             all(map(self.narrow, operands(part)))
             for part in walk(node)
@@ -169,7 +169,7 @@ class Integers:
             self.widened[node] = node.args.index(of_int64[0])
 
     def narrow(self, node: Node) -> bool:
-        """Whether a kernel may have an integer in less than int64."""
+        """Whether a kernel may hold an integer in less than int64."""
         match node:
             case Scalar(name=name):
                 return name not in self.wide
@@ -217,7 +217,7 @@ def bounds_of_dtypes(dtypes: tuple[str, ...]) -> Bounds | None:
 
 
 def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | None:
-    """Between which integers the result of a function lies, if that is known."""
+    """The bounds of a function's result, given the bounds of its arguments; None if unknown."""
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
         return None
@@ -235,7 +235,7 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
             return (a, b) if function == "positive" or (a >= 0 and c >= 0) else (-most, most)
         case "remainder" if c > 0:
             return 0, d - 1
-        case "maximum" | "clamp_min":  # Masks have them of any number of terms.
+        case "maximum" | "clamp_min":  # Masks have these functions with any number of terms.
             return max(lows), max(highs)
         case "minimum" | "clamp_max":
             return min(lows), min(highs)
@@ -246,7 +246,7 @@ def bounds_of_call(function: str, terms: Sequence[Bounds | None]) -> Bounds | No
     return None
 
 
-# Functions that are least and greatest at ends of what they are given.
+# Functions whose least and greatest results are at the bounds of their arguments.
 _AT_CORNERS: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,

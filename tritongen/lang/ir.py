@@ -1,6 +1,6 @@
 """The typed form of a spec's math: nodes over named axes, each with its axes and its dtype.
 
-An `Op` is what every family plans; a derived gradient is an `Op` like any other. Nodes compare by structure.
+Every family plans an `Op`; a derived gradient is an `Op` like any other. Nodes compare by structure.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """A dtype as far as it is known before the tensors are.
+    """A dtype as far as it is known before the operator is called.
 
-    `of` names the inputs (or dtypes) whose promotion it is, "" among them for none. `rule` tells
-    what is done to that promotion: "float" turns integers into the default float, "sum" turns
-    them into int64, as torch's `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does;
-    "compute" is the dtype in which the kernel computes. An input that is absent has no dtype: `otherwise` names those
-    whose promotion it is where all of `of` are absent, which they may be if it is `optional`.
+    It is the promotion of the inputs (or dtypes) that `of` names, where "" stands for none. `rule` is then
+    applied: "float" turns integers into the default float, "sum" turns them into int64, as torch's
+    `exp` and `sum` do, and "int" turns booleans into int64, as adding 1 does; "compute" is the dtype in which
+    the kernel computes. If it is `optional`, all inputs of `of` may be absent: then it is the promotion of
+    `otherwise`.
     """
 
     kind: Kind
     of: tuple[str, ...] = ()
     rule: Literal["", "float", "sum", "int", "compute"] = ""
     otherwise: tuple[str, ...] = ()
-    optional: bool = field(default=False, compare=False)  # as `of` says
+    optional: bool = field(default=False, compare=False)  # whether all inputs of `of` may be absent
 
     @property
     def weak(self) -> bool:
-        """Whether it is a Python number's, which gives way to a tensor's dtype of the same kind."""
+        """Whether it is the dtype of a Python scalar, over which a tensor's dtype of the same kind takes precedence."""
         return not self.of
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """All inputs and dtypes that it may be the promotion of."""
+        """All inputs and dtypes that the promotion may read."""
         return (*self.of, *(leaf for leaf in self.otherwise if leaf not in self.of))
 
     def renamed(self, name: Callable[[str], str]) -> Dtype:
@@ -51,14 +51,14 @@ class Dtype:
 
     @property
     def intermediate(self) -> Dtype:
-        """The dtype in which steps pass a value of it on: floats as kernels compute, of which positions may have more
-        digits than float32.
+        """The dtype in which steps store a value of it for later steps: integers and booleans as they are (an index may
+        not fit float32), everything else in the dtype in which kernels compute.
         """
         return self if self.kind in ("bool", "int") else COMPUTE
 
     @property
     def intermediates(self) -> tuple[str, ...]:
-        """The dtypes that it may be then."""
+        """The dtypes that `intermediate` may be."""
         known = self.of if {*self.of} <= {*INTS} else INTS
         return {"bool": BOOLS, "int": known or INTS}.get(self.kind, COMPUTED)
 
@@ -69,7 +69,7 @@ COMPUTE = Dtype("float", (), "compute")  # the dtype in which the kernels of a c
 
 
 def _below(own: Callable[[Node], Iterable[T]]) -> cached_property[frozenset[T]]:
-    """What a node and all below it have; a part that many share is looked at once."""
+    """The union of `own` over a node and all below it; a subexpression that many nodes share is visited once."""
 
     def found(node: Node) -> frozenset[T]:
         return frozenset(own(node)).union(*(getattr(part, str(made.attrname)) for part in children(node)))
@@ -79,7 +79,7 @@ def _below(own: Callable[[Node], Iterable[T]]) -> cached_property[frozenset[T]]:
 
 
 class Tree(Hashed):
-    """A node with all below it, of which planning asks the same again and again; references are not followed."""
+    """A node with all below it. It caches facts that planning asks for repeatedly; references are not followed."""
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -88,30 +88,30 @@ class Tree(Hashed):
 
     @cached_property
     def count(self) -> int:
-        """How many nodes there are, those that occur twice counted twice."""
+        """The number of nodes; repeated ones are counted each time."""
         return 1 + sum(part.count for part in children(self))
 
     @cached_property
     def operations(self) -> int:
-        """How many functions, reductions and scans there are, those that occur twice counted twice."""
+        """The number of functions, reductions and scans; repeated ones are counted each time."""
         return isinstance(self, Call | Reduce | Scan) + sum(part.operations for part in children(self))
 
     kinds = _below(lambda node: (type(node),))
     functions = _below(lambda node: (node.function,) if isinstance(node, Call) else ())
     references = _below(lambda node: (node.name,) if isinstance(node, Ref) else ())  # the lines that are read
     reads = _below(lambda node: (node.name,) if isinstance(node, Load) else ())
-    leaves = _below(lambda node: node.dtype.leaves)  # the inputs and dtypes to whose promotions something is computed
-    casts = _below(lambda node: node.dtype.of if isinstance(node, Cast) else ())  # those that something is cast to
+    leaves = _below(lambda node: node.dtype.leaves)  # the inputs and dtypes that the nodes' dtypes promote
+    casts = _below(lambda node: node.dtype.of if isinstance(node, Cast) else ())  # the inputs and dtypes of casts
 
     @cached_property
     def gathers(self) -> bool:
-        """Whether an element of an input at a computed position is read."""
+        """Whether an input is read at a computed index."""
         return (isinstance(self, Load) and bool(self.at)) or any(part.gathers for part in children(self))
 
 
 @dataclass(frozen=True)
 class Constant(Tree):
-    """A number of the spec, a word to compare a param with, or None for an argument left out."""
+    """A constant of the spec, a word to compare a param with, or None for an omitted argument."""
 
     value: float | int | bool | str | None
     dtype: Dtype
@@ -129,7 +129,7 @@ class Scalar(Tree):
 
 @dataclass(frozen=True)
 class Load(Tree):
-    """An element of an input. `at` replaces the position along an axis by a computed one (`take`)."""
+    """An element of an input. `at` replaces the index along an axis by a computed one (`take`)."""
 
     name: str
     axes: tuple[str, ...]
@@ -148,9 +148,9 @@ class Ref(Tree):
 
 @dataclass(frozen=True)
 class Take(Tree):
-    """An element of an earlier line that has a reduction behind it, which a step before has to store.
+    """An element of an earlier line that depends on a reduction, so that an earlier step has to store the line.
 
-    `at` is as in `Load`, which steps read it by.
+    Steps read it by a `Load` with the same `at`.
     """
 
     arg: Node
@@ -163,7 +163,7 @@ class Take(Tree):
 class Call(Tree):
     """A row of the function table, applied.
 
-    Where it is `rounded`, no compiler may fuse a product of it with what is added: it is the same number in any kernel.
+    If `rounded`, the compiler may not fuse its multiplication into an FMA, so that every kernel gives the same value.
     `exact` quotients are rounded to nearest, and `exact` negations have the sign of zero: see `exact.py`.
     """
 
@@ -215,9 +215,9 @@ class Size(Tree):
 class Reduce(Tree):
     """A primitive reduction: sum, prod, max, min, argmax, argmin, any, all, mean or var.
 
-    `correction` is var's alone: the sum of squares is divided by the length less it. Along the axis `strips`, each of
-    those has a number of its own; there are two more kinds of such: "exps", the sum of exponentials below the largest,
-    or below 0 where that is infinite, and "squares", the sum of squared distances from the mean.
+    `correction` applies to var alone: its divisor is the length minus `correction`. With `strips`, the result has one
+    value per strip along that axis, and there are two more kinds: "exps", the sum of exponentials after the maximum
+    (0 where that is infinite) is subtracted, and "squares", the sum of squared distances from the mean.
     """
 
     kind: str
@@ -231,11 +231,11 @@ class Reduce(Tree):
 
 @dataclass(frozen=True)
 class ScatterSum(Tree):
-    """The transpose of `take`: along `into`, each element is the sum of the argument over the positions `at` it.
+    """The transpose of `take`: each element along `into` is the sum of the argument where `at` is its index.
 
-    `at` are positions in the elements along `into`, counted in the order of those; what is outside of them adds to
-    nothing. Axes that `at` shares with the result beside `into` are lines, each of which has positions of its own;
-    the others of `at` are summed over, though the result may have axes of the same names.
+    `at` are flattened indices into the axes `into`; indices out of range are ignored. Axes that `at` shares with the
+    result, other than `into`, are `lines`: each line has indices of its own. The other axes of `at` are summed over,
+    though the result may have axes of the same names.
     """
 
     arg: Node
@@ -254,15 +254,15 @@ class ScatterSum(Tree):
 
     @property
     def over(self) -> tuple[str, ...]:
-        """The axes of the positions that are summed over."""
+        """The axes of `at` that are summed over."""
         return tuple(axis for axis in self.at.axes if axis not in self.lines)
 
 
 @dataclass(frozen=True)
 class Scan(Tree):
-    """A running reduction along an axis, from its last element back if it is in `reverse`: cumsum, cumprod, or
-    recurrence, in which each element is the one before it times its `decay`, plus the argument; or argsort, the
-    positions of the elements in their order, in `reverse` from the largest on.
+    """A scan along an axis, backwards if `reverse`: cumsum, cumprod, or recurrence, where each element is the previous
+    result times its `decay`, plus the argument; or argsort, the indices that sort the elements, descending if
+    `reverse`.
     """
 
     kind: str
@@ -275,21 +275,21 @@ class Scan(Tree):
 
 
 def is_order(node: Tree) -> TypeGuard[Scan]:
-    """Whether a node is the positions of elements in their order."""
+    """Whether a node is an argsort."""
     return isinstance(node, Scan) and node.kind == "argsort"
 
 
 Node = Constant | Scalar | Load | Ref | Take | Call | Cast | Choose | Index | Size | Reduce | ScatterSum | Scan
 
 
-# Conditions on params, each with whether it holds; () is always taken.
+# Conditions on params, each with the truth value that it must have; () is always taken.
 Path = tuple[tuple[Node, bool], ...]
 ALWAYS: tuple[Path, ...] = ((),)
 
 
 @dataclass(frozen=True)
 class Value(Hashed):
-    """A named line of the math, with the text that it came from; or `why` it is computed, as a comment of kernels."""
+    """A named line of the math, with its text in the spec, or `why` it is computed, for a comment in kernels."""
 
     name: str
     node: Node
@@ -301,7 +301,7 @@ class Value(Hashed):
         return Ref(self.name, self.node.axes, self.node.dtype)
 
     def of(self, node: Node) -> Value:
-        """The line of another node."""
+        """The line with another node."""
         return self if node is self.node else replace(self, node=node)
 
 
@@ -309,9 +309,9 @@ class Value(Hashed):
 class Result(Hashed):
     """An output: its place in the signature, its dtype, and the axes of its dimensions in order.
 
-    With `when`, an expression of the host, it is made where that holds and None elsewhere, and so with `paths` where
-    none of them is taken. It may be written `over` an input of its shape, element by element. What is `saved` is for
-    the backward alone. A gradient `vanishes` if it may be 0 where something was not chosen.
+    It is None if the host expression `when` is false, or if none of `paths` is taken. It may be written in place,
+    `over` an input of its shape, element by element. A `saved` result is for the backward alone. A gradient
+    `vanishes` if it may be 0 in elements that were not selected, as by a `where`.
     """
 
     output: Output
@@ -327,7 +327,7 @@ class Result(Hashed):
 
 @dataclass(frozen=True, slots=True)
 class Strips:
-    """An axis that counts strips of others: so many neighbours along those, fewer in the last."""
+    """An axis that counts strips of the axes `over`: `width` adjacent elements each, fewer in the last strip."""
 
     axis: str
     over: tuple[str, ...]
@@ -336,7 +336,7 @@ class Strips:
 
 @dataclass(frozen=True)
 class Formula(Hashed):
-    """The length of an axis that [axes] computes, of lengths and integer params, and its text in the spec."""
+    """The length of an axis that [axes] computes from lengths and integer params, with its text in the spec."""
 
     axis: str
     node: Node
@@ -344,7 +344,7 @@ class Formula(Hashed):
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The axes whose lengths it is computed of."""
+        """The axes whose lengths the formula reads."""
         return frozenset(axis for node in walk(self.node) if isinstance(node, Size) for axis in node.over)
 
     @cached_property
@@ -356,13 +356,13 @@ class Formula(Hashed):
 class Op(Hashed):
     """An operator: typed inputs, params, the math in order, and the results.
 
-    `axes` has every axis in the order in which iteration visits them; `sizes` those of fixed size, and `typical` what
-    others are taken to be where times are compared.
-    `precision` is that of matmuls in float32. If not `deterministic`, what is scattered may be added up in any order.
-    `by_row` are tensors of ours that have one value per row, in the order of the rows. `chosen` are optional inputs
-    that are there wherever what reads them is chosen. Without `fuse` its lines are computed one by one. `strips` are
-    axes of what steps reduce by strips alone. `formulas` are of the axes whose lengths are computed, each after those
-    that it reads: inputs need not have these axes.
+    `axes` has every axis in iteration order; `sizes` the fixed lengths, and `typical` the lengths that cost estimates
+    assume for the other axes.
+    `precision` applies to float32 matmuls. If not `deterministic`, scattered elements may be summed in any order.
+    `by_row` names generated tensors with one value per row, in the order of the rows. `chosen` names optional inputs
+    that are present whenever a line that reads them is chosen. Without `fuse`, each line is computed by a step of its
+    own. `strips` are the axes of strip-wise reductions. `formulas` give the computed lengths, each after the formulas
+    that it reads; inputs need not have these axes.
     """
 
     name: str
@@ -384,16 +384,16 @@ class Op(Hashed):
 
     @cached_property
     def facts(self) -> dict[tuple[object, ...], object]:
-        """What is known of it by functions that are a `fact`."""
+        """The cached results of functions decorated with `fact`."""
         return {}
 
     @cached_property
     def computed(self) -> frozenset[str]:
-        """The axes whose lengths are computed, and are not fixed."""
+        """The axes with computed lengths that are not fixed."""
         return frozenset(formula.axis for formula in self.formulas) - dict(self.sizes).keys()
 
     def is_as_long(self, one: str, other: str) -> bool:
-        """Whether two axes surely have one length: one is another name of the other, or both are fixed."""
+        """Whether two axes surely have the same length: an alias in [axes], or equal fixed lengths."""
         firsts = {formula.axis: formula.node.over[0] for formula in self.formulas if isinstance(formula.node, Size)}
         fixed = dict(self.sizes)
         while one in firsts:
@@ -420,7 +420,7 @@ class Op(Hashed):
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """The values that readers see: lines of [compute], or of a gradient's formula."""
+        """The names of values with a source: lines of [compute], or of a gradient's formula."""
         return tuple(value.name for value in self.values if value.source)
 
     @cached_property
@@ -434,11 +434,11 @@ class Op(Hashed):
 
     @cached_property
     def refs(self) -> dict[str, frozenset[str]]:
-        """What each value refers to."""
+        """The lines that each value references."""
         return {value.name: value.node.references for value in self.values}
 
     def of(self, values: Iterable[Value]) -> Op:
-        """The operator of other values, itself where they are no others."""
+        """The operator with other values; itself if they are the same objects."""
         values = tuple(values)
         is_same = len(values) == len(self.values) and all(map(is_, values, self.values))
         return self if is_same else replace(self, values=values)
@@ -454,11 +454,11 @@ class Op(Hashed):
         return self.inputs_by_name[name]
 
     def with_nodes(self, other: Callable[[Node], Node]) -> Op:
-        """The operator, whose values are made of other nodes in place of theirs."""
+        """The operator with `other` applied to the node of each value."""
         return self.of(value.of(other(value.node)) for value in self.values)
 
     def grouping(self, result: Result) -> tuple[AxisTerm, ...]:
-        """The dimensions of a result, as it spells them or as an input of the same axes has them."""
+        """The dimensions of a result: as its output states them, else as in the first input with the same axes."""
         return result.output.shape or default_shape(self.inputs, result.axes)
 
     def strips_along(self, axis: str) -> Strips:
@@ -466,13 +466,13 @@ class Op(Hashed):
 
     @property
     def names(self) -> set[str]:
-        """What inputs, params and lines are called, and the means that kernels compute beside variances."""
+        """The names of inputs, params and lines, and of the means that kernels compute together with variances."""
         means = {f"{v.name}_mean" for v in self.values if isinstance(v.node, Reduce) and v.node.kind == "var"}
         return means | {named.name for group in (self.inputs, self.params, self.values) for named in group}
 
 
 def children(node: Tree) -> tuple[Node, ...]:
-    """The nodes that a node is made of directly; `rebuild` replaces them."""
+    """The direct children of a node; `rebuild` replaces them."""
     getter = _CHILDREN.get(type(node))
     return getter(node) if getter else ()
 
@@ -495,8 +495,8 @@ def walk(node: Node) -> tuple[Node, ...]:
 
 
 def distinct(nodes: Iterable[Node]) -> list[Node]:
-    """Some nodes and all below them as `walk` comes to them, each once: a gradient may have few that occur a million
-    times.
+    """The nodes and all below them in the order of `walk`, each once: a gradient may have few distinct nodes that occur
+    a million times.
     """
     found: dict[Node, None] = {}
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm, ...]:
     """The dimensions in order: `...`, the axes of the input that [outputs] names (otherwise of the input with the
-    most axes), then those of the other inputs in their order, then those of [axes].
+    most axes), then the axes of the other inputs in their order, then computed axes.
 
-    The axes that a `take` or a `scatter_sum` brings stand where the axis stood that they replace. The
+    Axes that a `take` or a `scatter_sum` introduces stand in the place of the axis that they replace. The
     groups of a named input are dimensions of the result too.
     """
     named = typer.inputs.get(output.dtype)
@@ -27,7 +27,7 @@ def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm
         for axis in tensor.type.axes:
             replacing = _replacing(axis, brought, {*node.axes})
             order += [one for one in replacing if one == axis or one not in tensor.type.axes]
-    order += [axis for axis in typer.axes if axis in node.axes]  # Computed ones that nothing brought.
+    order += [axis for axis in typer.axes if axis in node.axes]  # Computed axes that replace no other.
     axes = tuple(dict.fromkeys(order))
     if named is not None:
         return _grouped(axes, named.type.shape)
@@ -35,7 +35,7 @@ def dimensions(typer: Expressions, output: Output, node: Node) -> tuple[AxisTerm
 
 
 def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
-    """For each axis along which something is taken: the axes of the indices; for those summed over, the sums' own."""
+    """Maps each axis to the axes that replace it: the axes of a `take`'s index, or `into` of a `scatter_sum`."""
     brought: dict[str, list[str]] = {}
     pending, seen = [node], set[str]()
     while pending:
@@ -51,7 +51,7 @@ def _brought(typer: Expressions, node: Node) -> dict[str, list[str]]:
 
 
 def _replacing(axis: str, brought: dict[str, list[str]], remaining: set[str]) -> Iterator[str]:
-    """The axes of a result that stand in the place of one: itself, or what was brought in its place."""
+    """The axes of a result in the place of `axis`: itself, or the axes that replace it, recursively."""
     pending, seen = [axis], set[str]()
     while pending:
         one = pending.pop(0)
@@ -63,7 +63,7 @@ def _replacing(axis: str, brought: dict[str, list[str]], remaining: set[str]) ->
 
 
 def _grouped(axes: tuple[str, ...], shape: tuple[AxisTerm, ...]) -> tuple[AxisTerm, ...]:
-    """Dimensions of these axes, with the groups that are complete."""
+    """The dimensions for `axes`, with the groups of `shape` whose axes are all among them."""
     groups = {term.names[0]: term for term in shape if {*term.names} <= {*axes}}
     inner = {name for term in groups.values() for name in term.names[1:]}
     return tuple(groups.get(axis, AxisTerm((axis,), (None,))) for axis in axes if axis not in inner)

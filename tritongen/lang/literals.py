@@ -1,7 +1,7 @@
-"""How text and constants of a spec come into generated files, and how analyses of emitted code skip them.
+"""Writes text and constants of a spec into generated files, and hides them from analyses of emitted code.
 
-`literal` writes an expression, `prose` a part of a docstring. Nothing else may print
-what a spec says, save names and what Python's `ast` has unparsed: so it is read as data, whatever it looks like.
+`literal` writes an expression, `prose` text of a docstring. Apart from names and output of `ast.unparse`,
+nothing else may print content of a spec, so that it is read as data, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import re
 
-# A string as emitted code has it, on one line; an apostrophe within a word begins none.
+# A string of emitted code, on one line; an apostrophe within a word does not start one.
 STRING = re.compile(r"(?<!\w)(f?)(?:\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)')")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.+-]+")
 
 
 def literal(value: object) -> str:
-    """A value of a spec, or a tuple, list or dict of some, as Python writes it. (`inf` is no literal of Python's.)"""
+    """A value of a spec, or a tuple, list or dict of values, as a Python expression. (Python has no literal `inf`.)"""
     match value:
         case float() if not math.isfinite(value):
             return f'float("{value}")'
@@ -31,23 +31,23 @@ def literal(value: object) -> str:
 
 
 def prose(text: str) -> str:
-    """Text within a docstring, where it stands for itself; black moves a quote at the very beginning."""
+    """Text escaped for a docstring; also a quote at its start, because black would move it."""
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f"\\{text}" if text.startswith('"') else text
 
 
 def word(text: str) -> str:
-    """A word of the user's for readers: in quotes unless it is plain."""
+    """A user's word for display: in quotes unless it is plain."""
     return text if _PLAIN.fullmatch(text) else repr(text)
 
 
 def code_of(text: str) -> str:
-    """Emitted code without the words in its strings; what an f-string computes is code."""
+    """Emitted code without the text of its strings; expressions inside f-strings remain."""
     return STRING.sub(_computed, text) if '"' in text or "'" in text else text
 
 
 def masked(text: str) -> str:
-    """Text of the same length, with nothing to be seen of what is in its strings."""
+    """The text with every character of its strings replaced by a quote; the length stays the same."""
     return STRING.sub(lambda found: '"' * len(found[0]), text)
 
 

@@ -1,10 +1,10 @@
-"""The names of a spec, kept separate from those that generated code makes up (hygiene, as of macros).
+"""Hygiene, as for macros: names of a spec never collide with names that generated code introduces.
 
-From the type check on, every name of a spec is marked, so that nothing that is made of it or stands beside it can be
-the same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. Names that passes
-invent for values (`fresh`) are marked likewise: `ǂzǂ_meanǂ`, of which the rows are `ǂzǂ_meanǂ_rows`. The marks are
-letters to Python, so that marked text is parsed, searched and split as any other. `tritongen.emit.hygiene` takes them
-out of finished modules.
+From the type check on, every name of a spec is marked, so that no name derived from it or used next to it can be the
+same name: `x` is `ǂxǂ`, the pointer to it `ǂxǂ_ptr`, and an input that is called x_ptr `ǂx_ptrǂ`. Names that passes
+create for values (`fresh`) are marked likewise: `ǂzǂ_meanǂ`, whose rows are `ǂzǂ_meanǂ_rows`. The marks are
+letters to Python, so that marked text is parsed, searched and split as any other. `tritongen.emit.hygiene` removes
+them from finished modules.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..diagnostics.report import Mistake, Mistakes
 from ..spec.types import BATCH, Original, Peer, Spec, Statement
 from .ir import Op
 
-MARK = "ǂ"  # around a name of the spec; a letter without case that no spec can have
-PUBLIC_MARK = "ƻ"  # around one that callers know, and that is spelled so whatever it means elsewhere in the module
-CODE = "ǁ"  # before one that means in a string what it means in code
+MARK = "ǂ"  # around a name of the spec: a caseless letter that specs cannot contain
+PUBLIC_MARK = "ƻ"  # around a public name, which keeps its spelling even if the module has the same name
+CODE = "ǁ"  # before a name in a string that is read as code
 MARKS = MARK + PUBLIC_MARK + CODE
 NAMED = re.compile(f"{MARK}([A-Za-z][A-Za-z0-9_]*){MARK}+")
 PUBLIC = re.compile(f"{PUBLIC_MARK}([A-Za-z][A-Za-z0-9_]*){PUBLIC_MARK}")
 
-# The fields of specs and operators that hold names; what is no name of the spec, such as a dtype, stays as it is.
+# The fields of specs and operators that hold names; other strings in them, such as dtypes, stay unchanged.
 _FIELDS = frozenset(
     "name names of otherwise axes axis over into at by_row sizes typical wrt save ranges smallest lengths drawn low"
     " high dtype".split()
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def shown(text: str) -> str:
-    """Text as people read it, without marks."""
+    """The text without marks, for display."""
     return text.translate(_WITHOUT)
 
 
@@ -46,7 +46,7 @@ _WITHOUT = str.maketrans("", "", MARKS)
 
 
 def public(text: str) -> str:
-    """Text in which names are spelled as callers know them."""
+    """The text with names of the spec marked as public instead."""
     return NAMED.sub(rf"{PUBLIC_MARK}\1{PUBLIC_MARK}", text)
 
 
@@ -56,15 +56,15 @@ def in_string(name: str) -> str:
 
 
 def marked(spec: Spec, op: Op) -> tuple[Spec, Op]:
-    """A spec and its operator with all names marked, those of axes and values among them.
+    """A spec and its operator with all names marked, including names of axes and values.
 
-    The name of the operator is known to callers, and is the operator's alone.
+    The name of the operator is marked as public.
     """
     names = [*(named.name for group in (op.inputs, op.params, op.values, spec.peers) for named in group), *op.axes]
     names += [name for peer in spec.peers for name, _ in peer.given]
     table: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        if name != BATCH:  # Names that differ in case alone do not where a name is made lower-case.
+        if name != BATCH:  # Names that differ only in case would collide where a name is lower-cased.
             same = sum(other.lower() == name.lower() for other in table)
             table[name] = f"{MARK}{name}{MARK * (1 + same)}"
     given = {*(one.name for one in op.inputs), *(one.name for one in op.params)}
@@ -89,7 +89,7 @@ def _peer(peer: Peer, table: Mapping[str, str]) -> Peer:
 
 
 def _renamed(value: T, table: Mapping[str, str], without: set[str]) -> T:
-    """A dataclass with the names in it replaced, at any depth."""
+    """A dataclass with the names in it replaced by `table`, at any depth."""
     changes = {}
     for field in fields(value):  # type: ignore[arg-type]
         old = getattr(value, field.name)
@@ -109,7 +109,7 @@ def _within(value: object, table: Mapping[str, str], is_name: bool) -> object:
 
 
 def _expression(text: str, table: Mapping[str, str]) -> str:
-    """An expression with the names in it replaced, but for those of functions and of torch."""
+    """An expression with the names in it replaced, except functions and attributes of torch."""
     from .syntax import Text
 
     return ast.unparse(_Marking(table).visit(Text(text).parse()))
@@ -137,7 +137,7 @@ class _Marking(ast.NodeTransformer):
 
 @contextmanager
 def in_spec_names() -> Iterator[None]:
-    """Mistakes found in marked text are reported with the names of the spec."""
+    """Context in which mistakes found in marked text are raised with the names of the spec."""
     try:
         yield
     except Mistakes as found:
@@ -145,29 +145,29 @@ def in_spec_names() -> Iterator[None]:
 
 
 def without_marks(mistake: Mistake) -> Mistake:
-    """A mistake in the names of the spec."""
+    """A mistake with the names of the spec, without marks."""
     key = tuple(map(shown, mistake.key))
     return replace(mistake, message=shown(mistake.message), key=key, hint=shown(mistake.hint))
 
 
 def unused(name: str, taken: Container[str]) -> str:
-    """The name, with as many underscores behind it as make it new."""
+    """The name, with underscores appended until it is not in `taken`."""
     while name in taken:
         name += "_"
     return name
 
 
 def numbered(name: str, taken: Container[str], end: str = "") -> str:
-    """The name, with an end that it may have, and with the first number from 2 that makes it new where it is taken."""
+    """The name with `end`; if that is in `taken`, with the first integer from 2 that makes it unique."""
     first = name if name.endswith(end) else f"{name}{end}"
     others = (f"{name}_{number}{end}" for number in count(2))
     return next(each for each in chain((first,), others) if each not in taken)
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A name that the generator invents for a value, numbered where it is taken; from now on it is.
+    """A new name for a generated value, numbered if it is in `taken`, and added to `taken`.
 
-    Among marked names it is marked at its end, so that nothing that is derived from another name can be the same:
+    Among marked names it ends in a mark, so that no name derived from another can be the same:
     `ǂzǂ_mean_rows` are the rows of z_mean, and `ǂzǂ_mean_rowsǂ` is a value.
     """
     is_marked = MARK in name or any(MARK in other for other in taken)

@@ -1,4 +1,4 @@
-"""The dtype of an expression, by torch's rules, as far as it is known before the tensors are."""
+"""The dtype of an expression by torch's rules, as far as it is known before the operator is called."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def kind_of(dtypes: Iterable[str]) -> Kind:
 
 
 def promote(*nodes: Node) -> Dtype:
-    """torch's promotion: tensors without axes give way to those with axes, and constants to both, unless they are of a
-    higher kind.
+    """torch's promotion: tensors with axes take precedence over tensors without, and both over constants, unless these
+    are of a higher kind.
     """
     dtypes = [node.dtype for node in nodes]
     tensors = [dtype for dtype in dtypes if not dtype.weak]
@@ -40,9 +40,9 @@ def _highest(dtypes: Iterable[Dtype]) -> Kind:
 
 
 def _of_tensors(strong: list[Dtype], others: list[Dtype]) -> Dtype:
-    """The dtype of those that decide, and of others where all that decide may be absent."""
+    """The promotion of the dtypes that decide, and also of `others` if all that decide may be absent."""
     kind = _highest(strong)
-    # Only floats decide which float it is; where all of them may be absent, others without axes do.
+    # Only floats decide which float it is, or tensors without axes if all of these may be absent.
     floats = [dtype for dtype in strong if kind != "float" or dtype.kind in ("float", "any")]
     optional = all(dtype.optional for dtype in floats)
     others = others if optional else []
@@ -56,7 +56,7 @@ def _of_tensors(strong: list[Dtype], others: list[Dtype]) -> Dtype:
 
 
 def _with_number(dtype: Dtype, number: Kind) -> Dtype:
-    """The dtype of what tensors of a dtype and a number give."""
+    """The promotion of tensors of `dtype` with a Python scalar of kind `number`."""
     match dtype.kind, number:
         case "bool" | "int" | "any", "float":
             return as_float(dtype)
@@ -68,16 +68,16 @@ def _with_number(dtype: Dtype, number: Kind) -> Dtype:
 
 
 def summed(dtype: Dtype) -> Dtype:
-    """The dtype of a sum: int64 of integers and booleans."""
+    """The dtype of a sum: int64 for integers and booleans."""
     if dtype.kind in ("int", "bool"):
         return INT64
     return replace(dtype, rule="sum") if dtype.kind == "any" else dtype
 
 
 def _with_axes(nodes: Iterable[Node]) -> list[Dtype]:
-    """The dtypes of the tensors with axes, where those without surely are of no higher kind; else none.
+    """The dtypes of the tensors with axes; [] if a tensor may be of a higher kind than these are known to be.
 
-    Those whose integers a sum or a number widens count where all others may be absent.
+    Also [] if all of these may be absent, and a sum or a constant widens the integers of a tensor without axes.
     """
     tensors = [node for node in nodes if not node.dtype.weak]
     wide = [node.dtype for node in tensors if node.axes]
@@ -95,7 +95,7 @@ def is_float8(op: Op, dtype: Dtype) -> bool:
 
 
 def as_float(dtype: Dtype) -> Dtype:
-    """What torch's float functions make of an argument: integers become the default float."""
+    """The dtype after a float function of torch: integers become the default float."""
     return dtype if dtype.kind == "float" else replace(dtype, kind="float", rule="float")
 
 
@@ -105,9 +105,9 @@ def constant(value: float | int | bool) -> Constant:
 
 
 def fold_constants(name: str, args: list[Node]) -> Constant | None:
-    """Constant folding: arithmetic and functions of constants alone, in Python's numbers as the spec wrote them.
+    """Constant folding in Python's arithmetic; None if an argument is no constant, or `ARITHMETIC` lacks the function.
 
-    Raises `ArithmeticError` with what is wrong where there is no such number.
+    Raises `ArithmeticError`, with the reason, if the result is undefined or out of range.
     """
     values = [arg.value for arg in args if isinstance(arg, Constant)]
     constants = [value for value in values if isinstance(value, int | float)]
@@ -127,7 +127,7 @@ def fold_constants(name: str, args: list[Node]) -> Constant | None:
 
 
 def in_range(number: float | int) -> float | int:
-    """The number. Raises `ArithmeticError` for an integer that int64 cannot hold."""
+    """Return `number`. Raises `ArithmeticError` for an integer that int64 cannot hold."""
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
         raise ArithmeticError("it does not fit in 64 bits; a float would, as in 1e30")
     return number
@@ -143,7 +143,7 @@ def _power(base: float | int, exponent: float | int) -> object:
 
 
 def _largest(choose: Callable[..., float | int]) -> Callable[..., object]:
-    """The larger or smaller of two constants, NaN if either is, and a float if either is."""
+    """The larger or smaller of two constants: NaN if either is NaN, a float if either is a float."""
 
     def chosen(x: float | int, other: float | int) -> float | int:
         if isinstance(x, float) or isinstance(other, float):

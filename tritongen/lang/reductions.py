@@ -1,7 +1,7 @@
 """The reductions of the language, each built from a few primitives.
 
-`softmax(x, N)` and the like are sugar: they name what they compute on the way, so that a kernel
-computes it once and a reader finds it under a name.
+`softmax(x, N)` and the like are sugar: they name their intermediates, so that a kernel computes
+each once and a reader finds it by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A row of the reduction table: what it accepts, its keyword arguments, and what it means."""
+    """A row of the reduction table: accepted kind, meaning, builder and keyword arguments."""
 
     name: str
     accepts: str  # "float", "number" or "any"
@@ -36,13 +36,13 @@ class Reduction:
 
 
 class _Call(NamedTuple):
-    """A reduction applied: the typer at work, its argument, its axes, its keyword's value."""
+    """A reduction call: the typer, its syntax tree, argument and axes, and the value of its keyword."""
 
     typer: Expressions
     tree: ast.Call
     arg: Node
     over: tuple[str, ...]
-    option: float | Scalar  # a number, or a param that is one
+    option: float | Scalar  # a constant or a numeric param
 
     def primitive(self, kind: str, arg: Node, dtype: Dtype | None = None, correction: float = 0) -> Reduce:
         axes = tuple(axis for axis in arg.axes if axis not in self.over)
@@ -72,7 +72,7 @@ def build_reduction(typer: Expressions, name: str, tree: ast.Call) -> Node:
 
 
 def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
-    """The axes that a reduction names; all of them where it names none."""
+    """The axes that a reduction names; all axes if it names none."""
     named: list[str] = []
     for at in tree.args[1:]:
         axis = typer.axis(at, _no_axis(typer, tree, at))
@@ -90,7 +90,7 @@ def _axes(typer: Expressions, tree: ast.Call, arg: Node) -> tuple[str, ...]:
 
 
 def _no_axis(typer: Expressions, tree: ast.Call, at: ast.expr) -> str:
-    """The hint where what follows the value is no axis: that axes have names, or which function is of two values."""
+    """The hint for an argument that is no axis: axes by name, or the function of two values, as maximum for max."""
     name, value, other = ast.unparse(tree.func), ast.unparse(tree.args[0]), ast.unparse(at)
     numbered = [axis for axis in named_axes(typer, [*axes_of(typer, tree.args[0])], at) if axis != other]
     hint = f"write {name}({value}, {', '.join(numbered)}): axes have names" if numbered else ""
@@ -134,7 +134,7 @@ def _keyword(typer: Expressions, row: Reduction, tree: ast.Call) -> float | Scal
 
 
 def _check_power(typer: Expressions, param: Param, at: ast.expr) -> None:
-    """A norm by a param is a sum of powers, which those by 0 and inf are not; below 1 it has no gradient at zeros."""
+    """Refuse a param that may be infinite or 0 (no sum of powers), or below 1 (no gradient at zeros)."""
     low = -math.inf if param.minimum is None else param.minimum
     high = math.inf if param.maximum is None else param.maximum
     if not (low >= 1 and (high < math.inf or param.kind == "int")):
@@ -155,7 +155,7 @@ def _sum(kind: str) -> Callable[[_Call], Node]:
 def _var(call: _Call) -> Node:
     if not isinstance(call.option, Scalar):
         return call.primitive("var", call.arg, correction=call.option)
-    # A kernel divides by constants that it is compiled with: a correction by the caller is applied after it.
+    # Kernels are compiled with a constant divisor: a correction that is a param is applied to the result.
     length = Size(call.over)
     divisor = call.map("maximum", call.map("sub", length, call.option), Constant(0, Dtype("int")))
     return call.map("mul", call.primitive("var", call.arg), call.map("div", length, divisor))
@@ -193,7 +193,7 @@ def _number(value: float) -> Node:
 def _logsumexp(call: _Call) -> Node:
     x = call.typer.named("x", call.arg)
     largest = call.typer.named("max", call.primitive("max", x))
-    # An infinite maximum would give inf - inf; then zero is subtracted instead, as torch does.
+    # An infinite maximum would give inf - inf, so 0 is subtracted in its place, as in torch.
     infinite = call.map("isinf", largest)
     shift = call.typer.named("shift", call.map("where", infinite, _number(0.0), largest))
     total = call.primitive("sum", call.map("exp", call.map("sub", x, shift)))
@@ -222,9 +222,9 @@ def _scan(call: _Call) -> Node:
 
 
 def _position(kind: str) -> Callable[[_Call], Node]:
-    """The position of the first largest or smallest element, as `index` counts the axes in the order of the call.
+    """The flattened index of the first maximum or minimum, over the axes in the order of the call.
 
-    Kernels count in the order in which they go along the axes; else it is the first of the positions of those elements.
+    Kernels count in their iteration order; for other orders it is the least index of the elements that equal it.
     """
 
     def build(call: _Call) -> Node:

@@ -1,4 +1,4 @@
-"""What a spec's reference may say, and the peers of its benchmark: they go into generated files as they are."""
+"""Checks of a spec's reference and of the peers of its benchmark, since generated files contain them as they are."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .syntax import NotAnExpression, Text
 from .torch_names import ATTRIBUTES, CALLED, CALLED_BY_PEERS, FUNCTIONAL_CALL, METHODS, PEER_PACKAGES
 
 _VALUES = frozenset((*DTYPE_CLASSES["any"], "inf", "nan", "pi", "e"))
-# Arguments by which a function would write to something else than its result.
+# Arguments that make a function modify something other than its result.
 _FORBIDDEN = frozenset(("generator", "inplace", "out"))
-# Classes of Python's syntax trees, beside operators.
+# Node classes of Python's `ast` that are allowed in addition to operators.
 _SYNTAX = frozenset(
     "Constant Name Attribute Call keyword Subscript Slice Tuple List Dict Starred UnaryOp BinOp BoolOp Compare"
     " IfExp".split()
 )
-_FUNCTIONS = frozenset("Lambda arguments arg".split())  # of positions, as flex_attention takes them
+_FUNCTIONS = frozenset("Lambda arguments arg".split())  # of indices, as flex_attention takes them
 
 
 def reference_mistakes(spec: Spec) -> list[Mistake]:
-    """What of the reference, and of peers, may not go into a generated file."""
+    """The mistakes of the reference and of peers."""
     names = frozenset([tensor.name for tensor in spec.inputs] + [param.name for param in spec.params])
     found = _Expression(("reference", "torch"), names).mistakes(spec.reference) if spec.reference else []
     found += _original_mistakes(spec.original, names) if spec.original else []
@@ -42,7 +42,7 @@ def reference_mistakes(spec: Spec) -> list[Mistake]:
 
 
 def _original_mistakes(original: Original, names: frozenset[str]) -> list[Mistake]:
-    """Tests import from what is installed, or stands beside them, but not what reads files or starts programs."""
+    """Mistakes of an imported reference. The standard library is refused, as it may read files or start programs."""
     words = original.module.split(".")
     key = "reference", "from"
     if not _are_names(words):
@@ -59,7 +59,7 @@ def _are_names(names: Iterable[str]) -> bool:
 
 
 def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
-    """The functions and classes that an expression calls, and the modules whose parameters it gives, in its order."""
+    """The functions and classes that an expression calls, and modules that it passes to `functional_call`, sorted."""
     try:
         tree = Text(call).parse()
     except NotAnExpression:
@@ -71,7 +71,7 @@ def imported_names(call: str, names: Container[str]) -> tuple[str, ...]:
 
 
 def _function_mistakes(path: str, key: tuple[str, ...], names: frozenset[str]) -> list[Mistake]:
-    """A benchmark imports from packages of kernels, and from nothing else that is installed."""
+    """The mistakes of a peer's function: benchmarks import from `PEER_PACKAGES` only."""
     words = path.split(".")
     if len(words) < 2 or not _are_names(words):
         hint = "write it as package.module.function"
@@ -88,7 +88,7 @@ def _function_mistakes(path: str, key: tuple[str, ...], names: frozenset[str]) -
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """Where an expression stands in the spec, what names it sees, and whether it is a peer's, which may say more."""
+    """An expression's key in the spec, the names that it sees, and whether it is a peer's, which allows more syntax."""
 
     key: tuple[str, ...]
     names: frozenset[str]
@@ -117,14 +117,14 @@ class _Expression:
             inner = replace(self, names=self.names | own)
         for part in ast.iter_child_nodes(node):
             if isinstance(node, ast.Call) and part is node.func and isinstance(part, ast.Attribute):
-                if _path(part):  # It was looked at just now, as were methods, but for what they are of.
+                if _path(part):  # Checked with the call, as are methods, but not the object of a method.
                     continue
                 part = part.value
             yield from inner.below(part, text)
 
 
 def _wrong(node: ast.AST, names: frozenset[str], is_peer: bool) -> tuple[str, str, str] | None:
-    """What is wrong with a node itself: code, message and hint."""
+    """The mistake of a node itself, as code, message and hint; None if it is allowed."""
     if isinstance(node, ast.Name) and node.id not in names:
         hint = did_you_mean(node.id, names, "it sees the inputs, the params and functions of torch")
         return "TG203", f"{node.id} is not defined", hint
@@ -147,14 +147,14 @@ def _wrong(node: ast.AST, names: frozenset[str], is_peer: bool) -> tuple[str, st
 
 
 def _is_allowed(node: ast.Attribute, path: str | None, called: bool, home: frozenset[str]) -> bool:
-    """Whether an attribute is a tensor's, or a function of its home that torch is asked to call, or a dtype."""
+    """Whether an attribute is a tensor's, a function in `home` that is called, or a dtype or constant of torch."""
     if path is None:
         return node.attr in (METHODS if called else ATTRIBUTES)
     return node.attr in home if called else path == "torch" and node.attr in _VALUES
 
 
 def _path(node: ast.AST) -> str | None:
-    """Where in torch an attribute is looked up, None for one of anything else."""
+    """The module of torch in which an attribute is looked up; None if it is no attribute of torch."""
     if not isinstance(node, ast.Attribute):
         return None
     root: ast.AST = node

@@ -1,4 +1,4 @@
-"""Nodes made of other nodes: with other children, or with subexpressions replaced."""
+"""Rewrites of nodes: with other children, or with subexpressions replaced."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .names import fresh
 
 
 def named(node: Node, name: str, taken: set[str], values: list[Value]) -> Ref:
-    """A reference to a node, which becomes the next of some values, by a name that is not taken yet."""
+    """Append a node to `values` under a fresh name, and return a reference to it."""
     values.append(Value(fresh(name, taken), node, ""))
     return values[-1].ref
 
 
 def rebuild(node: Node, new_children: tuple[Node, ...]) -> Node:
-    """The node with other children, of the same axes and dtypes; itself where they are no others."""
+    """The node with other children of the same axes and dtypes; itself if they are the same objects."""
     if all(map(is_, new_children, children(node))):
         return node
     match node:
@@ -41,8 +41,8 @@ def rebuild(node: Node, new_children: tuple[Node, ...]) -> Node:
 
 
 def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
-    """The node with what `other` gives in place of subexpressions, which are not visited further."""
-    made: dict[int, Node] = {}  # by the ids of nodes, of which many may share one below them
+    """The node with `other` applied to subexpressions from the root down; replacements are not visited further."""
+    made: dict[int, Node] = {}  # by `id`, since many nodes may share a child
 
     def of(part: Node) -> Node:
         if id(part) not in made:
@@ -54,7 +54,7 @@ def replaced(node: Node, other: Callable[[Node], Node]) -> Node:
 
 
 def shared(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes, in which parts that are equal are one object: comparing two looks at the nodes below them once."""
+    """The nodes with equal subexpressions as one object, so that a comparison visits each of them once."""
     made: dict[int, Node] = {}
     first: dict[Node, Node] = {}
 
@@ -68,7 +68,7 @@ def shared(nodes: Iterable[Node]) -> list[Node]:
 
 
 def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -> Node:
-    """The node with lines read as inputs, of `names` by line: of the lines' dtypes, or as floats of their own."""
+    """Replace lines by loads of `names[line]`: floats if `of_their_own` (except bool), else of the line's dtype."""
     line = node.arg if isinstance(node, Take) else node
     if not isinstance(line, Ref) or line.name not in names:
         return rebuild(node, tuple(as_loads(part, names, of_their_own) for part in children(node)))
@@ -80,7 +80,7 @@ def as_loads(node: Node, names: Mapping[str, str], of_their_own: bool = False) -
 
 
 def as_lines(node: Node, lines: Mapping[str, Ref]) -> Node:
-    """The node with inputs read as lines, by the names of the inputs: what `as_loads` does, undone."""
+    """Replace loads of inputs by references to `lines`: the inverse of `as_loads`."""
 
     def line(part: Node) -> Node:
         if not isinstance(part, Load) or part.name not in lines:
@@ -92,12 +92,12 @@ def as_lines(node: Node, lines: Mapping[str, Ref]) -> Node:
 
 
 def renamed_values(op: Op, names: Mapping[str, str]) -> Op:
-    """The operator, some of whose values are called otherwise."""
+    """The operator with values renamed by `names`."""
     return replace(op, values=tuple(renamed_value(value, names) for value in op.values))
 
 
 def renamed_value(value: Value, names: Mapping[str, str]) -> Value:
-    """A value that is called otherwise, or refers to others that are."""
+    """A value with its name and its references renamed by `names`."""
 
     def renamed(node: Node) -> Node:
         if isinstance(node, Ref):

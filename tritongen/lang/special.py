@@ -1,4 +1,4 @@
-"""The functions that are no rows of the table: `index`, `size`, `take` and `cast`; and rows of such functions."""
+"""Functions outside of the elementwise table: `index`, `size`, `take` and `cast`; and the rows of such functions."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """How a function is called, what it takes and gives, and its gradient by each argument; its docstring is what
-    `tritongen functions` says of it.
+    """A function's call syntax, argument and result dtypes, and its gradient for each argument; `tritongen functions`
+    shows the docstring of `build`.
     """
 
     form: str
@@ -61,7 +61,7 @@ class Special:
 def special(
     form: str, takes: str, gives: str, **gradient: str
 ) -> Callable[[Callable[[Expressions, ast.Call], Node]], Special]:
-    """Makes the row of a function of the language, which a function here types."""
+    """Decorator that makes the row of a function of the language from the Python function that types it."""
     return lambda build: Special(form, takes, gives, build, tuple(gradient.items()))
 
 
@@ -80,7 +80,7 @@ def _index(typer: Expressions, tree: ast.Call) -> Node:
 
 
 def index_along(typer: Expressions, axes: Sequence[str], tree: ast.Call) -> Node:
-    """The position along several axes taken as one, of which the last is the fastest."""
+    """The flattened index over several axes; the last axis varies fastest."""
     node: Node = Index(axes[0], (axes[0],))
     for axis in axes[1:]:
         first = typer.call("mul", [node, Size((axis,))], tree)
@@ -120,9 +120,9 @@ def _take(typer: Expressions, tree: ast.Call) -> Node:
 
 
 def take_at(typer: Expressions, source: Node, index: Node, axes: list[str], fill: Node | None, tree: ast.Call) -> Node:
-    """A value at a position along some axes; with a `fill`, that where it is outside of them."""
+    """A value at a flattened index into `axes`; with a `fill`, this value where the index is out of range."""
     at = _positions(typer, axes, index, tree)
-    # An index outside of several axes is outside of the first.
+    # A flattened index that is out of range is out of range along the first axis.
     first = axes[0], at[axes[0]]
     if not any(is_reduced(source, axis, typer.values) for axis in axes):
         node = _substitute(typer, source, at)
@@ -135,7 +135,7 @@ def take_at(typer: Expressions, source: Node, index: Node, axes: list[str], fill
 
 
 def check_index(typer: Expressions, index: Node, tree: ast.expr) -> None:
-    """Refuse what is no integer."""
+    """Refuse an index that is no integer."""
     if index.dtype.kind != "int":
         message = f"an index is an integer, and this {may_be(index.dtype.kind)}"
         hint = "declare it as int[...], or cast it: cast(i, int64)"
@@ -143,7 +143,7 @@ def check_index(typer: Expressions, index: Node, tree: ast.expr) -> None:
 
 
 def flag(typer: Expressions, tree: ast.expr | None) -> bool:
-    """An option that is True or False in the spec, False where it is not given."""
+    """The value of an option that must be a literal True or False; False if it is not given."""
     if tree is None:
         return False
     if not isinstance(tree, ast.Constant) or not isinstance(tree.value, bool):
@@ -152,7 +152,7 @@ def flag(typer: Expressions, tree: ast.expr | None) -> bool:
 
 
 def _filled(typer: Expressions, node: Node, axis: str, index: Node, fill: Node, tree: ast.Call) -> Node:
-    """What is taken, and another value where the index is outside of the axis."""
+    """`node`, and `fill` where the index is out of range; `node` alone if it never is."""
     before, behind = IntegerBounds(typer.sizes, typer.params, values=typer.values).may_be_outside(index, axis)
     tests = []
     if before:
@@ -163,14 +163,14 @@ def _filled(typer: Expressions, node: Node, axis: str, index: Node, fill: Node, 
 
 
 def _positions(typer: Expressions, axes: list[str], index: Node, tree: ast.Call) -> dict[str, Node]:
-    """The position along each of several axes that an index counts as one, of which the last is the fastest.
+    """A flattened index split into an index along each axis; the last axis varies fastest.
 
-    An index outside of them is outside of the first.
+    If the index is out of range, it is out of range along the first axis.
     """
     at: dict[str, Node] = {}
     for axis in reversed(axes[1:]):
         number, size = index.value if isinstance(index, Constant) else None, typer.sizes.get(axis)
-        if isinstance(number, int) and number >= 0 and (size or not number):  # 0 is first along axes of any lengths.
+        if isinstance(number, int) and number >= 0 and (size or not number):  # 0 splits into zeros for any lengths.
             index, at[axis] = (Constant(one, index.dtype) for one in divmod(number, size or 1))
             continue
         at[axis] = typer.call("remainder", [index, Size((axis,))], tree)
@@ -179,7 +179,7 @@ def _positions(typer: Expressions, axes: list[str], index: Node, tree: ast.Call)
 
 
 def _check_position(typer: Expressions, axis: str, index: Node, tree: ast.Call) -> None:
-    """Refuse a number that is no position along the axis, however long it is."""
+    """Refuse a constant index that is negative, or not below the fixed length of the axis."""
     number, size = index.value if isinstance(index, Constant) else None, typer.sizes.get(axis)
     if not isinstance(number, int):
         return
@@ -193,15 +193,15 @@ def _check_position(typer: Expressions, axis: str, index: Node, tree: ast.Call) 
 
 
 def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Call) -> Node:
-    """What is taken by elements of its own, with what it is where the index is outside of the axis.
+    """`node`, masked to NaN, 0 or False where the index is out of range, unless it has this value there already.
 
-    Elements themselves are NaN or 0 there, but what is computed of them may not be, and values that are not taken
+    Elements themselves are NaN or 0 there, but values computed from them may not be, and operands that are not taken
     would have a gradient there.
     """
     if node.dtype.kind == "any" or _is_of_elements(node, axis, index):
         return node
     inside = typer.call("lt", [index, Size((axis,))], tree)
-    if isinstance(index, Constant):  # A number is 0 or more, and less than a length that is stated.
+    if isinstance(index, Constant):  # A constant index is not negative, and below a fixed length.
         if axis in typer.sizes:
             return node
     else:
@@ -214,8 +214,8 @@ def _inside(typer: Expressions, node: Node, axis: str, index: Node, tree: ast.Ca
 
 
 def _is_of_elements(node: Node, axis: str, index: Node) -> bool:
-    """Whether what is taken is of nothing but elements at an index, and is NaN where they are; or 0 where it is no
-    float. What is read at an element, as of a `take` of a `take`, is read at 0 where that is outside.
+    """Whether `node` reads nothing but elements at `index`, and is NaN (0 if it is no float) where the index is out of
+    range. A read at an element, as in a `take` at a `take`, does not count: it reads index 0 there.
     """
 
     def is_taken(part: Node) -> bool:
@@ -234,7 +234,7 @@ def _is_of_elements(node: Node, axis: str, index: Node) -> bool:
 
 
 def is_nan_outside(node: Node) -> bool:
-    """Whether a node is NaN where an index by which any of its operands is taken is out of range."""
+    """Whether a node is NaN where the index of any taken operand is out of range."""
     if isinstance(node, Load | Take):
         return bool(node.at) and node.dtype.kind in ("float", "any")
     passes = isinstance(node, Cast) or (isinstance(node, Call) and node.function in PASSES_NAN)
@@ -258,7 +258,7 @@ def is_reduced(node: Node, axis: str, values: Mapping[str, Value]) -> bool:
 
 
 def _substitute(typer: Expressions, node: Node, at: Mapping[str, Node]) -> Node:
-    """The node with the positions along some axes replaced, down to what is loaded."""
+    """The node with the indices along the axes of `at` replaced, down to its loads."""
     if at.keys().isdisjoint(node.axes):
         return node
 
@@ -332,12 +332,12 @@ SPECIAL = {one.name: one for one in (_index, _size, _take, _cast)}
 
 
 def axes_are(node: Node) -> str:
-    """A hint: what axes a value has."""
+    """The hint that lists the axes of a value."""
     return f"its axes are [{', '.join(node.axes)}]" if node.axes else "it is a single number"
 
 
 def may_be(kind: str) -> str:
-    """What to say of an argument's dtype."""
+    """The phrase for the kind of an argument in a message."""
     if kind == "any":
         return "may be a float"
     return {"float": "is a float", "int": "is an integer", "bool": "is a boolean"}[kind]

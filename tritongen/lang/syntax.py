@@ -1,4 +1,4 @@
-"""The text of an expression: parsed by Python's `ast`, its nodes located, its limits reported."""
+"""Text of expressions: parsed by Python's `ast`, with positions of nodes and a limit on depth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .literals import masked
 
 MAX_DEPTH = 100
-# What needs no definition.
+# Predefined names.
 CONSTANTS = {
     "inf": float("inf"),
     "nan": float("nan"),
@@ -42,7 +42,7 @@ SYMBOLS: dict[type, str] = {
     ast.Invert: "~",
     ast.Not: "not",
 }
-# What other languages write, and what this one does.
+# Syntax of other languages, with the hint for this one.
 _FOREIGN = {
     "&&": "write `and`",
     "||": "write `or`",
@@ -64,7 +64,7 @@ _INSTEAD: tuple[tuple[tuple[type[ast.AST], ...], str], ...] = (
     ((ast.Lambda,), "there are no functions of one's own: give each part a line in [compute]"),
 )
 _ASSIGNED = re.compile(r"(?<![=!<>])=(?!=)")
-# What Python says of brackets is the same in all its versions; the rest is not.
+# Python's messages about brackets are the same in all versions; the others are not.
 _BRACKETS = ("was never closed", "unmatched", "does not match")
 
 
@@ -77,18 +77,18 @@ class NotAnExpression(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An expression as the spec has it, on one line or several."""
+    """The text of an expression in the spec, on one line or several."""
 
     text: str
 
     def parse(self) -> ast.expr:
-        """Its tree. Raises `NotAnExpression`."""
+        """The syntax tree. Raises `NotAnExpression`."""
         if "#" in masked(self._line):
             hint = "a comment of TOML follows the string"
             start = masked(self._line).index("#")
             raise NotAnExpression("an expression has no comments", start, hint)
         try:
-            with warnings.catch_warnings(action="ignore"):  # Of Python's, on what only looks like a mistake.
+            with warnings.catch_warnings(action="ignore"):  # Python warns about valid but suspicious code.
                 tree = ast.parse(self._line.strip(), mode="eval").body
         except SyntaxError as error:
             if "too many nested" in error.msg:
@@ -98,7 +98,7 @@ class Text:
                 raise NotAnExpression("this is not an expression", assigned.start(), hint) from None
             known = any(words in error.msg for words in _BRACKETS)
             message = "this is not an expression" + (f": {error.msg}" if known else "")
-            # Python gives no place to what is missing at the end.
+            # Python gives no offset if something is missing at the end.
             place = self._lead + error.offset - 1 if error.offset else len(self.text.rstrip()) - 1
             raise NotAnExpression(message, place, "" if known else self._meant(place)) from None
         except ValueError:
@@ -110,7 +110,7 @@ class Text:
         return tree
 
     def _meant(self, place: int) -> str:
-        """A hint on what stands where Python read no further."""
+        """The hint for the text at which Python stopped parsing."""
         if place >= len(self.text.rstrip()) - 1 and self.text.rstrip()[-1:] in "+-*/%&|^~<>=,.":
             return "a value must follow"
         if self.text.split()[:1] == ["if"]:
@@ -125,7 +125,7 @@ class Text:
         return NotAnExpression("this expression is nested too deeply", self._lead, hint)
 
     def span(self, part: ast.AST) -> tuple[int, int]:
-        """Where a part of the tree begins and how long it is, in characters of the text."""
+        """The offset and length of a subtree, in characters of the text."""
         line = self._line.strip().encode()
 
         def characters(column: int) -> int:
@@ -148,7 +148,7 @@ def _depth(tree: ast.AST) -> int:
     deepest, left = 0, [(tree, 1)]
     while left:
         part, depth = left.pop()
-        # `a or b or c` is one node of Python's with all of its terms, and one for each operator of ours.
+        # `a or b or c` is one node of Python with all operands, but here one node per operator.
         depth += len(part.values) - 2 if isinstance(part, ast.BoolOp) else 0
         depth += len(part.ops) - 1 if isinstance(part, ast.Compare) else 0
         deepest = max(deepest, depth)
@@ -157,7 +157,7 @@ def _depth(tree: ast.AST) -> int:
 
 
 def symbol(tree: ast.AST) -> str:
-    """The operator that a part of the tree is, or ""."""
+    """The operator at the root of a tree; "" if there is none."""
     if isinstance(tree, ast.BinOp | ast.UnaryOp):
         return SYMBOLS.get(type(tree.op), "").removeprefix("u")
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
@@ -166,11 +166,11 @@ def symbol(tree: ast.AST) -> str:
 
 
 def instead(tree: ast.AST) -> str:
-    """What to write for syntax that the language does not have."""
+    """The hint for syntax that the language does not have."""
     return next((hint for kinds, hint in _INSTEAD if isinstance(tree, kinds)), _ALLOWED)
 
 
 def is_none(tree: ast.AST) -> bool:
-    """Whether it is None, or asks if something is."""
+    """Whether an expression is None or compares with None."""
     operands = (tree.left, *tree.comparators) if isinstance(tree, ast.Compare) else (tree,)
     return any(isinstance(part, ast.Constant) and part.value is None for part in operands)

@@ -1,7 +1,7 @@
-"""What a reference may call and read of torch: what computes tensors of tensors, and nothing else.
+"""The functions and attributes of torch that a reference may use: those that compute tensors from tensors only.
 
-The lists are written down, since a build knows no torch. Left out is what reads or writes files and memory, sets
-the state of torch, compiles, loads or draws random numbers; a function that is missed can be added where it belongs.
+The lists are literal, since builds do not import torch. Functions that read or write files or memory, set the state of
+torch, compile, load or draw random numbers are left out; other missing functions can be added to their list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BOTH = frozenset(
         " vdot vsplit where xlogy"
     ).split()
 )
-# By where torch keeps them.
+# By module of torch.
 CALLED: dict[str, frozenset[str]] = {
     "torch": _BOTH
     | frozenset(
@@ -99,11 +99,11 @@ CALLED: dict[str, frozenset[str]] = {
         ).split()
     ),
 }
-# The same for peers of a benchmark alone, in modules that `import torch` leaves out.
+# For peers of a benchmark only: from modules that `import torch` does not import.
 CALLED_BY_PEERS = {"torch.nn.attention.flex_attention": frozenset(("create_block_mask", "flex_attention"))}
-# Calls a module with parameters and buffers of its own.
+# Calls a module with given parameters and buffers.
 FUNCTIONAL_CALL = "torch.func.functional_call"
-# Of these packages, peers may be functions.
+# Packages whose functions peers may call.
 PEER_PACKAGES = ("apex", "flag_gems", "flash_attn", "helion", "kernels", "liger_kernel", "quack", "vllm", "xformers")
 METHODS = _BOTH | frozenset(
     (
@@ -112,7 +112,7 @@ METHODS = _BOTH | frozenset(
         " reshape_as short size stride sum_to_size to type_as unfold view view_as"
     ).split()
 )
-# Of tensors, of the several results of a function, and of torch.finfo.
+# Attributes of tensors, of named tuples that functions return, and of torch.finfo.
 ATTRIBUTES = frozenset(
     (
         "D H L LU P Q R S T U V Vh device dtype eigenvalues eigenvectors eps imag indices itemsize logabsdet mH mT max"

@@ -1,4 +1,4 @@
-"""Small pieces of Python `ast`, of which lowered expressions and unparsed math are put together."""
+"""Helpers for Python's `ast`, by which lowering and unparsing build expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def parse(text: str) -> ast.expr:
 
 @functools.lru_cache(maxsize=1024)
 def parsed_module(text: str) -> ast.Module:
-    """A module that several look at, one after another, and none changes; a build reads each of templates/ so."""
+    """A parsed module, cached: callers must not modify it. A build reads each module of templates/ by it."""
     return ast.parse(text)
 
 
@@ -30,7 +30,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def walk(tree: ast.AST) -> list[ast.AST]:
-    """A node and all below it, as `ast.walk` has them, but for contexts and operators, in half the time."""
+    """A node and all below it in the order of `ast.walk`, without contexts and operators, in half the time."""
     found = [tree]
     for node in found:
         found += _children(node)
@@ -38,7 +38,7 @@ def walk(tree: ast.AST) -> list[ast.AST]:
 
 
 class Visitor(ast.NodeVisitor):
-    """`ast.NodeVisitor`, which leaves contexts and operators out, in half the time."""
+    """`ast.NodeVisitor` without contexts and operators, which halves its time."""
 
     def generic_visit(self, node: ast.AST) -> None:
         for child in _children(node):
@@ -52,9 +52,9 @@ def literal(value: float | int | bool | str | None) -> ast.expr:
 
 
 def parenthesized(tree: ast.expr) -> ast.expr:
-    """The tree with each `and` inside an `or` in parentheses, as linters ask, where it comes first too.
+    """The tree with parentheses around an `and` that is the first operand of an `or`, as linters ask.
 
-    `ast.unparse` leaves them away there; around the one operand of another `and` it writes them.
+    `ast.unparse` omits them there, but writes them around the only operand of another `and`.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
@@ -65,7 +65,7 @@ def parenthesized(tree: ast.expr) -> ast.expr:
 
 
 def changed(tree: ast.AST, change: Callable[[ast.AST], ast.AST | None]) -> Any:
-    """The tree with others in place of nodes for which `change` has some."""
+    """The tree with each node replaced for which `change` does not return None."""
     if (other := change(tree)) is not None:
         return other
 
@@ -84,10 +84,10 @@ def substitute(template: ast.expr, names: Mapping[str, ast.expr]) -> ast.expr:
 
 
 def rounded(template: ast.expr) -> ast.expr:
-    """The template, in which no compiler fuses what is added with the multiplication that it ends in.
+    """The template with operands of additions rounded, so that no compiler contracts a multiplication into an FMA.
 
-    Quotients, most functions of the GPU and device functions end in one, too; that of an argument of those is not added
-    to anything, unless a device function does.
+    Quotients, most functions of the GPU and device functions may end in a multiplication, too. Of arguments, those of
+    device functions alone are rounded, because these may add to them.
     """
     result = _Rounding().visit(template)
     assert isinstance(result, ast.expr)
@@ -95,7 +95,7 @@ def rounded(template: ast.expr) -> ast.expr:
 
 
 def multiplies(node: ast.expr) -> bool:
-    """Whether what gives the result is, or may end in, a multiplication."""
+    """Whether the operation at the root is, or may end in, a multiplication."""
     match node:
         case ast.BinOp(op=ast.Mult() | ast.Div()):
             return True
@@ -110,7 +110,7 @@ _EXACT = {"abs", "ceil", "floor", "maximum", "minimum", "where"}
 
 
 class _Rounding(ast.NodeTransformer):
-    """Rounds what is added, and arguments of device functions."""
+    """Rounds operands of additions and subtractions, and arguments of device functions."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)

@@ -1,7 +1,7 @@
 """Spec -> Op: expressions are parsed by Python's `ast` into an allow-list, and typed.
 
-All mistakes of a spec are collected; an expression that has one is left out of what follows, so that one
-mistake is reported once.
+All mistakes of a spec are collected; later checks skip an expression with a mistake, so that each mistake
+is reported once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .syntax import NotAnExpression, Text
 
 
 def typecheck(spec: Spec) -> Op:
-    """The operator that a spec describes. Raises `Mistakes` with all that is wrong in its math."""
+    """The operator that a spec describes. Raises `Mistakes` with all mistakes of its math."""
     return _Typer(spec).op()
 
 
 class _Typer(Expressions):
-    """The result of type-checking a spec."""
+    """The type checker of one spec."""
 
     def op(self) -> Op:
         formulas = formulas_of(self)
@@ -110,7 +110,7 @@ class _Typer(Expressions):
 
     def check_used(self) -> None:
         used = self.used.union(*((output.name, output.dtype) for output in self.spec.outputs))
-        if self.broken:  # What a broken line would have used is not known.
+        if self.broken:  # The names that a broken line would have used are unknown.
             return
         used = used.union(*(tensor.type.axes for tensor in self.spec.inputs))
         for section, names in (
@@ -126,7 +126,7 @@ class _Typer(Expressions):
                     self.mistakes.append(Mistake("TG207", message, (section, name), hint=hint))
 
     def check_optional(self) -> None:
-        """Shapes, and a signature of Python's, must do without the optional inputs."""
+        """Check that optional inputs come last, and that required inputs determine all lengths."""
         required = [tensor for tensor in self.spec.inputs if tensor.default is None]
         known = {axis for tensor in required for axis in tensor.type.axes}
         known |= {statement.name for statement in self.spec.computed}
@@ -147,7 +147,7 @@ class _Typer(Expressions):
                     self.mistakes.append(Mistake("TG304", message, key, hint="give it to an input that is required"))
 
     def check_groups(self, formulas: Iterable[Formula]) -> None:
-        """One length of a group follows from the dimension, the others must be known."""
+        """Check the groups: one length follows from the dimension, so all others must be known."""
         fixed = {*self.sizes, *(one.axis for one in by_params(formulas, self.spec.inputs, self.sizes))}
         ordered = inference_order(self.spec.inputs, fixed)
         known = {axis for tensor in ordered if tensor.default is None for axis in tensor.type.axes} | fixed

@@ -1,4 +1,4 @@
-"""Constants of a spec that have no meaning beside integers, whatever the tensors hold."""
+"""Constants of a spec that are invalid in operations with integers, whatever the tensors hold."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .syntax import symbol
 if TYPE_CHECKING:
     from .expressions import Expressions
 
-# Functions that give out one of their arguments as it is; in others a number wraps around, as in torch.
+# Functions that return one of these arguments unchanged; in others a constant wraps around, as in torch.
 _CHOOSING = {"where": (1, 2), "clamp": (1, 2), "maximum": (0, 1), "minimum": (0, 1), "fmax": (0, 1), "fmin": (0, 1)}
 
 
 def check_constants(typer: Expressions, name: str, args: list[Node], tree: ast.AST) -> None:
-    """Records the first number that does not fit the integers beside it, and raises `Abandoned`."""
+    """Record the first constant that does not fit the integers that it meets, and raise `Abandoned`."""
     number = args[-1].value if isinstance(args[-1], Constant) else None
     if isinstance(number, int) and args[0].dtype.kind == "int":
         if number == 0 and name in ("floor_divide", "remainder", "fmod"):
@@ -36,20 +36,20 @@ def check_constants(typer: Expressions, name: str, args: list[Node], tree: ast.A
 
 
 def _outside(chosen: dict[int, Node], dtypes: tuple[str, ...]) -> Iterator[tuple[tuple[int, int], int, int]]:
-    """The constants, with their positions, that are outside the range of some dtypes, and that range."""
+    """Yield each constant outside the range of `dtypes` with its position, and the bounds of the range."""
     bounds = bounds_of_dtypes(dtypes) if dtypes else None
     if bounds is None:
         return
     low, high = bounds
     for place, node in chosen.items():
         number = node.value if isinstance(node, Constant) else None
-        lowest = low or -high  # Beside unsigned integers a negative number wraps around, as in torch.
+        lowest = low or -high  # With unsigned integers a negative constant wraps around, as in torch.
         if isinstance(number, int) and not isinstance(number, bool) and not lowest <= number <= high:
             yield (place, number), low, high
 
 
 def _dtypes(typer: Expressions, dtype: Dtype) -> tuple[str, ...]:
-    """The dtypes that integers of tensors may have; none where they may be something else, or promote to another."""
+    """The dtypes that integer operands may have; () if they may be of another kind or promote to another dtype."""
     if dtype.kind != "int" or dtype.rule:
         return ()
     of = {typer.inputs[name].type.dtypes if name in typer.inputs else (name,) for name in dtype.leaves}
@@ -57,7 +57,7 @@ def _dtypes(typer: Expressions, dtype: Dtype) -> tuple[str, ...]:
 
 
 def _argument(name: str, place: int, tree: ast.AST) -> ast.AST:
-    """The part of a call that gives the argument at a place."""
+    """The subtree of a call that is the argument at position `place`."""
     if not isinstance(tree, ast.Call):
         return tree
     if place < len(tree.args):

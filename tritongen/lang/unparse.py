@@ -1,4 +1,4 @@
-"""Nodes -> the spec language: what a derived line says, in comments and docstrings."""
+"""Nodes -> the spec language, for derived lines in comments and docstrings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _tree(node: Node) -> ast.expr:
 
 
 def _along(node: Reduce | ScatterSum | Scan) -> ast.Call:
-    """What goes along axes, which are arguments."""
+    """A reduction, scatter or scan as a call, with its axes as arguments."""
     if isinstance(node, Reduce):
         name = f"strip_{node.kind}" if node.strips else node.kind
         call = _applied(name, _tree(node.arg), *map(_axis, node.over))
@@ -83,7 +83,7 @@ def _along(node: Reduce | ScatterSum | Scan) -> ast.Call:
 
 
 def operation(function: str, *trees: ast.expr) -> ast.expr | None:
-    """What an operator of the language says; None for a function that none says."""
+    """A function as an operator of the language; None if there is no operator for it."""
     kind = _OPERATOR.get(function)
     if kind is None:
         return None

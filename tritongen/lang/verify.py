@@ -1,4 +1,4 @@
-"""Whether the axes of an operator's nodes agree with one another, as every rewrite has to leave them."""
+"""Check that the axes of an operator's nodes are consistent, as every rewrite must leave them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .unparse import spelled
 
 
 def verify(op: Op) -> None:
-    """Raises `AssertionError` where a node or a result lacks axes of what it is made of.
+    """Raise `AssertionError` if a node lacks axes of its operands, or a result lacks axes of its node.
 
-    A kernel of such an operator would take one element of several for all, or store outside of its results.
+    A kernel of such an operator would read one element in place of several, or store out of bounds.
     """
     for value in op.values:
         for node in walk(value.node):
@@ -28,7 +28,7 @@ def _message(op: Op, what: str, lacks: set[str]) -> str:
 
 
 def _axes(op: Op, node: Node) -> Iterator[str]:
-    """The axes along which a node varies, by what it is made of."""
+    """The axes along which a node varies, derived from its operands."""
     match node:
         case Ref(name=name):
             yield from op.value(name).node.axes
@@ -54,6 +54,6 @@ def _of_parts(node: Node) -> Iterator[str]:
 
 
 def _taken(axes: tuple[str, ...], at: tuple[tuple[str, Node], ...]) -> Iterator[str]:
-    """The axes of elements at positions along some of the axes of a tensor."""
+    """The axes of a tensor that `at` does not index, and the axes of the indices."""
     yield from (axis for axis in axes if axis not in dict(at))
     yield from (axis for _, position in at for axis in position.axes)

@@ -1,1 +1,1 @@
-"""TOML -> Spec: what a file may hold, read and checked."""
+"""TOML -> Spec: reads spec files and checks their structure."""

@@ -1,4 +1,4 @@
-"""The strings that say what a tensor is: `float[..., N]`, `float16|bfloat16[M, (H=2 D)] = 0`."""
+"""The strings that declare tensors: `float[..., N]`, `float16|bfloat16[M, (H=2 D)] = 0`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .types import BATCH, BOOLS, DTYPE_CLASSES, FLOAT8S, FLOATS, RANGES, AxisTer
 
 ALL_DTYPES = DTYPE_CLASSES["any"]
 READ_DTYPES = (*ALL_DTYPES, *FLOAT8S)
-# What people call them elsewhere, for the hint.
+# Names of dtypes elsewhere, for the hint.
 ALIASES = {
     "half": "float16",
     "fp16": "float16",
@@ -64,7 +64,7 @@ def parse_dtypes(text: str, key: tuple[str, ...]) -> tuple[str, ...]:
 def parse_input(
     text: str, key: tuple[str, ...], variables: Mapping[str, tuple[str, ...]]
 ) -> tuple[TensorType, Default]:
-    """`DTYPE[AXES]` or `DTYPE[AXES] = NUMBER`. A variable that is itself wrong admits none."""
+    """`DTYPE[AXES]` or `DTYPE[AXES] = NUMBER`. A shared type with a mistake admits no dtypes."""
     parser = _Parser(text, key)
     words = parser.words_with_bars()
     variable = words[0].text if len(words) == 1 and words[0].text in variables else ""
@@ -80,7 +80,7 @@ def parse_output(
 ) -> tuple[str, Shape | None]:
     """`auto`, the name of an input or a dtype; axes in brackets may follow.
 
-    For the name of a `shared` type, that of an input of this type.
+    The name of a `shared` type is replaced by the name of an input of this type.
     """
     parser = _Parser(text, key)
     word = parser.next(f"'auto', an input or a dtype, such as {text or 'auto'!r}")
@@ -100,7 +100,7 @@ def parse_output(
 
 
 class _Parser:
-    """One string, read from left to right; the first mistake ends it, save repeated axes."""
+    """Parser of one string; the first mistake ends it, but all repeated axes are reported together."""
 
     def __init__(self, text: str, key: tuple[str, ...]) -> None:
         self._key = key
@@ -291,7 +291,7 @@ def is_axis(name: str) -> bool:
 
 
 def in_capitals(name: str) -> str:
-    """A hint: how an axis is named."""
+    """The hint that axes are named in capitals."""
     upper = name.upper()
     return f"axes are named in capitals: {upper if is_axis(upper) else 'N, HEADS'}"
 

@@ -1,3 +1,3 @@
-"""How long an axis is taken to be; the command line tells it, so this module imports nothing."""
+"""The assumed length of an axis. The command line's help shows it, so this module imports nothing."""
 
-LENGTH = 4096  # where neither a spec nor a call gives one
+LENGTH = 4096  # if neither the spec nor the call gives one

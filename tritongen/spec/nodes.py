@@ -1,4 +1,4 @@
-"""What TOML may hold: one description that `read` validates with and `schema` tells to editors."""
+"""The grammar of tables and keys: one description that `read` validates with and `schema` exports to editors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME_PATTERN = "^[A-Za-z][A-Za-z0-9_]*$"
 class Text:
     says: str
     choices: tuple[str, ...] = ()
-    pattern: str = ""  # for editors; the reader parses, and tells more
+    pattern: str = ""  # for editors; the reader parses the text, and reports more
 
     noun, types = "a string", (str,)
 
@@ -47,7 +47,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """An array of distinct values, not empty unless that says something."""
+    """An array of at least `least` distinct values."""
 
     says: str
     item: Text | Integer
@@ -64,7 +64,7 @@ class Many:
 class Either:
     says: str
     options: tuple[Text | Flag | Number | Integer | Many | Fields, ...]
-    otherwise: str | Callable[[str, object], str] = ""  # the hint for a value of another type, or what gives it
+    otherwise: str | Callable[[str, object], str] = ""  # the hint for a value of another type, or its function
 
     @property
     def noun(self) -> str:
@@ -102,7 +102,7 @@ Node = Text | Flag | Number | Integer | Many | Either | Entries | Fields
 
 
 def examine(node: Node, value: object, key: Key = ()) -> Iterator[Mistake]:
-    """Every way in which `value` is not what `node` describes."""
+    """All mistakes of `value` against the description `node`."""
     if type(value) not in node.types:
         message = f"{_named(key)} must be {node.noun}, not {noun_of(value)}"
         hint = node.otherwise if isinstance(node, Either) else ""
@@ -166,7 +166,7 @@ def _examine_text(node: Text, word: str, key: Key) -> Iterator[Mistake]:
 
 
 def _is_unseen(sign: str) -> bool:
-    """Whether a character shows nothing, or changes how others show: controls of direction among them."""
+    """Whether a character is invisible or changes how others are displayed, as directional controls do."""
     return unicodedata.category(sign) in ("Cc", "Cf", "Zl", "Zp") and sign not in "\t\n\r"
 
 

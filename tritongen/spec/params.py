@@ -9,12 +9,12 @@ from ..diagnostics.report import Mistake, Mistakes, did_you_mean
 from .toml import Table
 from .types import Param, ParamValue
 
-# Types of params, each with those that its default may have.
+# Types of params, each with a type that its default may have.
 _TAKEN = {("float", "float"), ("float", "int"), ("int", "int"), ("bool", "bool")}
 
 
 def read_param(name: str, value: Any) -> Param:
-    """The param that `value` declares, which has the form that the schema asks for. Raises `Mistakes`."""
+    """The param that `value` declares; `value` conforms to the schema. Raises `Mistakes`."""
     if not isinstance(value, dict):
         return Param(name, _kind(value), value)
     mistakes = list(_choice_mistakes(name, value) if "choices" in value else _mistakes(name, value))
@@ -45,7 +45,7 @@ def instead_of_a_word(name: str, value: object) -> str:
 
 
 def number_of(value: object) -> float | int | None:
-    """A value that is a number and no flag; None otherwise."""
+    """`value` if it is a number and no boolean; None otherwise."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -72,7 +72,7 @@ def _choice_mistakes(name: str, table: Table) -> Iterator[Mistake]:
 
 
 def _mistakes(name: str, table: Table) -> Iterator[Mistake]:
-    """What is wrong with a flag or a number: its type, and only where that is right its range."""
+    """Mistakes of a flag or a numeric param: of its type, or, if the type is correct, of its range."""
     key = ("params", name)
     default = table.get("default")
     if isinstance(default, str):

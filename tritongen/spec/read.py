@@ -1,4 +1,4 @@
-"""TOML text -> Spec. Tells every mistake of structure at once; the math is left to `typecheck`."""
+"""TOML text -> Spec. Reports all structural mistakes together; `typecheck` checks the math."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ BLOCK_LIMIT = 1 << 20  # elements of one Triton tensor
 
 
 def read_spec(path: str, text: str) -> Spec:
-    """The spec in `text`; `path` is what generated files will call it.
+    """The spec in `text`; `path` is its path as generated files print it.
 
-    Raises `BadToml`, or `Mistakes` with all that is wrong with the structure.
+    Raises `BadToml`, or `Mistakes` with all structural mistakes.
     """
     document = parse_toml(text)
     reader = _Reader(document, list(examine(SPEC, document)))
@@ -49,12 +49,12 @@ def read_spec(path: str, text: str) -> Spec:
 
 @dataclass
 class _Reader:
-    """Goes on after a mistake: what `examine` complained of is skipped or replaced by nothing."""
+    """Continues after a mistake: entries that `examine` reported are skipped or left empty."""
 
     document: Table
     found: list[Mistake]
-    taken: dict[str, str] = field(default_factory=dict)  # name -> what it is the name of
-    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)  # axis -> length, and by whom
+    taken: dict[str, str] = field(default_factory=dict)  # name -> its meaning, for messages
+    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)  # axis -> length, and the input that fixes it
 
     def __post_init__(self) -> None:
         self.wrong = {mistake.key[:2] for mistake in self.found}
@@ -131,7 +131,7 @@ class _Reader:
         return False
 
     def _name(self, name: str, what: str, table: str) -> None:
-        """Takes note of a name that expressions can use."""
+        """Check and record a name that expressions can use."""
         key = (table, name)
         if not self._check_identifier(name, key):
             return
@@ -142,14 +142,14 @@ class _Reader:
         self.taken.setdefault(name, what)
 
     def _check_new(self, name: str, key: tuple[str, ...], taken: Mapping[str, str], start: int | None = None) -> None:
-        """Notes that a name means something else already."""
+        """Report a name that is already in `taken`."""
         if name in taken:
             message = f"'{name}' is already the name of {taken[name]}"
             length = 1 if start is None else len(name)
             self._note("TG113", message, key, start, length, "every name means one thing")
 
     def _names(self, table: str, key: str, known: Iterable[str], what: str) -> tuple[str, ...]:
-        """A list of names that must be known."""
+        """The list of names under `key`; names that are not in `known` are reported."""
         listed = self._table(table).get(key)
         names = listed if isinstance(listed, list) else []
         known = tuple(known)
@@ -176,7 +176,7 @@ class _Reader:
                 yield Input(name, kind, default)
 
     def _variables(self) -> dict[str, tuple[str, ...]]:
-        """The shared types; one that is itself incorrect admits no dtype, and is reported once."""
+        """The shared types with their dtypes; a type with a mistake admits none, and is reported once."""
         variables: dict[str, tuple[str, ...]] = {}
         for name, text in self._table("types").items():
             key = ("types", name)
@@ -203,14 +203,14 @@ class _Reader:
                 self._note("TG127", message, key, start, len(axis))
 
     def _check_free(self, axis: str, key: tuple[str, ...], start: int | None) -> None:
-        """Notes that an axis has a name that means something else."""
+        """Report an axis whose name is used for something else."""
         named = "the operator" if axis == self._table("op").get("name") else self.taken.get(axis)
         if named:
             message = f"axis {axis} has the name of {named}"
             self._note("TG129", message, key, start, len(axis), "every name means one thing")
 
     def _computed(self) -> Iterator[Statement]:
-        """The axes whose lengths [axes] computes. One of a fixed length has no formula."""
+        """The formulas of [axes]. A formula of an axis that has a fixed length is reported."""
         for axis, formula in self._table("axes").items():
             key = ("axes", axis)
             if not is_axis(axis):
@@ -272,7 +272,7 @@ class _Reader:
         return Grad(wrt, save, _text(self._table("grad").get("write")) or "backward")
 
     def _namespace(self, register: str) -> str:
-        """The namespace of a registration, where torch has nothing of its own."""
+        """The namespace for registration with torch. Names that torch reserves are reported."""
         table = self._table("torch")
         found = _text(table.get("namespace"))
         key = ("torch", "namespace")
@@ -310,7 +310,7 @@ class _Reader:
         return Schedule(**lists, autotune=table.get("autotune") is True, fuse=table.get("fuse") is not False)
 
     def _ranges(self, within: str, inputs: tuple[Input, ...]) -> Iterator[tuple[str, Range]]:
-        """Where a table has the values of inputs lie."""
+        """The ranges of input values in a table, [test] or [bench]."""
         axes = (*_named_axes(inputs), *self._table("axes"))
         for name, table in self._table(within).items():
             key = (within, name)
@@ -334,19 +334,19 @@ class _Reader:
             yield name, Range(low, high)
 
     def _smallest(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, int]]:
-        """The smallest lengths of axes that [test] has."""
+        """The smallest lengths of axes in [test]."""
         hint = "write { low = ..., high = ... } for the values of an input"
         for name, length in self._of_axes("test", inputs, hint):
             assert isinstance(length, int)
             yield name, length
 
     def _lengths(self, inputs: tuple[Input, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The lengths of axes that [bench] has."""
+        """The lengths of axes in [bench]."""
         for name, found in self._of_axes("bench", inputs, "write { torch = ... } for a peer"):
             yield name, (found,) if isinstance(found, int) else tuple(found)
 
     def _of_axes(self, table: str, inputs: tuple[Input, ...], otherwise: str) -> Iterator[tuple[str, int | list[int]]]:
-        """What a table says of axes whose lengths vary."""
+        """The lengths that a table gives for axes of variable length."""
         known = {*self.sizes, *self._table("axes")}
         axes = tuple(axis for axis in _named_axes(inputs) if axis not in known)
         for name, found in self._table(table).items():
@@ -371,7 +371,7 @@ class _Reader:
             if ("bench", name) in self.wrong:
                 continue
             given = table.get("given", {})
-            for one in given:  # What several peers are given may have one name; it is not that of anything else.
+            for one in given:  # Several peers may use a name in `given`, but nothing else may.
                 if self._check_identifier(one, key := ("bench", name, "given", one)):
                     self._check_new(one, key, self.taken)
             compiled, function = table.get("compile") is True, table.get("function", "")
@@ -388,7 +388,7 @@ def _named_axes(inputs: tuple[Input, ...]) -> tuple[str, ...]:
 
 
 def _is_range(value: object) -> bool:
-    """Whether an entry of a table is a range of values, and not what a benchmark measures too."""
+    """Whether an entry of a table is a range of values, not a peer."""
     return isinstance(value, dict) and bool({"low", "high"} & set(value))
 
 

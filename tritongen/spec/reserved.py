@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# The modules of a generated package, of which its function is an attribute as they are.
+# The modules of a generated package, which are its attributes, as the operator's function is.
 MODULES = frozenset("configs kernels op".split())
-# What torch.ops has already, or keeps for its own operators.
+# Names that torch.ops has already, or reserves for its own operators.
 TORCH_NAMESPACES = frozenset(
     "_c10d_functional _caffe2 _dir _dtensor _native _quantized _test aten at c10d debugprims export higher_order"
     " image import_module inductor load_library loaded_libraries mkl mkldnn mkldnn_prepacked onednn prim prims"

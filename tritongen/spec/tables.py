@@ -1,4 +1,4 @@
-"""The tables and keys of a spec, and of the settings. `read` and `schema` both follow this."""
+"""The tables and keys of a spec, and of the settings. `read` and `schema` both use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TOML text -> tables, and where and why text is no TOML."""
+"""TOML text -> tables, and the position and cause of syntax errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..diagnostics.report import Diagnostic
 
 Table = dict[str, Any]
-# What lies behind the parser's messages, by how they begin.
+# Hints for the parser's messages, by how these begin.
 _HINTS = {
     "Invalid value": "a string stands in quotes",
     "Illegal character '\\n'": "a string in single or double quotes ends on its line",
@@ -24,7 +24,7 @@ _SYNTAX = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)
 
 @dataclass(eq=False)
 class BadToml(Exception):
-    """Not TOML at all, and where."""
+    """A syntax error of TOML, with its position."""
 
     message: str
     line: int
@@ -49,7 +49,7 @@ def parse_toml(text: str) -> Table:
         message = _TUPLE.sub(lambda keys: ".".join(re.findall(r"'([^']*)'", keys[0])), message)
         message = message[:1].lower() + message[1:]
         raise BadToml(message, int(line), int(column), hint) from None
-    except ValueError:  # Of Python, which converts no more digits.
+    except ValueError:  # Python limits the digits of an integer.
         start = next((found.start() for found in re.finditer(r"[+-]?[0-9][0-9_]{4000,}", text)), 0)
         line, before = text.count("\n", 0, start) + 1, text[:start].rpartition("\n")[2]
         raise BadToml("a number of too many digits", line, len(before) + 1, "numbers fit in 64 bits") from None
@@ -58,7 +58,7 @@ def parse_toml(text: str) -> Table:
 
 
 def syntax_error(shown: str, text: str, code: str) -> Diagnostic:
-    """What is wrong with text that is not TOML."""
+    """The diagnostic for text that is not valid TOML."""
     try:
         parse_toml(text)
     except BadToml as error:

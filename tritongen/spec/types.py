@@ -1,7 +1,7 @@
-"""What a spec file says, after its structure was checked and before its math is understood.
+"""The content of a spec file after its structure is checked and before its math is typed.
 
 These dataclasses are the one model of a spec: `tritongen.spec.read` fills them from TOML and
-`tritongen.spec.schema` describes them to editors. Nothing here knows where a thing stands in the
+`tritongen.spec.schema` describes them to editors. Nothing here has positions in the
 file: a `Mistake` names the key and the offset, and `tritongen.diagnostics.report` finds the line.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-COMPUTED = ("float32", "float64")  # in which kernels compute, and store per-row values
-# Only read: they are computed in float32, and give way to any other float.
+COMPUTED = ("float32", "float64")  # the dtypes in which kernels compute and store per-row values
+# Read only: kernels compute with them in float32, and any other float takes precedence in promotion.
 FLOAT8S = ("float8_e4m3fn", "float8_e5m2")
 INTS = ("uint8", "int8", "int16", "int32", "int64")
 BOOLS = ("bool",)
-# The least and the largest that each can hold.
+# The least and the largest value of each dtype.
 RANGES = {"bool": (0, 1), "uint8": (0, 255)}
 RANGES |= {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
 
@@ -32,8 +32,8 @@ DTYPE_CLASSES: dict[str, tuple[str, ...]] = {
     "float8": FLOAT8S,
 }
 
-# How matmuls of float32 multiply: as they are, rounded to tf32, or in so many products of tf32s or bfloat16s each.
-SPLIT_PRECISIONS = ("bf16x3", "bf16x6")  # whose matrices are sums of bfloat16s
+# Precision of float32 matmuls: ieee, rounded to tf32, or split into 3 or 6 matmuls of tf32 or bfloat16 terms.
+SPLIT_PRECISIONS = ("bf16x3", "bf16x6")  # each matrix is split into a sum of bfloat16 terms
 PRECISIONS = ("ieee", "tf32", "tf32x3", *SPLIT_PRECISIONS)
 
 # Where a gradient is written: by the backward; by the forward, into new tensors; by the forward, over the inputs.
@@ -49,8 +49,8 @@ ParamValue = float | int | bool | str
 class AxisTerm:
     """One dimension of a tensor: an axis `N`, one of fixed size `C=3`, or a group `(H=2 D)`.
 
-    A group is one dimension of the tensor whose length is the product of its axes, the last of
-    which steps fastest (einops' rule).
+    A group is one dimension of the tensor: its length is the product of its axes' lengths, and the
+    last axis varies fastest (einops' rule).
     """
 
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class AxisTerm:
 class TensorType:
     """`float[..., N]`: which dtypes a tensor may have, and its axes.
 
-    `variable` is the name of a shared type (`T`) that all tensors of that type must agree in.
+    `variable` names a shared type (`T`): all tensors of this type must have the same dtype.
     """
 
     dtypes: tuple[str, ...]
@@ -74,12 +74,12 @@ class TensorType:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each dimension is one axis, or any number of leading ones."""
+        """Whether there are no groups: each dimension is one axis, or `...`."""
         return all(len(term.names) == 1 for term in self.shape)
 
     @property
     def joins_bools(self) -> bool:
-        """Whether it may be booleans and something else."""
+        """Whether the dtype may be bool, and may be another one."""
         return "bool" in self.dtypes and len(self.dtypes) > 1
 
     @property
@@ -88,13 +88,13 @@ class TensorType:
 
 
 def are_alike(types: Sequence[TensorType]) -> bool:
-    """Whether tensors are sure to be of one dtype."""
+    """Whether tensors always have the same dtype."""
     kinds = {one.variable or one.dtypes for one in types}
     return len(kinds) == 1 and (len(types) == 1 or bool(types[0].variable) or len(types[0].dtypes) == 1)
 
 
 def of_types(inputs: Iterable[Input]) -> dict[str, str]:
-    """The name of each shared type, with that of an input that has it: one that is always given, where there is one."""
+    """Maps each shared type to the first required input of this type, or the first optional one if there is none."""
     own = sorted(inputs, key=lambda tensor: tensor.default is not None)
     return {tensor.type.variable: tensor.name for tensor in reversed(own) if tensor.type.variable}
 
@@ -106,8 +106,8 @@ def plain_shape(axes: tuple[str, ...]) -> tuple[AxisTerm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A tensor argument. With a `default` it is optional: None stands for that number everywhere. A gradient that steps
-    read `vanishes` if it may be 0 where something was not chosen.
+    """A tensor argument. With a `default` it is optional: None stands for this constant everywhere. A gradient that
+    steps read `vanishes` if it may be 0 in elements that were not selected, as by a `where`.
     """
 
     name: str
@@ -122,11 +122,11 @@ def default_shape(inputs: Iterable[Input], axes: tuple[str, ...]) -> tuple[AxisT
 
 
 def inference_order(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> list[Input]:
-    """The inputs in an order in which their shapes determine the axes: a group after all of its lengths but one, but
-    for axes of `fixed` lengths. Where others determine this one, too, it comes after these, so that no length that may
-    be 0 divides.
+    """The inputs in an order in which their shapes determine lengths: a group after all of its lengths but one, where
+    `fixed` lengths are known. If other inputs determine this one, too, they come first, so that the host does not
+    divide by a length that may be 0.
 
-    Those that stay undetermined are left out; the optional ones come last, since they determine nothing.
+    Inputs with undetermined groups are left out; optional ones come last, since they determine nothing.
     """
     constant = _constant(inputs, fixed)
     known = {*constant}
@@ -146,7 +146,7 @@ def _constant(inputs: Iterable[Input], fixed: Iterable[str]) -> set[str]:
 
 
 def _divided(tensor: Input, known: Set[str], constant: Set[str]) -> set[str]:
-    """The axes of groups whose length is that of the group over others', of which some are not constant."""
+    """The axes whose length is a group's length over its other lengths, if some of these are not constant."""
     axes = set[str]()
     for names in (set(term.names) for term in tensor.type.shape if len(term.names) > 1):
         rest = names - known
@@ -160,8 +160,8 @@ def _alone(tensor: Input) -> set[str]:
 
 
 def divided(inputs: tuple[Input, ...], fixed: Iterable[str], by: Input) -> set[str]:
-    """The axes whose lengths only groups determine, as quotients by lengths that may be 0, and that another input has
-    in no group.
+    """The axes whose lengths only groups determine, as quotients by lengths that may be 0, and that the input `by` has
+    outside of groups.
     """
     constant = _constant(inputs, fixed)
     known, found = {*constant}, set[str]()
@@ -172,7 +172,7 @@ def divided(inputs: tuple[Input, ...], fixed: Iterable[str], by: Input) -> set[s
 
 
 def undetermined_axes(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> set[str]:
-    """The axes of groups that no shape of a required input determines, but for those of `fixed` lengths."""
+    """The axes of groups whose lengths neither `fixed` nor the shapes of required inputs determine."""
     ordered = (tensor for tensor in inference_order(inputs, fixed) if tensor.default is None)
     known = {*fixed}.union(*(tensor.type.axes for tensor in ordered))
     groups = [term for tensor in inputs for term in tensor.type.shape if len(term.names) > 1]
@@ -182,11 +182,11 @@ def undetermined_axes(inputs: tuple[Input, ...], fixed: Iterable[str] = ()) -> s
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A keyword argument that is a number, a flag or one of a few words."""
+    """A keyword argument: a number, a flag, or one of its `choices`."""
 
     name: str
     kind: str  # "float", "int", "bool" or "enum"
-    default: ParamValue | None = None  # None: the caller must say
+    default: ParamValue | None = None  # None: the caller must pass it
     choices: tuple[str, ...] = ()
     minimum: float | int | None = None
     maximum: float | int | None = None
@@ -199,7 +199,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One line of `[compute]`, `name = "expression"`, or of `[axes]`, where the name is that of an axis."""
+    """One line of `[compute]`, `name = "expression"`, or of `[axes]`, where `name` is an axis."""
 
     name: str
     expression: str
@@ -242,7 +242,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where the emitted tests draw an input from; a bound may be an axis, meaning its length."""
+    """The range of an input's values in emitted tests or benchmarks; a bound may be an axis, meaning its length."""
 
     low: float | int | str
     high: float | int | str
@@ -250,7 +250,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What the benchmark measures too: a torch expression over the inputs, the params, and what is `given`.
+    """A torch expression that the benchmark also measures, over the inputs, the params, and the names in `given`.
 
     `given` are torch expressions that are computed once, before anything is measured. `function` is the path of a
     function of another package, which the expression calls by its last name.
@@ -265,13 +265,13 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What a spec says again: a torch expression that calls functions or classes of a module, which may not be there
-    where the emitted tests run.
+    """The code that a spec reimplements: a torch expression that calls functions or classes of a module, which may not
+    be installed where the emitted tests run.
     """
 
     module: str
     call: str
-    names: tuple[str, ...] = ()  # that it imports from the module
+    names: tuple[str, ...] = ()  # the names that it imports from the module
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +294,8 @@ class Spec:
     schedule: Schedule = Schedule()
     precision: str = "ieee"  # of matmuls of float32, one of PRECISIONS
     deterministic: bool = True  # whether the same inputs give the same bits
-    ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: where an input's test values lie
-    smallest: tuple[tuple[str, int], ...] = ()  # of [test]: how short an axis may be there
+    ranges: tuple[tuple[str, Range], ...] = ()  # of [test]: the ranges of inputs' values
+    smallest: tuple[tuple[str, int], ...] = ()  # of [test]: the smallest lengths of axes
     peers: tuple[Peer, ...] = ()  # of [bench]
-    lengths: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of [bench]: of axes, one or those that it goes by
-    drawn: tuple[tuple[str, Range], ...] = ()  # of [bench]: where an input's values lie there
+    lengths: tuple[tuple[str, tuple[int, ...]], ...] = ()  # of [bench]: one or several lengths of each axis
+    drawn: tuple[tuple[str, Range], ...] = ()  # of [bench]: the ranges of inputs' values
